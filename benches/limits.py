@@ -1,5 +1,6 @@
-"""What this machine can do without an object store: nginx with sendfile, and bare files."""
+"""Limits of this machine without an object store: nginx with sendfile, bare files, and direct reads."""
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ BUCKET = "martlet-bench"
 CONFIGURATION = """\
 {user}
 worker_processes auto;
+worker_rlimit_nofile 16384;
 pid {folder}/pid;
 error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
@@ -21,7 +23,7 @@ http {{
     tcp_nopush on;
     tcp_nodelay on;
     keepalive_requests 1000000000;
-    open_file_cache max=1000;
+    open_file_cache max=10000;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
@@ -75,7 +77,18 @@ class Nginx:
         return [int(pid) for pid in task.read_text().split()]
 
 
-def bare_files(folder, duration, size, threads, *arguments):
-    """What threads without a server reach that make what they write durable."""
-    return bench("--op", "files", "--dir", str(folder), "--size", size, "--concurrency",
-                 str(threads), *duration, *arguments)
+def baseline(op, *arguments):
+    """A baseline of `martlet bench`: necessary work with the product's algorithms, without a server."""
+    return bench("--op", op, *arguments)
+
+
+def direct_reads(folder, size):
+    """One stream of direct reads by fio, of a file as large as all that Martlet reads."""
+    command = ["fio", "--name=read", f"--filename={folder / 'direct'}", "--rw=read", "--bs=1M", "--direct=1",
+               "--ioengine=psync", f"--size={size}", "--output-format=json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    # Notes of fio may stand before its JSON.
+    result = json.loads(done.stdout[done.stdout.index("{"):])
+    return {"megabytes_per_s": result["jobs"][0]["read"]["bw_bytes"] / 1e6}

@@ -59,22 +59,40 @@ class Martlet:
     """A server with a data folder of its own, for as long as the `with` lasts.
 
     With `certificates`, the files of an authority's certificate, of the server's and of its key, clients use
-    HTTP/2 over TLS.
+    TLS, and HTTP/2 unless a run says otherwise. `settings` are more of the server's variables.
     """
 
-    def __init__(self, folder, certificates=None):
-        self.folder = folder
+    def __init__(self, folder, certificates=None, settings=None):
+        self.folder, self.settings = folder, settings or {}
         self.authority, self.certificate, self.key = certificates or (None, None, None)
 
     def __enter__(self):
         self.folder.mkdir(parents=True)
         self.port, self.admin_port = free_port(), free_port()
+        self._start()
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def restart(self):
+        """Stops the server and starts it again, with its data."""
+        self.__exit__()
+        self._start()
+
+    def _start(self):
         settings = {
             "MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY,
             "MARTLET_ROOT_SECRET_KEY": SECRET_KEY,
             "MARTLET_DATA_DIR": str(self.folder / "data"),
             "MARTLET_S3_ADDRESS": f"127.0.0.1:{self.port}",
             "MARTLET_ADMIN_ADDRESS": f"127.0.0.1:{self.admin_port}",
+            **self.settings,
         }
         if self.authority:
             settings["MARTLET_S3_TLS_CERTIFICATE"] = str(self.certificate)
@@ -89,11 +107,6 @@ class Martlet:
                 raise SystemExit(f"the server does not start:\n{(self.folder / 'log').read_text()}")
             time.sleep(0.1)
         time.sleep(1)
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
 
     def _is_ready(self):
         try:
@@ -110,6 +123,15 @@ class Martlet:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
+    def io(self, name):
+        """A counter of the server's I/O: `read_bytes` and `write_bytes` are those of disks."""
+        text = Path(f"/proc/{self.process.pid}/io").read_text()
+        return int(re.search(rf"^{name}: (\d+)$", text, re.MULTILINE)[1])
+
+    def endpoint(self):
+        """URL of the S3 endpoint."""
+        return f"{'https' if self.authority else 'http'}://127.0.0.1:{self.port}"
+
     def syncs(self):
         """Synced batches and files so far."""
         names = ("martlet_device_index_syncs_total", "martlet_device_extent_syncs_total")
@@ -121,10 +143,10 @@ class Martlet:
         self.bench("--op", "get", "--keep", "--prefix", prefix, "--size", str(size),
                    "--objects", str(count), "--concurrency", "1", "--duration", "100ms")
 
-    def bench(self, *arguments):
-        """Runs the load generator against it."""
-        scheme, version = ("https", ["--http2"]) if self.authority else ("http", [])
-        endpoint = ["--endpoint", f"{scheme}://127.0.0.1:{self.port}", "--pid", str(self.process.pid)]
+    def bench(self, *arguments, is_http2=True):
+        """Runs the load generator against it. HTTP/2 needs TLS."""
+        version = ["--http2"] if self.authority and is_http2 else []
+        endpoint = ["--endpoint", self.endpoint(), "--pid", str(self.process.pid)]
         return bench(*endpoint, *version, *arguments, authority=self.authority)
 
     def bench_counting_syncs(self, *arguments):

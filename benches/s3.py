@@ -16,13 +16,14 @@ def _hmac(key, text):
 
 
 def _signed(method, host, path, headers):
-    """The headers of a request with its signature (Signature Version 4)."""
+    """The headers of a request with its signature (Signature Version 4). A query is given as it is signed."""
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     all_headers = {**headers, "host": host, "x-amz-date": now, "x-amz-content-sha256": PAYLOAD}
     names = sorted(all_headers)
     listed = ";".join(names)
     lines = "".join(f"{name}:{all_headers[name]}\n" for name in names)
-    request = f"{method}\n{path}\n\n{lines}\n{listed}\n{PAYLOAD}"
+    path, _, query = path.partition("?")
+    request = f"{method}\n{path}\n{query}\n{lines}\n{listed}\n{PAYLOAD}"
     scope = f"{now[:8]}/{REGION}/s3/aws4_request"
     digest = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{SECRET_KEY}".encode()
@@ -47,6 +48,6 @@ class Client:
         self.connection.request(method, path, body=body, headers=signed)
         reply = self.connection.getresponse()
         data = reply.read()
-        if reply.status not in (200, 206):
+        if reply.status not in (200, 204, 206):
             raise SystemExit(f"{method} {path}: {reply.status} {data[:400]}")
         return data

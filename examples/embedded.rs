@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use martlet_protocol::{Backend, DeviceId, PolicyId, Settings, SystemClock, entry::Attributes};
 use martlet_proxy::{
-    Cluster, Incoming, ListObjects, NewBucket, ObjectStore, PutObject, ReadConditions, Selection,
+    Cluster, ListObjects, NewBody, NewBucket, ObjectStore, PutObject, ReadConditions, Selection,
     StoreOptions, WriteConditions,
 };
 use martlet_ring::{Device, Node, Ring};
@@ -57,10 +57,10 @@ async fn open(folder: &Path) -> Result<(Arc<StorageNode>, ObjectStore), Box<dyn 
 async fn store_and_read(store: &ObjectStore) -> martlet_proxy::Result<()> {
     let (owner, settings) = ("me".to_owned(), Settings::default());
     let new = NewBucket { owner, index_shards: 1, policy: None, settings };
-    store.create_bucket("checkpoints", new).await?;
+    store.buckets().create("checkpoints", new).await?;
 
     let chunks = (0..16u8).map(|step| Ok(Bytes::from(vec![step; 1024 * 1024])));
-    let body = Incoming {
+    let body = NewBody {
         bytes: stream::iter(chunks).boxed(),
         size: Some(16 * 1024 * 1024),
         md5: None,

@@ -108,7 +108,7 @@ pub(crate) fn check_cpu<'a>(rings: impl IntoIterator<Item = &'a Ring>) -> Result
 mod tests {
     use super::*;
 
-    fn told(texts: &[&str]) -> String {
+    fn refusal(texts: &[&str]) -> String {
         let Err(Failure::Usage(sentence)) = NamedCode::parse_all(texts) else {
             panic!("{texts:?} is allowed")
         };
@@ -136,7 +136,7 @@ mod tests {
             (&["standard=4+2"], "can't be named STANDARD"),
             (&["a-b=4+2", "A_B=2+1"], "named twice"),
         ] {
-            let sentence = told(texts);
+            let sentence = refusal(texts);
             assert!(sentence.contains(words), "{texts:?}: {sentence}");
         }
         assert!(check_name(&"x".repeat(64)).is_ok() && check_name(&"x".repeat(65)).is_err());

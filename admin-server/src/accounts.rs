@@ -1,35 +1,32 @@
 //! Admin API of tenants, users, roles and access keys.
 
 mod roles;
+mod state;
 
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use martlet_admin_api::accounts::{
-    self as wire, DeletedLine, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange,
-    TenantLine, TenantRequest, UserLine, UserRequest,
+    self as wire, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange, TenantLine,
+    TenantRequest, UserLine, UserRequest,
 };
 use martlet_admin_api::limits::{Bound, RateChange, RateLine};
-use martlet_proxy::{Accounts, Error, Key, NewKey, NewUser, ObjectStore, Rate, Role, Tenant, User};
-use martlet_serving::operator::refuse;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use martlet_proxy::{Accounts, Key, NewKey, NewUser, ObjectStore, Rate, Role, Tenant, User};
 
+use self::state::{AccountsApi, AccountsQuery, AccountsState};
+use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, named, page, read};
 use super::quotas;
-
-/// Maximum number of items in one page.
-const PAGE_MAX: usize = 500;
 
 /// Routes of `martlet admin tenant`, `user` and `key`. `root_key` is the access key of the root
 /// identity, which has no account.
 pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
     let limits = quotas::routes(accounts.clone(), store.clone());
-    let desk = AccountsApi { accounts, store, root_key: root_key.to_owned() };
+    let api = AccountsApi { accounts, store, root_key: root_key.to_owned() };
     Router::new()
         .route(wire::TENANTS, get(tenants).post(create_tenant))
         .route(wire::TENANT, get(tenant).put(change_tenant).delete(delete_tenant))
@@ -39,7 +36,7 @@ pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router 
         .route(wire::KEY, get(key).put(change_key).delete(delete_key))
         .route(wire::ROTATE, post(rotate_key))
         .merge(roles::routes())
-        .with_state(desk)
+        .with_state(api)
         .merge(limits)
 }
 
@@ -49,7 +46,7 @@ const SEAL_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Seals secrets that were stored in clear without a master key. Retries until all are sealed.
 pub async fn seal_secrets(accounts: Accounts) {
     loop {
-        match accounts.seal_secrets().await {
+        match accounts.keys().seal_secrets().await {
             Ok(0) => return,
             Ok(sealed) => {
                 tracing::warn!(
@@ -65,78 +62,6 @@ pub async fn seal_secrets(accounts: Accounts) {
         }
         tokio::time::sleep(SEAL_AGAIN_AFTER).await;
     }
-}
-
-#[derive(Clone)]
-struct AccountsApi {
-    accounts: Accounts,
-    store: ObjectStore,
-    root_key: String,
-}
-
-type AccountsState = State<AccountsApi>;
-pub(super) type ApiResult = Result<Response, ApiError>;
-
-/// Refusal, with its HTTP status and its sentence.
-#[derive(Debug, PartialEq)]
-pub(super) struct ApiError(StatusCode, String);
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        refuse(self.0, &self.1)
-    }
-}
-
-impl From<Error> for ApiError {
-    fn from(error: Error) -> Self {
-        let status = match error {
-            Error::NoSuchAccount(_) | Error::NoSuchBucket => StatusCode::NOT_FOUND,
-            Error::AccountConflict(_) => StatusCode::CONFLICT,
-            Error::InvalidArgument(_) => StatusCode::BAD_REQUEST,
-            _ => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Self(status, error.to_string())
-    }
-}
-
-impl ApiError {
-    fn bad(sentence: impl Into<String>) -> Self {
-        Self(StatusCode::BAD_REQUEST, sentence.into())
-    }
-}
-
-/// Query parameters of all routes. A route refuses a request without the parameters that it needs.
-#[derive(Default, Deserialize)]
-struct AccountsQuery {
-    tenant: Option<String>,
-    user: Option<String>,
-    role: Option<String>,
-    access_key: Option<String>,
-    after: Option<String>,
-}
-
-pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, ApiError> {
-    name.map(String::as_str).ok_or_else(|| ApiError::bad(format!("missing parameter: {what}")))
-}
-
-/// Parses a request body. The error gives a column but quotes none of the body.
-pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| {
-        ApiError::bad(format!("the request is malformed at column {}", error.column()))
-    })
-}
-
-fn page<T, L: Serialize>(
-    (items, more): (Vec<T>, bool),
-    name: impl Fn(&T) -> String,
-    line: impl Fn(T) -> L,
-) -> ListPage<L> {
-    let next = items.last().filter(|_| more).map(name);
-    ListPage { items: items.into_iter().map(line).collect(), next }
-}
-
-fn deleted(what: &str) -> Response {
-    Json(DeletedLine { deleted: what.to_owned() }).into_response()
 }
 
 fn tenant_line(tenant: Tenant) -> TenantLine {
@@ -166,7 +91,7 @@ fn user_line(user: User) -> UserLine {
 
 impl AccountsApi {
     async fn key_line(&self, key: Key, secret_key: Option<String>) -> KeyLine {
-        let display_name = self.store.owner_name(&key.tenant_id).await.to_string();
+        let display_name = self.store.directory().owner_name(&key.tenant_id).await.to_string();
         KeyLine {
             secret_key,
             sealed: key.secret.is_sealed(),
@@ -184,46 +109,43 @@ impl AccountsApi {
     }
 }
 
-async fn tenants(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let listed = desk.accounts.tenants(which.after.as_deref(), PAGE_MAX).await?;
+async fn tenants(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let listed = api.accounts.tenants().list(which.after.as_deref(), PAGE_MAX).await?;
     Ok(Json(page(listed, |tenant| tenant.name.clone(), tenant_line)).into_response())
 }
 
-async fn create_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn create_tenant(State(api): AccountsState, body: Bytes) -> ApiResult {
     let TenantRequest { tenant, display_name, networks } = read(&body)?;
-    let made = desk.accounts.create_tenant(&tenant, display_name.as_deref(), networks).await;
+    let made = api.accounts.tenants().create(&tenant, display_name.as_deref(), networks).await;
     Ok(Json(tenant_line(made?)).into_response())
 }
 
-async fn tenant(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+async fn tenant(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let tenant = api.accounts.tenants().get(named(which.tenant.as_ref(), "tenant")?).await?;
     Ok(Json(tenant_line(tenant)).into_response())
 }
 
-async fn change_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn change_tenant(State(api): AccountsState, body: Bytes) -> ApiResult {
     let TenantChange { tenant, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate_update(rate) {
-        desk.accounts.change_tenant_rate(&tenant, change).await?;
+        api.accounts.tenants().change_rate(&tenant, change).await?;
     }
-    let changed = desk.accounts.change_tenant(&tenant, disabled, networks).await;
+    let changed = api.accounts.tenants().change(&tenant, disabled, networks).await;
     Ok(Json(tenant_line(changed?)).into_response())
 }
 
-async fn delete_tenant(
-    State(desk): AccountsState,
-    Query(which): Query<AccountsQuery>,
-) -> ApiResult {
+async fn delete_tenant(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let name = named(which.tenant.as_ref(), "tenant")?;
-    desk.accounts.delete_tenant(name).await?;
+    api.accounts.tenants().delete(name).await?;
     Ok(deleted(name))
 }
 
-async fn users(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn users(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     // Distinguishes a misspelt tenant from a tenant without users.
-    desk.accounts.tenant(tenant).await?;
-    let listed = desk.accounts.users(tenant, which.after.as_deref(), PAGE_MAX).await;
+    api.accounts.tenants().get(tenant).await?;
+    let listed = api.accounts.users().list(tenant, which.after.as_deref(), PAGE_MAX).await;
     let listed = listed?;
     Ok(Json(page(listed, |user| user.name.clone(), user_line)).into_response())
 }
@@ -232,52 +154,52 @@ fn role(text: Option<&str>) -> Result<Option<Role>, ApiError> {
     text.map(str::parse::<Role>).transpose().map_err(ApiError::bad)
 }
 
-async fn create_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
-    let asked: UserRequest = read(&body)?;
-    let role = role(asked.role.as_deref())?.unwrap_or_default();
-    let new = NewUser { tenant: asked.tenant, name: asked.user, role };
-    let made = desk.accounts.create_user(new).await?;
+async fn create_user(State(api): AccountsState, body: Bytes) -> ApiResult {
+    let request: UserRequest = read(&body)?;
+    let role = role(request.role.as_deref())?.unwrap_or_default();
+    let new = NewUser { tenant: request.tenant, name: request.user, role };
+    let made = api.accounts.users().create(new).await?;
     Ok(Json(user_line(made)).into_response())
 }
 
-async fn user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn user(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
-    let user = desk.accounts.user(tenant, user).await?;
+    let user = api.accounts.users().get(tenant, user).await?;
     Ok(Json(user_line(user)).into_response())
 }
 
-async fn change_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
-    let UserRequest { tenant, user, role: asked, enabled } = read(&body)?;
+async fn change_user(State(api): AccountsState, body: Bytes) -> ApiResult {
+    let UserRequest { tenant, user, role: name, enabled } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
-    let role = role(asked.as_deref())?;
-    let changed = desk.accounts.change_user(&tenant, &user, disabled, role).await;
+    let role = role(name.as_deref())?;
+    let changed = api.accounts.users().change(&tenant, &user, disabled, role).await;
     Ok(Json(user_line(changed?)).into_response())
 }
 
-async fn delete_user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn delete_user(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
-    desk.accounts.delete_user(tenant, user).await?;
+    api.accounts.users().delete(tenant, user).await?;
     Ok(deleted(&format!("{tenant}/{user}")))
 }
 
-async fn keys(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn keys(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = which.tenant.as_deref();
     if let Some(tenant) = tenant {
-        desk.accounts.tenant(tenant).await?;
+        api.accounts.tenants().get(tenant).await?;
     }
-    let listed = desk.accounts.keys(tenant, which.after.as_deref(), PAGE_MAX).await;
+    let listed = api.accounts.keys().list(tenant, which.after.as_deref(), PAGE_MAX).await;
     let (keys, more) = listed?;
     let next = keys.last().filter(|_| more).map(|key| key.access_key.clone());
     let mut items = Vec::with_capacity(keys.len());
     for key in keys {
-        items.push(desk.key_line(key, None).await);
+        items.push(api.key_line(key, None).await);
     }
     Ok(Json(ListPage { items, next }).into_response())
 }
 
-async fn create_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn create_key(State(api): AccountsState, body: Bytes) -> ApiResult {
     let KeyRequest { tenant, user, access_key, secret_key, networks } = read(&body)?;
     let given = match (access_key, secret_key) {
         (None, None) => None,
@@ -286,61 +208,40 @@ async fn create_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
             return Err(ApiError::bad("set both the access key and its secret key, or neither"));
         }
     };
-    if given.as_ref().is_some_and(|(access_key, _)| *access_key == desk.root_key) {
+    if given.as_ref().is_some_and(|(access_key, _)| *access_key == api.root_key) {
         let taken = "the access key is the root access key: choose another";
         return Err(ApiError(StatusCode::CONFLICT, taken.to_owned()));
     }
     let new = NewKey { tenant, user, given, networks };
-    let (key, secret) = desk.accounts.create_key(new).await?;
-    Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
+    let (key, secret) = api.accounts.keys().create(new).await?;
+    Ok(Json(api.key_line(key, Some(secret)).await).into_response())
 }
 
-async fn key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn key(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
-    let key = desk.accounts.key(access_key).await?;
-    Ok(Json(desk.key_line(key, None).await).into_response())
+    let key = api.accounts.keys().get(access_key).await?;
+    Ok(Json(api.key_line(key, None).await).into_response())
 }
 
-async fn change_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn change_key(State(api): AccountsState, body: Bytes) -> ApiResult {
     let KeyChange { access_key, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate_update(rate) {
-        desk.accounts.change_key_rate(&access_key, change).await?;
+        api.accounts.keys().change_rate(&access_key, change).await?;
     }
-    let changed = desk.accounts.change_key(&access_key, disabled, networks).await;
-    Ok(Json(desk.key_line(changed?, None).await).into_response())
+    let changed = api.accounts.keys().change(&access_key, disabled, networks).await;
+    Ok(Json(api.key_line(changed?, None).await).into_response())
 }
 
-async fn rotate_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn rotate_key(State(api): AccountsState, body: Bytes) -> ApiResult {
     let Rotation { access_key, secret_key } = read(&body)?;
-    let rotated = desk.accounts.rotate_key(&access_key, secret_key).await;
+    let rotated = api.accounts.keys().rotate(&access_key, secret_key).await;
     let (key, secret) = rotated?;
-    Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
+    Ok(Json(api.key_line(key, Some(secret)).await).into_response())
 }
 
-async fn delete_key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn delete_key(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
-    desk.accounts.delete_key(access_key).await?;
+    api.accounts.keys().delete(access_key).await?;
     Ok(deleted(access_key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_that_does_not_parse_is_not_repeated() {
-        let body = Bytes::from_static(br#"{"tenant": "t", "secret_key": "very secret", "x"#);
-        let ApiError(status, sentence) = read::<KeyRequest>(&body).err().unwrap();
-        assert_eq!(status, StatusCode::BAD_REQUEST);
-        assert!(!sentence.contains("secret"), "{sentence}");
-    }
-
-    #[test]
-    fn a_page_says_where_the_next_begins() {
-        let all = page((vec![1, 2], false), ToString::to_string, |it| it);
-        assert_eq!((all.items, all.next), (vec![1, 2], None));
-        let some = page((vec![1, 2], true), ToString::to_string, |it| it);
-        assert_eq!(some.next.as_deref(), Some("2"));
-    }
 }

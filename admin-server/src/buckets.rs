@@ -27,12 +27,12 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 
 /// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
 pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
-    let desk = Arc::new(BucketsApi { store, foreground, rewrites: Rewrites::default() });
+    let api = Arc::new(BucketsApi { store, foreground, rewrites: Rewrites::default() });
     Router::new()
         .route(wire::BUCKET, get(show).put(set))
         .route(rewrite::REWRITE, get(rewritten).put(rewrite))
         .route(rewrapping::REWRAP, put(rewrap::rewrap))
-        .with_state(desk)
+        .with_state(api)
 }
 
 struct BucketsApi {
@@ -64,25 +64,25 @@ struct RewriteRequest {
     stop: bool,
 }
 
-async fn show(State(desk): BucketsState, Query(which): Query<BucketQuery>) -> Response {
-    match desk.store.bucket(&which.bucket).await {
-        Ok(bucket) => desk.line(which.bucket, &bucket),
+async fn show(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Response {
+    match api.store.bucket(&which.bucket).await {
+        Ok(bucket) => api.line(which.bucket, &bucket),
         Err(error) => refused(&error),
     }
 }
 
-async fn set(State(desk): BucketsState, Query(change): Query<BucketChange>) -> Response {
+async fn set(State(api): BucketsState, Query(change): Query<BucketChange>) -> Response {
     let BucketChange { bucket: name, consistency, storage_policy } = change;
     let mut set = None;
     // The storage policy may be refused, so it is set first.
     if let Some(policy) = storage_policy {
-        set = Some(desk.store.set_bucket_policy(&name, &policy).await);
+        set = Some(api.store.buckets().set_policy(&name, &policy).await);
     }
     if let (Some(level), None | Some(Ok(_))) = (consistency, &set) {
-        set = Some(desk.store.set_bucket_consistency(&name, level).await);
+        set = Some(api.store.buckets().set_consistency(&name, level).await);
     }
     match set {
-        Some(Ok(bucket)) => desk.line(name, &bucket),
+        Some(Ok(bucket)) => api.line(name, &bucket),
         Some(Err(error)) => refused(&error),
         None => {
             refuse(StatusCode::BAD_REQUEST, "nothing to set: give consistency or storage_policy")
@@ -90,17 +90,17 @@ async fn set(State(desk): BucketsState, Query(change): Query<BucketChange>) -> R
     }
 }
 
-async fn rewritten(State(desk): BucketsState, Query(which): Query<BucketQuery>) -> Response {
-    match desk.rewrites.of(&which.bucket) {
+async fn rewritten(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Response {
+    match api.rewrites.of(&which.bucket) {
         Some(line) => Json(line).into_response(),
         None => not_rewritten(&which.bucket),
     }
 }
 
-async fn rewrite(State(desk): BucketsState, Query(asked): Query<RewriteRequest>) -> Response {
-    let RewriteRequest { bucket, rate, stop } = asked;
+async fn rewrite(State(api): BucketsState, Query(request): Query<RewriteRequest>) -> Response {
+    let RewriteRequest { bucket, rate, stop } = request;
     if stop {
-        return match desk.rewrites.stop(&bucket) {
+        return match api.rewrites.stop(&bucket) {
             Some(line) => Json(line).into_response(),
             None => not_rewritten(&bucket),
         };
@@ -110,16 +110,16 @@ async fn rewrite(State(desk): BucketsState, Query(asked): Query<RewriteRequest>)
         return refuse(StatusCode::BAD_REQUEST, sentence);
     }
     // A misspelt name is refused at once.
-    if let Err(error) = desk.store.bucket(&bucket).await {
+    if let Err(error) = api.store.bucket(&bucket).await {
         return refused(&error);
     }
-    let foreground = desk.foreground.clone();
+    let foreground = api.foreground.clone();
     let budget = WorkerPace::default().latency_budget;
     let options = RewriteOptions {
         bytes_per_s: rate.map(|Size(bytes)| bytes),
         clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
     };
-    match desk.rewrites.begin(desk.store.clone(), &bucket, options) {
+    match api.rewrites.begin(api.store.clone(), &bucket, options) {
         Ok(line) => Json(line).into_response(),
         Err(sentence) => refuse(StatusCode::CONFLICT, &sentence),
     }

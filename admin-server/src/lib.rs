@@ -10,6 +10,7 @@
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
+//! * `api`: parameters, bodies, pages and refusals that the routes share.
 //!
 //! Each module returns a [`Router`](axum::Router). A role merges the routers into the routes of its
 //! admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
@@ -24,6 +25,7 @@
 //! queried, and a rewrap answers after each page.
 
 pub mod accounts;
+mod api;
 pub mod buckets;
 pub mod objects;
 pub mod policies;

@@ -10,7 +10,7 @@ use martlet_protocol::usage::{Quota, Usage, UsageCounter};
 use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
 use serde::Deserialize;
 
-use super::accounts::{ApiResult, named, read};
+use super::api::{ApiResult, named, read};
 
 /// Routes that show and set quotas.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
@@ -58,15 +58,15 @@ fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
 
 impl QuotasApi {
     async fn tenant(&self, tenant: &Tenant) -> ApiResult {
-        let (usage, began_ms) = self.store.tenant_usage(&tenant.canonical_id).await?;
+        let (usage, began_ms) = self.store.directory().tenant_usage(&tenant.canonical_id).await?;
         let held = began_ms.map(|began_ms| (usage, began_ms));
         Ok(Json(line(&tenant.name, tenant.quota, held)).into_response())
     }
 
     async fn bucket(&self, name: &str, now: bool) -> ApiResult {
         let bucket = self.store.bucket(name).await?;
-        let quota = self.store.bucket_quota(name).await?;
-        let counted = self.store.bucket_usage(&bucket).await?;
+        let quota = self.store.buckets().quota(name).await?;
+        let counted = self.store.directory().bucket_usage(&bucket).await?;
         if !now {
             let held = counted.map(|it| (it.usage, it.began_ms));
             return Ok(Json(line(name, quota, held)).into_response());
@@ -79,31 +79,33 @@ impl QuotasApi {
     }
 }
 
-async fn tenant(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
-    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
-    desk.tenant(&tenant).await
+async fn tenant(State(api): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    let tenant = api.accounts.tenants().get(named(which.tenant.as_ref(), "tenant")?).await?;
+    api.tenant(&tenant).await
 }
 
-async fn set_tenant(State(desk): QuotasState, body: Bytes) -> ApiResult {
+async fn set_tenant(State(api): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
-    let changed = desk.accounts.change_quota(&change.name, |quota| apply(&change, quota)).await;
-    desk.tenant(&changed?).await
+    let changed =
+        api.accounts.tenants().change_quota(&change.name, |quota| apply(&change, quota)).await;
+    api.tenant(&changed?).await
 }
 
-async fn bucket(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
-    desk.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
+async fn bucket(State(api): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    api.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
 }
 
-async fn set_bucket(State(desk): QuotasState, body: Bytes) -> ApiResult {
+async fn set_bucket(State(api): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
-    let changed = desk.store.change_bucket_quota(&change.name, |quota| apply(&change, quota)).await;
+    let changed =
+        api.store.buckets().change_quota(&change.name, |quota| apply(&change, quota)).await;
     changed?;
-    desk.bucket(&change.name, false).await
+    api.bucket(&change.name, false).await
 }
 
-async fn usage(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+async fn usage(State(api): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
     let name = named(which.bucket.as_ref(), "bucket")?;
-    let bucket = desk.store.bucket(name).await?;
-    let now = which.now || desk.store.bucket_usage(&bucket).await?.is_none();
-    desk.bucket(name, now).await
+    let bucket = api.store.bucket(name).await?;
+    let now = which.now || api.store.directory().bucket_usage(&bucket).await?.is_none();
+    api.bucket(name, now).await
 }

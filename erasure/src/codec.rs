@@ -66,7 +66,7 @@ impl Codec {
 
     /// Returns the parity fragments that differ from the data over `columns`; `fragments` are all
     /// k+m in order. The empty set means that all fragments match. All m differ if a data fragment
-    /// is wrong, or if all parity is wrong: only block checksums can tell which.
+    /// is wrong, or if all parity is wrong: only block checksums show which.
     pub fn verify(
         &self,
         geometry: &Geometry,

@@ -123,7 +123,7 @@ impl Geometry {
 
     /// Returns the pieces of data fragments under `range` of the extent, in order. An empty range
     /// has none.
-    pub fn pieces(&self, range: Range<u64>) -> Result<Vec<FragmentColumns>> {
+    pub fn fragment_ranges(&self, range: Range<u64>) -> Result<Vec<FragmentColumns>> {
         if range.start > range.end || range.end > self.length {
             return Err(Error::invalid(format!(
                 "bytes {}..{} are outside of an extent of {} bytes",

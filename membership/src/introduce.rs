@@ -7,7 +7,7 @@
 //!         │  └────────────── sync ◀──── no votes ◀──── begins anew ◀──┘
 //!         └ a node has a later one, or another: ──────────▲
 //!
-//!  new, no votes ── a majority of the others asked, none remembers a device in its place; and
+//!  new, no votes ── a majority of the others queried, none remembers a device in its place; and
 //!         │         it is the first ring, or the device decides about nothing yet ──▶ votes
 //!         └ else: it has to sync first
 //! ```
@@ -77,7 +77,7 @@ pub struct Introducer {
     /// State of each device as each node last received it.
     met: BTreeMap<(String, DeviceId), IntroductionAnswer>,
     /// Openings for which each message was logged, so that it is logged once.
-    told: BTreeMap<(DeviceId, &'static str), Incarnation>,
+    logged: BTreeMap<(DeviceId, &'static str), Incarnation>,
     /// Openings that have to sync, and the time of their last check.
     quiet: BTreeMap<DeviceId, (Incarnation, Instant)>,
     /// Time at which each device was confirmed.
@@ -87,8 +87,8 @@ pub struct Introducer {
 impl Introducer {
     /// Makes an introducer for the devices of a node.
     pub fn new(host: Host, devices: Arc<dyn IntroducedDevices>) -> Self {
-        let (met, told, quiet) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { host, devices, met, told, quiet, confirmed: BTreeMap::new() }
+        let (met, logged, quiet) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { host, devices, met, logged, quiet, confirmed: BTreeMap::new() }
     }
 
     /// Introduces devices, including later ones, until `stop`.
@@ -140,8 +140,8 @@ impl Introducer {
             confirmed: it.confirmed,
         };
         // This node records the device's votes only after the other nodes agree.
-        let asks = Introduction { voting: false, ..introduction };
-        let Some(own) = self.remember(asks) else { return };
+        let own = Introduction { voting: false, ..introduction };
+        let Some(own) = self.remember(own) else { return };
         let others: Vec<Arc<PeerNode>> = rings
             .index_nodes()
             .iter()
@@ -152,7 +152,7 @@ impl Introducer {
         let verdict = decide(IntroductionFacts {
             it: introduction,
             is_first_ring: index.identity().parent == [0; 32],
-            has_say: it.has_votes || it.base.is_some() || self.has_say(index, it.device),
+            has_say: it.has_votes || it.base.is_some() || self.decides(index, it.device),
             is_alone: others.is_empty() && index.replicas() == 1,
             others: others.len(),
             answers: &answers,
@@ -173,7 +173,7 @@ impl Introducer {
     }
 
     /// Returns true if a device is in the deciding set of some partition.
-    fn has_say(&self, index: &Ring, device: DeviceId) -> bool {
+    fn decides(&self, index: &Ring, device: DeviceId) -> bool {
         let term = self.host.member.keeper.term();
         index.partitions().any(|partition| index.sets(partition, term).contains(device))
     }
@@ -183,13 +183,13 @@ impl Introducer {
     async fn introduce(&mut self, nodes: &[Arc<PeerNode>], who: Introduction) -> Vec<FormerRecord> {
         let met: IntroductionAnswer = (who.current, who.voting, who.confirmed);
         let is_over = |node: &&Arc<PeerNode>| {
-            let told = self.met.get(&(node.name.clone(), who.device));
-            who.voting && who.confirmed && told == Some(&met)
+            let last = self.met.get(&(node.name.clone(), who.device));
+            who.voting && who.confirmed && last == Some(&met)
         };
-        let asked: Vec<&Arc<PeerNode>> = nodes.iter().filter(|node| !is_over(node)).collect();
-        let answers = join_all(asked.iter().map(|node| introduce_to(node, &who))).await;
+        let receivers: Vec<&Arc<PeerNode>> = nodes.iter().filter(|node| !is_over(node)).collect();
+        let answers = join_all(receivers.iter().map(|node| introduce_to(node, &who))).await;
         let mut remembered = Vec::new();
-        for (node, answer) in asked.into_iter().zip(answers) {
+        for (node, answer) in receivers.into_iter().zip(answers) {
             let Some(answer) = answer else { continue };
             self.met.insert((node.name.clone(), who.device), met);
             remembered.push(answer);
@@ -210,7 +210,7 @@ impl Introducer {
             }
             IntroductionOutcome::HasToSync => {
                 self.quiet.insert(device, (it.current, Instant::now()));
-                if self.is_news(it, "has to sync") {
+                if self.is_first(it, "has to sync") {
                     tracing::warn!(
                         %device,
                         "the device replaces one that its peers remember: no votes until it has \
@@ -223,7 +223,7 @@ impl Introducer {
                 tracing::info!(%device, "a new device of a new cluster got its votes");
             }),
             IntroductionOutcome::Elsewhere(id) => {
-                if self.is_news(it, "is elsewhere") {
+                if self.is_first(it, "is elsewhere") {
                     tracing::error!(
                         %device, known_as = %id,
                         "the folder holds another device, which has no votes here: mount each disk \
@@ -249,8 +249,8 @@ impl Introducer {
     }
 
     /// Returns true if a message about an opening is new.
-    fn is_news(&mut self, it: &OpeningStatus, what: &'static str) -> bool {
-        self.told.insert((it.device, what), it.current) != Some(it.current)
+    fn is_first(&mut self, it: &OpeningStatus, what: &'static str) -> bool {
+        self.logged.insert((it.device, what), it.current) != Some(it.current)
     }
 
     /// Begins a new generation once the last one is [`ADVANCE_EVERY`] old.
@@ -269,7 +269,7 @@ impl Introducer {
         let device = it.device;
         let never_voted = !it.has_votes && it.base.is_none();
         if !never_voted && !self.can_sync(rings, device).await {
-            if self.is_news(it, "waits for peers") {
+            if self.is_first(it, "waits for peers") {
                 tracing::error!(
                     %device,
                     "the device has no votes, and too few peers have votes to restart it: waiting \
@@ -291,8 +291,8 @@ impl Introducer {
         let Some(index) = rings.index() else { return false };
         let nodes = rings.index_nodes().into_iter();
         let nodes: Vec<_> = nodes.filter_map(|name| self.host.member.nodes.get(name)).collect();
-        let asked = nodes.iter().map(|node| timeout(PATIENCE, node.backend.devices()));
-        let theirs = join_all(asked).await.into_iter().flatten().flatten().flatten();
+        let statuses = nodes.iter().map(|node| timeout(PATIENCE, node.backend.devices()));
+        let theirs = join_all(statuses).await.into_iter().flatten().flatten().flatten();
         let own = self.devices.devices().await.unwrap_or_default();
         let voting = theirs.chain(own).filter(|status| status.voting);
         let voting: HashSet<DeviceId> = voting.map(|status| status.device).collect();
@@ -322,8 +322,8 @@ fn suffice(
 
 async fn introduce_to(node: &PeerNode, who: &Introduction) -> Option<FormerRecord> {
     let body = serde_json::to_vec(who).expect("plain data can be encoded");
-    let asked = node.backend.post(routes::INTRODUCE, Bytes::from(body));
-    match timeout(PATIENCE, asked).await {
+    let answer = node.backend.post(routes::INTRODUCE, Bytes::from(body));
+    match timeout(PATIENCE, answer).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).ok(),
         Ok(Err(error)) => {
             tracing::debug!(node = node.name, %error, "could not introduce a device to a node");

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A [`Member`] opens with the rings that it stored or that its settings name. From then on rings
-//! and time reach it with the replies of storage nodes; no process is told its configuration twice.
+//! and time reach it with the replies of storage nodes; no process is configured twice.
 //!
 //! * `rings`: [`RingSet`], all rings and the nodes that they name. `keeper`: stores rings and
 //!   accepts newer ones (rule P3), and shares the highest known term. `waiting_rings`: rings that

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::clock::{ClusterClock, Ticks};
 use crate::keeper::RingKeeper;
 use crate::key::ClusterSecret;
-use crate::nodes::{MemberRole, NodeChange, PeerNodes};
+use crate::nodes::{MemberRole, NodeChange, PeerCredentials, PeerNodes};
 use crate::report::{ReceivedReports, ReportSource};
 use crate::rings::{NodeDevice, RingSet};
 use crate::settings::MemberSettings;
@@ -30,7 +30,7 @@ pub struct Member {
     pub(crate) reports: ReceivedReports,
     /// Source of this process's own report, once it is set.
     pub(crate) report: OnceLock<ReportSource>,
-    pub(crate) news: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeChange>>,
+    pub(crate) changes: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeChange>>,
 }
 
 impl Member {
@@ -52,13 +52,13 @@ impl Member {
         let own_clock = MemberSettings::own_clock()?;
         let ticks = Arc::new(Ticks::new());
         let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), role.node().is_some()));
-        let (tell, news) = mpsc::unbounded_channel();
-        let proof = (secret.key.clone(), settings.tls()?);
-        let nodes = PeerNodes::new(role, proof, clock.clone(), tell);
+        let (sender, changes) = mpsc::unbounded_channel();
+        let credentials = PeerCredentials { key: secret.key.clone(), tls: settings.tls()? };
+        let nodes = PeerNodes::new(role, credentials, clock.clone(), sender);
         nodes.follow(&keeper.rings());
-        let news = tokio::sync::Mutex::new(news);
+        let changes = tokio::sync::Mutex::new(changes);
         let (reports, report) = (ReceivedReports::default(), OnceLock::new());
-        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, news }))
+        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, changes }))
     }
 
     /// Sets the report that is sent to the storage nodes in every round.

@@ -113,9 +113,9 @@ impl ReplyHistory {
 
     /// Returns the clients' latency that the node reported within [`CLIENTS_WAIT_FOR`], else zero.
     fn clients_wait(&self) -> Duration {
-        let told = self.last.lock().clients_wait;
-        let told = told.filter(|(at, _)| at.elapsed() < CLIENTS_WAIT_FOR);
-        told.map_or(Duration::ZERO, |(_, wait)| wait)
+        let reported = self.last.lock().clients_wait;
+        let reported = reported.filter(|(at, _)| at.elapsed() < CLIENTS_WAIT_FOR);
+        reported.map_or(Duration::ZERO, |(_, wait)| wait)
     }
 
     /// Returns the node's metrics without its name and its clock.
@@ -160,24 +160,32 @@ pub struct PeerNodes {
     own: Option<String>,
     /// True if all requests to the nodes are background work.
     is_background: bool,
-    key: ClusterKey,
-    tls: Option<Tls>,
+    credentials: PeerCredentials,
     clock: Arc<ClusterClock>,
-    tell: mpsc::UnboundedSender<NodeChange>,
+    changes: mpsc::UnboundedSender<NodeChange>,
     known: RwLock<BTreeMap<String, Arc<PeerNode>>>,
 }
 
+/// Credentials for calls between members.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerCredentials {
+    /// Key that signs the calls.
+    pub(crate) key: ClusterKey,
+    /// Certificates, if members use TLS between each other.
+    pub(crate) tls: Option<Tls>,
+}
+
 impl PeerNodes {
-    /// Makes an empty set of nodes. `tell` receives the changes that replies announce.
+    /// Makes an empty set of nodes. `changes` receives the changes that replies announce.
     pub(crate) fn new(
         role: MemberRole<'_>,
-        (key, tls): (ClusterKey, Option<Tls>),
+        credentials: PeerCredentials,
         clock: Arc<ClusterClock>,
-        tell: mpsc::UnboundedSender<NodeChange>,
+        changes: mpsc::UnboundedSender<NodeChange>,
     ) -> Self {
         let own = role.node().map(str::to_owned);
         let is_background = role == MemberRole::Replicator;
-        Self { own, is_background, key, tls, clock, tell, known: RwLock::default() }
+        Self { own, is_background, credentials, clock, changes, known: RwLock::default() }
     }
 
     /// Replaces the set of nodes by the nodes of these rings, except this process.
@@ -195,22 +203,23 @@ impl PeerNodes {
     }
 
     fn connect(&self, name: &str, address: &str, history: Arc<ReplyHistory>) -> PeerNode {
-        let (clock, tell) = (self.clock.clone(), self.tell.clone());
+        let (clock, changes) = (self.clock.clone(), self.changes.clone());
         let (node, notes) = (name.to_owned(), history.clone());
-        let heard = Arc::new(move |heard: NodeReport| {
-            clock.observe(&node, heard.now_ms, heard.round_trip);
-            if heard.term > Term(notes.term.fetch_max(heard.term.0, Ordering::Relaxed)) {
+        let observer = Arc::new(move |report: NodeReport| {
+            clock.observe(&node, report.now_ms, report.round_trip);
+            if report.term > Term(notes.term.fetch_max(report.term.0, Ordering::Relaxed)) {
                 // The receiver exists until the process ends.
-                let _ = tell.send(NodeChange::Term(heard.term));
+                let _ = changes.send(NodeChange::Term(report.term));
             }
-            if notes.record_report(&heard) {
-                let _ = tell.send(NodeChange::Rings { node: node.clone(), rings: heard.rings });
+            if notes.record_report(&report) {
+                let _ = changes.send(NodeChange::Rings { node: node.clone(), rings: report.rings });
             }
         });
         let is_background = self.is_background;
-        let options = client_options(self.clock.clone(), self.tls.clone());
+        let PeerCredentials { key, tls } = self.credentials.clone();
+        let options = client_options(self.clock.clone(), tls);
         let options = ClientOptions { is_background, ..options };
-        let backend = Arc::new(HttpBackend::new(address, self.key.clone(), options, heard));
+        let backend = Arc::new(HttpBackend::new(address, key, options, observer));
         PeerNode { name: name.to_owned(), backend, history }
     }
 
@@ -268,16 +277,14 @@ mod tests {
 
     fn nodes(role: MemberRole<'_>) -> (PeerNodes, mpsc::UnboundedReceiver<NodeChange>) {
         let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
-        let (tell, told) = mpsc::unbounded_channel();
-        (
-            PeerNodes::new(role, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell),
-            told,
-        )
+        let (sender, changes) = mpsc::unbounded_channel();
+        let credentials = PeerCredentials { key: "0f".repeat(32).parse().unwrap(), tls: None };
+        (PeerNodes::new(role, credentials, Arc::new(clock), sender), changes)
     }
 
     #[test]
     fn it_knows_the_others_of_the_rings_and_keeps_their_history() {
-        let (nodes, _told) = nodes(MemberRole::Node("n2"));
+        let (nodes, _changes) = nodes(MemberRole::Node("n2"));
         let mut builder = builder(0, 3);
         let rings = |ring| RingSet::new([(RingName::Index, ring)].into()).unwrap();
         nodes.follow(&rings(next(&mut builder)));
@@ -309,12 +316,12 @@ mod tests {
         assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
     }
     #[test]
-    fn clients_wait_as_long_as_at_the_slowest_node_that_told_lately() {
-        let (nodes, _told) = nodes(MemberRole::Replicator);
+    fn clients_wait_as_long_as_at_the_slowest_node_that_reported_lately() {
+        let (nodes, _changes) = nodes(MemberRole::Replicator);
         let rings = RingSet::new([(RingName::Index, next(&mut builder(0, 3)))].into()).unwrap();
         nodes.follow(&rings);
         assert_eq!(nodes.clients_wait(), Duration::ZERO);
-        let tell = |node: &str, clients_wait: Option<u64>| {
+        let report = |node: &str, clients_wait: Option<u64>| {
             let heard = NodeReport {
                 now_ms: 1,
                 round_trip: Duration::ZERO,
@@ -324,12 +331,12 @@ mod tests {
             };
             nodes.get(node).unwrap().history.record_report(&heard);
         };
-        tell("n1", Some(5));
-        tell("n2", Some(300));
+        report("n1", Some(5));
+        report("n2", Some(300));
         // A reply without a latency leaves the last report in place.
-        tell("n2", None);
+        report("n2", None);
         assert_eq!(nodes.clients_wait(), Duration::from_millis(300));
-        tell("n2", Some(0));
+        report("n2", Some(0));
         assert_eq!(nodes.clients_wait(), Duration::from_millis(5));
         let history = nodes.get("n1").unwrap().history.clone();
         let long_ago = Instant::now().checked_sub(2 * CLIENTS_WAIT_FOR).unwrap();

@@ -8,8 +8,8 @@
 //!
 //! A device is recorded by its last opening. A new opening replaces the opening that it follows, or
 //! an older one. So any node that recorded a later opening detects a device that returns from
-//! before. A device without votes is recorded only if its place is free: a wiped disk that asks
-//! twice must find the old identity both times.
+//! before. A device without votes is recorded only if its place is free: a wiped disk that
+//! introduces itself twice must find the old identity both times.
 //!
 //! A record is synced before it is answered. A file of format 1 holds identities only.
 
@@ -189,7 +189,7 @@ impl Peers {
     /// Loads the records of a data folder. Damaged records are an error.
     pub fn load(folder: &DataFolder) -> Result<Self, Failure> {
         let path = folder.join(FILE);
-        let told = |error: &dyn std::fmt::Display| {
+        let failure = |error: &dyn std::fmt::Display| {
             Failure::refused(format!(
                 "{} can't be used: {error}; restore it from a copy. Don't remove it: this node \
                  would vouch for devices that it doesn't know",
@@ -197,9 +197,9 @@ impl Peers {
             ))
         };
         let devices = match fs::read(&path) {
-            Ok(bytes) => RecordsFile::parse(&bytes).map_err(|error| told(&error))?.devices,
+            Ok(bytes) => RecordsFile::parse(&bytes).map_err(|error| failure(&error))?.devices,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(told(&error)),
+            Err(error) => return Err(failure(&error)),
         };
         Ok(Self { devices: Mutex::new(devices) })
     }

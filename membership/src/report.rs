@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! proxies, replicators ─ POST /v1/report, each round ─▶ storage nodes: kept for ten minutes
-//! process that an operator asks ─ GET /v1/status ─▶ storage nodes: own report and those received
+//! process that an operator queries ─ GET /v1/status ─▶ storage nodes: own report and those received
 //! ```
 //!
 //! Rings name storage nodes only. So all other processes send their reports to every storage node,
@@ -101,13 +101,13 @@ mod tests {
             heard_ms_ago,
             report: report(role, ready),
         };
-        let told = [
+        let reports = [
             line("proxy p1", 900, false),
             line("proxy p2", 5, true),
             line("proxy p1", 40, true),
             line("proxy p1", 41, false),
         ];
-        let merged = freshest(told.clone());
-        assert_eq!(merged, [told[2].clone(), told[1].clone()]);
+        let merged = freshest(reports.clone());
+        assert_eq!(merged, [reports[2].clone(), reports[1].clone()]);
     }
 }

@@ -1,8 +1,8 @@
-//! Rounds: every two seconds each other node is asked for its rings, so that rings and time spread
-//! without client traffic.
+//! Rounds: every two seconds a member queries each other node for its rings, so that rings and time
+//! spread without client traffic.
 //!
-//! A node that announces a newer ring, in a round or in any other reply, is asked for the ring at
-//! once. Processes that no ring names send their reports in every round.
+//! A member fetches a newer ring as soon as a node announces the ring, in a round or in any other
+//! reply. Processes that no ring names send their reports in every round.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 impl Member {
-    /// Asks every other node once, fetches newer rings, and adjusts the cluster time.
+    /// Queries every other node once, fetches newer rings, and adjusts the cluster time.
     pub async fn round(&self) {
         let nodes = self.nodes.all();
         join_all(nodes.iter().map(|node| self.poll_node(node))).await;
@@ -50,14 +50,14 @@ impl Member {
         let body = serde_json::to_vec(&report().await).expect("plain data can be encoded");
         let body = Bytes::from(body);
         let nodes = self.nodes.all();
-        let told = nodes.iter().filter(|node| node.history.answers()).map(|node| async {
-            let told = node.backend.post(routes::REPORT, body.clone());
-            if let Ok(Err(error)) = timeout(PATIENCE, told).await {
+        let sent = nodes.iter().filter(|node| node.history.answers()).map(|node| async {
+            let reply = node.backend.post(routes::REPORT, body.clone());
+            if let Ok(Err(error)) = timeout(PATIENCE, reply).await {
                 tracing::debug!(node = node.name, %error, "could not send this process's status to \
                     a node");
             }
         });
-        join_all(told).await;
+        join_all(sent).await;
     }
 
     async fn poll_node(&self, node: &PeerNode) {
@@ -102,8 +102,8 @@ impl Member {
         }
     }
 
-    async fn handle_change(&self, news: NodeChange) {
-        match news {
+    async fn handle_change(&self, change: NodeChange) {
+        match change {
             NodeChange::Rings { node, rings } => {
                 if let Some(node) = self.nodes.get(&node) {
                     self.catch_up(&node, self.keeper.behind(&rings)).await;
@@ -127,14 +127,14 @@ impl Member {
     async fn keep_up_for_ever(&self) {
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut news = self.news.lock().await;
+        let mut changes = self.changes.lock().await;
         loop {
             tokio::select! {
                 _ = rounds.tick() => {
                     self.round().await;
                     self.send_report().await;
                 }
-                Some(heard) = news.recv() => self.handle_change(heard).await,
+                Some(change) = changes.recv() => self.handle_change(change).await,
             }
         }
     }

@@ -55,10 +55,10 @@ impl StatusSource {
 
     /// Returns the source of this process's report.
     pub fn report_source(&self) -> ReportSource {
-        let voice = self.clone();
+        let source = self.clone();
         Arc::new(move || {
-            let voice = voice.clone();
-            async move { voice.report().await }.boxed()
+            let source = source.clone();
+            async move { source.report().await }.boxed()
         })
     }
 
@@ -81,7 +81,7 @@ impl StatusSource {
             }
         };
         let devices = match &self.devices {
-            Some(ask) => ask().await,
+            Some(lines) => lines().await,
             None => Vec::new(),
         };
         ProcessReport {
@@ -103,31 +103,31 @@ impl StatusSource {
     }
 }
 
-async fn status(State(voice): State<StatusSource>) -> Response {
-    if voice.operator.strong_count() == 0 {
+async fn status(State(source): State<StatusSource>) -> Response {
+    if source.operator.strong_count() == 0 {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
     }
-    let (own, view) = voice.cluster_view().await;
-    let (moves, keeper) = (voice.member.moves(&view), &voice.member.keeper);
+    let (own, view) = source.cluster_view().await;
+    let (moves, keeper) = (source.member.moves(&view), &source.member.keeper);
     let ClusterView { nodes, members } = view;
     let term = keeper.term().0;
     let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
     Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
 }
 
-async fn workers(State(voice): State<StatusSource>) -> Response {
-    Json(voice.cluster_view().await.1.workers()).into_response()
+async fn workers(State(source): State<StatusSource>) -> Response {
+    Json(source.cluster_view().await.1.workers()).into_response()
 }
 
-async fn capacity(State(voice): State<StatusSource>) -> Response {
-    let (_, view) = voice.cluster_view().await;
+async fn capacity(State(source): State<StatusSource>) -> Response {
+    let (_, view) = source.cluster_view().await;
     // Counting the partitions of large rings takes long.
-    let counted = tokio::task::spawn_blocking(move || voice.member.capacity(&view)).await;
+    let counted = tokio::task::spawn_blocking(move || source.member.capacity(&view)).await;
     counted.map_or_else(|_| failed(), |capacity| Json(capacity).into_response())
 }
 
-async fn dispersion(State(voice): State<StatusSource>) -> Response {
-    let counted = tokio::task::spawn_blocking(move || voice.member.spread()).await;
+async fn dispersion(State(source): State<StatusSource>) -> Response {
+    let counted = tokio::task::spawn_blocking(move || source.member.spread()).await;
     counted.map_or_else(|_| failed(), |spread| Json(spread).into_response())
 }
 

@@ -58,8 +58,8 @@ impl Member {
     /// Returns the moves of each ring, and the progress of the index's change.
     pub(crate) fn moves(&self, view: &ClusterView) -> Vec<MovesLine> {
         let (rings, term) = (self.keeper.rings(), self.keeper.term());
-        let told = view.device_reports().into_iter();
-        let joined = told.map(|it| (DeviceId(it.device.device), it.device.joined)).collect();
+        let reports = view.device_reports().into_iter();
+        let joined = reports.map(|it| (DeviceId(it.device.device), it.device.joined)).collect();
         let line = |(name, ring): (RingName, &Arc<Ring>)| {
             let line = forecast::moves(&name.to_string(), ring)?;
             let is_index = name == RingName::Index;
@@ -129,7 +129,7 @@ impl ClusterView {
     }
 
     fn device_reports(&self) -> Vec<DeviceReport> {
-        let told = |node: &NodeLine| {
+        let reports = |node: &NodeLine| {
             let name = node.name.clone();
             let devices = node.report.as_ref().map(|report| report.devices.clone());
             devices
@@ -137,7 +137,7 @@ impl ClusterView {
                 .flatten()
                 .map(move |device| DeviceReport { node: name.clone(), device })
         };
-        self.nodes.iter().flat_map(told).collect()
+        self.nodes.iter().flat_map(reports).collect()
     }
 
     fn silent(&self) -> Vec<String> {
@@ -147,15 +147,16 @@ impl ClusterView {
 }
 
 async fn query_node(node: &PeerNode) -> Option<StatusAnswer> {
-    let told = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
+    let report = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no answer in time".to_owned()),
     };
-    told.inspect_err(|error| {
-        tracing::debug!(node = node.name, error, "could not get a node's status");
-    })
-    .ok()
+    report
+        .inspect_err(|error| {
+            tracing::debug!(node = node.name, error, "could not get a node's status");
+        })
+        .ok()
 }
 
 fn ms(span: Duration) -> u64 {
@@ -188,8 +189,11 @@ mod tests {
     #[test]
     fn who_says_nothing_of_its_devices_is_named() {
         let view = view();
-        let told = view.device_reports();
-        assert_eq!((told.len(), told[0].node.as_str(), told[0].device.device), (1, "n1", 7));
+        let reports = view.device_reports();
+        assert_eq!(
+            (reports.len(), reports[0].node.as_str(), reports[0].device.device),
+            (1, "n1", 7)
+        );
         assert_eq!(view.silent(), ["n2"]);
     }
 

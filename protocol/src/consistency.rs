@@ -25,7 +25,7 @@ pub enum Level {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Given {
+pub enum AchievedLevel {
     /// A quorum of primaries.
     #[default]
     Quorum,
@@ -46,7 +46,7 @@ impl Level {
     }
 }
 
-impl Given {
+impl AchievedLevel {
     /// Name in headers.
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl fmt::Display for Level {
     }
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for AchievedLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_worst_that_was_given_counts() {
-        assert_eq!(Given::Quorum.max(Given::Degraded), Given::Degraded);
-        assert_eq!(Given::Any.max(Given::Quorum), Given::Any);
+        assert_eq!(AchievedLevel::Quorum.max(AchievedLevel::Degraded), AchievedLevel::Degraded);
+        assert_eq!(AchievedLevel::Any.max(AchievedLevel::Quorum), AchievedLevel::Any);
     }
 }

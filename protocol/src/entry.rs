@@ -12,13 +12,15 @@
 mod account;
 mod body;
 mod bucket;
+mod bucket_formats;
 mod marks;
 mod object;
 mod tail;
 mod upload;
+mod value;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::account::AccountDocument;
 pub use self::body::{Body, Manifest};
@@ -29,10 +31,10 @@ pub use self::object::{
 };
 use self::tail::{Tail, TailFormat3};
 pub use self::upload::{KeyCondition, Part, Upload, UploadState};
+pub use self::value::Value;
 use crate::error::{Error, Result};
 use crate::id::WriteId;
 use crate::stamp::Stamp;
-use crate::version::Version;
 
 const VERSION: u8 = 4;
 /// Format without marks on objects and uploads.
@@ -52,65 +54,6 @@ pub struct Entry {
     pub write_id: WriteId,
     /// The written value.
     pub value: Value,
-}
-
-/// Value of an entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Value {
-    /// A deleted value.
-    Tombstone,
-    /// An object.
-    Object(Box<Object>),
-    /// A bucket, in the root bucket.
-    Bucket(Box<Bucket>),
-    /// A multipart upload.
-    Upload(Box<Upload>),
-    /// A part of an upload.
-    Part(Box<Part>),
-    /// A version that marks its key as deleted, in a versioned bucket.
-    DeleteMarker(Box<DeleteMarker>),
-    /// A document about a tenant, user or access key, in the root bucket.
-    Account(AccountDocument),
-}
-
-impl Value {
-    /// Returns the body, for values that have bytes of their own.
-    pub fn body(&self) -> Option<&Body> {
-        match self {
-            Self::Object(object) => Some(&object.body),
-            Self::Part(part) => Some(&part.body),
-            Self::Tombstone
-            | Self::Bucket(_)
-            | Self::Upload(_)
-            | Self::DeleteMarker(_)
-            | Self::Account(_) => None,
-        }
-    }
-
-    /// Returns the version, for objects and delete markers. Values from before versioning return
-    /// [`Version::UNVERSIONED`].
-    pub fn version(&self) -> Option<Version> {
-        let version = match self {
-            Self::Object(object) => object.version,
-            Self::DeleteMarker(marker) => marker.version,
-            Self::Tombstone
-            | Self::Bucket(_)
-            | Self::Upload(_)
-            | Self::Part(_)
-            | Self::Account(_) => return None,
-        };
-        Some(version.unwrap_or(Version::UNVERSIONED))
-    }
-
-    /// True if the value is a tombstone.
-    pub fn is_tombstone(&self) -> bool {
-        matches!(self, Self::Tombstone)
-    }
-
-    /// True if the value is an object: a name that a listing of objects shows or folds.
-    pub fn is_object(&self) -> bool {
-        matches!(self, Self::Object(_))
-    }
 }
 
 impl Entry {
@@ -138,8 +81,8 @@ impl Entry {
         let (order, write_id) = Self::peek(bytes)?;
         let rest = &bytes[HEAD_BYTES..];
         let value = match bytes[0] {
-            VERSION_BEFORE_LEVELS => bucket::decode_before_levels(rest),
-            VERSION_BEFORE_SETTINGS => bucket::decode_before_settings(rest),
+            VERSION_BEFORE_LEVELS => bucket_formats::decode_before_levels(rest),
+            VERSION_BEFORE_SETTINGS => bucket_formats::decode_before_settings(rest),
             VERSION_BEFORE_MARKS => decode_with::<TailFormat3>(rest),
             _ => decode_with::<Tail>(rest),
         };
@@ -165,6 +108,21 @@ impl Entry {
         let mut write_id = [0; 16];
         write_id.copy_from_slice(&head[1 + Stamp::BYTES..]);
         Ok((Stamp::from_bytes(order), WriteId(write_id)))
+    }
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.order, self.write_id, &self.value, Tail::of(&self.value)).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (order, write_id, mut value, tail) =
+            <(Stamp, WriteId, Value, Tail)>::deserialize(deserializer)?;
+        tail.join(&mut value);
+        Ok(Self { order, write_id, value })
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! HttpBackend ─ breaker ─ pool ─ signed request ──▶ serve ─ guarded ─ router ──▶ Backend
-//!             ◀─ heard ── clock and ring tags ───── every reply
+//!             ◀─ report ─ clock and ring tags ───── every reply
 //! ```
 //!
 //! * Index calls are `POST /v1/d/<device>/<call>` with postcard both ways. Extents are streamed:

@@ -39,8 +39,8 @@ pub enum RegisterKind {
 }
 
 impl RegisterKind {
-    /// The kinds of registers in ordinary buckets: all but [`RegisterKind::Account`].
-    pub const ALL: [Self; 4] = [Self::Object, Self::Upload, Self::Part, Self::Version];
+    /// Kinds of registers in ordinary buckets. The root bucket alone has [`RegisterKind::Account`].
+    pub const IN_BUCKETS: [Self; 4] = [Self::Object, Self::Upload, Self::Part, Self::Version];
 
     fn from_byte(byte: u8) -> Result<Self> {
         match byte {
@@ -279,6 +279,14 @@ mod tests {
 
     proptest! {
         #[test]
+    fn ordinary_buckets_have_registers_of_all_kinds_but_accounts() {
+        let known = (0..=u8::MAX).filter_map(|byte| RegisterKind::from_byte(byte).ok());
+        let others: Vec<_> =
+            known.filter(|kind| !RegisterKind::IN_BUCKETS.contains(kind)).collect();
+        assert_eq!(others, [RegisterKind::Account]);
+    }
+
+    #[test]
         fn keys_decode_to_what_was_encoded(key in any_key()) {
             prop_assert_eq!(RegisterKey::decode(&key.encode()).unwrap(), key);
         }

@@ -55,7 +55,7 @@ pub mod version;
 
 pub use backend::{Backend, BackendExt, ByteStream};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use consistency::{Given, Level};
+pub use consistency::{AchievedLevel, Level};
 pub use entry::Entry;
 pub use error::{Error, ErrorKind, Result};
 pub use id::{

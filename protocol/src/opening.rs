@@ -1,4 +1,4 @@
-//! Openings of a device, by which nodes tell a device from an older copy of it (rule G1).
+//! Openings of a device, by which nodes distinguish a device from an older copy (rule G1).
 
 use serde::{Deserialize, Serialize};
 

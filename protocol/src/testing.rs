@@ -14,7 +14,5 @@ pub mod seeded_ids;
 pub use faulty::{Call, Fault, FaultyBackend};
 pub use memory::MemoryBackend;
 
-pub use crate::backend::CallKind as Op;
-
 #[cfg(test)]
 mod tests;

@@ -155,22 +155,22 @@ impl Quota {
         Some(self.index.unwrap_or(allowed))
     }
 
-    /// Checks that `used` plus `asked` stays within the bounds. A bound applies only if `asked`
-    /// adds to it.
+    /// Checks that `used` plus `requested` stays within the bounds. A bound applies only if
+    /// `requested` adds to it.
     ///
     /// # Errors
     /// The bound that would be exceeded.
-    pub fn check(&self, used: Usage, asked: Usage) -> Result<(), Excess> {
-        let passes = |bound: &u64, used: u64, asked: u64| {
-            asked > 0 && used.checked_add(asked).is_none_or(|sum| sum > *bound)
+    pub fn check(&self, used: Usage, requested: Usage) -> Result<(), Excess> {
+        let passes = |bound: &u64, used: u64, requested: u64| {
+            requested > 0 && used.checked_add(requested).is_none_or(|sum| sum > *bound)
         };
-        if let Some(bound) = self.bytes.filter(|it| passes(it, used.bytes, asked.bytes)) {
+        if let Some(bound) = self.bytes.filter(|it| passes(it, used.bytes, requested.bytes)) {
             return Err(Excess::Bytes(bound));
         }
-        if let Some(bound) = self.objects.filter(|it| passes(it, used.objects, asked.objects)) {
+        if let Some(bound) = self.objects.filter(|it| passes(it, used.objects, requested.objects)) {
             return Err(Excess::Objects(bound));
         }
-        match self.index_max().filter(|it| passes(it, used.index, asked.index)) {
+        match self.index_max().filter(|it| passes(it, used.index, requested.index)) {
             Some(bound) => Err(Excess::Index(bound)),
             None => Ok(()),
         }
@@ -319,8 +319,8 @@ mod tests {
             user_metadata: vec![("a".repeat(1000), "b".repeat(500))],
             ..Attributes::default()
         };
-        let said = Usage::of_attributes("key", &attributes).index;
-        assert!((ENTRY_BYTES + 1503..ENTRY_BYTES + 1600).contains(&said), "{said}");
+        let counted = Usage::of_attributes("key", &attributes).index;
+        assert!((ENTRY_BYTES + 1503..ENTRY_BYTES + 1600).contains(&counted), "{counted}");
         assert_eq!(Usage::of_marker("key"), Usage { index: ENTRY_BYTES + 3, ..Usage::default() });
         assert_eq!(Usage::of_new_part(7).bytes, 7);
     }

@@ -37,8 +37,11 @@ mod records;
 mod roles;
 pub(crate) mod usage;
 
-pub use admin::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
+pub use admin::{
+    AccessKeys, Accounts, NewKey, NewRole, NewUser, Page, RoleChange, Roles, Tenants, Users,
+};
 pub use cache::{CachedPrincipal, KeyCache};
+pub use directory::Directory;
 pub use principal::{AccountOf, Holder};
 pub use records::{Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};

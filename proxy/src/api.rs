@@ -16,14 +16,14 @@ use crate::error::Result;
 pub type ExpectedChecksums = dyn FnOnce() -> Result<Vec<(ChecksumAlgorithm, Vec<u8>)>> + Send;
 
 /// A request body, and the size and checksums that are verified before its commit.
-pub struct Incoming {
+pub struct NewBody {
     /// The bytes. A client's own error is passed on as [`Error::Body`](crate::Error::Body).
     pub bytes: ByteStream,
     /// Declared number of bytes, if known; a body of another length is refused.
     pub size: Option<u64>,
     /// MD5 from the request headers.
     pub md5: Option<[u8; 16]>,
-    /// Checksums to compute, store and compare with those of [`Incoming::expected`].
+    /// Checksums to compute, store and compare with those of [`NewBody::expected`].
     pub compute: Vec<ChecksumAlgorithm>,
     /// Called after the body's end: checksums that the client sent in headers or trailers.
     pub expected: Box<ExpectedChecksums>,
@@ -89,14 +89,14 @@ pub struct PutObject {
     /// Its attributes.
     pub attributes: Attributes,
     /// Its bytes.
-    pub body: Incoming,
+    pub body: NewBody,
     /// Conditions on the current object.
     pub conditions: WriteConditions,
 }
 
 /// Result of a write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WrittenObject {
     /// The object.
     pub object: Object,
     /// Its place in the order of writes.

@@ -18,7 +18,7 @@ mod settings;
 mod target;
 mod versioning;
 
-pub(crate) use self::admin::BucketAdmin;
+pub use self::admin::Buckets;
 pub(crate) use self::catalog::BucketCatalog;
 pub use self::lock::lock_from_the_beginning;
 pub(crate) use self::lock::lock_of;

@@ -7,17 +7,22 @@ use std::fmt;
 use std::str::FromStr;
 
 use martlet_protocol::stamp::WriterId;
-use martlet_protocol::{Given, Level, Stamp};
+use martlet_protocol::{AchievedLevel, Level, Stamp};
 
 use crate::error::Error;
 
 /// Consistency options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct ConsistencyOptions {
     /// Level of the request; none for the bucket's.
     pub level: Option<Level>,
     /// Return no older state than this.
     pub read_after: Option<ReadAfter>,
+}
+
+impl ConsistencyOptions {
+    /// Strict reads, for workers: no stale version is processed, and counts come from a quorum.
+    pub(crate) const STRICT: Self = Self { level: Some(Level::Strict), read_after: None };
 }
 
 /// A write that the token's bearer has read or written.
@@ -33,8 +38,8 @@ pub struct ReadAfter {
 
 impl ReadAfter {
     /// A token of a write at a key.
-    pub fn new(bucket: &str, key: &str, stamp: Stamp, given: Given) -> Self {
-        Self { stamp, quorum: given == Given::Quorum, key: key_hash(bucket, key) }
+    pub fn new(bucket: &str, key: &str, stamp: Stamp, given: AchievedLevel) -> Self {
+        Self { stamp, quorum: given == AchievedLevel::Quorum, key: key_hash(bucket, key) }
     }
 
     /// Returns true if the token belongs to this key.
@@ -92,10 +97,10 @@ mod tests {
 
     #[test]
     fn a3_tokens_are_read_as_they_are_written_and_name_their_key() {
-        for given in [Given::Quorum, Given::Any, Given::Degraded] {
+        for given in [AchievedLevel::Quorum, AchievedLevel::Any, AchievedLevel::Degraded] {
             let stamp = Stamp { time: 0x1234_5678, writer: WriterId(u64::MAX) };
             let token = ReadAfter::new("b", "key", stamp, given);
-            assert_eq!(token.quorum, given == Given::Quorum);
+            assert_eq!(token.quorum, given == AchievedLevel::Quorum);
             assert_eq!(token.to_string().parse::<ReadAfter>().unwrap(), token);
             assert!(
                 token.is_of("b", "key") && !token.is_of("b", "kez") && !token.is_of("bk", "ey")
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn a3_what_is_no_token_is_refused() {
-        let good = ReadAfter::new("b", "k", Stamp::ZERO, Given::Quorum).to_string();
+        let good = ReadAfter::new("b", "k", Stamp::ZERO, AchievedLevel::Quorum).to_string();
         let bad = ["", "x", "q", &good[1..], &good[..good.len() - 1], &good.to_uppercase()];
         for text in bad.into_iter().map(str::to_owned).chain([
             good.replace("-q-", "-x-"),

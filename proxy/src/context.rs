@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use martlet_protocol::entry::{Bucket, Object};
-use martlet_protocol::{Given, Level};
-use martlet_topology::Cluster;
+use martlet_protocol::{AchievedLevel, Level};
+use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::encryption::RequestKeys;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -17,18 +17,37 @@ use crate::guard::Guard;
 pub(crate) struct RequestContext {
     /// The rings of its start.
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) ask: Ask,
+    pub(crate) consistency: ConsistencyOptions,
     /// Encryption keys of the request, and the encryption to report.
     pub(crate) keys: Arc<RequestKeys>,
     /// Access check of the objects that it reads.
     guard: Option<Arc<dyn Guard>>,
-    given: Arc<Mutex<Given>>,
+    given: Arc<Mutex<AchievedLevel>>,
+}
+
+/// Source of the contexts of operations: that of a session, or a new one for each operation.
+#[derive(Clone, Copy)]
+pub(crate) struct ContextSource<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) session: Option<&'a Arc<RequestContext>>,
+}
+
+impl ContextSource<'_> {
+    pub(crate) fn context(self) -> Arc<RequestContext> {
+        match self.session {
+            Some(context) => context.clone(),
+            None => Arc::new(RequestContext::new(
+                self.topology.cluster(),
+                ConsistencyOptions::default(),
+            )),
+        }
+    }
 }
 
 impl RequestContext {
-    pub(crate) fn new(cluster: Arc<Cluster>, ask: Ask) -> Self {
-        let given = Arc::new(Mutex::new(Given::Quorum));
-        Self { cluster, ask, keys: Arc::default(), guard: None, given }
+    pub(crate) fn new(cluster: Arc<Cluster>, consistency: ConsistencyOptions) -> Self {
+        let given = Arc::new(Mutex::new(AchievedLevel::Quorum));
+        Self { cluster, consistency, keys: Arc::default(), guard: None, given }
     }
 
     /// This context with a guard. Both record the consistency of their replies together.
@@ -38,24 +57,24 @@ impl RequestContext {
 
     /// Level of an operation in a bucket.
     pub(crate) fn level(&self, bucket: &Bucket) -> Level {
-        self.ask.level.unwrap_or(bucket.consistency)
+        self.consistency.level.unwrap_or(bucket.consistency)
     }
 
     /// Level of an operation outside of a bucket.
     pub(crate) fn level_or_default(&self) -> Level {
-        self.ask.level.unwrap_or_default()
+        self.consistency.level.unwrap_or_default()
     }
 
     /// Records the consistency of a part of the operation: the weakest part counts.
-    pub(crate) fn note(&self, given: Given) {
-        if given > Given::Quorum {
+    pub(crate) fn note(&self, given: AchievedLevel) {
+        if given > AchievedLevel::Quorum {
             let mut worst = self.given.lock();
             *worst = given.max(*worst);
         }
     }
 
     /// Consistency of the replies so far.
-    pub(crate) fn given(&self) -> Given {
+    pub(crate) fn given(&self) -> AchievedLevel {
         *self.given.lock()
     }
 

@@ -6,7 +6,7 @@ use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{ChecksumAlgorithm, ChecksumKind, ETag, Object};
 use martlet_protocol::limits::PUT_BYTES_MAX;
 
-use crate::api::{CopyObject, Incoming, ObjectName, Written};
+use crate::api::{CopyObject, NewBody, ObjectName, WrittenObject};
 use crate::context::RequestContext;
 use crate::encryption::Whose;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ impl Copier {
         bucket: &str,
         key: &str,
         copy: CopyObject,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let (from_bucket, from_key) = (&copy.source.0, &copy.source.1);
         let unchanged = copy.attributes.is_none()
             && copy.tags.is_none()
@@ -56,7 +56,7 @@ impl Copier {
             None => source.checksums.iter().map(|sum| sum.algorithm).collect(),
         };
         let expected = expected(&source, &compute);
-        let body = Incoming {
+        let body = NewBody {
             bytes: self.reader.bodies.open(&found, 0..source.size, secret).await?,
             size: Some(source.size),
             md5: match source.etag {
@@ -76,7 +76,7 @@ impl Copier {
         attributes.marks = copy.marks;
         attributes.storage_class = copy.storage_class;
         let written = self.writer.put_at(target, key, body, attributes, &copy.conditions).await;
-        let written = written.map(|it| Written { source_version: source.version, ..it });
+        let written = written.map(|it| WrittenObject { source_version: source.version, ..it });
         written.map_err(|error| match error {
             Error::BadDigest { .. } | Error::BadChecksum(_) | Error::Body(_) => {
                 martlet_protocol::Error::corrupt("the source of the copy is corrupt").into()

@@ -35,20 +35,6 @@ impl ObjectRemover {
         again_if_replaced(|| self.delete_once(context, bucket, key, conditions)).await
     }
 
-    /// Deletes one version of an object for good, unless a lock protects it that the
-    /// removal doesn't bypass.
-    pub(crate) async fn delete_version(
-        &self,
-        context: &RequestContext,
-        bucket: &str,
-        key: &str,
-        removal: VersionRemoval,
-        conditions: &DeleteConditions,
-    ) -> Result<Deleted> {
-        again_if_replaced(|| self.delete_version_once(context, bucket, key, removal, conditions))
-            .await
-    }
-
     async fn delete_once(
         &self,
         context: &RequestContext,
@@ -95,7 +81,12 @@ impl ObjectRemover {
         Err(busy())
     }
 
-    async fn delete_version_once(
+    /// Deletes one version of an object for good, unless a lock protects it that the removal
+    /// doesn't bypass.
+    ///
+    /// # Errors
+    /// [`Error::BucketReplaced`] if another bucket has the name: the caller repeats the call.
+    pub(crate) async fn delete_version(
         &self,
         context: &RequestContext,
         bucket: &str,

@@ -88,7 +88,7 @@ impl Hasher {
 
 /// MD5 and the requested checksums of all bytes so far.
 pub(crate) struct Digests {
-    md5: Md5,
+    pub(crate) md5: Md5,
     /// The requested checksums. MD5 needs no hasher of its own.
     checksums: Vec<(ChecksumAlgorithm, Option<Hasher>)>,
     bytes: u64,
@@ -116,6 +116,11 @@ impl Digests {
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.md5.update(bytes);
+        self.update_checksums(bytes);
+    }
+
+    /// Adds bytes to everything but the MD5.
+    pub(crate) fn update_checksums(&mut self, bytes: &[u8]) {
         for hasher in self.checksums.iter_mut().filter_map(|(_, hasher)| hasher.as_mut()) {
             hasher.update(bytes);
         }
@@ -126,6 +131,14 @@ impl Digests {
         for bytes in chunks {
             self.update(bytes);
         }
+    }
+
+    /// Returns true if a checksum costs about as much as the MD5.
+    pub(crate) fn has_slow_checksums(&self) -> bool {
+        let is_slow = |hasher: &Hasher| {
+            matches!(hasher, Hasher::Sha1(_) | Hasher::Sha256(_) | Hasher::Sha512(_))
+        };
+        self.checksums.iter().any(|(_, hasher)| hasher.as_ref().is_some_and(is_slow))
     }
 
     pub(crate) fn finish(self) -> Sums {

@@ -37,7 +37,7 @@ pub enum Error {
         /// Time of its write, in milliseconds since 1970.
         modified_ms: u64,
         /// True if the request named this version.
-        was_asked_for: bool,
+        was_named: bool,
     },
     /// The upload doesn't exist, or was aborted.
     #[error("the upload does not exist")]

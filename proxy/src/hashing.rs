@@ -1,17 +1,20 @@
 //! Digests of a body, computed as it arrives, without blocking an async worker.
 //!
 //! Chunks wait here by reference until they are worth a thread. Then one batch at a time goes to
-//! the blocking pool; all bodies together use at most one thread for each core. The rest at the
-//! end, and small bodies, are hashed inline.
+//! the [`pool`], where concurrent bodies share the lanes of a worker; all bodies together use at
+//! most one thread for each core. A short rest at the end, and small bodies, are hashed inline.
+
+mod job;
+mod pool;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::Error;
 use martlet_protocol::entry::ChecksumAlgorithm;
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
+pub(crate) use self::pool::HashPool;
 use crate::channel::cost;
 use crate::digest::{Digests, Sums};
 use crate::error::Result;
@@ -20,27 +23,29 @@ use crate::error::Result;
 const BATCH_COST_MIN: usize = 256 * 1024;
 /// Bytes that may wait while a batch runs; beyond that the body waits.
 const WAITING_COST_MAX: usize = 2 * BATCH_COST_MIN;
+/// Smallest rest of a body for the lane of a worker that runs already.
+const REST_COST_MIN: usize = 32 * 1024;
 
 /// Digests of a body that may lag behind its bytes.
 pub(crate) struct Hashing {
     state: DigestState,
     waiting: Vec<Bytes>,
     waiting_cost: usize,
-    threads: Arc<Semaphore>,
+    pool: Arc<HashPool>,
 }
 
 enum DigestState {
     Idle(Digests),
-    Running(JoinHandle<Digests>),
-    /// A batch panicked.
+    Running(oneshot::Receiver<Digests>),
+    /// A worker lost the batch.
     Lost,
 }
 
 impl Hashing {
-    /// Digests whose batches run under the permits of `threads`.
-    pub(crate) fn new(algorithms: &[ChecksumAlgorithm], threads: Arc<Semaphore>) -> Self {
+    /// Digests whose batches run in the lanes of `pool`.
+    pub(crate) fn new(algorithms: &[ChecksumAlgorithm], pool: Arc<HashPool>) -> Self {
         let state = DigestState::Idle(Digests::new(algorithms));
-        Self { state, waiting: Vec::new(), waiting_cost: 0, threads }
+        Self { state, waiting: Vec::new(), waiting_cost: 0, pool }
     }
 
     /// Adds a chunk.
@@ -59,31 +64,31 @@ impl Hashing {
         if self.waiting_cost < BATCH_COST_MIN {
             return Ok(());
         }
-        let is_busy = match &self.state {
-            DigestState::Running(work) => !work.is_finished(),
-            DigestState::Idle(_) | DigestState::Lost => self.threads.available_permits() == 0,
-        };
+        let is_busy = matches!(&self.state, DigestState::Running(work) if work.is_empty());
         if is_busy && self.waiting_cost < WAITING_COST_MAX {
             return Ok(());
         }
-        let mut digests = self.idle().await?;
-        let batch = self.batch();
-        let turn = self.threads.clone().acquire_owned().await;
-        self.state = DigestState::Running(tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            digests.update_all(&batch);
-            digests
-        }));
+        let digests = self.idle().await?;
+        self.start_batch(digests);
         Ok(())
     }
 
-    /// Hashes all waiting chunks.
+    /// Hashes all waiting chunks. A short rest is hashed inline unless a worker has a free lane.
     pub(crate) async fn catch_up(&mut self) -> Result<()> {
-        self.keep_up().await?;
         let mut digests = self.idle().await?;
+        let fills_lane = self.waiting_cost >= REST_COST_MIN && self.pool.has_free_lane();
+        if fills_lane || self.waiting_cost >= BATCH_COST_MIN {
+            self.start_batch(digests);
+            digests = self.idle().await?;
+        }
         digests.update_all(&self.batch());
         self.state = DigestState::Idle(digests);
         Ok(())
+    }
+
+    fn start_batch(&mut self, digests: Digests) {
+        let batch = self.batch();
+        self.state = DigestState::Running(self.pool.submit(digests, batch));
     }
 
     /// Final digests of all bytes.
@@ -112,13 +117,21 @@ impl Hashing {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+
     use super::*;
 
     const ALGORITHMS: [ChecksumAlgorithm; 2] =
         [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
 
     fn hashing() -> Hashing {
-        Hashing::new(&ALGORITHMS, Arc::new(Semaphore::new(1)))
+        Hashing::new(&ALGORITHMS, pool(Arc::new(Semaphore::new(1))))
+    }
+
+    fn pool(threads: Arc<Semaphore>) -> Arc<HashPool> {
+        Arc::new(HashPool::new(threads))
     }
 
     fn bytes(length: usize) -> Bytes {
@@ -148,9 +161,10 @@ mod tests {
     #[tokio::test]
     async fn bodies_share_the_threads_and_all_come_to_their_end() {
         let threads = Arc::new(Semaphore::new(2));
+        let pool = pool(threads.clone());
         let whole = bytes(5 * BATCH_COST_MIN);
         let bodies = (0..20).map(|_| async {
-            let mut hashing = Hashing::new(&ALGORITHMS, threads.clone());
+            let mut hashing = Hashing::new(&ALGORITHMS, pool.clone());
             let mut rest = whole.clone();
             while !rest.is_empty() {
                 hashing.push(rest.split_to(rest.len().min(100_000)));
@@ -163,6 +177,9 @@ mod tests {
         at_once.update(&whole);
         let md5 = at_once.finish().md5;
         assert!(md5s.iter().all(|other| *other == md5));
+        // A worker sends its last digests before it ends.
+        let permits = tokio::time::timeout(Duration::from_mins(1), threads.acquire_many(2));
+        drop(permits.await.expect("all workers end").unwrap());
         assert_eq!(threads.available_permits(), 2);
     }
 

@@ -197,8 +197,8 @@ mod tests {
         health.failed(ONE);
         assert!(health.shuns(ONE) && health.is_shunned(ONE));
         advance(SHUNNED_FOR).await;
-        assert!(health.is_shunned(ONE), "nobody has asked it yet");
-        assert!(!health.shuns(ONE), "this caller asks it");
+        assert!(health.is_shunned(ONE), "no caller has queried the device yet");
+        assert!(!health.shuns(ONE), "this caller queries the device");
         assert!(health.shuns(ONE), "and the next waits for what comes of that");
         health.answered(ONE);
         assert!(!health.shuns(ONE) && !health.is_shunned(ONE));

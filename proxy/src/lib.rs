@@ -6,13 +6,13 @@
 //! ```text
 //! accounts · lifecycle · rewrite · rewrap       operators and workers: clients of the store
 //!                  │
-//!   store (ObjectStore, Session)                facade: services, and the context of a request
+//!   store (ObjectStore, Session)                objects; hands out the parts; context of a request
 //!                  │
-//!              multipart                        uploads and their parts
+//!         multipart (Uploads)                   uploads and their parts
 //!                  │
-//! put · copy · read · delete · versions · listing
+//! put · copy · read · delete · versions (Versions) · listing
 //!       │                     │
-//!       │               bucket · quota          bucket catalog, fences; accounts' documents
+//!       │          bucket (Buckets) · quota     bucket catalog, fences; accounts' documents
 //!       ▼                     ▼
 //! upload · bodies        walk ── merge          bodies in, bodies out; ordered names
 //!       ▼                     ▼
@@ -20,6 +20,11 @@
 //!       └──────────┬──────────┘
 //!       martlet_topology · context              rings, term, nodes; parameters of a request
 //! ```
+//!
+//! `ObjectStore` reads and writes objects. Its other operations belong to its parts:
+//! [`ObjectStore::buckets`], [`ObjectStore::uploads`], [`ObjectStore::versions`],
+//! [`ObjectStore::directory`] and [`ObjectStore::data_keys`]. A part borrows the clients that it
+//! calls, and the context of the session.
 //!
 //! Arrows point to the layers that a layer may call. Each client owns its state, is built once with
 //! the store, and receives the [`RequestContext`](context::RequestContext) of an operation.
@@ -87,14 +92,14 @@ mod versions;
 mod walk;
 
 pub use accounts::{
-    AccountOf, Accounts, BucketUsage, CachedPrincipal, Holder, Key, KeyCache, Listed, NewKey,
-    NewRole, NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT,
-    SessionRole, Tenant, User,
+    AccessKeys, AccountOf, Accounts, BucketUsage, CachedPrincipal, Directory, Holder, Key,
+    KeyCache, NewKey, NewRole, NewUser, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles,
+    SESSION_S, SESSION_S_DEFAULT, SessionRole, Tenant, Tenants, User, Users,
 };
 pub use api::*;
-pub use bucket::lock_from_the_beginning;
+pub use bucket::{Buckets, lock_from_the_beginning};
 pub use chunk_queue::ChunkQueue;
-pub use consistency::{Ask, ReadAfter};
+pub use consistency::{ConsistencyOptions, ReadAfter};
 pub use digest::checksum_of;
 pub use encryption::{CustomerKey, Encrypted, Keys};
 pub use error::{Error, Result};
@@ -103,10 +108,12 @@ pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 // Parameters of the store's constructors.
 pub use martlet_topology::{Cluster, Topology};
+pub use multipart::Uploads;
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
-pub use rewrap::Rewrapped;
+pub use rewrap::{DataKeys, Rewrapped};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::Session;
 pub use store::ObjectStore;
+pub use versions::Versions;

@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::lifecycle::{ExpiryOutcome, Lifecycle, ObjectExpiry, Stretch};
-use martlet_protocol::{Level, Setting, Stamp, UploadId, VersionId};
+use martlet_protocol::{Setting, Stamp, UploadId, VersionId};
 
 #[cfg(test)]
 pub(crate) use self::expiration::ExpirationCandidate;
@@ -31,7 +31,7 @@ pub(crate) use self::expiration::{
 };
 use self::judge::{JudgedPage, judge};
 use crate::api::ListVersions;
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::error::{Error, Result};
 use crate::multipart::UploadName;
 use crate::store::ObjectStore;
@@ -41,8 +41,6 @@ use crate::store::ObjectStore;
 const PAGE: usize = 250;
 /// Concurrent expirations.
 const AT_ONCE: usize = 8;
-/// Strict reads, so that no stale version is judged.
-const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 /// Observer of objects that lifecycle rules expire.
 pub trait Witness: fmt::Debug + Send + Sync {
@@ -81,7 +79,7 @@ impl WitnessedExpiry {
 #[async_trait]
 impl ObjectExpiry for WitnessedExpiry {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<ExpiryOutcome> {
-        self.store.carry_out_before(stretch, Some(&*self.witness)).await
+        carry_out(&self.store, stretch, Some(&*self.witness)).await
     }
 
     async fn finish_upload(
@@ -97,7 +95,7 @@ impl ObjectExpiry for WitnessedExpiry {
 #[async_trait]
 impl ObjectExpiry for ObjectStore {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<ExpiryOutcome> {
-        self.carry_out_before(stretch, None).await
+        carry_out(self, stretch, None).await
     }
 
     async fn finish_upload(
@@ -106,24 +104,23 @@ impl ObjectExpiry for ObjectStore {
         key: &str,
         upload: UploadId,
     ) -> martlet_protocol::Result<bool> {
-        let (multipart, context) = (&self.services.multipart, self.session(STRICT).context());
+        let (driver, context) =
+            (&self.services.multipart.driver, self.session(ConsistencyOptions::STRICT).context());
         let name = UploadName { bucket, key, id: upload };
-        let finished = Box::pin(multipart.finish_upload(&context, name)).await;
+        let finished = Box::pin(driver.finish_upload(&context, name)).await;
         finished.map_err(Error::into_backend)
     }
 }
 
-impl ObjectStore {
-    async fn carry_out_before(
-        &self,
-        stretch: &Stretch,
-        witness: Option<&dyn Witness>,
-    ) -> martlet_protocol::Result<ExpiryOutcome> {
-        let context = self.session(STRICT).context();
-        let expirations = Expirations { services: &self.services, context: &context };
-        let outcome = Box::pin(expirations.carry_out(stretch, witness)).await;
-        outcome.map_err(Error::into_backend)
-    }
+async fn carry_out(
+    store: &ObjectStore,
+    stretch: &Stretch,
+    witness: Option<&dyn Witness>,
+) -> martlet_protocol::Result<ExpiryOutcome> {
+    let context = store.session(ConsistencyOptions::STRICT).context();
+    let expirations = Expirations { services: &store.services, context: &context };
+    let outcome = Box::pin(expirations.carry_out(stretch, witness)).await;
+    outcome.map_err(Error::into_backend)
 }
 
 impl Expirations<'_> {

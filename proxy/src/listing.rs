@@ -86,7 +86,7 @@ impl Listings {
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
         let start = start_after(list.after.as_deref(), prefix, delimiter);
         let mut walk = self.walk(context, bucket, &paths, start, list.limit)?;
-        walk.honour(context.ask.read_after);
+        walk.honour(context.consistency.read_after);
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
             let Value::Object(object) = entry.value else {

@@ -5,8 +5,21 @@
 //! first. In the second round, the two halves of the choice share no bit, so they are added
 //! separately instead of being joined first. MD5 is not used for security: S3 requires it, and
 //! Martlet's own checks are BLAKE3 and CRC32C.
+//!
+//! Concurrent bodies share the lanes of the CPU's vectors: [`lanes`].
 
-const BLOCK: usize = 64;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod kernel;
+pub(crate) mod lanes;
+#[cfg(test)]
+pub(crate) mod tests;
+
+/// Bytes of one block.
+pub(crate) const BLOCK: usize = 64;
 
 /// First 32 fractional bits of |sin(i + 1)|, for each step i.
 #[rustfmt::skip]
@@ -75,6 +88,14 @@ impl Md5 {
         md5
     }
 
+    /// Number of bytes, of `available` ones, to add by [`Self::update`] before whole blocks follow.
+    pub(crate) fn unaligned(&self, available: usize) -> usize {
+        match self.filled() {
+            0 if available >= BLOCK => 0,
+            filled => available.min(BLOCK - filled),
+        }
+    }
+
     fn filled(&self) -> usize {
         usize::try_from(self.length % BLOCK as u64).expect("less than a block")
     }
@@ -115,48 +136,4 @@ fn round<const ROUND: usize>(
         (a, b, c, d) = (d, newest, b, c);
     }
     [a, b, c, d]
-}
-
-#[cfg(test)]
-mod tests {
-    use md5::Digest as _;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn of(pieces: &[&[u8]]) -> [u8; 16] {
-        let mut md5 = Md5::default();
-        for piece in pieces {
-            md5.update(piece);
-        }
-        md5.finish()
-    }
-
-    #[test]
-    fn known_values() {
-        assert_eq!(hex::encode(of(&[])), "d41d8cd98f00b204e9800998ecf8427e");
-        assert_eq!(hex::encode(of(&[b"a", b"bc"])), "900150983cd24fb0d6963f7d28e17f72");
-        let digits = b"1234567890".repeat(8);
-        assert_eq!(hex::encode(of(&[&digits])), "57edf4a22be3c955ac49da2e2107b67a");
-    }
-
-    #[test]
-    fn every_length_around_a_block_is_padded_as_it_should_be() {
-        for length in 0..300 {
-            let bytes: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect();
-            assert_eq!(of(&[&bytes])[..], md5::Md5::digest(&bytes)[..], "{length} bytes");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn chunks_of_any_length_match_another_implementation(
-            pieces in proptest::collection::vec(
-                proptest::collection::vec(any::<u8>(), 0..400), 0..8,
-            ),
-        ) {
-            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-            prop_assert_eq!(&of(&slices)[..], &md5::Md5::digest(pieces.concat())[..]);
-        }
-    }
 }

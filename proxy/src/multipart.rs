@@ -21,4 +21,5 @@ mod upload_target;
 mod uploads;
 
 pub(crate) use self::requests::Multipart;
+pub use self::requests::Uploads;
 pub(crate) use self::upload_target::UploadName;

@@ -10,7 +10,7 @@ use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
 use martlet_protocol::usage::Usage;
 use martlet_protocol::{Stamp, Version, WriteId};
 
-use crate::api::{Incoming, WriteConditions, Written};
+use crate::api::{NewBody, WriteConditions, WrittenObject};
 use crate::bucket::{BucketCatalog, ObjectTarget, busy, object_of};
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
@@ -46,10 +46,10 @@ impl ObjectWriter {
         &self,
         target: ObjectTarget<'_>,
         key: &str,
-        body: Incoming,
+        body: NewBody,
         mut attributes: Attributes,
         conditions: &WriteConditions,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         self.catalog.check_new_lock(target.context, target.name, &attributes.marks).await?;
         let secret = target.context.keys.encrypt_new(
             &self.vault,
@@ -92,7 +92,7 @@ impl ObjectWriter {
         match value {
             Value::Object(object) => {
                 let object = Object { version, ..*object };
-                Ok(Written { object, stamp, source_version: None })
+                Ok(WrittenObject { object, stamp, source_version: None })
             }
             _ => unreachable!("an object was made above"),
         }

@@ -123,15 +123,7 @@ mod tests {
 
     #[test]
     fn a_ring_without_moves_makes_one_set() {
-        let device = |id| martlet_ring::Device {
-            id: DeviceId(id),
-            region: 1,
-            zone: 1,
-            node: martlet_ring::Node { name: format!("n{id}"), address: String::new() },
-            name: "disk".into(),
-            weight: 1.0,
-            meta: String::new(),
-        };
+        let device = |id| martlet_ring::fixtures::device(id, format!("n{id}"), "disk");
         let devices: Vec<_> = (1..=5).map(device).collect();
         let ring = Ring::of_devices(martlet_protocol::PolicyId(0), 5, &devices).unwrap();
         let sets = ring.sets(ring.partition(0), martlet_protocol::Term::NONE);
@@ -149,12 +141,12 @@ mod tests {
             let [old, new] = [old, new].map(|ids| ids.into_iter().map(DeviceId).collect::<Vec<_>>());
             let sets = Sets::joint(&old, &new);
             let mut tally = QuorumTally::new(&sets);
-            let mut said = std::collections::BTreeMap::new();
+            let mut votes = std::collections::BTreeMap::new();
             for (device, yes) in replies {
                 let progress = tally.push(DeviceId(device), yes);
-                said.entry(DeviceId(device)).or_insert(yes);
+                votes.entry(DeviceId(device)).or_insert(yes);
                 let of = |word: bool, set: &[DeviceId]| {
-                    set.iter().filter(|id| said.get(id) == Some(&word)).count()
+                    set.iter().filter(|id| votes.get(id) == Some(&word)).count()
                 };
                 let sets = [&old, &new];
                 let met = sets.iter().all(|set| of(true, set) > set.len() / 2);

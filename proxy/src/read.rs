@@ -8,7 +8,7 @@ use martlet_protocol::{RegisterKey, Version};
 use tokio::time::Instant;
 
 use crate::api::{
-    ExtentPlace, Incoming, ObjectName, ObjectParts, ObjectRead, ReadConditions, Selection,
+    ExtentPlace, NewBody, ObjectName, ObjectParts, ObjectRead, ReadConditions, Selection,
 };
 use crate::bodies::{BodyReader, Found, parts_of};
 use crate::bucket::{BucketCatalog, again_if_replaced, check_key};
@@ -64,7 +64,7 @@ impl ObjectReader {
     ) -> Result<Found> {
         let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
         let level = context.level(bucket);
-        let head = match context.ask.read_after {
+        let head = match context.consistency.read_after {
             None => self.registers.read(context, &register, want, level).await?,
             Some(token) if token.is_of(bucket_name, key) => {
                 self.registers.read_after(context, &register, want, level, token).await?
@@ -211,29 +211,29 @@ impl ObjectReader {
         source: ObjectName<'_>,
         conditions: &ReadConditions,
         selection: Selection,
-    ) -> Result<(Incoming, Option<Version>)> {
+    ) -> Result<(NewBody, Option<Version>)> {
         let found =
             self.find(context, bucket, source, Want::EntryAndInline).await.map_err(no_source)?;
         let secret = context.keys.unlock(&self.vault, found.locked.as_ref(), Whose::Source)?;
         conditions.check_source(&found.object)?;
         let selected = self.bodies.select(&found.object, selection).await?;
         let size = selected.range.end - selected.range.start;
-        let incoming = Incoming {
+        let new_body = NewBody {
             bytes: self.bodies.open(&found, selected.range, secret).await?,
             size: Some(size),
             md5: None,
             compute: Vec::new(),
             expected: Box::new(|| Ok(Vec::new())),
         };
-        Ok((incoming, found.object.version))
+        Ok((new_body, found.object.version))
     }
 }
 
 /// Maps the error of a missing copy source to S3's.
 pub(crate) fn no_source(error: Error) -> Error {
     match error {
-        Error::DeleteMarker { was_asked_for: false, .. } => Error::NoSuchKey,
-        Error::DeleteMarker { was_asked_for: true, .. } => Error::InvalidRequest(
+        Error::DeleteMarker { was_named: false, .. } => Error::NoSuchKey,
+        Error::DeleteMarker { was_named: true, .. } => Error::InvalidRequest(
             "The source of a copy request may not specifically refer to a delete marker by \
              version id."
                 .into(),

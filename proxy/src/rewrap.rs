@@ -7,10 +7,10 @@
 
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::{Entry, Mark, Marks, Object};
-use martlet_protocol::{BucketId, Level, VersionId};
+use martlet_protocol::{BucketId, VersionId};
 
 use crate::api::{ListUploads, ListVersions, ListedVersion, ObjectName};
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::context::RequestContext;
 use crate::encryption::keys::Wrapper;
 use crate::encryption::{Locked, ObjectAddress};
@@ -22,8 +22,6 @@ use crate::store::{ObjectStore, Services};
 const OBJECTS_AT_ONCE: usize = 4;
 /// Uploads on one page.
 const UPLOADS: usize = 1000;
-/// Strict reads, so that no stale version is missed.
-const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 /// Result of one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,23 +70,30 @@ fn rewrapped(vault: &Vault, marks: &Marks, object: ObjectAddress<'_>) -> Result<
     Ok(Some(secret.lock(by, root, object)))
 }
 
-impl ObjectStore {
+/// Data keys of the objects and uploads of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct DataKeys<'a> {
+    pub(crate) store: &'a ObjectStore,
+}
+
+impl DataKeys<'_> {
     /// Rewraps the data keys of a page of a bucket's versions.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; [`Error::NoMasterKey`]; a failed listing.
     pub async fn rewrap(
-        &self,
+        self,
         bucket: &str,
         after: Option<(String, Option<VersionId>)>,
         limit: usize,
     ) -> Result<Rewrapped> {
-        let session = self.session(STRICT);
-        let (vault, context) = (&*self.services.vault, session.context());
+        let session = self.store.session(ConsistencyOptions::STRICT);
+        let (services, context) = (&*self.store.services, &*session.context());
+        let vault = &*services.vault;
         vault.wrapping().ok_or(Error::NoMasterKey)?;
         let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
         let list = ListVersions { after_key, after_version, limit, ..Default::default() };
-        let page = session.list_versions(bucket, list).await?;
+        let page = session.versions().list(bucket, list).await?;
         let home = session.bucket(bucket).await?.id;
         let seen = page.versions.len() as u64;
         let mut rewrapped = Rewrapped { seen, next: page.next, ..Rewrapped::default() };
@@ -103,13 +108,10 @@ impl ObjectStore {
             }
         }
         let mut outcomes = stream::iter(outdated)
-            .map(|(key, id)| {
-                let (services, context) = (&*self.services, &*context);
-                async move {
-                    let name = ObjectName { key: &key, version: Some(id) };
-                    let outcome = rewrap_one(services, context, bucket, home, name).await;
-                    (key, outcome)
-                }
+            .map(|(key, id)| async move {
+                let name = ObjectName { key: &key, version: Some(id) };
+                let outcome = rewrap_one(services, context, bucket, home, name).await;
+                (key, outcome)
             })
             .buffer_unordered(OBJECTS_AT_ONCE);
         while let Some((key, outcome)) = outcomes.next().await {
@@ -124,17 +126,17 @@ impl ObjectStore {
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; a failed listing.
-    pub async fn outdated_uploads(&self, bucket: &str) -> Result<u64> {
-        let session = self.session(STRICT);
+    pub async fn outdated_uploads(self, bucket: &str) -> Result<u64> {
+        let session = self.store.session(ConsistencyOptions::STRICT);
         let home = session.bucket(bucket).await?.id;
         let (mut count, mut after) = (0, Some((None, None)));
         while let Some((after_key, after_id)) = after {
             let list = ListUploads { after_key, after_id, limit: UPLOADS, ..Default::default() };
-            let page = session.list_uploads(bucket, list).await?;
+            let page = session.uploads().list(bucket, list).await?;
             for upload in page.uploads {
                 let address = ObjectAddress { bucket: home, key: &upload.key };
                 let locked = Locked::of(&upload.marks, address)?;
-                count += u64::from(is_outdated(&self.services.vault, locked.as_ref()));
+                count += u64::from(is_outdated(&self.store.services.vault, locked.as_ref()));
             }
             after = page.next.map(|(key, id)| (Some(key), id));
         }

@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use martlet_protocol::VersionId;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Level, VersionId};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -35,7 +35,7 @@ use self::object::{MoveOutcome, ObjectMove, policies_of};
 use self::pace::{Attempt, Pace};
 pub use self::pace::{ClientsWait, RewriteOptions};
 use crate::api::{ListVersions, VersionPage};
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::error::{Error, Result};
 use crate::store::ObjectStore;
 
@@ -49,8 +49,6 @@ const TRIES: u32 = 3;
 const REST: Duration = Duration::from_millis(300);
 /// Number of consecutive failed objects after which the rewrite gives up.
 const FAILURES_IN_A_ROW_MAX: u32 = 16;
-/// Strict reads, so that no stale version is moved.
-const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 /// Progress of a rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,8 +194,8 @@ async fn names(store: &ObjectStore, rewrite: &Rewrite, after: After) -> Result<P
     rewrite.check()?;
     let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
     let list = ListVersions { after_key, after_version, limit: PAGE, ..Default::default() };
-    let session = store.session(STRICT);
-    let VersionPage { versions, next, .. } = session.list_versions(&rewrite.bucket, list).await?;
+    let session = store.session(ConsistencyOptions::STRICT);
+    let VersionPage { versions, next, .. } = session.versions().list(&rewrite.bucket, list).await?;
     let bucket = session.bucket(&rewrite.bucket).await?;
     let context = session.context();
     let objects = versions.into_iter().filter_map(|it| Some((it.key, it.id, it.object?)));
@@ -243,7 +241,7 @@ async fn move_object(store: &ObjectStore, rewrite: &Rewrite, object: &MisplacedO
             return;
         }
         // With the current rings, not those of the rewrite's start.
-        let context = store.session(STRICT).context();
+        let context = store.session(ConsistencyOptions::STRICT).context();
         let move_of = ObjectMove { services: &store.services, context: &context };
         let attempt = Attempt::new(&rewrite.pace);
         let outcome = move_of.rewrite_object(&rewrite.bucket, key, version, &attempt).await;

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use martlet_protocol::{Given, Stamp};
+use martlet_protocol::{AchievedLevel, Stamp};
 
-use crate::consistency::{Ask, ReadAfter};
+use crate::consistency::{ConsistencyOptions, ReadAfter};
 use crate::context::RequestContext;
 use crate::encryption::{Encrypted, Keys};
 use crate::guard::Guard;
@@ -19,14 +19,14 @@ pub struct Session(pub(crate) ObjectStore);
 impl ObjectStore {
     /// The store for one request, with options of its own and a record of the consistency of its
     /// replies.
-    pub fn session(&self, ask: Ask) -> Session {
-        Session(self.in_context(RequestContext::new(self.cluster(), ask)))
+    pub fn session(&self, options: ConsistencyOptions) -> Session {
+        Session(self.in_context(RequestContext::new(self.cluster(), options)))
     }
 }
 
 impl Session {
     /// Consistency of the replies so far: the weakest of their parts.
-    pub fn given(&self) -> Given {
+    pub fn given(&self) -> AchievedLevel {
         self.0.context().given()
     }
 

@@ -1,13 +1,10 @@
-//! The object store: a facade over the clients and services of the layers below.
+//! The object store: objects, and the parts of the store for buckets, uploads, versions and
+//! accounts.
 //!
 //! [`Services`] is built once; a [`RequestContext`] is the state of one operation, or of a
 //! [`Session`](crate::Session)'s operations.
 
-mod accounts;
-mod buckets;
 mod objects;
-mod uploads;
-mod versions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,22 +17,23 @@ use tokio::sync::Semaphore;
 use crate::accounts::directory::Directory;
 use crate::accounts::documents::Documents;
 use crate::bodies::BodyReader;
-use crate::bucket::{BucketAdmin, BucketCatalog};
-use crate::consistency::Ask;
-use crate::context::RequestContext;
+use crate::bucket::{BucketCatalog, Buckets};
+use crate::context::{ContextSource, RequestContext};
 use crate::copy::Copier;
 use crate::delete::ObjectRemover;
 use crate::extents::ExtentClient;
+use crate::hashing::HashPool;
 use crate::index::{RegisterClient, ReplicaClient};
 use crate::keyring::Vault;
 use crate::listing::Listings;
-use crate::multipart::Multipart;
+use crate::multipart::{Multipart, Uploads};
 use crate::options::StoreOptions;
 use crate::put::ObjectWriter;
 use crate::quota::Quotas;
 use crate::read::ObjectReader;
+use crate::rewrap::DataKeys;
 use crate::upload::BodyWriter;
-use crate::versions::{Reviser, VersionStore};
+use crate::versions::{Reviser, VersionStore, Versions};
 
 /// Objects in buckets, on the nodes of a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -57,7 +55,6 @@ pub(crate) struct Services {
     pub(crate) directory: Arc<Directory>,
     quotas: Arc<Quotas>,
     pub(crate) buckets: Arc<BucketCatalog>,
-    bucket_admin: BucketAdmin,
     pub(crate) versions: Arc<VersionStore>,
     pub(crate) reviser: Reviser,
     pub(crate) listings: Listings,
@@ -79,7 +76,8 @@ impl Services {
         let extents = ExtentClient::new(topology.clone(), options.buffer_bytes_max);
         let (extents, hashers) = (Arc::new(extents), Arc::new(Semaphore::new(cores)));
         let bodies = Arc::new(BodyReader::new(extents.clone(), hashers.clone()));
-        let body_writer = Arc::new(BodyWriter::new(extents.clone(), hashers));
+        let hash_pool = Arc::new(HashPool::new(hashers));
+        let body_writer = Arc::new(BodyWriter::new(extents.clone(), hash_pool));
         let directory = Arc::new(Directory::new(Documents::new(registers.clone())));
         let (stamps, kept_ms) = (registers.stamps.clone(), options.account_cache_ms);
         let quotas = Quotas::new(directory.clone(), stamps, kept_ms);
@@ -115,7 +113,6 @@ impl Services {
             bodies,
             body_writer,
             directory,
-            bucket_admin: BucketAdmin::new(buckets.clone(), quotas.clone()),
             reviser: Reviser {
                 registers: registers.clone(),
                 catalog: buckets.clone(),
@@ -173,6 +170,35 @@ impl ObjectStore {
         self.services.topology.cluster()
     }
 
+    /// Buckets, and their settings.
+    pub fn buckets(&self) -> Buckets<'_> {
+        let Services { registers, buckets: catalog, quotas, .. } = &*self.services;
+        Buckets { registers, catalog, quotas, contexts: self.contexts() }
+    }
+
+    /// Multipart uploads, and their parts.
+    pub fn uploads(&self) -> Uploads<'_> {
+        let Services { multipart, listings, .. } = &*self.services;
+        Uploads { multipart, listings, contexts: self.contexts() }
+    }
+
+    /// Versions of objects, their metadata and their locks.
+    pub fn versions(&self) -> Versions<'_> {
+        let Services { registers, buckets: catalog, listings, .. } = &*self.services;
+        let Services { reviser, remover, .. } = &*self.services;
+        Versions { registers, catalog, listings, reviser, remover, contexts: self.contexts() }
+    }
+
+    /// Accounts by name or id, and usage of their buckets.
+    pub fn directory(&self) -> &Directory {
+        &self.services.directory
+    }
+
+    /// Data keys of encrypted objects and uploads.
+    pub fn data_keys(&self) -> DataKeys<'_> {
+        DataKeys { store: self }
+    }
+
     /// This store with a context that its operations share.
     pub(crate) fn in_context(&self, context: RequestContext) -> Self {
         Self { services: self.services.clone(), context: Some(Arc::new(context)) }
@@ -180,10 +206,11 @@ impl ObjectStore {
 
     /// Context of a new operation, or that of the session.
     pub(crate) fn context(&self) -> Arc<RequestContext> {
-        match &self.context {
-            Some(context) => context.clone(),
-            None => Arc::new(RequestContext::new(self.cluster(), Ask::default())),
-        }
+        self.contexts().context()
+    }
+
+    fn contexts(&self) -> ContextSource<'_> {
+        ContextSource { topology: &self.services.topology, session: self.context.as_ref() }
     }
 }
 

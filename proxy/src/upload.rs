@@ -1,11 +1,11 @@
 //! Request bodies: stored inline or in extents, and fully verified before the commit.
 //!
 //! A single task takes each chunk from the client and passes it on twice, by reference: to the
-//! current extent ([`extent_writer`]) and to the hashes. Long bodies are hashed on other threads.
-//! The bytes that wait to be hashed are bounded for each body.
+//! current extent ([`extent_writer`]) and to the hashes. Long bodies are hashed on other threads,
+//! in the lanes of a [`HashPool`]. The bytes that wait to be hashed are bounded for each body.
 
 mod extent_writer;
-mod incoming;
+mod hashed_body;
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use bytes::{Bytes, BytesMut};
 use martlet_protocol::entry::{Body, Checksum, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, PUT_BYTES_MAX};
-use tokio::sync::Semaphore;
 
 use self::extent_writer::ExtentWriter;
-pub(crate) use self::incoming::Destination;
-use self::incoming::IncomingBody;
-use crate::api::Incoming;
+pub(crate) use self::hashed_body::Destination;
+use self::hashed_body::HashedBody;
+use crate::api::NewBody;
 use crate::digest::crc32c;
 use crate::encryption::Secret;
 use crate::error::{Error, Result};
 use crate::extents::ExtentClient;
+use crate::hashing::HashPool;
 use crate::orphan_guard::OrphanGuard;
 
 /// A complete and verified body.
@@ -40,22 +40,21 @@ pub(crate) struct StoredBody {
 /// Writes of bodies: inline, or in extents.
 pub(crate) struct BodyWriter {
     extents: Arc<ExtentClient>,
-    /// Permits for hashing threads.
-    hashers: Arc<Semaphore>,
+    hash_pool: Arc<HashPool>,
 }
 
 impl BodyWriter {
-    pub(crate) fn new(extents: Arc<ExtentClient>, hashers: Arc<Semaphore>) -> Self {
-        Self { extents, hashers }
+    pub(crate) fn new(extents: Arc<ExtentClient>, hash_pool: Arc<HashPool>) -> Self {
+        Self { extents, hash_pool }
     }
 
     /// Stores a body without encryption.
     pub(crate) async fn store_plain(
         &self,
-        incoming: Incoming,
+        new_body: NewBody,
         to: Destination<'_>,
     ) -> Result<StoredBody> {
-        self.store(incoming, to, None).await
+        self.store(new_body, to, None).await
     }
 
     /// Stores a body, encrypted if `secret` is given. Its size and digests are those of the plain
@@ -66,15 +65,15 @@ impl BodyWriter {
     /// [`Error::InvalidRequest`] for a body of another length than declared.
     pub(crate) async fn store(
         &self,
-        incoming: Incoming,
+        new_body: NewBody,
         to: Destination<'_>,
         secret: Option<&Secret>,
     ) -> Result<StoredBody> {
-        if let Some(size) = incoming.size.filter(|size| *size > PUT_BYTES_MAX) {
+        if let Some(size) = new_body.size.filter(|size| *size > PUT_BYTES_MAX) {
             return Err(Error::EntityTooLarge { size, maximum: PUT_BYTES_MAX });
         }
-        let (bytes, declared, compute) = (incoming.bytes, incoming.size, &incoming.compute);
-        let mut body = IncomingBody::new(bytes, declared, compute, secret, &self.hashers);
+        let (bytes, declared, compute) = (new_body.bytes, new_body.size, &new_body.compute);
+        let mut body = HashedBody::new(bytes, declared, compute, secret, &self.hash_pool);
         let mut chunks = Vec::new();
         while body.arrived <= to.inline_bytes_max {
             let Some(chunk) = body.next().await? else { break };
@@ -90,7 +89,7 @@ impl BodyWriter {
         };
         body.check_end()?;
         let sums = body.hashing.finish().await?;
-        sums.verify(incoming.md5, &(incoming.expected)()?)?;
+        sums.verify(new_body.md5, &(new_body.expected)()?)?;
         Ok(StoredBody {
             size: sums.bytes,
             md5: sums.md5,
@@ -131,7 +130,7 @@ impl BodyWriter {
             return Ok((Body::Extents(manifest), OrphanGuard::new(self.extents.clone())));
         }
         let encoded = Bytes::from(manifest.encode());
-        let incoming = Incoming {
+        let new_body = NewBody {
             size: Some(encoded.len() as u64),
             bytes: Box::pin(futures::stream::once(std::future::ready(Ok(encoded)))),
             md5: None,
@@ -139,7 +138,7 @@ impl BodyWriter {
             expected: Box::new(|| Ok(Vec::new())),
         };
         let to = Destination { role: ExtentRole::Manifest, policy, inline_bytes_max: 0, ..to };
-        let stored = self.store_plain(incoming, to).await?;
+        let stored = self.store_plain(new_body, to).await?;
         Ok((Body::Spilled { policy, manifest: stored.extents }, stored.orphans))
     }
 }

@@ -19,12 +19,14 @@
 //! * [`append`]: new versions; [`remove`]: permanent removal; [`revise`]: changes of metadata.
 //! * [`beside`]: reads and writes beside a head.
 //! * [`find`]: reads of one version; [`list`]: listings; [`store`]: the client that these share;
-//!   [`reviser`]: clients' and operators' changes of metadata.
+//!   [`reviser`]: clients' and operators' changes of metadata; [`operations`]: the operations of
+//!   clients.
 
 mod append;
 mod beside;
 mod find;
 mod list;
+mod operations;
 mod remove;
 mod revise;
 mod reviser;
@@ -32,6 +34,7 @@ mod store;
 
 pub(crate) use self::append::New;
 pub(crate) use self::find::{VersionRead, no_object};
+pub use self::operations::Versions;
 pub(crate) use self::remove::{Provided, VersionRemoval};
 pub(crate) use self::revise::Revision;
 pub(crate) use self::reviser::Reviser;

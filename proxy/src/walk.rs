@@ -16,7 +16,8 @@ use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{
-    BackendExt, DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Stamp, Term,
+    AchievedLevel, BackendExt, DeviceId, Entry, Error, Level, RegisterKey, Result, Shard, Stamp,
+    Term,
 };
 use martlet_topology::Topology;
 pub(crate) use paths::{Paths, text};
@@ -203,7 +204,7 @@ impl<'a> Walk<'a> {
             }
             if self.reach == Reach::Everyone {
                 // No quorum confirms the entry.
-                self.context.note(Given::Degraded);
+                self.context.note(AchievedLevel::Degraded);
                 return Ok(Some((name, entry)));
             }
             // Replicas differ: a register read settles the entry first (rule R5).
@@ -340,7 +341,7 @@ impl<'a> Walk<'a> {
         self.seen += reply.entries.len() + if is_cut { LIST_EMPTY_ROWS_MAX } else { 0 };
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
         if self.listings[at].role == Role::Handoff && !reply.entries.is_empty() {
-            self.context.note(Given::Degraded);
+            self.context.note(AchievedLevel::Degraded);
         }
         self.merge.refill(at, reply);
     }
@@ -379,14 +380,14 @@ impl<'a> Walk<'a> {
 
     /// Returns true if enough nodes reply for every shard, a holder among them, as absence of a key
     /// requires.
-    fn has_speakers(&self) -> bool {
+    fn has_responders(&self) -> bool {
         let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
         self.replica_sets.iter().all(|(_, replica_set)| {
             let of_shard = replica_set.members().chain(replica_set.previous());
             let of_shard: Vec<_> = of_shard.filter(|device| holders.contains(device)).collect();
-            let speakers = of_shard.iter().chain(&handoffs).copied();
-            !of_shard.is_empty() && replica_set.has_nodes(&speakers)
+            let responders = of_shard.iter().chain(&handoffs).copied();
+            !of_shard.is_empty() && replica_set.has_nodes(&responders)
         })
     }
 
@@ -403,7 +404,7 @@ impl<'a> Walk<'a> {
         let has_quorums = || self.has_quorums(&HashSet::new());
         match self.reach {
             Reach::One if all_there => {
-                self.context.note(Given::Any);
+                self.context.note(AchievedLevel::Any);
                 Ok(())
             }
             Reach::One => self.reach_further(Reach::Quorum, failure),
@@ -416,8 +417,8 @@ impl<'a> Walk<'a> {
                 self.reach_further(Reach::Everyone, failure)
             }
             Reach::Everyone if self.token.is_some() && all_there => Ok(()),
-            Reach::Everyone if self.token.is_none() && self.has_speakers() => {
-                self.context.note(Given::Degraded);
+            Reach::Everyone if self.token.is_none() && self.has_responders() => {
+                self.context.note(AchievedLevel::Degraded);
                 Ok(())
             }
             Reach::Quorum | Reach::Everyone => Err(failure.unwrap_or_else(none)),

@@ -16,7 +16,8 @@ use martlet_topology::Topology;
 
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
-use crate::replicate::copy::{copy_back, patience};
+use crate::replicate::copy::copy_back;
+use crate::transfer_timeout::transfer_timeout;
 use crate::worker::{StepProgress, Worker};
 
 /// Bounds on the bytes of a step: large enough to hide its overhead, small enough not to disturb
@@ -117,7 +118,7 @@ impl Audit {
             }
             AuditPosition::Registers(after) => {
                 let node = cluster.node(device)?;
-                let audited = in_patience(0, node.audit_registers(device, after)).await?;
+                let audited = in_transfer_time(0, node.audit_registers(device, after)).await?;
                 if !audited.corrupt.is_empty() {
                     let runs = audited.corrupt.len();
                     tracing::warn!(%device, runs, "rebuilding wrong hash sums of registers");
@@ -133,7 +134,8 @@ impl Audit {
             }
             AuditPosition::Extents(after) => {
                 let (node, most) = (cluster.node(device)?, self.step_bytes());
-                let audited = in_patience(most, node.audit_extents(device, after, most)).await?;
+                let audited =
+                    in_transfer_time(most, node.audit_extents(device, after, most)).await?;
                 let mut progress = StepProgress { items: audited.items, ..StepProgress::default() };
                 self.restore(cluster, device, &audited, &mut progress).await;
                 self.seen += audited.items;
@@ -209,9 +211,9 @@ impl Audit {
     }
 }
 
-async fn in_patience<T>(bytes: u64, call: impl Future<Output = Result<T>>) -> Result<T> {
+async fn in_transfer_time<T>(bytes: u64, call: impl Future<Output = Result<T>>) -> Result<T> {
     let late = || Error::unavailable("a device did not finish its verification in time");
-    tokio::time::timeout(patience(bytes), call).await.unwrap_or_else(|_| Err(late()))
+    tokio::time::timeout(transfer_timeout(bytes), call).await.unwrap_or_else(|_| Err(late()))
 }
 
 #[async_trait]

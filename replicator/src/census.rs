@@ -110,15 +110,15 @@ struct CensusRun<'a> {
     silent: BTreeSet<DeviceId>,
     /// Remaining waits for second checks.
     waits: u32,
-    tell: &'a mut (dyn FnMut(&CensusProgress) + Send),
+    observe: &'a mut (dyn FnMut(&CensusProgress) + Send),
     progress: CensusProgress,
 }
 
-/// Counts everything once; `tell` receives the progress.
+/// Counts everything once; `observe` receives the progress.
 pub async fn census(
     topology: &Topology,
     options: CensusOptions,
-    tell: &mut (dyn FnMut(&CensusProgress) + Send),
+    observe: &mut (dyn FnMut(&CensusProgress) + Send),
 ) -> CensusReport {
     let cluster = StepTopology::of(topology);
     let mut census = CensusRun {
@@ -127,7 +127,7 @@ pub async fn census(
         report: CensusReport::default(),
         silent: BTreeSet::new(),
         waits: WAITS_MAX,
-        tell,
+        observe,
         progress: CensusProgress::default(),
     };
     census.check_devices().await;
@@ -175,7 +175,7 @@ impl CensusRun<'_> {
     async fn rest(&mut self) {
         self.progress.registers = self.report.registers.things;
         self.progress.extents = self.report.extents.things;
-        (self.tell)(&self.progress);
+        (self.observe)(&self.progress);
         tokio::time::sleep(self.options.pause).await;
     }
 

@@ -49,7 +49,7 @@ pub struct RingChange {
     stamps: StampSource,
     joining: Option<JoiningDevice>,
     /// Last logged reason for which the change waits; logged once.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 impl RingChange {
@@ -57,7 +57,7 @@ impl RingChange {
     /// join.
     pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
-        Self { topology: topology.into(), clock, scope, stamps, joining: None, told: None }
+        Self { topology: topology.into(), clock, scope, stamps, joining: None, reported: None }
     }
 
     /// Copies a page to a joining device. Returns true if it has joined, and the number of
@@ -110,22 +110,22 @@ impl RingChange {
     }
 
     fn report_blocked(&mut self, reason: &str) {
-        if self.told.as_deref() != Some(reason) {
+        if self.reported.as_deref() != Some(reason) {
             tracing::info!(reason, "waiting with a change of the index ring");
-            self.told = Some(reason.to_owned());
+            self.reported = Some(reason.to_owned());
         }
     }
 }
 
 /// Sends a term to devices; returns the number that persisted it.
 async fn raise(cluster: &StepTopology, devices: &[DeviceId], term: Term) -> usize {
-    let told = devices.iter().map(|device| async move {
-        let told = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };
-        told.await.inspect_err(|error| {
+    let calls = devices.iter().map(|device| async move {
+        let call = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };
+        call.await.inspect_err(|error| {
             tracing::debug!(%device, %term, %error, "could not send a ring change to a device");
         })
     });
-    join_all(told).await.into_iter().flatten().count()
+    join_all(calls).await.into_iter().flatten().count()
 }
 
 #[async_trait]
@@ -145,13 +145,13 @@ impl Worker for RingChange {
         let everyone = cluster.index_devices();
         let is_behind = |id: &&DeviceId| statuses.get(id).is_some_and(|status| status.term < term);
         let behind: Vec<DeviceId> = everyone.iter().filter(is_behind).copied().collect();
-        let told = raise(&cluster, &behind, term).await;
+        let raised = raise(&cluster, &behind, term).await;
         let left = ChangeProgress::of(cluster.index(), term, &statuses);
         let mut progress = StepProgress {
-            done: told as u64,
+            done: raised as u64,
             backlog: left.moving - left.arrived,
-            kept: (behind.len() - told) as u64,
-            idle: told == 0,
+            kept: (behind.len() - raised) as u64,
+            idle: raised == 0,
             ..StepProgress::default()
         };
         let next = match next(cluster.index(), term, &statuses) {
@@ -162,16 +162,16 @@ impl Worker for RingChange {
         };
         let joined = match next {
             NextAction::Begin(term) => {
-                let told = raise(&cluster, &everyone, term).await;
-                if told > 0 {
+                let raised = raise(&cluster, &everyone, term).await;
+                if raised > 0 {
                     cluster.raise_term(term);
-                    tracing::info!(%term, change = left.change, devices = told, "a ring change \
+                    tracing::info!(%term, change = left.change, devices = raised, "a ring change \
                                                                                  advanced");
                 }
-                (progress.done, progress.idle) = (progress.done + told as u64, told == 0);
+                (progress.done, progress.idle) = (progress.done + raised as u64, raised == 0);
                 Ok(())
             }
-            NextAction::Join if told == 0 => {
+            NextAction::Join if raised == 0 => {
                 self.join(&cluster, &left.waits_for, &statuses).await.map(|page| {
                     if let Some((ended, items)) = page {
                         (progress.items, progress.idle) = (items, false);
@@ -187,7 +187,7 @@ impl Worker for RingChange {
             NextAction::Join | NextAction::Over => Ok(()),
         };
         match joined {
-            Ok(()) => self.told = None,
+            Ok(()) => self.reported = None,
             Err(error) => {
                 self.report_blocked(&error.to_string());
                 (progress.kept, progress.idle) = (progress.kept + 1, true);

@@ -140,14 +140,14 @@ impl CodedExtent {
 /// Presence of extents and fragments, as devices report it.
 #[derive(Debug, Default)]
 pub(crate) struct PresenceMap {
-    said: HashMap<(DeviceId, ExtentId), Presence>,
+    by_copy: HashMap<(DeviceId, ExtentId), Presence>,
     pub(crate) silent: BTreeSet<DeviceId>,
 }
 
 impl PresenceMap {
     /// Returns the presence of an extent or a fragment on a device; none if the device is silent.
     pub(crate) fn of(&self, device: DeviceId, id: ExtentId) -> Option<Presence> {
-        self.said.get(&(device, id)).copied()
+        self.by_copy.get(&(device, id)).copied()
     }
 
     /// Queries devices, each about its list.
@@ -172,7 +172,7 @@ impl PresenceMap {
             match answer {
                 Ok(answer) => {
                     let answers = ids.into_iter().zip(answer);
-                    self.said.extend(answers.map(|(id, presence)| ((device, id), presence)));
+                    self.by_copy.extend(answers.map(|(id, presence)| ((device, id), presence)));
                 }
                 Err(error) => {
                     tracing::debug!(%device, %error, "could not list a device's fragments");

@@ -10,7 +10,7 @@
 //! The tombstones are collected like all others. Nodes turn the extents of parts into garbage.
 //! Reclaim checks if they are still needed, and keeps those that a completed object took over.
 //!
-//! Parts are removed before their upload: without the upload, no worker could tell that they are
+//! Parts are removed before their upload: without the upload, no worker could detect that they are
 //! unneeded. The upload stays as long as a part of it may still be written, so that no part is left
 //! alone.
 //!
@@ -143,11 +143,11 @@ impl ExpireOptions {
     /// Returns true if a rule aborts an open upload by now.
     fn is_due(&self, upload: &Upload, rules: &Lifecycle, now_ms: u64) -> bool {
         let subject = Subject { key: &upload.key, object: None };
-        let standing = VersionPosition::Upload { initiated_ms: upload.initiated_ms };
-        rules.due(&subject, standing, self.day).is_some_and(|due| due.at_ms <= now_ms)
+        let position = VersionPosition::Upload { initiated_ms: upload.initiated_ms };
+        rules.due(&subject, position, self.day).is_some_and(|due| due.at_ms <= now_ms)
     }
 
-    fn fate(&self, entry: &Entry, rules: &Lifecycle, now_ms: u64) -> UploadAction {
+    fn action(&self, entry: &Entry, rules: &Lifecycle, now_ms: u64) -> UploadAction {
         let Value::Upload(upload) = &entry.value else { return UploadAction::Stay };
         let is_past = |since_ms: u64, age_ms| since_ms.saturating_add(age_ms) < now_ms;
         match upload.state {
@@ -231,15 +231,15 @@ impl Expire {
         at: &RegisterKey,
         entry: &Entry,
     ) -> Result<bool> {
-        let fate = self.options.fate(entry, rules, self.clock.now_ms());
-        match fate {
+        let action = self.options.action(entry, rules, self.clock.now_ms());
+        match action {
             // The caller continues completions, because it has the bucket's name.
             UploadAction::Stay | UploadAction::Finish => Ok(false),
             UploadAction::Abort => self.abort(cluster, at).await,
             UploadAction::FreeParts | UploadAction::Forget => {
                 let Value::Upload(upload) = &entry.value else { return Ok(false) };
                 let freed = self.free_parts(cluster, at, upload).await?;
-                if fate == UploadAction::FreeParts {
+                if action == UploadAction::FreeParts {
                     return Ok(freed > 0);
                 }
                 self.forget(cluster, at).await
@@ -273,7 +273,7 @@ impl Expire {
         let now_ms = self.clock.now_ms();
         let decide = |found: Option<Candidate>| {
             let rules = Lifecycle::default();
-            let is_due = self.options.fate(&found?.entry, &rules, now_ms) == UploadAction::Forget;
+            let is_due = self.options.action(&found?.entry, &rules, now_ms) == UploadAction::Forget;
             is_due.then(|| written(Value::Tombstone))
         };
         Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
@@ -364,7 +364,7 @@ impl Expire {
         };
         for (at, entry) in &page {
             progress.items += 1;
-            let done = match self.options.fate(entry, &listing.rules, self.clock.now_ms()) {
+            let done = match self.options.action(entry, &listing.rules, self.clock.now_ms()) {
                 UploadAction::Finish => self.finish(&listing.name, entry).await,
                 _ => self.expire(cluster, &listing.rules, at, entry).await,
             };

@@ -22,10 +22,10 @@ impl fmt::Debug for Foreground {
 }
 
 impl Foreground {
-    /// Includes clients of other processes: `ask` returns the current latency of the slowest node,
-    /// and zero without clients. It is called before every step of every worker.
-    pub fn elsewhere(ask: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self { elsewhere: Some(Box::new(ask)), ..Self::default() }
+    /// Includes clients of other processes: `latency` returns the current latency of the slowest
+    /// node, and zero without clients. `latency` is called before every step of every worker.
+    pub fn elsewhere(latency: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { elsewhere: Some(Box::new(latency)), ..Self::default() }
     }
 
     /// Records the latency of one request.
@@ -35,7 +35,7 @@ impl Foreground {
 
     /// Current latency of clients; zero without clients.
     pub fn latency(&self) -> Duration {
-        let elsewhere = self.elsewhere.as_ref().map_or(Duration::ZERO, |ask| ask());
+        let elsewhere = self.elsewhere.as_ref().map_or(Duration::ZERO, |latency| latency());
         self.here.get().max(elsewhere)
     }
 }

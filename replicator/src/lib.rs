@@ -49,6 +49,7 @@ mod runner;
 mod standard_workers;
 mod sweep;
 mod sync;
+mod transfer_timeout;
 mod update;
 mod usage;
 mod worker;

@@ -232,7 +232,7 @@ impl<'a> NeedCheck<'a> {
     ) -> Result<Vec<Option<Entry>>> {
         let key = &RegisterKey { bucket: claim.bucket, shard: claim.shard, kind, name };
         let term = self.cluster.named()?;
-        let asked = devices.iter().map(|device| async move {
+        let queries = devices.iter().map(|device| async move {
             let node = self.cluster.node(*device)?;
             let view = match source {
                 QuerySource::Registers => {
@@ -243,7 +243,7 @@ impl<'a> NeedCheck<'a> {
             };
             Ok(view.entry)
         });
-        try_join_all(asked).await
+        try_join_all(queries).await
     }
 
     async fn add_entry(&self, entry: &Entry, into: &mut HashSet<ExtentId>) -> Result<()> {

@@ -206,8 +206,8 @@ async fn record_on(
     let node = cluster.node(device)?;
     let mut there = ids.to_vec();
     if ids.len() > 1 {
-        let said = in_time(node.presence(device, ids)).await?;
-        let those = ids.iter().zip(said).filter(|(_, said)| *said == Presence::Here);
+        let presence = in_time(node.presence(device, ids)).await?;
+        let those = ids.iter().zip(presence).filter(|(_, presence)| *presence == Presence::Here);
         there = those.map(|(id, _)| *id).collect();
     }
     for id in there {

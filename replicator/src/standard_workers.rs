@@ -171,13 +171,13 @@ impl StandardWorkers {
     }
 }
 
-/// Runs each worker until it has no work left, one after another; `tell` receives the progress of
-/// each step.
+/// Runs each worker until it has no work left, one after another; `observe` receives the progress
+/// of each step.
 ///
 /// A failed step doesn't stop the rest: its work waits for the next run.
 pub async fn run_all_once(
     workers: &mut [Box<dyn Worker>],
-    mut tell: impl FnMut(&'static str, &StepProgress),
+    mut observe: impl FnMut(&'static str, &StepProgress),
 ) -> Vec<OnceReport> {
     let mut reports = Vec::with_capacity(workers.len());
     for worker in workers {
@@ -187,7 +187,7 @@ pub async fn run_all_once(
             match worker.step().await {
                 Ok(progress) => {
                     totals.add(&progress);
-                    tell(name, &totals);
+                    observe(name, &totals);
                 }
                 Err(failed) => {
                     failures += 1;
@@ -253,11 +253,11 @@ mod tests {
     async fn one_run_of_all_gives_votes_and_delivers_hints_and_tells_of_it() {
         let world = MultiNodeWorld::new(5);
         let wiped = work(&world).await;
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         let mut workers = standard(&world).workers();
         let reports = run_all_once(&mut workers, |name, progress| {
-            if progress.done > 0 && !told.contains(&name) {
-                told.push(name);
+            if progress.done > 0 && !logged.contains(&name) {
+                logged.push(name);
             }
         });
         let reports = reports.await;
@@ -265,7 +265,7 @@ mod tests {
         assert!(reports.iter().all(|it| it.ended), "{reports:?}");
         assert_eq!(reports.iter().map(|it| it.name).collect::<Vec<_>>(), NAMES);
         assert!(done.contains(&("sync", 1)) && done.contains(&("update", 1)), "{done:?}");
-        assert!(told.contains(&"sync") && told.contains(&"update"), "{told:?}");
+        assert!(logged.contains(&"sync") && logged.contains(&"update"), "{logged:?}");
         assert!(world.is_voting(wiped).await && world.hints().await == 0);
     }
 

@@ -75,7 +75,7 @@ pub struct SyncDevices {
     /// Times from which on devices without votes could have been synced.
     ready_since_ms: HashMap<(DeviceId, DeviceIdentity), u64>,
     /// Last logged reason for which no session began; logged once.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 /// A device that is being synced.
@@ -111,7 +111,7 @@ impl SyncDevices {
             session: None,
             founding_ms: 0,
             ready_since_ms: HashMap::new(),
-            told: None,
+            reported: None,
         }
     }
 
@@ -223,9 +223,9 @@ impl SyncDevices {
 
     fn report_error(&mut self, error: &Error) {
         let reason = error.to_string();
-        if self.told.as_ref() != Some(&reason) {
+        if self.reported.as_ref() != Some(&reason) {
             tracing::warn!(%error, "could not sync a device, which stays without votes for now");
-            self.told = Some(reason);
+            self.reported = Some(reason);
         }
     }
 }
@@ -239,7 +239,7 @@ impl SyncSession {
     ) -> Result<PageOutcome> {
         let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
         let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
-        let asked = sources.iter().chain([&self.device]).map(|device| async move {
+        let queries = sources.iter().chain([&self.device]).map(|device| async move {
             let node = cluster.node(*device)?;
             let page = in_time(node.registers(*device, after, PAGE)).await?;
             Ok::<_, Error>((*device, page))
@@ -251,7 +251,7 @@ impl SyncSession {
         let page = if sources.is_empty() {
             RegisterPage::merge(read_ms, Vec::new(), belongs)
         } else {
-            RegisterPage::merge(read_ms, try_join_all(asked).await?, belongs)
+            RegisterPage::merge(read_ms, try_join_all(queries).await?, belongs)
         };
         let copying = RegisterCopy {
             cluster,
@@ -359,7 +359,7 @@ impl Worker for SyncDevices {
         };
         match outcome {
             Ok((done, items)) => {
-                self.told = None;
+                self.reported = None;
                 (progress.items, progress.done) = (items, done);
                 progress.backlog -= done.min(progress.backlog);
             }

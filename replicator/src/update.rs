@@ -263,9 +263,9 @@ impl Worker for Update {
         };
         let after = self.after.clone();
         self.read_ms = self.clock.now_ms();
-        let asked =
+        let reply =
             async { in_time(cluster.node(device)?.hints(device, after.as_ref(), BATCH)).await };
-        match asked.await {
+        match reply.await {
             Ok(hints) => {
                 let (done, left) = self.page(&cluster, device, &hints).await;
                 self.pass.left.add(left);

@@ -26,7 +26,9 @@ mod exchanges;
 pub(crate) mod file;
 mod layout;
 mod needs;
+mod new_ring;
 mod passes;
+mod quality;
 mod quotas;
 mod rebalance;
 mod rounding_bias;
@@ -47,7 +49,7 @@ pub(crate) use targets::spread;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ring::{Lineage, Move, Ring, RingHash, RingIdentity};
+use crate::ring::{Lineage, Move, Ring, RingHash, RingIdentity, check_redundancy};
 use crate::table::{DEVICES_MAX, PART_POWER_MAX, REPLICAS_MAX, Table};
 
 /// Settings of a ring.
@@ -97,19 +99,6 @@ fn check_replicas(replicas: f64) -> Result<()> {
         return Ok(());
     }
     let message = format!("the number of replicas must be 1 to {REPLICAS_MAX}, not {replicas}");
-    Err(Error::invalid(message))
-}
-
-/// Checks that a ring of fragments has one replica for each fragment.
-pub(crate) fn check_redundancy(redundancy: Redundancy, replicas: f64) -> Result<()> {
-    let Some(fragments) = redundancy.fragments() else { return Ok(()) };
-    if replicas.to_bits() == f64::from(fragments).to_bits() {
-        return Ok(());
-    }
-    let message = format!(
-        "a ring of the erasure code {redundancy} needs {fragments} replicas, one for each \
-         fragment, not {replicas}"
-    );
     Err(Error::invalid(message))
 }
 
@@ -259,12 +248,12 @@ impl Builder {
                  writing the ring",
             ));
         }
-        self.standing()
+        self.current_ring()
     }
 
     /// Returns the current assignment over the current devices: new devices hold nothing yet,
     /// removed ones still hold replicas. For display only; must not be written to a file.
-    pub fn standing(&self) -> Result<Ring> {
+    pub fn current_ring(&self) -> Result<Ring> {
         let Some(table) = &self.table else { return Err(no_ring_yet()) };
         let moves = self.moves.iter().map(|begun| begun.replica).collect();
         Ring::from_parts(self.identity(), self.devices.clone(), table.clone(), moves)

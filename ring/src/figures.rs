@@ -9,10 +9,9 @@
 use martlet_protocol::DeviceId;
 use serde::Serialize;
 
+use crate::builder::spread;
 use crate::builder::tree::{LEVELS, Tree};
-use crate::builder::{Builder, spread};
 use crate::device::Device;
-use crate::error::{Error, Result};
 use crate::ring::Ring;
 use crate::table::{NOBODY, Table};
 
@@ -62,21 +61,10 @@ impl Figures {
         let removed = vec![false; ring.devices.len()];
         figures(&ring.devices, &removed, &ring.table)
     }
-
-    /// Computes the figures of a builder's last assignment over its current devices.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) before the first rebalance.
-    pub fn of_builder(builder: &Builder) -> Result<Self> {
-        let table = builder
-            .table()
-            .ok_or_else(|| Error::conflict("there is no ring yet: add devices, then rebalance"))?;
-        let (devices, removed) = builder.slots();
-        Ok(figures(devices, removed, table))
-    }
 }
 
-fn figures(devices: &[Device], removed: &[bool], table: &Table) -> Figures {
+/// Computes the figures of an assignment over devices by slot; `removed` devices count as gone.
+pub(crate) fn figures(devices: &[Device], removed: &[bool], table: &Table) -> Figures {
     let slots = (0u16..).zip(removed).filter(|(_, gone)| !**gone).map(|(slot, _)| slot);
     let tree = Tree::new(devices, slots);
     let by_device = balances(devices, removed, table);

@@ -47,18 +47,23 @@ const VERSION: u16 = 2;
 /// The oldest readable format.
 const VERSION_MIN: u16 = 1;
 const LENGTH_AT: usize = 10;
-const HEADER_BYTES: usize = 108;
+const HEADER_BYTES: usize = 110;
 /// Header length of format 1.
 const HEADER_BYTES_MIN: usize = 100;
 const HASH_BYTES: usize = 32;
 
 /// Returns the hash at the end of an encoded ring.
-pub(crate) fn hash_of(bytes: &[u8]) -> RingHash {
+fn hash_of(bytes: &[u8]) -> RingHash {
     let (_, hash) = bytes.split_at(bytes.len() - HASH_BYTES);
     hash.try_into().expect("split off exactly so many")
 }
 
 impl Ring {
+    /// Hash of the ring, at the end of its file and in its child.
+    pub fn hash(&self) -> RingHash {
+        self.hash_or_compute(|| hash_of(&self.encode()))
+    }
+
     /// Returns the ring in its file format.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES + self.table.slots_max() * 2);

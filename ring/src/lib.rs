@@ -22,6 +22,8 @@ mod disk;
 mod error;
 mod figures;
 pub mod file;
+#[cfg(feature = "testing")]
+pub mod fixtures;
 mod handoff;
 mod plan;
 mod ring;

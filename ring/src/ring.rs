@@ -5,10 +5,8 @@ use std::sync::OnceLock;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{DeviceId, Partition, PolicyId, Redundancy};
 
-use crate::builder::{Builder, RebalanceContext, RingSettings, check_redundancy};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::file;
 use crate::handoff::HandoffOrder;
 use crate::table::{DEVICES_MAX, Table};
 
@@ -106,72 +104,6 @@ impl Ring {
         Ok(Self { identity, devices, table, moves, ids, hash, handoffs })
     }
 
-    /// Builds a new ring from `devices` alone, reproducibly; for single-process servers and tests.
-    /// If devices may change later, keep a [`Builder`](crate::Builder): a new ring over other
-    /// devices moves data.
-    pub fn of_devices(policy: PolicyId, replicas: usize, devices: &[Device]) -> Result<Self> {
-        if replicas == 0 || replicas > devices.len() {
-            let message = format!(
-                "{replicas} replicas need as many devices, and there are {}: add devices or reduce \
-                 the replicas",
-                devices.len()
-            );
-            return Err(Error::invalid(message));
-        }
-        Self::dealt(policy, "default", Redundancy::Replicated, replicas, devices)
-    }
-
-    /// Builds a new ring for a policy of fragments, each on a separate device.
-    pub fn of_code(
-        policy: PolicyId,
-        name: &str,
-        code: Redundancy,
-        devices: &[Device],
-    ) -> Result<Self> {
-        let Some(fragments) = code.fragments() else {
-            return Err(Error::invalid(format!(
-                "\"{code}\" is not an erasure code such as \"4+2\""
-            )));
-        };
-        if usize::from(fragments) > devices.len() {
-            return Err(Error::invalid(format!(
-                "the erasure code {code} needs {fragments} devices, one for each fragment, and \
-                 there are {}: add devices, or choose a code with fewer fragments",
-                devices.len()
-            )));
-        }
-        Self::dealt(policy, name, code, usize::from(fragments), devices)
-    }
-
-    fn dealt(
-        policy: PolicyId,
-        name: &str,
-        redundancy: Redundancy,
-        replicas: usize,
-        devices: &[Device],
-    ) -> Result<Self> {
-        let mut devices = devices.to_vec();
-        devices.sort_by_key(|device| device.id);
-        let next_id = devices.last().map_or(0, |device| device.id.0.saturating_add(1));
-        // About 200 replicas for each device, so that each gets its share within a percent.
-        let parts = (devices.len() * 200 / replicas).clamp(256, 1 << 16).next_power_of_two();
-        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
-        let part_power = parts.trailing_zeros() as u8;
-        let settings = RingSettings {
-            policy,
-            policy_name: name.to_owned(),
-            redundancy,
-            part_power,
-            #[expect(clippy::cast_precision_loss, reason = "at most REPLICAS_MAX")]
-            replicas: replicas as f64,
-            min_part_hours: 1,
-            overload: 0.0,
-        };
-        let mut builder = Builder::of_devices(settings, devices, next_id)?;
-        builder.rebalance(RebalanceContext::default())?;
-        builder.ring()
-    }
-
     /// Returns the partition of a placement hash: its top bits.
     #[inline]
     pub fn partition(&self, placement: u64) -> Partition {
@@ -266,9 +198,9 @@ impl Ring {
         self.identity.change
     }
 
-    /// Hash of the ring, at the end of its file and in its child.
-    pub fn hash(&self) -> RingHash {
-        *self.hash.get_or_init(|| file::hash_of(&self.encode()))
+    /// Returns the ring's hash, computed by `compute` if no call did before.
+    pub(crate) fn hash_or_compute(&self, compute: impl FnOnce() -> RingHash) -> RingHash {
+        *self.hash.get_or_init(compute)
     }
 
     /// Stores the hash that the ring was loaded with.
@@ -292,6 +224,19 @@ impl Ring {
     pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.table.parts()).map(Partition)
     }
+}
+
+/// Checks that a ring of fragments has one replica for each fragment.
+pub(crate) fn check_redundancy(redundancy: Redundancy, replicas: f64) -> Result<()> {
+    let Some(fragments) = redundancy.fragments() else { return Ok(()) };
+    if replicas.to_bits() == f64::from(fragments).to_bits() {
+        return Ok(());
+    }
+    let message = format!(
+        "a ring of the erasure code {redundancy} needs {fragments} replicas, one for each \
+         fragment, not {replicas}"
+    );
+    Err(Error::invalid(message))
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! Attributes of an object: from the headers of a write, and into the headers of a read.
+//!
+//! * [`metadata`]: user metadata in headers.
+
+pub(crate) mod metadata;
 
 use http::StatusCode;
 use http::header::{
@@ -11,18 +15,17 @@ use martlet_protocol::{Version, VersionId};
 use martlet_proxy::ReadAfter;
 use s3s::S3Result;
 use s3s::dto::{ETag as WireETag, Timestamp};
-use time::OffsetDateTime;
 
-use crate::dispatch::{self, parse_metadata};
 use crate::errors::custom;
+use crate::fields;
+use crate::header_values::{VERSION_ID, http_date, version_header, whole_seconds};
+use crate::messages;
 use crate::request_headers::ParsedHeaders;
-use crate::{messages, tags};
+use crate::tags;
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
-/// Header with the version id of an object.
-pub(crate) const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const STAMP: HeaderName = HeaderName::from_static("x-martlet-stamp");
 
@@ -46,7 +49,7 @@ pub(crate) fn from_request(headers: &HeaderMap, parsed: &ParsedHeaders) -> S3Res
         expires: parsed.expires.clone(),
         website_redirect,
         storage_class: storage_class_of(headers)?,
-        user_metadata: user_metadata(parse_metadata(headers)?)?,
+        user_metadata: user_metadata(metadata::parse(headers)?)?,
         tags: tags_of(headers)?.unwrap_or_default(),
         marks: Marks::default(),
     })
@@ -78,7 +81,7 @@ pub(crate) fn names_redirect(headers: &HeaderMap) -> bool {
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<String>> {
-    Ok(dispatch::text(headers, name)?.map(str::to_owned))
+    Ok(fields::text(headers, name)?.map(str::to_owned))
 }
 
 fn check_redirect(target: &str) -> S3Result<()> {
@@ -153,11 +156,6 @@ pub(crate) fn etag_header(etag: ETag) -> HeaderValue {
     value.expect("hexadecimal digits are a header value")
 }
 
-/// Formats a version id as a header.
-pub(crate) fn version_header(version: VersionId) -> HeaderValue {
-    HeaderValue::try_from(version.to_string()).expect("letters and digits are a header value")
-}
-
 /// Version id of an object for replies; `None` in a bucket that keeps no versions.
 pub(crate) fn wire_version(object: &Object) -> Option<String> {
     object.version.map(|version| version.name().to_string())
@@ -198,32 +196,15 @@ pub(crate) fn wire_time(ms: u64) -> Timestamp {
     Timestamp::from(whole_seconds(ms))
 }
 
-fn whole_seconds(ms: u64) -> OffsetDateTime {
-    let seconds = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
-    // The calendar ends at year 9999; no real clock is beyond it.
-    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
-}
-
-pub(crate) fn http_date(ms: u64) -> HeaderValue {
-    let time = whole_seconds(ms);
-    let weekday = &time.weekday().to_string()[..3];
-    let month = &time.month().to_string()[..3];
-    let (day, year) = (time.day(), time.year());
-    let (hour, minute, second) = time.to_hms();
-    let text =
-        format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT");
-    HeaderValue::try_from(text).expect("letters and digits are a header value")
-}
-
 #[cfg(test)]
 mod tests {
     use martlet_protocol::entry::Body;
-    use martlet_protocol::{Given, Stamp};
+    use martlet_protocol::{AchievedLevel, Stamp};
 
     use super::*;
 
     fn token() -> ReadAfter {
-        ReadAfter::new("b", "k", Stamp::ZERO, Given::Quorum)
+        ReadAfter::new("b", "k", Stamp::ZERO, AchievedLevel::Quorum)
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

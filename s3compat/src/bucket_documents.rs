@@ -10,9 +10,9 @@ use martlet_protocol::entry::Bucket;
 use martlet_protocol::lifecycle::Lifecycle;
 
 use crate::access::{Acl, Bindings, Policy};
+use crate::authorization::{AclSettings, is_restricted};
 use crate::events::Rules;
 use crate::logging::Logging;
-use crate::ops::{AclSettings, is_restricted};
 
 /// Parsed settings of a bucket.
 #[derive(Debug)]

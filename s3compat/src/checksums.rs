@@ -2,7 +2,7 @@
 //!
 //! * `elements`: checksums in documents.
 
-mod elements;
+pub(crate) mod elements;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,8 +10,6 @@ use http::{HeaderMap, HeaderValue};
 use martlet_protocol::entry::{Checksum, ChecksumAlgorithm, ChecksumKind, ETag};
 use s3s::S3Result;
 use s3s::dto::{ChecksumAlgorithm as WireAlgorithm, ChecksumType};
-
-pub(crate) use self::elements::{ChecksumElements, of_element};
 
 use crate::messages;
 

@@ -1,8 +1,8 @@
 //! Consistency headers: the level and token of a request, and the consistency of its reply.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use martlet_protocol::{Given, Level};
-use martlet_proxy::{Ask, ReadAfter};
+use martlet_protocol::{AchievedLevel, Level};
+use martlet_proxy::{ConsistencyOptions, ReadAfter};
 use s3s::{S3Result, s3_error};
 
 /// In requests: the level. In replies: the consistency that was reached.
@@ -14,9 +14,10 @@ const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
 ///
 /// Some clients (s3cmd, when it moves an object) send the headers of a HEAD reply back with the
 /// copy. So values that occur only in replies are ignored.
-pub(crate) fn requested(headers: &HeaderMap) -> S3Result<Ask> {
-    let is_echo =
-        |text: &&str| [Given::Quorum, Given::Degraded].iter().any(|it| it.name() == *text);
+pub(crate) fn requested(headers: &HeaderMap) -> S3Result<ConsistencyOptions> {
+    let is_echo = |text: &&str| {
+        [AchievedLevel::Quorum, AchievedLevel::Degraded].iter().any(|it| it.name() == *text)
+    };
     let level = one(headers, &CONSISTENCY)?.filter(|text| !is_echo(text)).map(|text| {
         text.parse::<Level>().map_err(|error| s3_error!(InvalidArgument, "{CONSISTENCY}: {error}"))
     });
@@ -24,7 +25,7 @@ pub(crate) fn requested(headers: &HeaderMap) -> S3Result<Ask> {
         text.parse::<ReadAfter>()
             .map_err(|error| s3_error!(InvalidArgument, "{READ_AFTER}: {error}"))
     });
-    Ok(Ask { level: level.transpose()?, read_after: read_after.transpose()? })
+    Ok(ConsistencyOptions { level: level.transpose()?, read_after: read_after.transpose()? })
 }
 
 /// Value of a header that may occur once at most.
@@ -38,7 +39,7 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Opt
 }
 
 /// Adds the consistency that was reached to the headers of a reply.
-pub(crate) fn add_headers(headers: &mut HeaderMap, given: Given) {
+pub(crate) fn add_headers(headers: &mut HeaderMap, given: AchievedLevel) {
     headers.insert(CONSISTENCY, HeaderValue::from_static(given.name()));
 }
 
@@ -48,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    fn asked_by(pairs: &[(&HeaderName, &str)]) -> Result<Ask, String> {
+    fn options_of(pairs: &[(&HeaderName, &str)]) -> Result<ConsistencyOptions, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
@@ -58,35 +59,38 @@ mod tests {
 
     #[test]
     fn levels_and_tokens_are_read() {
-        assert_eq!(asked_by(&[]), Ok(Ask::default()));
+        assert_eq!(options_of(&[]), Ok(ConsistencyOptions::default()));
         for level in [Level::Available, Level::Strict, Level::Any] {
-            let ask = asked_by(&[(&CONSISTENCY, level.name())]).unwrap();
-            assert_eq!(ask.level, Some(level));
+            let options = options_of(&[(&CONSISTENCY, level.name())]).unwrap();
+            assert_eq!(options.level, Some(level));
         }
-        let token = ReadAfter::new("b", "k", Stamp::at_ms(7), Given::Degraded);
-        let ask = asked_by(&[(&READ_AFTER, &token.to_string())]).unwrap();
-        assert_eq!(ask.read_after, Some(token));
+        let token = ReadAfter::new("b", "k", Stamp::at_ms(7), AchievedLevel::Degraded);
+        let options = options_of(&[(&READ_AFTER, &token.to_string())]).unwrap();
+        assert_eq!(options.read_after, Some(token));
     }
 
     #[test]
     fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
-        for given in [Given::Quorum, Given::Degraded] {
-            assert_eq!(asked_by(&[(&CONSISTENCY, given.name())]), Ok(Ask::default()));
+        for given in [AchievedLevel::Quorum, AchievedLevel::Degraded] {
+            assert_eq!(
+                options_of(&[(&CONSISTENCY, given.name())]),
+                Ok(ConsistencyOptions::default())
+            );
         }
     }
 
     #[test]
     fn what_makes_no_sense_is_an_invalid_argument() {
         for (name, value) in [(&CONSISTENCY, "most"), (&CONSISTENCY, ""), (&READ_AFTER, "x")] {
-            assert_eq!(asked_by(&[(name, value)]), Err("InvalidArgument".into()));
+            assert_eq!(options_of(&[(name, value)]), Err("InvalidArgument".into()));
         }
         let twice = [(&CONSISTENCY, "any"), (&CONSISTENCY, "strict")];
-        assert_eq!(asked_by(&twice), Err("InvalidArgument".into()));
+        assert_eq!(options_of(&twice), Err("InvalidArgument".into()));
     }
 
     #[test]
     fn replies_say_what_they_rest_on() {
-        for given in [Given::Quorum, Given::Any, Given::Degraded] {
+        for given in [AchievedLevel::Quorum, AchievedLevel::Any, AchievedLevel::Degraded] {
             let mut headers = HeaderMap::new();
             add_headers(&mut headers, given);
             assert_eq!(headers[CONSISTENCY], given.name());

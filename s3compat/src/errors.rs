@@ -11,11 +11,10 @@ use martlet_protocol::{ErrorKind, VersionId};
 use martlet_proxy::{Error, Exceeded};
 use s3s::{S3Error, S3ErrorCode};
 
-use crate::attributes::{VERSION_ID, http_date, version_header};
-use crate::auth::Refusal;
 use crate::decode::BodyError;
-use crate::http::{DETAIL, QUOTA_DETAIL, detail};
+use crate::header_values::{VERSION_ID, http_date, version_header};
 use crate::messages;
+use crate::refusal::{DETAIL, QUOTA_DETAIL, Refusal, detail};
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// `Retry-After` of replies to requests that failed for the moment, in seconds.
@@ -38,8 +37,8 @@ fn request_error(error: &Error) -> S3Error {
     let message = error.to_string();
     match error {
         Error::BucketReplaced => unavailable(),
-        Error::DeleteMarker { version, modified_ms, was_asked_for } => {
-            delete_marker(*version, *modified_ms, *was_asked_for)
+        Error::DeleteMarker { version, modified_ms, was_named } => {
+            delete_marker(*version, *modified_ms, *was_named)
         }
         Error::PreconditionFailed(condition) => precondition_failed(condition),
         Error::NotModified(_) => precondition_failed("If-None-Match"),
@@ -122,8 +121,8 @@ fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
 
 /// 404 if a delete marker is the current version. 405 if a request named the delete marker by its
 /// version: it can only be deleted.
-fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S3Error {
-    let mut error = if was_asked_for {
+fn delete_marker(version: VersionId, modified_ms: u64, was_named: bool) -> S3Error {
+    let mut error = if was_named {
         messages::METHOD_NOT_ALLOWED.error()
     } else {
         messages::NO_SUCH_KEY.error()
@@ -132,7 +131,7 @@ fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S
         (DELETE_MARKER, HeaderValue::from_static("true")),
         (VERSION_ID, version_header(version)),
     ]);
-    if was_asked_for {
+    if was_named {
         headers.insert(ALLOW, HeaderValue::from_static("DELETE"));
         headers.insert(LAST_MODIFIED, http_date(modified_ms));
     }
@@ -191,6 +190,11 @@ pub(crate) fn internal() -> S3Error {
     messages::INTERNAL.error()
 }
 
+/// 403 AccessDenied.
+pub(crate) fn denied() -> S3Error {
+    messages::ACCESS_DENIED.error()
+}
+
 /// 503, with `Retry-After`.
 fn unavailable() -> S3Error {
     let mut error = messages::UNAVAILABLE.error();
@@ -216,19 +220,19 @@ mod tests {
 
     use super::*;
 
-    fn marker(was_asked_for: bool) -> Error {
-        Error::DeleteMarker { version: VersionId::Null, modified_ms: 0, was_asked_for }
+    fn marker(was_named: bool) -> Error {
+        Error::DeleteMarker { version: VersionId::Null, modified_ms: 0, was_named }
     }
 
     #[test]
     fn a_delete_marker_is_told_in_headers() {
-        for was_asked_for in [true, false] {
-            let error = s3_error(marker(was_asked_for));
+        for was_named in [true, false] {
+            let error = s3_error(marker(was_named));
             let headers = error.headers().unwrap();
             assert_eq!(headers[DELETE_MARKER], "true");
             assert_eq!(headers[VERSION_ID], "null");
-            assert_eq!(headers.contains_key(ALLOW), was_asked_for);
-            assert_eq!(headers.contains_key(LAST_MODIFIED), was_asked_for);
+            assert_eq!(headers.contains_key(ALLOW), was_named);
+            assert_eq!(headers.contains_key(LAST_MODIFIED), was_named);
         }
     }
 
@@ -310,7 +314,7 @@ mod tests {
     fn an_unsatisfiable_range_tells_the_size() {
         let error = s3_error(Error::InvalidRange { size: 42 });
         assert_eq!(error.headers().unwrap()[CONTENT_RANGE], "bytes */42");
-        let reply = crate::dispatch::Reply::from(error);
+        let reply = crate::reply::Reply::from(error);
         assert_eq!(reply.headers[http::header::CONTENT_TYPE], "application/xml");
     }
 
@@ -321,7 +325,8 @@ mod tests {
     fn converted(error: Error) -> (String, Vec<(String, String)>) {
         let error = s3_error(error);
         let details = error.headers().map(|headers| headers.get_all(DETAIL).iter());
-        let details = details.into_iter().flatten().filter_map(crate::http::read_detail).collect();
+        let details =
+            details.into_iter().flatten().filter_map(crate::refusal::read_detail).collect();
         (error.message().unwrap().to_owned(), details)
     }
 

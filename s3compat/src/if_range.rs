@@ -2,7 +2,7 @@
 
 use martlet_protocol::entry::Object;
 
-use crate::auth::Timestamp;
+use crate::date::Timestamp;
 
 /// Validator that the object must match for a range to be returned; any other object is returned
 /// whole.

@@ -6,55 +6,73 @@
 //! [`martlet_proxy`], and `errors` maps errors to S3's codes. s3s contributes the types of S3's
 //! documents and their XML.
 //!
-//! * `request`: one request as a typed value, from the pipeline to its operation.
-//! * `body`: bodies of requests and replies.
-//! * `access`: policies as values, and their evaluation.
-//! * `if_range`: the `If-Range` header.
-//! * `request_headers`: headers that S3 reads leniently.
-//! * `attributes`, `checksums`, `tags`: metadata of objects.
-//! * `encryption`: encryption headers of requests and replies.
-//! * `consistency`: consistency headers of requests and replies.
-//! * `messages`: S3's errors, with their codes and messages.
-//! * `sts`: temporary sessions of roles, and their tokens.
-//! * `token`: continuation tokens that clients can't forge.
-//! * `events`, `logging`: event records and access log lines; `request_observer` delivers both
-//!   after each reply.
-//! * [`S3Service`]: all of these modules as one service for a connection.
+//! The layers, from the bottom up. A module imports modules of its own layer and of lower ones:
+//!
+//! 1. `refusal`: S3's error codes. `messages`: S3's errors, with their sentences.
+//! 2. `target`, `date`, `header_values`, `version_ids`, `xml_text`, `token`: texts of requests and
+//!    replies.
+//! 3. `operation`: the operations of S3, and their closed table. `limits`: rates and turns.
+//! 4. [`decode`], `body`: bodies of requests and replies.
+//! 5. `errors`: errors of the object layer. `fields`, `request_headers`, `if_range`, `attributes`,
+//!    `checksums`, `tags`, `encryption`, `consistency`, `settings`: values of requests, objects and
+//!    buckets.
+//! 6. `access`: identities, policies and lists, and their evaluation. `lock`: object locks.
+//! 7. [`auth`]: signatures, access keys and sessions.
+//! 8. `connection`, `authorization`: the rights of a request.
+//! 9. `events`, `logging`: event records and access log lines.
+//! 10. `reply`, `form_reply`: replies of operations. `request`: one request as a typed value.
+//! 11. `sts`: temporary sessions of roles. [`http`]: the pipeline.
+//! 12. `ops`: the operations. `dispatch`: their access checks and sessions.
+//! 13. `request_observer`: delivery of events and log lines. [`S3Service`]: all of these modules as
+//!     one service for a connection.
 
 mod access;
 mod attributes;
 pub mod auth;
+mod authorization;
 mod body;
 mod bucket_documents;
 mod checksums;
+mod connection;
 mod consistency;
+mod date;
 pub mod decode;
 mod dispatch;
 mod encryption;
 mod errors;
 mod events;
+mod fields;
+mod form_reply;
+mod header_values;
 pub mod http;
 mod if_range;
 mod limits;
 mod lock;
 mod logging;
 mod messages;
+mod operation;
 mod ops;
+mod refusal;
+mod reply;
 mod request;
 mod request_headers;
 mod request_observer;
 mod service;
+mod settings;
 mod sts;
 mod tags;
+mod target;
 mod token;
+mod version_ids;
+mod xml_text;
 
+pub use auth::{IdentityProvider, SessionKey};
 pub use events::{EventSink, ExpiryEvents};
 pub use limits::LimitReason;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use request_observer::Observers;
 pub use service::S3Service;
-pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
 
 /// Checks the policy document of a user or a role.

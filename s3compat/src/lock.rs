@@ -150,9 +150,9 @@ fn add_days(context: &mut Context, until_ms: u64, now_ms: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{DETAIL, read_detail};
+    use crate::refusal::{DETAIL, read_detail};
 
-    fn asked(pairs: &[(&'static str, &'static str)]) -> Result<Lock, String> {
+    fn lock_of(pairs: &[(&'static str, &'static str)]) -> Result<Lock, String> {
         let pair = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
@@ -183,12 +183,12 @@ mod tests {
 
     #[test]
     fn headers_ask_for_a_whole_retention_or_none() {
-        assert_eq!(asked(&[]), Ok(Lock::default()));
+        assert_eq!(lock_of(&[]), Ok(Lock::default()));
         for (name, mode) in
             [("GOVERNANCE", RetentionMode::Governance), ("COMPLIANCE", RetentionMode::Compliance)]
         {
             let retention = Some(Retention { mode, until_ms: DATE_MS });
-            let found = asked(&[DATE, ("x-amz-object-lock-mode", name)]);
+            let found = lock_of(&[DATE, ("x-amz-object-lock-mode", name)]);
             assert_eq!(found, Ok(Lock { retention, legal_hold: None }));
         }
         let invalid = Err("InvalidArgument".to_owned());
@@ -200,9 +200,9 @@ mod tests {
             &[("x-amz-object-lock-mode", "GOVERNANCE"), (DATE.0, "tomorrow")],
             &[("x-amz-object-lock-legal-hold", "on")],
         ] {
-            assert_eq!(asked(wrong), invalid, "{wrong:?}");
+            assert_eq!(lock_of(wrong), invalid, "{wrong:?}");
         }
-        let held = asked(&[("x-amz-object-lock-legal-hold", "OFF")]).unwrap();
+        let held = lock_of(&[("x-amz-object-lock-legal-hold", "OFF")]).unwrap();
         assert_eq!(held.legal_hold, Some(false));
     }
 

@@ -2,42 +2,33 @@
 //!
 //! The pipeline decides everything about a request once, and passes the decisions on as one typed
 //! value. Nothing about a request travels in untyped extensions, except what the server adds to
-//! the HTTP request: [`Peer`] and [`TlsParameters`].
+//! the HTTP request: the address of the client and the parameters of TLS.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap};
+use http::HeaderMap;
+use martlet_proxy::ObjectName;
+use s3s::xml::Deserialize;
+use s3s::{S3ErrorCode, S3Result};
 
-use crate::access::AclUse;
-use crate::auth::{Identity, Mechanism, RequestTarget};
+use crate::access::{AclUse, Identity};
+use crate::auth::Mechanism;
+use crate::authorization::Authorization;
 use crate::body::RequestBody;
+use crate::connection::Connection;
 use crate::decode::BodyFacts;
 use crate::encryption::Encryption;
+use crate::errors::denied;
 use crate::events::EventSink;
-use crate::http::{FormReply, Operation};
+use crate::fields;
+use crate::form_reply::FormReply;
 use crate::limits::documents::DocumentMemory;
-use crate::ops::Authorization;
-use crate::service::{Peer, TlsParameters};
-
-/// Connection of a request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Connection {
-    /// Address of the client.
-    pub(crate) peer: Option<IpAddr>,
-    /// None without TLS.
-    pub(crate) tls: Option<TlsParameters>,
-}
-
-impl Connection {
-    /// Reads what the server added to a request.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
-        let peer = extensions.get().map(|Peer(address)| *address);
-        Self { peer, tls: extensions.get().copied() }
-    }
-}
+use crate::operation::Operation;
+use crate::request_headers::ParsedHeaders;
+use crate::target::{Query, RequestTarget};
+use crate::version_ids::named;
 
 /// State that a request shares with the observers of its reply.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +95,7 @@ pub(crate) struct PreparedRequest {
     pub(crate) head: OperationRequest,
     /// Body that the operation stores.
     pub(crate) body: RequestBody,
-    /// Reply that the form of the request asks for.
+    /// Reply that the form of the request names.
     pub(crate) form: Option<FormReply>,
 }
 
@@ -145,5 +136,51 @@ impl OperationRequest {
     /// Key of the request. Operations of the table on an object have one.
     pub(crate) fn key(&self) -> &str {
         self.target.key().unwrap_or_default()
+    }
+
+    /// Query of the operation. The HTTP pipeline has parsed it before.
+    pub(crate) fn query(&self) -> S3Result<Query<'_>> {
+        Ok(Query::parse(&self.raw_query)?)
+    }
+
+    /// Object that the request names: its key, and the version in its query.
+    pub(crate) fn object_name(&self) -> S3Result<ObjectName<'_>> {
+        if self.raw_query.is_empty() {
+            return Ok(ObjectName { key: self.key(), version: None });
+        }
+        named(self.key(), self.query()?.get("versionId"))
+    }
+
+    /// Conditions, range and expiration in the headers.
+    pub(crate) fn conditions(&self) -> ParsedHeaders {
+        ParsedHeaders::parse(&self.headers)
+    }
+
+    /// Refuses all conditions, for operations that evaluate none.
+    pub(crate) fn refuse_conditions(&self) -> S3Result<()> {
+        self.conditions().refuse_conditions()
+    }
+
+    /// Rights of the request. Refuses requests that skipped the access check.
+    pub(crate) fn authorization(&self) -> S3Result<&Authorization> {
+        self.authorization.as_ref().ok_or_else(denied)
+    }
+
+    /// Document that the operation requires.
+    pub(crate) fn parse_document<T: for<'xml> Deserialize<'xml>>(&self) -> S3Result<T> {
+        self.parse_optional_document()?.ok_or_else(|| S3ErrorCode::MissingRequestBodyError.into())
+    }
+
+    /// As [`parse_document`](Self::parse_document), but a missing document counts as malformed.
+    pub(crate) fn parse_whole_document<T: for<'xml> Deserialize<'xml>>(&self) -> S3Result<T> {
+        self.parse_optional_document()?.ok_or_else(|| S3ErrorCode::MalformedXML.into())
+    }
+
+    /// Document of the request, if it has one.
+    pub(crate) fn parse_optional_document<T: for<'xml> Deserialize<'xml>>(
+        &self,
+    ) -> S3Result<Option<T>> {
+        let document = self.document();
+        if document.is_empty() { Ok(None) } else { fields::parse(document).map(Some) }
     }
 }

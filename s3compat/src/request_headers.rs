@@ -13,7 +13,7 @@ use http::header::{
 use martlet_proxy::api::{ETagCondition, ReadConditions, Selection, WriteConditions};
 use s3s::{S3Result, s3_error};
 
-use crate::auth::Timestamp;
+use crate::date::Timestamp;
 use crate::if_range::IfRange;
 use crate::messages;
 

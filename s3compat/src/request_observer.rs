@@ -18,17 +18,18 @@ use martlet_proxy::ObjectStore;
 use percent_encoding::percent_decode_str;
 
 use crate::access::AclUse;
-use crate::auth::RequestTarget;
 use crate::body::{ByteCounter, ResponseBody};
-use crate::bucket_documents::BucketDocuments;
-use crate::dispatch::Effects;
+use crate::connection::Connection;
 use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
-use crate::http::{HttpService, Operation, OperationHandler, PathKind};
+use crate::http::{HttpService, OperationHandler};
 use crate::logging::{
-    AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, PendingLine,
-    ReplyRequester, operation_name,
+    AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, Logging, PendingLine,
+    operation_name,
 };
-use crate::request::{Connection, Observation};
+use crate::operation::{Operation, PathKind};
+use crate::reply::{Effects, ReplyInfo};
+use crate::request::Observation;
+use crate::target::RequestTarget;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -52,18 +53,6 @@ pub(crate) struct RequestObserver {
     region: Arc<str>,
     clock: Arc<dyn Clock>,
     pub(crate) observers: Observers,
-}
-
-/// Facts about a reply, among its extensions.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReplyInfo {
-    /// None if the request did not reach its operation.
-    pub(crate) operation: Option<Operation>,
-    /// None if the request did not reach its operation.
-    pub(crate) requester: Option<ReplyRequester>,
-    /// Error code in the reply.
-    pub(crate) error: Option<Box<str>>,
-    pub(crate) effects: Effects,
 }
 
 /// Data of a request that is kept until its reply is ready.
@@ -117,7 +106,7 @@ impl RequestObserver {
         let info = response.extensions_mut().remove::<ReplyInfo>().unwrap_or_default();
         let events = &info.effects.events.0;
         let name = seen.target.as_ref().and_then(RequestTarget::bucket);
-        let mut bucket = name.and_then(|name| self.store.remembered_bucket(name));
+        let mut bucket = name.and_then(|name| self.store.buckets().cached(name));
         if let (None, Some(name), false) = (&bucket, name, events.is_empty()) {
             bucket = Box::pin(self.store.bucket(name)).await.ok();
         }
@@ -159,7 +148,7 @@ impl RequestObserver {
         if of_bucket.is_none() && access_log.is_none() {
             return;
         }
-        let line = seen.line((bucket, now_ms), info, response);
+        let line = seen.line(bucket, now_ms, info, response);
         let began = seen.began;
         let counted = LoggedReply { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));
@@ -185,7 +174,8 @@ fn text_of(value: Option<&HeaderValue>) -> Option<&str> {
 impl RequestSummary {
     fn line(
         &self,
-        (bucket, now_ms): (Option<&Bucket>, u64),
+        bucket: Option<&Bucket>,
+        now_ms: u64,
         info: &ReplyInfo,
         response: &Response<ResponseBody>,
     ) -> PendingLine {
@@ -207,7 +197,7 @@ impl RequestSummary {
             bucket: target.and_then(RequestTarget::bucket),
             time_ms: now_ms.saturating_sub(elapsed_ms),
             ip: self.connection.peer,
-            asker: info.requester.as_ref(),
+            requester: info.requester.as_ref(),
             request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
             operation: &operation_name(operation, self.method.as_str(), path),
             key: key.or_else(|| only.map(|happening| happening.key.as_str())),

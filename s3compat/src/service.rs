@@ -13,7 +13,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use martlet_protocol::Clock;
-pub(crate) use martlet_protocol::http::{Peer, TlsParameters, TlsVersion};
 use martlet_proxy::ObjectStore;
 
 use crate::auth::{Keys, UNNAMED_REGION};
@@ -45,11 +44,12 @@ impl S3Service {
     ) -> Self {
         let region = config.auth.regions.first().map_or(UNNAMED_REGION, String::as_str);
         let cors = Arc::new(BucketCorsRules(store.clone()));
-        let judge = Arc::new(StoreAnonymousCheck(store.clone()));
+        let anonymous_check = Arc::new(StoreAnonymousCheck(store.clone()));
         let region: Arc<str> = region.into();
         let observer = RequestObserver::new(store.clone(), region.clone(), clock.clone());
         let dispatcher = Dispatcher::new(store, region, tokens, clock.clone());
-        let http = HttpService::new(config, clock, keys, Some(cors), dispatcher).checked_by(judge);
+        let http = HttpService::new(config, clock, keys, Some(cors), dispatcher)
+            .checked_by(anonymous_check);
         Self { http, observer }
     }
 

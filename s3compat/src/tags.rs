@@ -4,8 +4,8 @@ use martlet_protocol::limits::{BUCKET_TAGS_MAX, OBJECT_TAGS_MAX};
 use s3s::S3Result;
 use s3s::dto::Tag;
 
-use crate::auth::percent_decode;
 use crate::messages;
+use crate::target::percent_decode;
 
 /// Maximum characters of a tag's key.
 const KEY_CHARS_MAX: usize = 128;

@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate::HTTP_2;
 use super::connection_limiter::{ConnectionPermit, RequestGuard};
-use super::listen::Limits;
+use super::limits::Limits;
 use super::small_reads::SmallReads;
 use super::stop::wait_for_stop;
 use super::streams::{CloseReason, Streams, TrackedBody};
@@ -290,10 +290,10 @@ mod tests {
         as_http1(&mut request);
         assert_eq!(request.uri(), "/a%20b?versions=&x=%2F");
         assert_eq!(request.headers()[HOST], "bucket.localhost:9000");
-        let mut said = Request::get("/b").header(HOST, "said").body(()).unwrap();
-        as_http1(&mut said);
+        let mut with_host = Request::get("/b").header(HOST, "said").body(()).unwrap();
+        as_http1(&mut with_host);
         assert_eq!(
-            (said.uri().path(), &said.headers()[HOST]),
+            (with_host.uri().path(), &with_host.headers()[HOST]),
             ("/b", &HeaderValue::from_static("said"))
         );
     }

@@ -316,10 +316,10 @@ mod tests {
                 place
             })
             .collect();
-        let stranger = places.take(from(1)).unwrap();
+        let anonymous = places.take(from(1)).unwrap();
         after_a_moment().await;
         let other = places.take(from(2)).unwrap();
-        assert!(is_dismissed(&stranger) && !known.iter().any(is_dismissed));
+        assert!(is_dismissed(&anonymous) && !known.iter().any(is_dismissed));
         other.proven().set();
         let request = known[0].begin();
         let _others: Vec<RequestGuard> =
@@ -338,11 +338,11 @@ mod tests {
     async fn requests_with_a_key_are_finished_and_others_are_not() {
         let bounds = ConnectionLimits { all: 2, keyless: 2, keyless_per_address: 2 };
         let places = ConnectionLimiter::new(bounds);
-        let (known, stranger) = (places.take(from(1)).unwrap(), places.take(from(1)).unwrap());
-        let (request, _anonymous) = (known.begin(), stranger.begin());
+        let (known, anonymous) = (places.take(from(1)).unwrap(), places.take(from(1)).unwrap());
+        let (request, _anonymous) = (known.begin(), anonymous.begin());
         known.proven().set();
         let _newcomer = places.take(from(2)).unwrap();
-        assert!(is_dismissed(&stranger) && !is_dismissed(&known));
+        assert!(is_dismissed(&anonymous) && !is_dismissed(&known));
         // A request may begin between the choice of a connection and its dismissal.
         places.0.taken.lock().dismiss(known.number);
         assert!(!is_dismissed(&known));

@@ -11,7 +11,7 @@
 //!   bytes and time spans as people write them.
 //! * [`folder`]: [`DataFolder`](folder::DataFolder), locked by one process; its files are replaced
 //!   atomically.
-//! * [`listen`]: a port, its limits and its end. `connection_limiter` bounds connections, keyless
+//! * [`listen`]: a port and its end. `limits` and `connection_limiter` bound connections, keyless
 //!   ones first; `connection` speaks HTTP/1.1 and HTTP/2, in clear or over TLS with a
 //!   [`Certificate`] that is read again when it changes; `small_reads` and `streams` bound the
 //!   memory and time of silent clients. [`DrainedBody`] reads the rest of a refused body.
@@ -34,6 +34,7 @@ mod connection;
 mod connection_limiter;
 mod failure;
 pub mod folder;
+mod limits;
 pub mod listen;
 pub mod logging;
 pub mod metrics;

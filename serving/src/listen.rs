@@ -27,24 +27,10 @@ use super::certificate::Certificate;
 use super::connection::{ConnectionService, serve_connection};
 use super::connection_limiter::ConnectionLimiter;
 pub use super::connection_limiter::ConnectionLimits;
+pub use super::limits::{HEAD_BYTES_MAX, Limits};
 use super::stop::wait_for_stop;
 use crate::failure::Failure;
 
-/// Limits on a port and on each of its connections.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bounds on the number of connections.
-    pub places: ConnectionLimits,
-    /// Timeout for the head of a request, and for the idle time between requests.
-    pub header_timeout: Duration,
-    /// Timeout for the client to read more of a reply.
-    pub write_idle: Duration,
-    /// Maximum bytes of a request's head, and so of the read buffer.
-    pub head_bytes: usize,
-}
-
-/// Maximum bytes of a request's first line and headers.
-pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Timeout for sending a refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\

@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    async fn ask(operator: &Arc<Operator>, path: &str, token: Option<&str>) -> StatusCode {
+    async fn status_of(operator: &Arc<Operator>, path: &str, token: Option<&str>) -> StatusCode {
         let mut request = Request::get(path);
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
@@ -268,15 +268,15 @@ mod tests {
     #[tokio::test]
     async fn it_is_alive_at_once_and_ready_when_it_is_open_and_serves() {
         let operator = Arc::new(Operator::new(Vec::new()));
-        assert_eq!(ask(&operator, "/healthz", None).await, StatusCode::OK);
-        assert_eq!(ask(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(ask(&operator, "/metrics", None).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status_of(&operator, "/healthz", None).await, StatusCode::OK);
+        assert_eq!(status_of(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status_of(&operator, "/metrics", None).await, StatusCode::SERVICE_UNAVAILABLE);
         open(&operator);
-        assert_eq!(ask(&operator, "/readyz", None).await, StatusCode::OK);
-        assert_eq!(ask(&operator, "/metrics", None).await, StatusCode::OK);
+        assert_eq!(status_of(&operator, "/readyz", None).await, StatusCode::OK);
+        assert_eq!(status_of(&operator, "/metrics", None).await, StatusCode::OK);
         operator.drain();
-        assert_eq!(ask(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(ask(&operator, "/healthz", None).await, StatusCode::OK);
+        assert_eq!(status_of(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status_of(&operator, "/healthz", None).await, StatusCode::OK);
     }
 
     #[tokio::test]
@@ -284,18 +284,18 @@ mod tests {
         let tokens = [AdminToken::of(b"root"), AdminToken::of(b"cluster")];
         let operator = Arc::new(Operator::new(tokens.to_vec()));
         for token in tokens.map(AdminToken::to_text) {
-            let early = ask(&operator, "/secret", Some(&token)).await;
+            let early = status_of(&operator, "/secret", Some(&token)).await;
             assert_eq!(early, StatusCode::SERVICE_UNAVAILABLE);
         }
         open(&operator);
         for token in tokens.map(AdminToken::to_text) {
-            assert_eq!(ask(&operator, "/secret", Some(&token)).await, StatusCode::OK);
-            assert_eq!(ask(&operator, "/nowhere", Some(&token)).await, StatusCode::NOT_FOUND);
+            assert_eq!(status_of(&operator, "/secret", Some(&token)).await, StatusCode::OK);
+            assert_eq!(status_of(&operator, "/nowhere", Some(&token)).await, StatusCode::NOT_FOUND);
         }
         let other = AdminToken::of(b"other").to_text();
         for token in [None, Some("root"), Some(other.as_str())] {
-            assert_eq!(ask(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);
-            assert_eq!(ask(&operator, "/nowhere", token).await, StatusCode::UNAUTHORIZED);
+            assert_eq!(status_of(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);
+            assert_eq!(status_of(&operator, "/nowhere", token).await, StatusCode::UNAUTHORIZED);
         }
     }
 

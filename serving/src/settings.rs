@@ -320,10 +320,10 @@ mod tests {
             _ => None,
         };
         let file = "mine = 3\nheader_timeout = '1500ms'\nlog = 'warn'";
-        let told =
+        let merged =
             MergedSettings::gather(&["mine"], &CommonArgs::default(), environment, Some(file))
                 .unwrap();
-        let common: CommonSettings = told.extract().unwrap();
+        let common: CommonSettings = merged.extract().unwrap();
         assert_eq!((common.max_connections, common.log.as_str()), (7, "warn"));
         assert_eq!(common.header_timeout, Duration::from_millis(1500));
         assert!(CommonSettings { max_connections: 0, ..common.clone() }.check().is_err());

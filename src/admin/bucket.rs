@@ -89,8 +89,8 @@ impl BucketCommand {
         };
         let answer = match self {
             Self::Show { bucket } => show(server, bucket)?,
-            Self::Set(args) => args.ask(server)?,
-            Self::Quota(args) => return args.run(server, (BUCKET_QUOTA, "bucket"), json),
+            Self::Set(args) => args.send(server)?,
+            Self::Quota(args) => return args.run(server, BUCKET_QUOTA, "bucket", json),
             Self::Usage(args) => return args.run(server, json),
             Self::Rewrite(args) => return args.run(server, json),
             Self::Rewrap(args) => return args.run(server, json),
@@ -106,7 +106,7 @@ pub(super) fn show(server: &AdminEndpoint, bucket: &str) -> Result<BucketLine, F
 }
 
 impl SetArgs {
-    fn ask(&self, server: &AdminEndpoint) -> Result<BucketLine, Failure> {
+    fn send(&self, server: &AdminEndpoint) -> Result<BucketLine, Failure> {
         let mut query = vec![("bucket", self.bucket.as_str())];
         query.extend(self.consistency.map(|level| ("consistency", level.name())));
         query.extend(self.storage_policy.as_deref().map(|name| ("storage_policy", name)));

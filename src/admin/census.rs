@@ -23,7 +23,7 @@ use super::client::AdminEndpoint;
 /// Timeout for a census by a single server.
 const PATIENCE: Duration = Duration::from_hours(24);
 /// Interval between two lines of progress.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const PRINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `martlet admin census`.
 #[derive(Args, Debug)]
@@ -60,7 +60,7 @@ pub(super) fn take(
         let rings = rings(&status, reach).await?;
         let topology = topology(&rings, Term(status.term), reach)?;
         let options = CensusOptions { pause: args.pause, ..CensusOptions::default() };
-        Ok(census(&topology, options, &mut teller()).await)
+        Ok(census(&topology, options, &mut progress_printer()).await)
     })
 }
 
@@ -120,12 +120,12 @@ fn topology(
 }
 
 /// Returns an observer that prints progress on a terminal.
-fn teller() -> impl FnMut(&CensusProgress) + Send {
+fn progress_printer() -> impl FnMut(&CensusProgress) + Send {
     let is_seen = std::io::stderr().is_terminal();
-    let mut told = Instant::now();
+    let mut printed = Instant::now();
     move |progress: &CensusProgress| {
-        if is_seen && told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if is_seen && printed.elapsed() >= PRINT_INTERVAL {
+            printed = Instant::now();
             eprintln!("{}", line(progress));
         }
     }

@@ -70,18 +70,18 @@ impl AdminEndpoint {
     pub(crate) fn post<T: DeserializeOwned>(
         &self,
         path: &str,
-        asked: &impl Serialize,
+        body: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.send(Method::POST, path, &[], json(asked))
+        self.send(Method::POST, path, &[], json(body))
     }
 
     /// Sends a PUT request with a JSON body and decodes the reply.
     pub(crate) fn put<T: DeserializeOwned>(
         &self,
         path: &str,
-        asked: &impl Serialize,
+        body: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.send(Method::PUT, path, &[], json(asked))
+        self.send(Method::PUT, path, &[], json(body))
     }
 
     /// Sends a DELETE request and decodes the reply.
@@ -169,8 +169,8 @@ impl AdminEndpoint {
     }
 }
 
-fn json(asked: &impl Serialize) -> Bytes {
-    serde_json::to_vec(asked).expect("plain data can be encoded").into()
+fn json(body: &impl Serialize) -> Bytes {
+    serde_json::to_vec(body).expect("plain data can be encoded").into()
 }
 
 fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {

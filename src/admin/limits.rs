@@ -50,16 +50,18 @@ pub(super) struct QuotaArgs {
 }
 
 impl QuotaArgs {
-    /// Shows the quota at `path`, after setting it if any bound is present.
+    /// Shows the quota at `path`, after setting it if any bound is present. `parameter` carries the
+    /// name in the query.
     pub(super) fn run(
         &self,
         server: &AdminEndpoint,
-        (path, what): (&str, &str),
+        path: &str,
+        parameter: &str,
         json: bool,
     ) -> Result<(), Failure> {
         let Self { name, bytes, objects, index } = self;
         let line: QuotaLine = if bytes.is_none() && objects.is_none() && index.is_none() {
-            server.request_json(path, &[(what, name)])?
+            server.request_json(path, &[(parameter, name)])?
         } else {
             let (bytes, objects, index) = (*bytes, *objects, *index);
             server.put(path, &QuotaChange { name: name.clone(), bytes, objects, index })?

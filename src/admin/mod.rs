@@ -154,13 +154,13 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             census::check_outcome(&report)?;
         }
         AdminCommand::Workers(workers) => {
-            let answer = workers.ask(args.admin_address, |address| {
+            let answer = workers.fetch(args.admin_address, |address| {
                 AdminEndpoint::new(address, &args.data_dir, args.cluster_key_file.as_deref())
             })?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
         AdminCommand::Policy(command) => {
-            let answer = command.ask(&server()?)?;
+            let answer = command.fetch(&server()?)?;
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
         AdminCommand::Bucket(command) => command.run(server()?, args.json)?,

@@ -22,7 +22,7 @@ Examples:
 
 impl PolicyCommand {
     /// Fetches the storage policies.
-    pub(super) fn ask(&self, server: &AdminEndpoint) -> Result<Vec<PolicyLine>, Failure> {
+    pub(super) fn fetch(&self, server: &AdminEndpoint) -> Result<Vec<PolicyLine>, Failure> {
         let Self::List = self;
         server.request_json(wire::POLICIES, &[])
     }

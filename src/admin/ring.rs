@@ -49,7 +49,7 @@ pub(super) enum RingCommand {
 }
 
 /// Credentials for the nodes.
-struct Proof {
+struct NodeCredentials {
     secret: ClusterSecret,
     tls: Option<Tls>,
 }
@@ -67,28 +67,28 @@ struct NodeRings {
 /// Runs a command.
 pub(super) fn run(command: &RingCommand, key_file: &Path, json: bool) -> Result<(), Failure> {
     let (RingCommand::Push { tls, .. } | RingCommand::Status { tls, .. }) = command;
-    let proof = Proof { secret: ClusterSecret::load(key_file)?, tls: tls.load()? };
+    let credentials = NodeCredentials { secret: ClusterSecret::load(key_file)?, tls: tls.load()? };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failure::refused(format!("the async runtime could not be started: {error}"))
         })?;
     match command {
-        RingCommand::Push { files, node, .. } => runtime.block_on(push(&proof, files, node)),
+        RingCommand::Push { files, node, .. } => runtime.block_on(push(&credentials, files, node)),
         RingCommand::Status { node, .. } => {
-            let nodes = runtime.block_on(status(&proof, node))?;
+            let nodes = runtime.block_on(status(&credentials, node))?;
             print::show(&nodes, json, |nodes| lines(nodes));
             Ok(())
         }
     }
 }
 
-fn client(proof: &Proof, address: &str) -> HttpBackend {
-    let options = client_options(Arc::new(SystemClock), proof.tls.clone());
-    HttpBackend::new(address, proof.secret.key.clone(), options, Arc::new(|_| ()))
+fn client(credentials: &NodeCredentials, address: &str) -> HttpBackend {
+    let options = client_options(Arc::new(SystemClock), credentials.tls.clone());
+    HttpBackend::new(address, credentials.secret.key.clone(), options, Arc::new(|_| ()))
 }
 
-async fn push(proof: &Proof, files: &[PathBuf], node: &str) -> Result<(), Failure> {
-    let client = client(proof, node);
+async fn push(credentials: &NodeCredentials, files: &[PathBuf], node: &str) -> Result<(), Failure> {
+    let client = client(credentials, node);
     for file in files {
         let (name, ring) = read_ring_file(file)?;
         let sent = client.put(&routes::ring(name), Bytes::from(ring.encode())).await;
@@ -108,16 +108,16 @@ async fn push(proof: &Proof, files: &[PathBuf], node: &str) -> Result<(), Failur
     Ok(())
 }
 
-async fn status(proof: &Proof, node: &str) -> Result<Vec<NodeRings>, Failure> {
-    let first = client(proof, node);
-    let told = first.get(&routes::ring(RingName::Index)).await;
-    let bytes = told.map_err(|error| broken(node, &error))?;
+async fn status(credentials: &NodeCredentials, node: &str) -> Result<Vec<NodeRings>, Failure> {
+    let first = client(credentials, node);
+    let reply = first.get(&routes::ring(RingName::Index)).await;
+    let bytes = reply.map_err(|error| broken(node, &error))?;
     let index = Ring::decode(&bytes)
         .map_err(|error| Failure::refused(format!("{node} has a damaged index ring: {error}")))?;
     let mut all = Vec::new();
     for (name, address) in addresses(&index) {
-        let asked = client(proof, &address).get(routes::RINGS).await;
-        let decoded = match asked {
+        let reply = client(credentials, &address).get(routes::RINGS).await;
+        let decoded = match reply {
             Ok(bytes) => decode::<RingsAnswer>(&address, &bytes).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };

@@ -37,7 +37,7 @@ impl FromStr for AdminUrl {
 
 impl WorkersArgs {
     /// Queries all `--url` addresses, or the usual admin address if `--url` is missing.
-    pub(super) fn ask(
+    pub(super) fn fetch(
         &self,
         usual: SocketAddr,
         server: impl Fn(SocketAddr) -> Result<AdminEndpoint, Failure>,
@@ -46,18 +46,19 @@ impl WorkersArgs {
             [] => vec![usual],
             urls => urls.iter().map(|url| url.0).collect(),
         };
-        let mut told = Vec::new();
+        let mut processes = Vec::new();
         for address in addresses {
-            told.extend(server(address)?.request_json::<Vec<ProcessWorkers>>(wire::WORKERS, &[])?);
+            processes
+                .extend(server(address)?.request_json::<Vec<ProcessWorkers>>(wire::WORKERS, &[])?);
         }
-        Ok(merge(told))
+        Ok(merge(processes))
     }
 }
 
 /// Keeps the latest report of each process.
-fn merge(told: Vec<ProcessWorkers>) -> Vec<ProcessWorkers> {
+fn merge(processes: Vec<ProcessWorkers>) -> Vec<ProcessWorkers> {
     let mut known: BTreeMap<String, ProcessWorkers> = BTreeMap::new();
-    for one in told {
+    for one in processes {
         let older = known.get(&one.process).map(|other| other.heard_ms_ago);
         if older.is_none_or(|older| one.heard_ms_ago < older) {
             known.insert(one.process.clone(), one);

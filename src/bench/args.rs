@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use martlet_serving::{Size, parse_span};
 
 use super::cpu::MeasuredProcess;
-use super::{BenchError, BenchResult};
+use super::error::{BenchError, BenchResult};
 
 /// Arguments of `martlet bench`.
 #[derive(Args, Clone, Debug)]
@@ -59,6 +59,9 @@ pub(crate) struct BenchArgs {
     /// Sign the SHA-256 of the payload too
     #[arg(long, group = "signing")]
     pub(crate) signed_payload: bool,
+    /// Send objects as SDKs do: aws-chunked, with a CRC-64/NVME in the trailer
+    #[arg(long, group = "signing")]
+    pub(crate) chunked: bool,
     /// Send unsigned requests, for plain web servers
     #[arg(long, group = "signing", requires = "prepared")]
     pub(crate) unsigned: bool,
@@ -80,10 +83,10 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object and no progress
     #[arg(long)]
     pub(crate) json: bool,
-    /// Folder for `--op files`
+    /// Folder for `--op files`, `--op receive` and `--op commit`
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Compute the MD5 of written data in `--op files`
+    /// Compute the MD5 of written data in `--op files` and `--op receive`
     #[arg(long)]
     pub(crate) md5: bool,
     /// Overwrite one file per thread in `--op files` instead of creating new ones
@@ -100,7 +103,9 @@ pub(crate) enum BenchOperation {
     Get,
     /// Read ranges at random offsets of larger objects
     Range,
-    /// List up to 1,000 keys
+    /// Overwrite random objects with random sizes from 8 KiB to --size
+    Overwrite,
+    /// List up to 1,000 keys; of more objects, from a random one on
     List,
     /// Delete objects; stops early when none is left
     Delete,
@@ -108,6 +113,19 @@ pub(crate) enum BenchOperation {
     Mixed,
     /// Without a server: create, write, fsync and rename files, and sync their folder
     Files,
+    /// Without a server: receive bodies from sockets, hash them and write durable files
+    Receive,
+    /// Without a server: write objects to RocksDB, all that wait in one synced batch
+    Commit,
+    /// Without a server: seal bytes in memory by AES-256-GCM, as TLS does
+    Seal,
+}
+
+impl BenchOperation {
+    /// Returns true for operations without a server.
+    pub(crate) fn is_baseline(self) -> bool {
+        matches!(self, Self::Files | Self::Receive | Self::Commit | Self::Seal)
+    }
 }
 
 /// Method of signing requests.
@@ -117,6 +135,8 @@ pub(crate) enum SigningMethod {
     Headers,
     /// Signed headers, with the payload's SHA-256.
     Payload,
+    /// Signed headers; objects are aws-chunked, with their checksum in the trailer.
+    Chunked,
     /// Presigned URLs, made once for each path.
     Presigned,
     /// Unsigned requests.
@@ -130,16 +150,23 @@ impl BenchArgs {
             "--concurrency and --threads must be at least 1"
         } else if self.op == BenchOperation::Files && self.dir.is_none() {
             "--op files needs --dir"
+        } else if matches!(self.op, BenchOperation::Receive | BenchOperation::Commit)
+            && self.dir.is_none()
+        {
+            "--op receive and --op commit need --dir"
+        } else if self.chunked && self.op == BenchOperation::Overwrite {
+            "--chunked needs objects of one size: use --op put"
         } else if self.op == BenchOperation::Range && self.size.0 > self.object_size.0 {
             "--size of a range must be at most --object-size"
         } else if self.every == Some(Duration::ZERO) {
             "--every must be at least 1ms"
         } else if self.size.0 == 0
-            && matches!(self.op, BenchOperation::Range | BenchOperation::Files)
+            && (self.op.is_baseline()
+                || matches!(self.op, BenchOperation::Range | BenchOperation::Overwrite))
         {
             "--size must be at least 1 for this operation"
         } else if self.signing() != SigningMethod::None
-            && self.op != BenchOperation::Files
+            && !self.op.is_baseline()
             && (self.access_key.is_empty() || self.secret_key.is_empty())
         {
             "no credentials: set --access-key and --secret-key (or MARTLET_ROOT_ACCESS_KEY and \
@@ -152,10 +179,11 @@ impl BenchArgs {
 
     /// Returns the method of signing requests.
     pub(crate) fn signing(&self) -> SigningMethod {
-        match (self.unsigned, self.presigned, self.signed_payload) {
-            (true, _, _) => SigningMethod::None,
-            (_, true, _) => SigningMethod::Presigned,
-            (_, _, true) => SigningMethod::Payload,
+        match (self.unsigned, self.presigned, self.signed_payload, self.chunked) {
+            (true, _, _, _) => SigningMethod::None,
+            (_, true, _, _) => SigningMethod::Presigned,
+            (_, _, true, _) => SigningMethod::Payload,
+            (_, _, _, true) => SigningMethod::Chunked,
             _ => SigningMethod::Headers,
         }
     }
@@ -168,18 +196,20 @@ impl BenchArgs {
     /// Returns the number of objects that are made before the run.
     pub(crate) fn objects_prepared(&self) -> u64 {
         let few_large = if self.object_bytes() > 1 << 20 { 8 } else { 256 };
+        let given = |usual| self.objects.unwrap_or(usual);
         match self.op {
-            BenchOperation::Put | BenchOperation::Files => 0,
-            BenchOperation::Get | BenchOperation::Range | BenchOperation::Mixed => {
-                self.objects.unwrap_or(few_large)
-            }
-            BenchOperation::List => self.objects.unwrap_or(1000),
-            BenchOperation::Delete => self.objects.unwrap_or(10_000),
+            BenchOperation::Get
+            | BenchOperation::Range
+            | BenchOperation::Overwrite
+            | BenchOperation::Mixed => given(few_large).max(1),
+            BenchOperation::List => given(1000),
+            BenchOperation::Delete => given(10_000),
+            BenchOperation::Put
+            | BenchOperation::Files
+            | BenchOperation::Receive
+            | BenchOperation::Commit
+            | BenchOperation::Seal => 0,
         }
-        .max(u64::from(matches!(
-            self.op,
-            BenchOperation::Get | BenchOperation::Range | BenchOperation::Mixed
-        )))
     }
 }
 
@@ -209,6 +239,7 @@ mod tests {
         assert_eq!(signing(""), SigningMethod::Headers);
         assert_eq!(signing(" --presigned"), SigningMethod::Presigned);
         assert_eq!(signing(" --signed-payload"), SigningMethod::Payload);
+        assert_eq!(signing(" --chunked"), SigningMethod::Chunked);
         assert_eq!(signing(" --unsigned --prepared"), SigningMethod::None);
         assert!(parse("bench --op get --presigned --signed-payload").is_err());
         assert!(parse("bench --op get --unsigned").is_err());
@@ -222,6 +253,9 @@ mod tests {
         assert!(check("--op get").is_ok());
         assert!(check("--op get --concurrency 0").is_err());
         assert!(check("--op files").is_err());
+        assert!(check("--op receive").is_err());
+        assert!(check("--op commit").is_err());
+        assert!(check("--op overwrite --chunked").is_err());
         assert!(check("--op range --size 2MiB --object-size 1MiB").is_err());
         assert!(check("--op range --size 0").is_err());
         assert!(check("--op get --every 0s").is_err());

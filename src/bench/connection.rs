@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{BenchError, BenchResult};
+use super::error::{BenchError, BenchResult};
 
 /// Maximum bytes of one read. Large reads save system calls for large bodies.
 const READ_BYTES_MAX: usize = 1 << 20;

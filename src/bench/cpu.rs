@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::str::FromStr;
 
-use super::{BenchError, BenchResult};
+use super::error::{BenchError, BenchResult};
 
 /// Clock ticks per second. The kernel reports 100 on every architecture that the server is built
 /// for.
@@ -49,6 +49,14 @@ pub(super) fn seconds(watched: &[MeasuredProcess]) -> BenchResult<BTreeMap<Strin
             .ok_or_else(|| BenchError::new(format_args!("{path} has an unexpected format")))?;
     }
     Ok(sums)
+}
+
+/// Returns the CPU seconds of the calling thread since its start, in user and kernel mode together.
+pub(super) fn seconds_of_this_thread() -> BenchResult<f64> {
+    let path = "/proc/thread-self/stat";
+    let stat = fs::read_to_string(path)
+        .map_err(|error| BenchError::new(format_args!("{path}: {error}")))?;
+    parse(&stat).ok_or_else(|| BenchError::new(format_args!("{path} has an unexpected format")))
 }
 
 /// Returns the CPU seconds of each role since `before` was measured.
@@ -96,6 +104,7 @@ mod tests {
         assert_eq!(seconds.keys().collect::<Vec<_>>(), ["proxy", "server"]);
         assert!(seconds.values().all(|seconds| *seconds >= 0.0));
         assert!(super::seconds(&[watched(u32::MAX.to_string())]).is_err());
+        assert!(seconds_of_this_thread().unwrap() >= 0.0);
         assert!("proxy=x".parse::<MeasuredProcess>().is_err());
     }
 }

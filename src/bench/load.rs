@@ -14,11 +14,12 @@ use tokio::sync::Barrier;
 
 use super::args::BenchArgs;
 use super::connection::{Connection, RequestOutcome};
+use super::cpu;
+use super::error::{BenchError, BenchResult};
 use super::plan::WorkerPlan;
 use super::requests::Requests;
 use super::slices::Samples;
 use super::tally::BenchTally;
-use super::{BenchError, BenchResult, cpu};
 
 /// Interval between two updates of the progress bar.
 const TICK: Duration = Duration::from_millis(200);

@@ -4,10 +4,10 @@
 //! args ─ command line                  plan ─ choice of the next call
 //! requests ─ calls as HTTP             sign ─ SigV4, its key cached for a day
 //! connection ─ one keep-alive socket   load ─ threads, workers, the clock
-//! stage ─ makes and removes objects    tally ─ latencies, bytes, errors by code
+//! preparation ─ objects to read        tally ─ latencies, bytes, errors by code
 //! cpu ─ CPU seconds of the server      report ─ text or JSON
-//! slices ─ results by time slice
-//! files ─ baseline with plain files
+//! slices ─ results by time slice       chunked ─ bodies as SDKs encode them
+//! baseline ─ work without a server     error ─ the reason for a failed run
 //! ```
 //!
 //! It shares its cores with the measured server, so it does little work itself. A thread runs a
@@ -16,9 +16,11 @@
 //! object that is read.
 
 mod args;
+mod baseline;
+mod chunked;
 mod connection;
 mod cpu;
-mod files;
+mod error;
 mod load;
 mod plan;
 mod preparation;
@@ -32,30 +34,10 @@ use std::process::ExitCode;
 
 pub(crate) use args::BenchArgs;
 
-use args::BenchOperation;
+use error::{BenchError, BenchResult};
 use preparation::Preparation;
 use report::Report;
 use requests::Requests;
-
-/// Error of a run, as a sentence.
-#[derive(Debug)]
-pub(crate) struct BenchError(String);
-
-impl BenchError {
-    fn new(what: impl std::fmt::Display) -> Self {
-        Self(what.to_string())
-    }
-}
-
-impl std::fmt::Display for BenchError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BenchError {}
-
-type BenchResult<T> = Result<T, BenchError>;
 
 /// Runs the bench. Exit code 0: it ran and no request failed; 1: it failed; 2: invalid arguments.
 pub(crate) async fn run(args: BenchArgs) -> ExitCode {
@@ -76,9 +58,9 @@ pub(crate) async fn run(args: BenchArgs) -> ExitCode {
 }
 
 async fn measure(args: &BenchArgs) -> BenchResult<Report> {
-    if args.op == BenchOperation::Files {
+    if args.op.is_baseline() {
         let args = args.clone();
-        return tokio::task::spawn_blocking(move || files::run(&args))
+        return tokio::task::spawn_blocking(move || baseline::run(&args))
             .await
             .map_err(BenchError::new)?;
     }

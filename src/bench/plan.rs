@@ -12,14 +12,18 @@ use super::args::{BenchArgs, BenchOperation};
 const OFFSET_STEP: u64 = 4096;
 /// Number of keys in a page of a listing.
 pub(super) const PAGE_KEYS: u32 = 1000;
+/// Smallest object that an overwrite writes, unless `--size` is smaller.
+const OVERWRITE_BYTES_MIN: u64 = 8 << 10;
 
-/// Request of the bench.
+/// Request of the bench. `PutBytes` writes the beginning of the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BenchRequest {
     Put { key: String },
+    PutBytes { key: String, bytes: u64 },
     Get { key: String },
     Range { key: String, first: u64, last: u64 },
     List,
+    ListAfter { key: String },
     Delete { key: String },
     DeleteMany { keys: Vec<String> },
     MakeBucket,
@@ -76,14 +80,18 @@ impl WorkerPlan {
             BenchOperation::Put => Some(self.put()),
             BenchOperation::Get => Some(self.get()),
             BenchOperation::Range => Some(self.range()),
-            BenchOperation::List => Some(BenchRequest::List),
+            BenchOperation::Overwrite => Some(self.overwrite_any()),
+            BenchOperation::List => Some(self.list()),
             BenchOperation::Delete => {
                 let index = self.deletes.fetch_add(1, Ordering::Relaxed);
                 let key = prepared_key(&self.prefix, index);
                 (index < self.prepared).then_some(BenchRequest::Delete { key })
             }
             BenchOperation::Mixed => Some(self.mixed()),
-            BenchOperation::Files => None,
+            BenchOperation::Files
+            | BenchOperation::Receive
+            | BenchOperation::Commit
+            | BenchOperation::Seal => None,
         }
     }
 
@@ -103,6 +111,26 @@ impl WorkerPlan {
         let index = self.overwrite.map_or(self.puts, |objects| self.puts % objects);
         self.puts += 1;
         BenchRequest::Put { key: self.written_key(index) }
+    }
+
+    /// Overwrites a random prepared object. Each power of two has the same share of the sizes.
+    fn overwrite_any(&mut self) -> BenchRequest {
+        let index = self.rng.random_range(0..self.prepared);
+        let least = OVERWRITE_BYTES_MIN.min(self.size);
+        let low = least << self.rng.random_range(0..=(self.size / least).ilog2());
+        let bytes = self.rng.random_range(low..=(2 * low).min(self.size));
+        BenchRequest::PutBytes { key: prepared_key(&self.prefix, index), bytes }
+    }
+
+    /// Lists a full page of the prepared objects, from a random one on if they fill more pages.
+    fn list(&mut self) -> BenchRequest {
+        match self.prepared.checked_sub(u64::from(PAGE_KEYS) + 1) {
+            Some(last) => {
+                let index = self.rng.random_range(0..=last);
+                BenchRequest::ListAfter { key: prepared_key(&self.prefix, index) }
+            }
+            None => BenchRequest::List,
+        }
     }
 
     fn get(&mut self) -> BenchRequest {
@@ -176,6 +204,32 @@ mod tests {
             assert_eq!((last - first + 1, first % OFFSET_STEP), (1000, 0));
             assert!(last < 9000);
         }
+    }
+
+    #[test]
+    fn overwrites_have_all_sizes_between_their_bounds() {
+        let mut plan = plan("--op overwrite --size 1MiB --objects 9", 1);
+        let (mut keys, mut sizes) = (HashSet::new(), HashSet::new());
+        for _ in 0..500 {
+            let Some(BenchRequest::PutBytes { key, bytes }) = plan.next() else {
+                panic!("not an overwrite")
+            };
+            assert!((OVERWRITE_BYTES_MIN..=1 << 20).contains(&bytes));
+            keys.insert(key);
+            sizes.insert(bytes.ilog2());
+        }
+        assert_eq!(keys.len(), 9);
+        assert!(sizes.len() >= 7, "{sizes:?}");
+        assert!(plan.made().is_empty());
+    }
+
+    #[test]
+    fn lists_of_many_objects_begin_anywhere_and_fill_a_page() {
+        assert_eq!(plan("--op list", 0).next(), Some(BenchRequest::List));
+        let mut plan = plan("--op list --objects 1002", 0);
+        let keys: HashSet<_> =
+            (0..50).filter_map(|_| plan.next()).map(|it| format!("{it:?}")).collect();
+        assert_eq!(keys.len(), 2, "{keys:?}");
     }
 
     #[test]

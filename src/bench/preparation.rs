@@ -6,11 +6,12 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::args::BenchArgs;
 use super::connection::{Connection, RequestOutcome};
+use super::error::{BenchError, BenchResult};
 use super::plan::{BenchRequest, prepared_key};
 use super::requests::Requests;
-use super::{BenchError, BenchResult};
 
-/// Maximum number of concurrent requests of preparation and cleanup.
+/// Number of concurrent requests of preparation and cleanup. A preparation uses the run's
+/// concurrency if that is higher.
 const STAGE_CONCURRENCY: usize = 16;
 /// Maximum number of keys in one DeleteObjects request, by S3's limit.
 const DELETE_KEYS_MAX: usize = 1000;
@@ -20,6 +21,7 @@ pub(super) struct Preparation {
     requests: Requests,
     prefix: String,
     objects: u64,
+    concurrency: usize,
     bucket_made: AtomicBool,
 }
 
@@ -29,6 +31,7 @@ impl Preparation {
             requests: requests.signing_headers(),
             prefix: args.prefix.clone(),
             objects: args.objects_prepared(),
+            concurrency: args.concurrency.max(STAGE_CONCURRENCY),
             bucket_made: AtomicBool::new(false),
         }
     }
@@ -40,15 +43,23 @@ impl Preparation {
             Err(code) if code == "BucketAlreadyOwnedByYou" => {}
             Err(code) => return Err(failed("make the bucket", &code)),
         }
-        stream::iter(0..self.objects)
-            .map(|index| async move {
-                let key = prepared_key(&self.prefix, index);
-                let call = BenchRequest::Put { key };
-                self.send(&call).await.map_err(|code| failed("write an object", &code))
-            })
-            .buffer_unordered(STAGE_CONCURRENCY)
+        stream::iter(0..self.concurrency)
+            .map(|first| self.write_objects(first))
+            .buffer_unordered(self.concurrency)
             .try_collect()
             .await
+    }
+
+    /// Writes every object whose number leaves the remainder `first`, by one connection.
+    async fn write_objects(&self, first: usize) -> BenchResult<()> {
+        let mut requests = self.requests.clone();
+        let mut connection = Connection::new(&requests.endpoint);
+        for index in (first as u64..self.objects).step_by(self.concurrency) {
+            let call = BenchRequest::Put { key: prepared_key(&self.prefix, index) };
+            answered(connection.send(requests.request(&call)).await)
+                .map_err(|code| failed("write an object", &code))?;
+        }
+        Ok(())
     }
 
     /// Removes the prepared objects, the objects that the run made, and the bucket if this stage
@@ -73,10 +84,15 @@ impl Preparation {
 
     async fn send(&self, call: &BenchRequest) -> Result<(), String> {
         let mut requests = self.requests.clone();
-        match Connection::new(&requests.endpoint).send(requests.request(call)).await {
-            RequestOutcome::Answered(_) => Ok(()),
-            RequestOutcome::Refused(code) | RequestOutcome::Broken(code) => Err(code),
-        }
+        answered(Connection::new(&requests.endpoint).send(requests.request(call)).await)
+    }
+}
+
+/// Returns the code of a failed request.
+fn answered(outcome: RequestOutcome) -> Result<(), String> {
+    match outcome {
+        RequestOutcome::Answered(_) => Ok(()),
+        RequestOutcome::Refused(code) | RequestOutcome::Broken(code) => Err(code),
     }
 }
 

@@ -16,10 +16,11 @@ use rand::{RngCore, SeedableRng};
 use sha2::Sha256;
 
 use super::args::{BenchArgs, BenchOperation, SigningMethod};
+use super::chunked::{self, ChunkedBody};
 use super::connection::Endpoint;
+use super::error::{BenchError, BenchResult};
 use super::plan::{BenchRequest, PAGE_KEYS};
 use super::sign::{SignedRequest, Signer, SigningIdentity, UNSIGNED_PAYLOAD};
-use super::{BenchError, BenchResult};
 
 /// Lifetime of presigned URLs, longer than any run.
 const EXPIRES_S: u64 = 24 * 60 * 60;
@@ -35,6 +36,8 @@ pub(super) struct Requests {
     /// Body of every PUT.
     body: Bytes,
     body_sha256: String,
+    /// Body of every PUT as it is sent, if it is aws-chunked.
+    chunked: Option<ChunkedBody>,
     /// Presigned URLs of objects that are read, by path.
     presigned: HashMap<String, Uri>,
 }
@@ -67,6 +70,7 @@ impl Requests {
             signing,
             bucket: args.bucket.clone(),
             prefix: args.prefix.clone(),
+            chunked: (signing == SigningMethod::Chunked).then(|| ChunkedBody::new(&body)),
             body,
             body_sha256,
             presigned: HashMap::new(),
@@ -75,8 +79,12 @@ impl Requests {
 
     /// Returns a builder that signs headers, whatever the run uses.
     pub(super) fn signing_headers(&self) -> Self {
-        let signing = SigningMethod::Headers;
-        Self { signing, body_sha256: UNSIGNED_PAYLOAD.to_owned(), ..self.clone() }
+        Self {
+            signing: SigningMethod::Headers,
+            body_sha256: UNSIGNED_PAYLOAD.to_owned(),
+            chunked: None,
+            ..self.clone()
+        }
     }
 
     /// Builds the request for a call.
@@ -100,7 +108,11 @@ impl Requests {
 
     /// Returns the object bytes in the body of a call's request.
     pub(super) fn bytes_sent(&self, call: &BenchRequest) -> u64 {
-        if matches!(call, BenchRequest::Put { .. }) { self.body.len() as u64 } else { 0 }
+        match call {
+            BenchRequest::Put { .. } => self.body.len() as u64,
+            BenchRequest::PutBytes { bytes, .. } => *bytes,
+            _ => 0,
+        }
     }
 
     fn words(&self, call: &BenchRequest) -> RequestParts {
@@ -113,14 +125,18 @@ impl Requests {
         };
         match call {
             BenchRequest::Put { key } => {
-                RequestParts { body: self.body.clone(), ..object(Method::PUT, key) }
+                let body = self.chunked.as_ref().map_or(&self.body, |chunked| &chunked.bytes);
+                RequestParts { body: body.clone(), ..object(Method::PUT, key) }
+            }
+            BenchRequest::PutBytes { key, bytes } => {
+                let length = usize::try_from(*bytes).expect("at most the length of the body");
+                RequestParts { body: self.body.slice(..length), ..object(Method::PUT, key) }
             }
             BenchRequest::Get { key } | BenchRequest::Range { key, .. } => object(Method::GET, key),
             BenchRequest::Delete { key } => object(Method::DELETE, key),
-            BenchRequest::List => {
-                let prefix = self.prefix.replace('/', "%2F");
-                let query = format!("list-type=2&max-keys={PAGE_KEYS}&prefix={prefix}%2F");
-                RequestParts { method: Method::GET, path: bucket, query, body: Bytes::new() }
+            BenchRequest::List => self.list(bucket, ""),
+            BenchRequest::ListAfter { key } => {
+                self.list(bucket, &format!("&start-after={}", key.replace('/', "%2F")))
             }
             BenchRequest::DeleteMany { keys } => RequestParts {
                 method: Method::POST,
@@ -133,11 +149,24 @@ impl Requests {
         }
     }
 
+    /// Returns a listing with `start` as the end of its query.
+    fn list(&self, path: String, start: &str) -> RequestParts {
+        let prefix = self.prefix.replace('/', "%2F");
+        let query = format!("list-type=2&max-keys={PAGE_KEYS}&prefix={prefix}%2F{start}");
+        RequestParts { method: Method::GET, path, query, body: Bytes::new() }
+    }
+
     fn sign(&mut self, request: Builder, words: &RequestParts) -> Builder {
         let RequestParts { method, path, query, body } = words;
         let whole = body.len() == self.body.len();
-        let payload = if whole { &self.body_sha256 } else { UNSIGNED_PAYLOAD };
-        let signed = SignedRequest { method: method.as_str(), path, query, payload };
+        let chunked = self.chunked.as_ref().filter(|_| method == Method::PUT && !body.is_empty());
+        let payload: &str = match chunked {
+            Some(_) => chunked::PAYLOAD,
+            None if whole => &self.body_sha256,
+            None => UNSIGNED_PAYLOAD,
+        };
+        let extra = chunked.map_or(&[][..], |chunked| &chunked.headers[..]);
+        let signed = SignedRequest { method: method.as_str(), path, query, payload, extra };
         let now_ms = SystemClock.now_ms();
         match self.signing {
             SigningMethod::None => request.uri(uri(path, query)),
@@ -151,13 +180,17 @@ impl Requests {
             SigningMethod::Presigned => {
                 request.uri(uri(path, &self.signer.presign(signed, now_ms, EXPIRES_S)))
             }
-            SigningMethod::Headers | SigningMethod::Payload => {
+            SigningMethod::Headers | SigningMethod::Payload | SigningMethod::Chunked => {
                 let signature = self.signer.headers(signed, now_ms);
-                request
+                let mut request = request
                     .uri(uri(path, query))
                     .header("x-amz-date", signature.date)
                     .header("x-amz-content-sha256", payload)
-                    .header(header::AUTHORIZATION, signature.authorization)
+                    .header(header::AUTHORIZATION, signature.authorization);
+                if !extra.is_empty() {
+                    request = request.header(header::CONTENT_ENCODING, "aws-chunked");
+                }
+                extra.iter().fold(request, |request, (name, value)| request.header(*name, value))
             }
         }
     }
@@ -239,6 +272,29 @@ mod tests {
         let list = requests.request(&BenchRequest::List);
         assert_eq!(list.uri().query(), Some("list-type=2&max-keys=1000&prefix=bench%2F"));
         assert_eq!(list.headers()["x-amz-content-sha256"], UNSIGNED_PAYLOAD);
+    }
+
+    #[test]
+    fn chunked_objects_are_counted_without_their_encoding() {
+        let mut requests = requests(" --chunked --size 5");
+        let put = BenchRequest::Put { key: "k".to_owned() };
+        assert_eq!(requests.bytes_sent(&put), 5);
+        let request = requests.request(&put);
+        assert_eq!(request.headers()["x-amz-content-sha256"], chunked::PAYLOAD);
+        assert_eq!(request.headers()["x-amz-decoded-content-length"], "5");
+        assert_eq!(request.headers()["content-encoding"], "aws-chunked");
+        let length = requests.chunked.as_ref().unwrap().bytes.len().to_string();
+        assert_eq!(request.headers()["content-length"], length.as_str());
+        let read = requests.request(&get());
+        assert_eq!(read.headers()["x-amz-content-sha256"], UNSIGNED_PAYLOAD);
+        assert!(!read.headers().contains_key("content-encoding"));
+    }
+
+    #[test]
+    fn a_list_may_begin_after_a_key() {
+        let call = BenchRequest::ListAfter { key: "bench/1".to_owned() };
+        let query = "list-type=2&max-keys=1000&prefix=bench%2F&start-after=bench%2F1";
+        assert_eq!(requests("").request(&call).uri().query(), Some(query));
     }
 
     #[test]

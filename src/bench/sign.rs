@@ -44,6 +44,8 @@ pub(super) struct SignedRequest<'a> {
     pub(super) query: &'a str,
     /// Hash of the payload in hexadecimal, or [`UNSIGNED_PAYLOAD`].
     pub(super) payload: &'a str,
+    /// Names and values of more signed headers, which sort after `x-amz-date`.
+    pub(super) extra: &'a [(&'static str, String)],
 }
 
 /// Headers that carry a signature.
@@ -67,18 +69,23 @@ impl Signer {
     /// Signs a request by its headers.
     pub(super) fn headers(&mut self, request: SignedRequest<'_>, now_ms: u64) -> Signature {
         let date = self.at(now_ms);
-        let SignedRequest { method, path, query, payload } = request;
+        let SignedRequest { method, path, query, payload, extra } = request;
+        let (mut names, mut lines) = (SIGNED_HEADERS.to_owned(), String::new());
+        for (name, value) in extra {
+            names = names + ";" + name;
+            lines = lines + name + ":" + value + "\n";
+        }
         let host = &self.host;
         self.text.clear();
         write!(
             self.text,
             "{method}\n{path}\n{query}\nhost:{host}\nx-amz-content-sha256:{payload}\n\
-             x-amz-date:{date}\n\n{SIGNED_HEADERS}\n{payload}",
+             x-amz-date:{date}\n{lines}\n{names}\n{payload}",
         )
         .expect("writing to a String can't fail");
         let signature = self.signature(&date);
         let authorization = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={SIGNED_HEADERS},Signature={signature}",
+            "AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={names},Signature={signature}",
             self.identity.access_key,
             self.scope(),
         );
@@ -164,6 +171,7 @@ mod tests {
             path: "/",
             query: "max-keys=2&prefix=J",
             payload: EMPTY,
+            extra: &[],
         };
         let signature = example().headers(request, EXAMPLE_MS);
         assert_eq!(signature.date, "20130524T000000Z");
@@ -182,6 +190,7 @@ mod tests {
             path: "/test.txt",
             query: "",
             payload: UNSIGNED_PAYLOAD,
+            extra: &[],
         };
         let query = example().presign(request, EXAMPLE_MS, 86400);
         assert_eq!(
@@ -196,7 +205,8 @@ mod tests {
     #[test]
     fn a_new_day_has_a_new_key() {
         let mut signer = example();
-        let request = SignedRequest { method: "GET", path: "/", query: "", payload: EMPTY };
+        let request =
+            SignedRequest { method: "GET", path: "/", query: "", payload: EMPTY, extra: &[] };
         let first = signer.headers(request, EXAMPLE_MS);
         let later = signer.headers(request, EXAMPLE_MS + 86_400_000);
         assert!(later.authorization.contains("/20130525/"));

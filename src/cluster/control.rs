@@ -33,7 +33,7 @@ pub(super) type PendingRequest = (ControlRequest, oneshot::Sender<ControlReply>)
 
 /// Listening side of the socket. Dropping it removes the socket.
 pub(super) struct Control {
-    asked: mpsc::Receiver<PendingRequest>,
+    requests: mpsc::Receiver<PendingRequest>,
     task: JoinHandle<()>,
     path: PathBuf,
 }
@@ -55,15 +55,15 @@ impl Control {
         let folder = File::open(dir).map_err(failed)?;
         let listener = UnixListener::bind(short(&folder)).map_err(failed)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
-        let (sender, asked) = mpsc::channel(1);
+        let (sender, requests) = mpsc::channel(1);
         let task = tokio::spawn(accept(listener, sender));
-        Ok(Self { asked, task, path })
+        Ok(Self { requests, task, path })
     }
 
     /// Waits for the next request.
     pub(super) async fn next(&mut self) -> PendingRequest {
-        match self.asked.recv().await {
-            Some(asked) => asked,
+        match self.requests.recv().await {
+            Some(request) => request,
             // The accepting task ends only when `self` is dropped.
             None => std::future::pending().await,
         }
@@ -81,7 +81,7 @@ fn short(folder: &File) -> PathBuf {
     format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()).into()
 }
 
-async fn accept(listener: UnixListener, asked: mpsc::Sender<PendingRequest>) {
+async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingRequest>) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -91,11 +91,11 @@ async fn accept(listener: UnixListener, asked: mpsc::Sender<PendingRequest>) {
                 continue;
             }
         };
-        tokio::spawn(serve(stream, asked.clone()));
+        tokio::spawn(serve(stream, requests.clone()));
     }
 }
 
-async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<PendingRequest>) {
+async fn serve(mut stream: tokio::net::UnixStream, requests: mpsc::Sender<PendingRequest>) {
     let (read, mut write) = stream.split();
     let mut line = Vec::new();
     let mut read = tokio::io::BufReader::new(read.take(LINE_BYTES_MAX));
@@ -105,7 +105,7 @@ async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<PendingRe
     let reply = match serde_json::from_slice(&line) {
         Ok(request) => {
             let (sender, reply) = oneshot::channel();
-            if asked.send((request, sender)).await.is_err() {
+            if requests.send((request, sender)).await.is_err() {
                 return;
             }
             let stopping = ControlReply::Refused("the cluster is stopping".to_owned());
@@ -181,9 +181,9 @@ mod tests {
             assert_eq!(request, ControlRequest::Kill { which: TargetSelector::Node(2) });
             reply.send(ControlReply::Done(vec!["killed".into()])).unwrap();
         };
-        let asked =
+        let request =
             send_test_command(&dir, ControlRequest::Kill { which: TargetSelector::Node(2) });
-        let (reply, ()) = tokio::join!(asked, answering);
+        let (reply, ()) = tokio::join!(request, answering);
         assert_eq!(reply.unwrap(), ControlReply::Done(vec!["killed".into()]));
         assert!(is_watched(&dir));
         drop(control);

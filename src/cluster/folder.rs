@@ -299,23 +299,23 @@ pub(super) mod tests {
         let cluster = open(place.path()).unwrap();
         let is_proxy = |member: &ClusterProcess| member.role == ProcessRole::Proxy;
         let proxy = cluster.layout.members().into_iter().find(is_proxy).unwrap();
-        let told = || {
+        let environment = || {
             let names = cluster.launch(&proxy).environment;
             names.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         let late = ["MARTLET_MASTER_KEY_FILE".to_owned(), "MARTLET_SEAL_SECRETS".to_owned()];
         assert_eq!(mode(&cluster.path().join(master_keys::FILE)), 0o600);
-        assert!(late.iter().all(|name| !told().contains(name)), "its file says so");
+        assert!(late.iter().all(|name| !environment().contains(name)), "its file says so");
         fs::write(cluster.settings_path(&proxy), "name = \"p1\"").unwrap();
-        assert!(late.iter().all(|name| told().contains(name)));
+        assert!(late.iter().all(|name| environment().contains(name)));
     }
 
     #[test]
     fn what_is_set_for_up_goes_to_those_who_tell_of_it() {
         let names = |role| {
             let set = |name: &str| (name != "MARTLET_NOTIFICATION_SPOOL").then(|| "x".to_owned());
-            let told = handed_on(role, set);
-            told.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+            let environment = handed_on(role, set);
+            environment.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
         };
         let of_events = "MARTLET_NOTIFICATIONS MARTLET_MAX_NOTIFICATION_ATTEMPTS \
                          MARTLET_MAX_NOTIFICATION_REFUSALS";

@@ -32,13 +32,13 @@ pub(super) async fn add_node(
         supervisor.watch(member);
     }
     drop(ports);
-    let mut said = supervisor.start(&TargetSelector::Node(number)).await?;
+    let mut lines = supervisor.start(&TargetSelector::Node(number)).await?;
     for WidenedRing { name, report, .. } in joining.rings() {
         let what = if name == INDEX { "entries" } else { "extents" };
         let bytes = std::fs::read(ring_path(&dir, name))
             .map_err(|error| Failure::refused(format!("the new ring can't be read: {error}")))?;
         let given = push::push_ring(supervisor, name, bytes).await?;
-        said.push(format!(
+        lines.push(format!(
             "{} has {} in zone {}; the {name} ring of epoch {} gives it {} replicas of {what} and \
              names their previous holders; {given} got the ring and passes it on",
             node.name,
@@ -48,10 +48,10 @@ pub(super) async fn add_node(
             report.moved,
         ));
     }
-    said.push(
+    lines.push(
         "the replicators copy the moved data: `martlet cluster status` and `martlet admin status` \
          show their progress"
             .to_owned(),
     );
-    Ok(said)
+    Ok(lines)
 }

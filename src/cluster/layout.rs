@@ -6,13 +6,13 @@
 //! * Every port is used once.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use martlet_admin_api::control::ProcessRole;
 use martlet_serving::Failure;
 use serde::{Deserialize, Serialize};
 
-use super::ports::Ports;
+use super::ports::{Ports, loopback};
 use crate::policies::NamedCode;
 
 /// File name within the cluster's folder.
@@ -103,11 +103,6 @@ impl ClusterProcess {
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.address.into_iter().chain([self.admin_address])
     }
-}
-
-/// Address on 127.0.0.1, unreachable from other machines.
-pub(super) fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 impl ClusterLayout {

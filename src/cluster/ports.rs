@@ -4,16 +4,19 @@
 //! choose different ports.
 
 use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use martlet_serving::Failure;
-
-use super::layout::{ClusterProcess, loopback};
 
 /// Distance between candidate ports.
 const STEP: u16 = 400;
 /// First port of the kernel's ephemeral range.
 const EPHEMERAL: u16 = 32768;
+
+/// Address on 127.0.0.1, unreachable from other machines.
+pub(super) fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
 
 /// Ports reserved for processes that have not started.
 #[derive(Debug, Default)]
@@ -34,17 +37,19 @@ impl Ports {
     }
 }
 
-/// Checks that all listening addresses of a process are free.
-pub(super) fn check_free(member: &ClusterProcess) -> Result<(), Failure> {
-    for address in member.addresses() {
+/// Checks that all listening addresses of the process `name` are free.
+pub(super) fn check_free(
+    name: &str,
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> Result<(), Failure> {
+    for address in addresses {
         let Err(error) = TcpListener::bind(address) else { continue };
         let why = match error.kind() {
             ErrorKind::AddrInUse => "another process listens there: stop it and start again".into(),
             _ => error.to_string(),
         };
         return Err(Failure::refused(format!(
-            "{} had the address {address} before, and {why}",
-            member.name
+            "{name} had the address {address} before, and {why}"
         )));
     }
     Ok(())
@@ -84,9 +89,9 @@ mod tests {
     #[test]
     fn an_address_in_use_is_told_with_its_owner() {
         let member = layout().members().swap_remove(0);
-        let before = check_free(&member);
+        let before = check_free(&member.name, member.addresses());
         let _held = TcpListener::bind(member.admin_address);
-        let refusal = check_free(&member).unwrap_err().to_string();
+        let refusal = check_free(&member.name, member.addresses()).unwrap_err().to_string();
         assert!(before.is_err() || refusal.starts_with("n1 had the address"), "{refusal}");
     }
 }

@@ -125,7 +125,7 @@ mod tests {
 
     use martlet_admin_api::control::{DataDevice, ProcessRole, ProcessState, RingLine};
 
-    use super::super::layout::loopback;
+    use super::super::ports::loopback;
     use super::*;
 
     fn example() -> ClusterStatus {

@@ -17,7 +17,8 @@ use martlet_protocol::{Clock, PolicyId, Redundancy, SystemClock};
 use martlet_ring::{Builder, NewDevice, RebalanceContext, Report, Ring, RingSettings};
 use martlet_serving::Failure;
 
-use super::layout::{ClusterLayout, NodeLayout, loopback};
+use super::layout::{ClusterLayout, NodeLayout};
+use super::ports::loopback;
 use crate::policies::FIRST_NAME;
 
 pub(super) const INDEX: &str = "index";

@@ -58,7 +58,7 @@ impl Supervisor {
     pub(super) async fn start_all(&mut self, ports: Ports) -> Result<(), Failure> {
         drop(ports);
         for watched in &self.watched {
-            check_free(&watched.member)?;
+            check_free(&watched.member.name, watched.member.addresses())?;
         }
         for role in [ProcessRole::StorageNode, ProcessRole::Replicator, ProcessRole::Proxy] {
             let chosen = self.positions(|watched| watched.member.role == role);
@@ -169,14 +169,14 @@ impl Supervisor {
 
     /// Kills the named processes.
     pub(super) async fn kill(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for at in self.running(which)? {
             let SupervisedProcess { member, process } = &mut self.watched[at];
             let pid = process.pid().unwrap_or_default();
             process.kill().await?;
-            said.push(format!("{} (process {pid}) was killed", member.name));
+            lines.push(format!("{} (process {pid}) was killed", member.name));
         }
-        Ok(said)
+        Ok(lines)
     }
 
     /// Starts the named processes that don't run, and waits until they are ready.
@@ -188,7 +188,8 @@ impl Supervisor {
             return Err(Failure::refused(states.join(", ") + " already"));
         }
         for at in &chosen {
-            check_free(&self.watched[*at].member)?;
+            let member = &self.watched[*at].member;
+            check_free(&member.name, member.addresses())?;
             self.watched[*at].process.start()?;
         }
         self.wait_ready(&chosen).await?;
@@ -199,14 +200,14 @@ impl Supervisor {
     pub(super) async fn stop(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         let mut chosen = self.running(which)?;
         chosen.reverse();
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for at in chosen {
             let SupervisedProcess { member, process } = &mut self.watched[at];
             let in_order = process.stop(STOP).await?;
             let how = if in_order { "stopped" } else { "did not stop cleanly; see its log" };
-            said.push(format!("{} {how}", member.name));
+            lines.push(format!("{} {how}", member.name));
         }
-        Ok(said)
+        Ok(lines)
     }
 
     /// Suspends the named processes.

@@ -161,11 +161,11 @@ async fn answer(supervisor: &mut Supervisor, request: ControlRequest) -> Control
         ControlRequest::AddNode { zone } => join::add_node(supervisor, zone).await,
     };
     match done {
-        Ok(said) => {
-            for sentence in &said {
+        Ok(lines) => {
+            for sentence in &lines {
                 println!("{sentence}");
             }
-            ControlReply::Done(said)
+            ControlReply::Done(lines)
         }
         Err(failure) => ControlReply::Refused(failure.to_string()),
     }
@@ -178,8 +178,8 @@ pub(super) fn run_command(dir: &Path, request: &ControlRequest, json: bool) -> R
             println!("{}", serde_json::to_string(&status).expect("plain data can be encoded"));
         }
         ControlReply::Status(status) => print!("{}", print::status(&status)),
-        ControlReply::Done(said) => {
-            for sentence in said {
+        ControlReply::Done(lines) => {
+            for sentence in lines {
                 println!("{sentence}");
             }
         }

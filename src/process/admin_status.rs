@@ -9,7 +9,7 @@ use martlet_replicator::WorkerStatus;
 use martlet_serving::operator::RoleCondition;
 use martlet_storage_node::Reserve;
 
-use super::metrics::WorkerSource;
+use super::sources::{WorkerSource, eta_s};
 
 /// Name of the ballast file in a device's folder.
 const BALLAST: &str = "ballast";
@@ -87,9 +87,9 @@ fn device_line(
 }
 
 /// Route of `martlet admin workers`, in a process that reports only its own workers.
-pub(crate) fn workers(process: &'static str, ask: WorkerSource) -> Router {
+pub(crate) fn workers(process: &'static str, source: WorkerSource) -> Router {
     let lines = move || {
-        let workers = worker_lines(&ask);
+        let workers = worker_lines(&source);
         let own = ProcessWorkers { process: process.to_owned(), heard_ms_ago: None, workers };
         async move { Json(vec![own]) }
     };
@@ -97,8 +97,8 @@ pub(crate) fn workers(process: &'static str, ask: WorkerSource) -> Router {
 }
 
 /// Returns status lines of this process's workers.
-pub(crate) fn worker_lines(ask: &WorkerSource) -> Vec<WorkerLine> {
-    ask().into_iter().map(worker_line).collect()
+pub(crate) fn worker_lines(source: &WorkerSource) -> Vec<WorkerLine> {
+    source().into_iter().map(worker_line).collect()
 }
 
 fn worker_line(status: WorkerStatus) -> WorkerLine {
@@ -126,12 +126,6 @@ fn worker_line(status: WorkerStatus) -> WorkerLine {
         idle: totals.idle,
         error: status.error,
     }
-}
-
-/// Estimated seconds for the backlog at the recent rate. `None` without a backlog, or if the time
-/// is unknown.
-pub(crate) fn eta_s(status: &WorkerStatus) -> Option<u64> {
-    status.eta.filter(|eta| !eta.is_zero()).map(|eta| eta.as_secs().max(1))
 }
 
 #[cfg(test)]
@@ -170,12 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn an_eta_is_told_where_something_is_left() {
-        let status = |eta| WorkerStatus { eta, ..WorkerStatus::default() };
-        assert_eq!(eta_s(&status(None)), None);
-        assert_eq!(eta_s(&status(Some(Duration::ZERO))), None);
-        assert_eq!(eta_s(&status(Some(Duration::from_millis(200)))), Some(1));
-        assert_eq!(worker_line(status(Some(Duration::from_secs(13)))).eta_s, Some(13));
+    fn the_line_of_a_worker_has_the_estimate_in_seconds() {
+        let status = WorkerStatus { eta: Some(Duration::from_secs(13)), ..WorkerStatus::default() };
+        assert_eq!(worker_line(status).eta_s, Some(13));
     }
 
     #[test]

@@ -15,17 +15,30 @@ pub(crate) const FILE: &str = "master.key";
 /// File of the generated master keys of object encryption.
 pub(crate) const SSE_FILE: &str = "sse-master.key";
 
-/// Returns the master keys of two settings, at most one of which may be set. The first setting
-/// holds keys separated by commas, the second names a file with one key on each line.
-pub(crate) fn configured(
-    (name, keys): (&str, Option<&SecretText>),
-    (file_name, file): (&str, Option<&Path>),
-) -> Result<Option<Vault>, Failure> {
-    match (keys, file) {
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(Failure::usage(format!("set {name} or {file_name}, not both"))),
-        (Some(SecretText(text)), None) => parse(&text.replace(',', "\n"), name).map(Some),
-        (None, Some(file)) => read(file).map(Some),
+/// Two settings of master keys, at most one of which may be set.
+pub(crate) struct MasterKeySettings<'a> {
+    /// Name of the setting that holds keys.
+    pub(crate) keys_name: &'static str,
+    /// Keys, separated by commas.
+    pub(crate) keys: Option<&'a SecretText>,
+    /// Name of the setting that names a file.
+    pub(crate) file_name: &'static str,
+    /// File with one key on each line.
+    pub(crate) file: Option<&'a Path>,
+}
+
+impl MasterKeySettings<'_> {
+    /// Returns the configured master keys, if any are set.
+    pub(crate) fn vault(&self) -> Result<Option<Vault>, Failure> {
+        let Self { keys_name, file_name, .. } = self;
+        match (self.keys, self.file) {
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => {
+                Err(Failure::usage(format!("set {keys_name} or {file_name}, not both")))
+            }
+            (Some(SecretText(text)), None) => parse(&text.replace(',', "\n"), keys_name).map(Some),
+            (None, Some(file)) => read(file).map(Some),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! s3_port, master_keys ─ S3 service and its keys     measure, metrics ─ metrics of requests,
 //! observers ─ observers of requests: events, logs      devices and workers
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
+//! sources ─ state of devices and workers
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
@@ -15,5 +16,6 @@ pub(crate) mod measure;
 pub(crate) mod metrics;
 pub(crate) mod observers;
 pub(crate) mod s3_port;
+pub(crate) mod sources;
 pub(crate) mod upkeep;
 pub(crate) mod workers;

@@ -86,9 +86,9 @@ impl ObserverTasks {
         let (stop, stopped) = watch::channel(false);
         let mut running = TaskSet { tasks: &mut tasks, stopped: &stopped };
         let events = Arc::new(Events::open(settings, folder, &mut running)?);
-        let told = events.clone();
+        let counted = events.clone();
         let figures: ObserverSource = Arc::new(move || ObserverFigures {
-            targets: told.figures(),
+            targets: counted.figures(),
             ..ObserverFigures::default()
         });
         let (requests, clock) = (Observers::default(), clock.clone());

@@ -17,7 +17,7 @@ use martlet_serving::{Certificate, Failure, Size};
 use martlet_topology::Cluster;
 use serde::{Deserialize, Serialize};
 
-use super::master_keys;
+use super::master_keys::MasterKeySettings;
 
 /// Environment variable for tests only: minimum size of an upload's parts, in bytes.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
@@ -318,16 +318,24 @@ impl S3Settings {
 
     /// Returns the master keys that seal the secrets of access keys, if any are set.
     pub(crate) fn vault(&self) -> Result<Option<Vault>, Failure> {
-        let keys = ("master_keys", self.master_keys.as_ref());
-        let file = ("master_key_file", self.master_key_file.as_deref());
-        master_keys::configured(keys, file)
+        let settings = MasterKeySettings {
+            keys_name: "master_keys",
+            keys: self.master_keys.as_ref(),
+            file_name: "master_key_file",
+            file: self.master_key_file.as_deref(),
+        };
+        settings.vault()
     }
 
     /// Returns the master keys of object encryption, if any are set.
     pub(crate) fn sse_vault(&self) -> Result<Option<Vault>, Failure> {
-        let keys = ("sse_master_key", self.sse_master_key.as_ref());
-        let file = ("sse_master_key_file", self.sse_master_key_file.as_deref());
-        master_keys::configured(keys, file)
+        let settings = MasterKeySettings {
+            keys_name: "sse_master_key",
+            keys: self.sse_master_key.as_ref(),
+            file_name: "sse_master_key_file",
+            file: self.sse_master_key_file.as_deref(),
+        };
+        settings.vault()
     }
 
     /// Makes the S3 service in front of `objects`. It accepts the root key, the access keys of
@@ -384,15 +392,17 @@ mod tests {
             root_secret_key: secret.map(|secret| SecretText(secret.to_owned())),
             ..S3Settings::default()
         };
-        let told = |settings: S3Settings| settings.check(admin).unwrap_err().to_string();
+        let refusal = |settings: S3Settings| settings.check(admin).unwrap_err().to_string();
         assert!(root(None, None).check(admin).is_ok());
         assert!(root(Some("abc"), Some("1234567890123456")).check(admin).is_ok());
-        assert!(told(root(Some("abc"), None)).contains("or neither"));
-        assert!(told(root(Some("a/c"), Some("12345678"))).contains("without '/' and ','"));
-        assert!(told(root(Some("abc"), Some("123456789012345"))).contains("at least 16"));
+        assert!(refusal(root(Some("abc"), None)).contains("or neither"));
+        assert!(refusal(root(Some("a/c"), Some("12345678"))).contains("without '/' and ','"));
+        assert!(refusal(root(Some("abc"), Some("123456789012345"))).contains("at least 16"));
         let tight = S3Settings { write_buffer: Size(1 << 20), ..S3Settings::default() };
-        assert!(told(tight).contains("at least 64MiB"));
-        assert!(told(S3Settings { s3_address: admin, ..root(None, None) }).contains("can't share"));
+        assert!(refusal(tight).contains("at least 64MiB"));
+        assert!(
+            refusal(S3Settings { s3_address: admin, ..root(None, None) }).contains("can't share")
+        );
     }
 
     #[test]
@@ -401,8 +411,8 @@ mod tests {
         let none = S3Settings::default();
         assert!(none.providers().is_empty());
         let issuer = S3Settings { oidc_issuer: Some("https://idp.example".into()), ..none };
-        let told = issuer.check(admin).unwrap_err().to_string();
-        assert!(told.contains("oidc_jwks_file"), "{told}");
+        let refusal = issuer.check(admin).unwrap_err().to_string();
+        assert!(refusal.contains("oidc_jwks_file"), "{refusal}");
         let file = S3Settings { oidc_jwks_file: Some("keys.json".into()), ..issuer };
         assert!(file.check(admin).is_err());
         let all = S3Settings { oidc_audiences: vec!["app".into()], ..file };

@@ -124,18 +124,18 @@ mod tests {
 
     #[test]
     fn a_day_is_a_number_of_seconds_in_a_file_and_in_the_environment() {
-        let told = |file: &str, variable: Option<&str>| {
+        let seconds = |file: &str, variable: Option<&str>| {
             let environment = |name: &str| {
                 variable.filter(|_| name == "MARTLET_LIFECYCLE_DAY_SECONDS").map(str::to_owned)
             };
             let args = std::collections::BTreeMap::<String, String>::new();
-            let told =
+            let merged =
                 MergedSettings::gather(&UpkeepSettings::NAMES, &args, environment, Some(file));
-            told.and_then(|told| told.extract::<UpkeepSettings>()).unwrap().lifecycle_day_seconds
+            merged.and_then(|it| it.extract::<UpkeepSettings>()).unwrap().lifecycle_day_seconds
         };
-        assert_eq!(told("", None), 86_400);
-        assert_eq!(told("lifecycle_day_seconds = 30", None), 30);
-        assert_eq!(told("lifecycle_day_seconds = 30", Some("10")), 10);
+        assert_eq!(seconds("", None), 86_400);
+        assert_eq!(seconds("lifecycle_day_seconds = 30", None), 30);
+        assert_eq!(seconds("lifecycle_day_seconds = 30", Some("10")), 10);
     }
 
     #[test]

@@ -132,8 +132,8 @@ impl RunningProxy<'_> {
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
         let nodes = member.clone();
-        let voice = StatusSource::new(&format!("proxy {name}"), &operator, &member);
-        member.introduce_itself(voice.report_source());
+        let status = StatusSource::new(&format!("proxy {name}"), &operator, &member);
+        member.introduce_itself(status.report_source());
         operator.open(AdminParts {
             health: Arc::new(ProxyHealth(member.clone())),
             metrics: Metrics::default()
@@ -141,7 +141,7 @@ impl RunningProxy<'_> {
                 .with(LogCollector(figures.clone()))
                 .with(TargetCollector(figures))
                 .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
-            routes: voice
+            routes: status
                 .routes()
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))

@@ -66,12 +66,12 @@ impl ProxySettings {
         Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &MergedSettings) -> Result<Self, Failure> {
+    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
-            member: told.extract()?,
-            s3: told.extract()?,
-            events: told.extract()?,
-            common: told.extract()?,
+            member: merged.extract()?,
+            s3: merged.extract()?,
+            events: merged.extract()?,
+            common: merged.extract()?,
         };
         settings.common.check()?;
         settings.events.check()?;
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn there_are_no_credentials_by_default() {
-        let told = settings("name = 'p1'").unwrap_err().to_string();
-        assert!(told.contains("MARTLET_ROOT_SECRET_KEY"), "{told}");
+        let refusal = settings("name = 'p1'").unwrap_err().to_string();
+        assert!(refusal.contains("MARTLET_ROOT_SECRET_KEY"), "{refusal}");
         let root = "root_access_key = 'root'\nroot_secret_key = '1234567890123456'";
         let given = settings(root).unwrap();
         assert_eq!(given.root().unwrap().0, "root");
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn settings_of_other_roles_are_unknown() {
-        let told = settings("internal_address = '127.0.0.1:1'").unwrap_err().to_string();
-        assert!(told.contains("there is no setting \"internal_address\""), "{told}");
+        let refusal = settings("internal_address = '127.0.0.1:1'").unwrap_err().to_string();
+        assert!(refusal.contains("there is no setting \"internal_address\""), "{refusal}");
     }
 }

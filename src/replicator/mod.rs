@@ -37,8 +37,9 @@ use self::settings::ReplicatorSettings;
 use self::spread::note_spread;
 use crate::policies::check_cpu;
 use crate::process::admin_status::worker_lines;
-use crate::process::metrics::{WorkerCollector, WorkerSource};
+use crate::process::metrics::WorkerCollector;
 use crate::process::observers::ObserverTasks;
+use crate::process::sources::WorkerSource;
 use crate::process::workers;
 
 /// Latency of clients' calls at any node above which workers yield. A client's request makes at
@@ -134,20 +135,20 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_rings(topology, member.clone(), stopped.clone()));
     tasks.spawn(member.clone().keep_up(stopped));
-    let ask: WorkerSource = Arc::new(runner.statuses());
+    let statuses: WorkerSource = Arc::new(runner.statuses());
     let nodes = member.clone();
-    let voice = StatusSource::new(&format!("replicator {name}"), &operator, &member);
-    let workers = ask.clone();
-    let voice = voice.with_workers(Arc::new(move || worker_lines(&workers)));
-    member.introduce_itself(voice.report_source());
+    let status = StatusSource::new(&format!("replicator {name}"), &operator, &member);
+    let workers = statuses.clone();
+    let status = status.with_workers(Arc::new(move || worker_lines(&workers)));
+    member.introduce_itself(status.report_source());
     operator.open(AdminParts {
         health: Arc::new(ReplicatorHealth(member.clone())),
         metrics: Metrics::default()
-            .with(WorkerCollector(ask))
+            .with(WorkerCollector(statuses))
             .with(LogCollector(observers.figures()))
             .with(TargetCollector(observers.figures()))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
-        routes: voice.routes(),
+        routes: status.routes(),
     });
     println!("Martlet replicator {name} runs");
 
@@ -175,8 +176,8 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
 /// replies.
 fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
     let pace = WorkerPace { latency_budget: NODE_BUDGET, ..workers::pace(workers::test_grace()?) };
-    let asked = member.clone();
-    let foreground = Foreground::elsewhere(move || asked.nodes.clients_wait());
+    let observed = member.clone();
+    let foreground = Foreground::elsewhere(move || observed.nodes.clients_wait());
     Ok(Runner::new(pace, Arc::new(foreground)))
 }
 

@@ -100,13 +100,13 @@ impl ReplicatorSettings {
         Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &MergedSettings) -> Result<Self, Failure> {
+    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
-            member: told.extract()?,
-            upkeep: told.extract()?,
-            events: told.extract()?,
-            common: told.extract()?,
-            ..told.extract()?
+            member: merged.extract()?,
+            upkeep: merged.extract()?,
+            events: merged.extract()?,
+            common: merged.extract()?,
+            ..merged.extract()?
         };
         settings.common.check()?;
         settings.upkeep.check()?;
@@ -128,8 +128,8 @@ mod tests {
     fn nodes_are_read_in_all_their_forms() {
         let nodes = |file: &str| {
             let args = ReplicatorArgs::default();
-            let told = MergedSettings::gather(&names(), &args, |_| None, Some(file)).unwrap();
-            ReplicatorSettings::of(&told).unwrap().nodes
+            let merged = MergedSettings::gather(&names(), &args, |_| None, Some(file)).unwrap();
+            ReplicatorSettings::of(&merged).unwrap().nodes
         };
         assert!(nodes("name = 'r1'").is_empty());
         assert_eq!(nodes("nodes = ['n1', 'n2']"), ["n1", "n2"]);

@@ -250,7 +250,7 @@ pub(super) struct LocateArgs {
     /// Number of index shards of a bucket given by id
     #[arg(long, default_value_t = martlet_protocol::limits::INDEX_SHARDS_DEFAULT)]
     pub(super) shards: u16,
-    /// Admin address of the server or proxy to ask
+    /// Admin address of the server or proxy to query
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -258,10 +258,10 @@ pub(super) struct LocateArgs {
         default_value = "127.0.0.1:9001"
     )]
     pub(super) admin_address: SocketAddr,
-    /// Data folder of the server to ask, for its credentials
+    /// Data folder of the server to query, for its credentials
     #[arg(long, value_name = "DIR", env = "MARTLET_DATA_DIR", default_value = "martlet-data")]
     pub(super) data_dir: PathBuf,
-    /// File with the key of the cluster to ask
+    /// File with the key of the cluster to query
     #[arg(long, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
     pub(super) cluster_key_file: Option<PathBuf>,
     /// Extent by its id (32 hexadecimal digits), on a data ring

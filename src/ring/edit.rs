@@ -8,8 +8,8 @@ use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::{AddArgs, BuilderCommand, CreateArgs, InfoArgs};
+use super::output::CommandOutput;
 use super::select::{name, select, select_all, select_one};
-use super::session::CommandOutput;
 use crate::policies;
 
 /// Default number of replicas.

@@ -8,7 +8,7 @@ use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::LocateArgs;
-use super::session::CommandOutput;
+use super::output::CommandOutput;
 use super::text::row;
 use crate::admin;
 use crate::columns::table;
@@ -21,7 +21,7 @@ struct LocateTarget {
 
 /// Lists the primaries and handoffs of the requested key, extent or partition.
 pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<CommandOutput, Failure> {
-    let ring = builder.standing()?;
+    let ring = builder.current_ring()?;
     let target = target(&ring, args)?;
     let primaries: Vec<DeviceId> = ring.primaries(target.partition).collect();
     let handoffs: Vec<DeviceId> = ring.handoffs(target.partition).take(args.handoffs).collect();

@@ -7,8 +7,8 @@ use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::BuilderCommand;
+use super::output::CommandOutput;
 use super::select::select;
-use super::session::CommandOutput;
 use super::text::{append_line, bar, count, counted, deviation, row};
 use super::tree;
 use crate::columns::table;

@@ -1,13 +1,14 @@
 //! `martlet ring`: edits a ring's builder and previews the cost of changes.
 //!
 //! Placement itself is in [`martlet_ring`]. A command opens the builder file ([`session`]), edits
-//! it ([`edit`]), makes a ring from it ([`rebalance`]) or inspects it ([`look`]). It returns a
-//! sentence or JSON.
+//! it ([`edit`]), makes a ring from it ([`rebalance`]) or inspects it ([`look`]). Its answer is text
+//! and JSON ([`output`]).
 
 mod args;
 mod edit;
 mod locate;
 mod look;
+mod output;
 mod plan;
 mod rebalance;
 mod select;
@@ -22,7 +23,8 @@ use martlet_serving::Failure;
 
 use self::args::BuilderCommand;
 pub(crate) use self::args::RingArgs;
-use self::session::{CommandOutput, RingSession};
+use self::output::CommandOutput;
+use self::session::RingSession;
 
 /// Runs the command and prints its answer.
 pub(crate) fn run(args: &RingArgs) -> Result<(), Failure> {

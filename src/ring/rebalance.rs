@@ -1,14 +1,14 @@
 //! Commands that make rings: plan, rebalance and write-ring.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use martlet_ring::{Builder, Error, MovePace, RebalanceContext, RebalancePlan, Report, Ring};
 use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::PlanArgs;
+use super::output::CommandOutput;
 use super::plan as print;
-use super::session::{CommandOutput, ring_path};
 use super::text::{count, counted};
 
 fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> RebalanceContext {
@@ -100,7 +100,7 @@ pub(super) fn plan(
     let after = rehearsal.ring()?;
     let pace = MovePace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
     // Before the first rebalance no device holds a replica, so nothing moves.
-    let before = builder.standing().or_else(|_: Error| rehearsal.standing())?;
+    let before = builder.current_ring().or_else(|_: Error| rehearsal.current_ring())?;
     let plan = RebalancePlan::new(&before, &after, &usage, pace);
     let mut text = sentence(&report, builder.epoch()).replacen("made", "would make", 1) + "\n";
     text += &print::plan(&plan, &usage, args);
@@ -150,4 +150,9 @@ fn check_replaced(ring: &Ring, file: &Path) -> Result<(), Failure> {
             file.display()
         ))
     })
+}
+
+/// Returns the path of the ring file that belongs to a builder file.
+fn ring_path(builder: &Path) -> PathBuf {
+    builder.with_extension("ring")
 }

@@ -1,42 +1,13 @@
 //! One command on one builder file: open, change, save.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use martlet_ring::{Builder, Ring};
 use martlet_serving::Failure;
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::args::{BuilderCommand, RingArgs};
-use super::text::append_line;
+use super::output::CommandOutput;
 use super::{edit, locate, look, rebalance};
-
-/// Answer of a command, for people and for programs.
-pub(super) struct CommandOutput {
-    pub(super) text: String,
-    pub(super) json: Value,
-}
-
-impl CommandOutput {
-    /// Makes an answer from its text and its JSON form.
-    pub(super) fn new(text: impl Into<String>, json: &impl Serialize) -> Self {
-        let json = serde_json::to_value(json).expect("plain data can be encoded");
-        let mut text: String = text.into();
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        Self { text, json }
-    }
-
-    /// Makes an answer that reports a completed change, with notes for the operator.
-    pub(super) fn done(sentence: &str, advice: &[String]) -> Self {
-        let mut text = sentence.to_owned();
-        for line in advice {
-            append_line(&mut text, format_args!("\n  note: {line}"));
-        }
-        Self::new(text, &json!({ "done": sentence, "notes": advice }))
-    }
-}
 
 /// One command on one builder file, at one point in time (`now_ms`).
 pub(super) struct RingSession<'a> {
@@ -66,7 +37,7 @@ impl RingSession<'_> {
             BuilderCommand::WriteRing { file } => {
                 let builder = self.open()?.0;
                 let answer = rebalance::write_ring(&builder, self.path, file.as_deref())?;
-                Ok((answer, builder.standing().ok()))
+                Ok((answer, builder.current_ring().ok()))
             }
             _ => self.change(command),
         }
@@ -90,7 +61,7 @@ impl RingSession<'_> {
         };
         self.record(&mut builder, &sentence);
         builder.save(self.path)?;
-        Ok((CommandOutput::done(&sentence, &advice), builder.standing().ok()))
+        Ok((CommandOutput::done(&sentence, &advice), builder.current_ring().ok()))
     }
 
     /// Changes the builder and saves it.
@@ -105,13 +76,13 @@ impl RingSession<'_> {
         let what = answer.text.lines().next().unwrap_or_default().to_owned();
         self.record(&mut builder, &what);
         self.save(&builder, &before)?;
-        Ok((answer, builder.standing().ok()))
+        Ok((answer, builder.current_ring().ok()))
     }
 
     /// Runs a read-only command on a builder or a ring file.
     fn look(&self, command: &BuilderCommand) -> CommandResult {
         let builder = self.open_either()?;
-        let ring = builder.standing().ok();
+        let ring = builder.current_ring().ok();
         let answer = match command {
             BuilderCommand::Plan(args) | BuilderCommand::Rebalance { plan: args, .. } => {
                 let (answer, after) = rebalance::plan(&builder, args, self.now_ms)?;
@@ -168,9 +139,4 @@ impl RingSession<'_> {
         let read = std::fs::File::open(self.path).and_then(|mut file| file.read_exact(&mut first));
         read.is_ok() && &first == b"MRTLRING"
     }
-}
-
-/// Returns the path of the ring file that belongs to a builder file.
-pub(super) fn ring_path(builder: &Path) -> PathBuf {
-    builder.with_extension("ring")
 }

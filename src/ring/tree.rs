@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::args::Depth;
 use super::edit::replicas;
-use super::session::CommandOutput;
+use super::output::CommandOutput;
 use super::text::{append_line, bar, count, counted, deviation, row};
 use crate::columns::table;
 

@@ -1,7 +1,7 @@
 //! Backend for missing devices of the cluster: every call fails as unavailable.
 //!
-//! It must never answer "not found": a caller that asks all devices for a register or extent would
-//! believe that.
+//! The backend never answers "not found": a caller that queries all devices for a register or
+//! extent would conclude that none exists.
 
 use std::ops::Range;
 

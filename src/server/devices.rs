@@ -112,19 +112,19 @@ impl ClusterFile {
     /// `identify` returns the device in a folder, if the folder holds one.
     pub(crate) fn settle(
         &mut self,
-        asked: &[PathBuf],
+        configured: &[PathBuf],
         fallback: PathBuf,
         identify: impl Fn(&Path) -> Result<FolderContents, Failure>,
     ) -> Result<StartDevices, Failure> {
-        let asked = match asked {
+        let configured = match configured {
             [] if self.devices.is_empty() => vec![fallback],
             [] => self.devices.iter().map(|device| device.path.clone()).collect(),
-            asked => asked.to_vec(),
+            configured => configured.to_vec(),
         };
         let first_start = self.devices.is_empty();
         let mut present: Vec<DeviceId> = Vec::new();
         let mut unmounted: Vec<DeviceId> = Vec::new();
-        for path in asked {
+        for path in configured {
             let found = match self.position(&path, &identify(&path)?) {
                 DevicePosition::At(at) => self.devices[at].id,
                 DevicePosition::Unmounted(at) => {

@@ -41,7 +41,8 @@ pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
 use crate::process::measure::MeasuredService;
-use crate::process::metrics::{DeviceCollector, Requests, WorkerCollector, WorkerSource};
+use crate::process::metrics::{DeviceCollector, Requests, WorkerCollector};
+use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, master_keys};
 
 /// Runs a server until a signal stops it.
@@ -118,8 +119,8 @@ impl RunningServer<'_> {
         let foreground = Arc::new(Foreground::default());
         let workers = store.start_workers(settings, folder, foreground.clone())?;
         let requests = Arc::new(Requests::new());
-        let ask_workers: WorkerSource = Arc::new(workers.statuses());
-        let voice = store.voice(&operator, settings, ask_workers.clone());
+        let worker_source: WorkerSource = Arc::new(workers.statuses());
+        let status = store.status_source(&operator, settings, worker_source.clone());
         operator.open(AdminParts {
             health: Arc::new(store.nodes()),
             metrics: Metrics::default()
@@ -127,9 +128,9 @@ impl RunningServer<'_> {
                 .with(LogCollector(store.observers.figures()))
                 .with(TargetCollector(store.observers.figures()))
                 .with(DeviceCollector(store.device_source()))
-                .with(WorkerCollector(ask_workers.clone())),
-            routes: admin_status::workers("server", ask_workers)
-                .merge(voice.routes())
+                .with(WorkerCollector(worker_source.clone())),
+            routes: admin_status::workers("server", worker_source)
+                .merge(status.routes())
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))

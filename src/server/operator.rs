@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
-use crate::process::metrics::WorkerSource;
+use crate::process::sources::WorkerSource;
 
 /// Backends of all devices, including the missing ones.
 #[derive(Clone)]
@@ -93,8 +93,8 @@ impl ServerStatusSource {
     }
 }
 
-async fn status(State(voice): State<ServerStatusSource>) -> Response {
-    let Some(operator) = voice.operator.upgrade() else {
+async fn status(State(source): State<ServerStatusSource>) -> Response {
+    let Some(operator) = source.operator.upgrade() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
     };
     let Readiness { ready, reasons } = operator.readiness().await;
@@ -102,18 +102,18 @@ async fn status(State(voice): State<ServerStatusSource>) -> Response {
         admin_address: operator.address(),
         ready,
         reasons,
-        devices: voice.devices().await,
-        workers: worker_lines(&voice.workers),
+        devices: source.devices().await,
+        workers: worker_lines(&source.workers),
         ..ProcessReport::of("server")
     };
     Json(ServerStatus { own, ..ServerStatus::default() }).into_response()
 }
 
-async fn capacity(State(voice): State<ServerStatusSource>) -> Response {
-    let devices = voice.devices().await.into_iter();
-    let told: Vec<DeviceReport> =
+async fn capacity(State(source): State<ServerStatusSource>) -> Response {
+    let devices = source.devices().await.into_iter();
+    let reports: Vec<DeviceReport> =
         devices.map(|device| DeviceReport { node: "server".into(), device }).collect();
-    Json(forecast::capacity::project(&voice.data, &told, Vec::new())).into_response()
+    Json(forecast::capacity::project(&source.data, &reports, Vec::new())).into_response()
 }
 
 /// Query parameters of a census.
@@ -131,14 +131,14 @@ impl Default for CountingSettings {
 }
 
 async fn count(
-    State(voice): State<ServerStatusSource>,
+    State(source): State<ServerStatusSource>,
     Query(counting): Query<CountingSettings>,
 ) -> Response {
     let options = CensusOptions { pause: counting.pause, ..CensusOptions::default() };
     // A census runs long and without progress, so it gets a blocking thread.
     let runtime = Handle::current();
     let counted = tokio::task::spawn_blocking(move || {
-        runtime.block_on(census(&voice.topology, options, &mut |_| ()))
+        runtime.block_on(census(&source.topology, options, &mut |_| ()))
     });
     match counted.await {
         Ok(report) => Json(report).into_response(),
@@ -149,7 +149,7 @@ async fn count(
     }
 }
 
-async fn dispersion(State(voice): State<ServerStatusSource>) -> Response {
-    let spread = voice.rings().map(|(name, ring)| forecast::spread::of(&name, ring));
+async fn dispersion(State(source): State<ServerStatusSource>) -> Response {
+    let spread = source.rings().map(|(name, ring)| forecast::spread::of(&name, ring));
     Json(spread.collect::<Vec<_>>()).into_response()
 }

@@ -44,12 +44,12 @@ impl ServerRings {
     pub(crate) fn settle(
         folder: &DataFolder,
         file: &ClusterFile,
-        asked: &[NamedCode],
+        configured: &[NamedCode],
     ) -> Result<Self, Failure> {
         let devices = file.data_devices();
         let mut coded = kept_codes(folder)?;
-        let new = missing(&coded, asked)?;
-        let copies = index_copies(asked, file.index_devices().len());
+        let new = missing(&coded, configured)?;
+        let copies = index_copies(configured, file.index_devices().len());
         let index = kept_or_dealt(folder, INDEX, copies, &file.index_devices())?;
         let mut data = vec![kept_or_dealt(folder, DATA, REPLICAS, &devices)?];
         for ring in &mut coded {
@@ -73,8 +73,8 @@ impl ServerRings {
 }
 
 /// Refuses codes with more fragments than devices, before any ring is made.
-pub(crate) fn check_devices(asked: &[NamedCode], devices: usize) -> Result<(), Failure> {
-    match asked.iter().find(|policy| policy.devices() > devices) {
+pub(crate) fn check_devices(configured: &[NamedCode], devices: usize) -> Result<(), Failure> {
+    match configured.iter().find(|policy| policy.devices() > devices) {
         None => Ok(()),
         Some(policy) => Err(Failure::usage(format!(
             "the policy {}={} needs {} devices, one for each fragment, and there are {devices}: \
@@ -91,8 +91,8 @@ fn name_of(policy: PolicyId) -> String {
 }
 
 /// Number of copies of each entry in a new index ring.
-fn index_copies(asked: &[NamedCode], devices: usize) -> usize {
-    let parity = asked.iter().map(|policy| match policy.code {
+fn index_copies(configured: &[NamedCode], devices: usize) -> usize {
+    let parity = configured.iter().map(|policy| match policy.code {
         Redundancy::Erasure { m, .. } => usize::from(m),
         Redundancy::Replicated => 0,
     });
@@ -113,9 +113,9 @@ fn kept_codes(folder: &DataFolder) -> Result<Vec<Ring>, Failure> {
 
 /// Returns the requested policies that don't exist yet. A different code for an existing policy is
 /// refused.
-fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCode>, Failure> {
+fn missing<'a>(kept: &[Ring], configured: &'a [NamedCode]) -> Result<Vec<&'a NamedCode>, Failure> {
     let mut missing = Vec::new();
-    for policy in asked {
+    for policy in configured {
         let known = kept
             .iter()
             .map(Ring::identity)
@@ -185,14 +185,14 @@ fn kept_or_dealt(
 
 fn kept(folder: &DataFolder, name: &str) -> Result<Option<Ring>, Failure> {
     let path = folder.join(name);
-    let told =
+    let failure =
         |what: &str| Failure::refused(format!("{} {what}: restore it from a copy", path.display()));
     match fs::read(&path) {
-        Ok(bytes) => {
-            Ring::decode(&bytes).map(Some).map_err(|error| told(&format!("is damaged ({error})")))
-        }
+        Ok(bytes) => Ring::decode(&bytes)
+            .map(Some)
+            .map_err(|error| failure(&format!("is damaged ({error})"))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(told(&format!("can't be read ({error})"))),
+        Err(error) => Err(failure(&format!("can't be read ({error})"))),
     }
 }
 

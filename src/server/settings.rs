@@ -123,13 +123,13 @@ impl ServerSettings {
         Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &MergedSettings) -> Result<Self, Failure> {
+    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
-            common: told.extract()?,
-            s3: told.extract()?,
-            events: told.extract()?,
-            upkeep: told.extract()?,
-            ..told.extract()?
+            common: merged.extract()?,
+            s3: merged.extract()?,
+            events: merged.extract()?,
+            upkeep: merged.extract()?,
+            ..merged.extract()?
         };
         settings.common.check()?;
         settings.upkeep.check()?;

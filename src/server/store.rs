@@ -27,9 +27,9 @@ use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
 use super::token_key;
 use crate::policies::check_cpu;
-use crate::process::metrics::{DeviceSource, WorkerSource};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
+use crate::process::sources::{DeviceSource, WorkerSource};
 use crate::process::{master_keys, workers};
 
 /// Bytes of cached index blocks and of buffered index writes. With bodies in flight and the
@@ -76,7 +76,7 @@ impl Store {
         let ServerRings { index, data } =
             ServerRings::settle(folder, &file, &settings.policies()?)?;
         check_cpu(&data)?;
-        tell_of_entries(&index, &data);
+        log_index_copies(&index, &data);
         let data: Vec<Arc<Ring>> = data.into_iter().map(Arc::new).collect();
         let index = Arc::new(index);
         let absent = Arc::new(AbsentDevice::new(missing.clone()));
@@ -138,7 +138,7 @@ impl Store {
     }
 
     /// Returns the source of the server's status.
-    pub(crate) fn voice(
+    pub(crate) fn status_source(
         &self,
         operator: &Arc<Operator>,
         settings: &ServerSettings,
@@ -208,12 +208,12 @@ impl Devices {
     ) -> Result<Self, Failure> {
         let mut file = ClusterFile::load(folder)?;
         let before = file.clone();
-        let asked: Vec<PathBuf> = settings
+        let configured: Vec<PathBuf> = settings
             .devices
             .iter()
             .map(|path| devices::absolute(path))
             .collect::<Result<_, _>>()?;
-        let present = file.settle(&asked, folder.join("device0"), devices::identify)?;
+        let present = file.settle(&configured, folder.join("device0"), devices::identify)?;
         report_missing(&present);
         rings::check_devices(&settings.policies()?, file.data_devices().len())?;
         // Stored before any device is made, because a device carries the cluster's id for ever.
@@ -249,7 +249,7 @@ impl Devices {
 }
 
 /// Warns if entries have one copy although fragments survive more losses.
-fn tell_of_entries(index: &Ring, data: &[Ring]) {
+fn log_index_copies(index: &Ring, data: &[Ring]) {
     if data.len() > 1 && index.replicas() == 1 {
         tracing::warn!(
             "index entries have one copy: losing a device loses the objects whose entries are on \

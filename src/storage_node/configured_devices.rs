@@ -1,7 +1,7 @@
 //! Filter for devices of this node that are not open: not configured, or new in a later ring.
 //!
-//! Requests for them are answered 503 and never "not found": a caller that asks all devices for a
-//! register or extent would believe that.
+//! Requests for them are answered 503 and never "not found": a caller that queries all devices for
+//! a register or extent would conclude that none exists.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

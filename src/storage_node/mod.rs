@@ -96,11 +96,11 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
         reserve,
         opened: Instant::now(),
     };
-    let voice = StatusSource::new(&format!("storage node {name}"), &operator, &member);
-    let voice = voice.with_devices(opened.device_source());
-    let host = Host { name, member, peers, folder, report: voice.report_source() };
+    let status = StatusSource::new(&format!("storage node {name}"), &operator, &member);
+    let status = status.with_devices(opened.device_source());
+    let host = Host { name, member, peers, folder, report: status.report_source() };
     let running =
-        RunningNode { settings: &settings, secret, opened, host, voice, operator, signals };
+        RunningNode { settings: &settings, secret, opened, host, status, operator, signals };
     let outcome = running.run(internal).await;
     answering.end().await;
     outcome
@@ -149,7 +149,7 @@ struct RunningNode<'a> {
     secret: ClusterSecret,
     opened: OpenNode,
     host: Host,
-    voice: StatusSource,
+    status: StatusSource,
     operator: Arc<Operator>,
     signals: Signals,
 }
@@ -221,7 +221,7 @@ impl RunningNode<'_> {
             metrics: Metrics::default()
                 .with(DeviceCollector(Arc::new(move || figures.metrics().devices)))
                 .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
-            routes: self.voice.clone().routes(),
+            routes: self.status.clone().routes(),
         });
         tasks
     }

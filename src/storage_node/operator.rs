@@ -43,14 +43,14 @@ impl Health for OpenNode {
         let holds_entries = |device: &&DeviceStatus| {
             rings.index().is_some_and(|index| index.device(device.device).is_some())
         };
-        let (voting, mute): (Vec<_>, Vec<_>) =
+        let (voting, without_votes): (Vec<_>, Vec<_>) =
             statuses.iter().filter(holds_entries).partition(|device| device.voting);
-        for device in &mute {
+        for device in &without_votes {
             condition.reasons.push(format!("device {} has no votes yet", device.device));
         }
         // Later one vote suffices: a device may be replaced, or refused by its peers.
         let waits = self.opened.elapsed() < VOTES_WAIT;
-        condition.serves &= mute.is_empty() || (!voting.is_empty() && !waits);
+        condition.serves &= without_votes.is_empty() || (!voting.is_empty() && !waits);
         for name in devices::missing(&rings, &self.name, &self.devices) {
             condition.reasons.push(format!("the device {name} of the rings is not configured"));
         }

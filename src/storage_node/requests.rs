@@ -19,18 +19,18 @@ use martlet_protocol::http::{REQUEST, in_request, with_request};
 /// Handles a request with its id on every log line.
 pub(super) async fn with_request_id(request: Request, next: Next) -> Response {
     let Some(id) = request.headers().get(REQUEST).cloned() else { return next.run(request).await };
-    let asked = (request.method().clone(), request.uri().clone());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let answer = async {
         let began = Instant::now();
         let response = next.run(request).await;
-        log_request(&asked, response.status(), began);
+        log_request(&method, &uri, response.status(), began);
         response
     };
     let response = with_request(id.clone(), answer).await;
     response.map(|body| Body::new(RequestIdBody { body, id }))
 }
 
-fn log_request((method, uri): &(Method, Uri), status: StatusCode, began: Instant) {
+fn log_request(method: &Method, uri: &Uri, status: StatusCode, began: Instant) {
     let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (path, is_odd, status) = (uri.path(), is_odd(status), status.as_u16());
     if is_odd {

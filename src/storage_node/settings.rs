@@ -97,8 +97,9 @@ impl StorageNodeSettings {
         Self::of(&MergedSettings::at_start(&names, args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &MergedSettings) -> Result<Self, Failure> {
-        let settings = Self { member: told.extract()?, common: told.extract()?, ..told.extract()? };
+    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
+        let settings =
+            Self { member: merged.extract()?, common: merged.extract()?, ..merged.extract()? };
         settings.common.check()?;
         if settings.max_requests == 0 {
             return Err(Failure::usage("max_requests must be at least 1"));
@@ -168,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
-        let told =
+    fn mistakes_are_refused() {
+        let refusal =
             |file: &str| settings(&StorageNodeArgs::default(), None, file).unwrap_err().to_string();
-        assert!(told("").contains("--device sdb=/mnt/sdb"));
-        assert!(told("devices = 'sdb'").contains("NAME=DIR"));
-        assert!(told("devices = 'a=/x,a=/y'").contains("twice"));
-        assert!(told("port = 1").contains("internal_address"));
-        assert!(told("max_requests = 0\ndevices = 'a=/x'").contains("max_requests"));
+        assert!(refusal("").contains("--device sdb=/mnt/sdb"));
+        assert!(refusal("devices = 'sdb'").contains("NAME=DIR"));
+        assert!(refusal("devices = 'a=/x,a=/y'").contains("twice"));
+        assert!(refusal("port = 1").contains("internal_address"));
+        assert!(refusal("max_requests = 0\ndevices = 'a=/x'").contains("max_requests"));
     }
 }

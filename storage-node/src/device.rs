@@ -11,15 +11,17 @@
 //! device with an empty index and without votes. A device that hangs is suspect until its disk
 //! answers.
 //!
+//! * [`config`]: settings of a device, and the state that it shares with others.
 //! * [`format`]: `format.json`, which makes a folder a device.
 //! * [`ballast`]: the reserve, and the level of writes that the device still accepts.
 //! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
 //! * [`lost`]: devices with a damaged index (rule G1); [`unreadable`]: when a file that the disk
 //!   can't read counts as damaged.
-//! * [`opening`]: openings that peers can tell from each other (rule G1).
+//! * [`opening`]: openings that peers can distinguish (rule G1).
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
 
 pub(crate) mod ballast;
+mod config;
 pub(crate) mod format;
 mod lost;
 mod open;
@@ -30,24 +32,21 @@ pub(crate) mod pulse;
 mod tests;
 mod unreadable;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
-use martlet_protocol::opening::Uuid;
-use martlet_protocol::tree::TreeKey;
-use martlet_protocol::{Clock, DeviceId, DeviceIdentity, Error, ErrorKind, Result};
+use martlet_protocol::{DeviceId, DeviceIdentity, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use self::ballast::FillLevel;
+pub(crate) use self::config::SharedResources;
+pub use self::config::{DeviceConfig, Reserve};
 pub(crate) use self::open::OpenDevice;
 use self::pool::Pool;
 use self::unreadable::Unreadable;
-use crate::disk::Disk;
 use crate::extents::ExtentUsage;
-use crate::index::{Caches, VotingSnapshot};
+use crate::index::VotingSnapshot;
 use crate::metrics::{DeviceMetrics, IndexCounters};
 
 /// Interval of tidying, in milliseconds.
@@ -63,57 +62,6 @@ const PUNCHES_MAX: usize = 16;
 /// write may take to commit, and the expected absence of a holder that missed the delete.
 const MARK_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// Settings of one device.
-#[derive(Clone, Debug)]
-pub struct DeviceConfig {
-    /// Device id in the ring.
-    pub id: DeviceId,
-    /// Folder of the device.
-    pub path: PathBuf,
-    /// Space held back for deletes.
-    pub reserve: Reserve,
-    /// Name of its place for messages, as `n1/d1`.
-    pub place: String,
-}
-
-/// Space that a device holds back for deletes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reserve {
-    /// 2 % of the file system, at least 2 GiB, at most 10 %.
-    #[default]
-    Standard,
-    /// A fixed number of bytes.
-    Bytes(u64),
-}
-
-impl DeviceConfig {
-    /// Returns the settings of a device with the standard reserve.
-    pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
-        Self { id, path: path.into(), reserve: Reserve::Standard, place: String::new() }
-    }
-}
-
-/// State that all devices of a node share.
-#[derive(Clone)]
-pub(crate) struct SharedResources {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) caches: Caches,
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) cluster: Option<Uuid>,
-    pub(crate) votes_when_new: bool,
-    pub(crate) introduced: bool,
-    pub(crate) tree_key: TreeKey,
-    /// Time without the end of a call after which a device is suspect.
-    pub(crate) stall_after: Duration,
-}
-
-impl SharedResources {
-    /// Returns true if other devices hold copies of what these devices hold.
-    fn peers(&self) -> bool {
-        !self.votes_when_new
-    }
-}
-
 /// One device, open or closed.
 pub(crate) struct Device {
     config: DeviceConfig,
@@ -123,7 +71,7 @@ pub(crate) struct Device {
     attending: Mutex<()>,
     threads: Arc<Pool>,
     counters: Arc<IndexCounters>,
-    /// Identity and standing of the device at its last opening.
+    /// Identity and voting state of the device at its last opening.
     formatting: RwLock<(DeviceIdentity, VotingSnapshot)>,
     /// Damage found in its index; cleared when the device opens with another index.
     damage: Mutex<Option<String>>,
@@ -334,9 +282,9 @@ impl Device {
 
     pub(crate) fn metrics(&self) -> DeviceMetrics {
         // A device that is being reopened reports the votes that it had.
-        let (identity, stood) = *self.formatting.read();
-        let nothing = (ExtentUsage::default(), (0, 0), VotingSnapshot { hints: 0, ..stood });
-        let (health, (extents, space, standing)) = match &*self.state.read() {
+        let (identity, last_votes) = *self.formatting.read();
+        let nothing = (ExtentUsage::default(), (0, 0), VotingSnapshot { hints: 0, ..last_votes });
+        let (health, (extents, space, votes)) = match &*self.state.read() {
             DeviceState::Online(opened) => {
                 let parts =
                     (opened.extents.usage(), opened.space(), opened.index.voting_snapshot());
@@ -349,7 +297,7 @@ impl Device {
         let status = DeviceStatus {
             device: self.config.id,
             identity,
-            voting: standing.voting,
+            voting: votes.voting,
             path: self.config.path.clone(),
             health,
             total_bytes: space.0,
@@ -357,9 +305,9 @@ impl Device {
             extent_bytes: extents.bytes,
             extents: extents.extents,
             quarantined: extents.quarantined,
-            hints: standing.hints,
-            term: standing.term,
-            joined: standing.joined,
+            hints: votes.hints,
+            term: votes.term,
+            joined: votes.joined,
         };
         let reopened = self.reopened.load(Ordering::Relaxed);
         DeviceMetrics { status, index: self.counters.snapshot(), extents, reopened }

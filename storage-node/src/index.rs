@@ -13,15 +13,16 @@
 //! * [`read`] and [`list`]: reads never wait for the committer. RocksDB shows a batch only once it
 //!   is synced, so a reader can't see data that a power cut could remove (rule R2).
 //! * [`fences`]: writes that each bucket accepts (rule M2); [`voting`]: votes and floor of the
-//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2).
+//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2). A group changes
+//!   each by a module of its own.
 //! * [`log_tail`]: RocksDB's logs after a power cut.
 //! * [`mod@prepare`]: encoding of a write before it is queued; [`purge`]: removal of a bucket;
-//!   [`eviction`]: removal of single registers (rule T1).
+//!   `group::eviction`: removal of single registers (rule T1).
 //! * [`tree`]: sums of the registers (rule H1), [`build`]: rebuilding of sums, [`walk`]: registers
 //!   in a span of the ring; [`audit`]: verification of registers, and [`audit_sessions`]: audits
 //!   over many calls; [`upkeep`]: calls of background workers.
-//! * [`rows`]: encoding of rows; [`database`] and [`options`]: RocksDB; [`background`]: its
-//!   threads.
+//! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
+//!   [`background`]: its threads.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
 //! Invariants:
@@ -32,13 +33,14 @@
 //! * the sums change in the batch that changes the entry.
 
 mod audit;
+mod audit_page;
 mod audit_sessions;
 mod background;
 mod build;
 mod committer;
 mod database;
-mod eviction;
 mod extent_table;
+mod family;
 mod fences;
 mod group;
 mod hints;
@@ -72,7 +74,8 @@ use tokio::sync::oneshot;
 
 use self::audit_sessions::AuditSessions;
 use self::committer::Committer;
-use self::database::{Database, Family};
+use self::database::Database;
+use self::family::Family;
 use self::fences::Fences;
 use self::list::ListSource;
 use self::prepare::prepare;
@@ -114,7 +117,7 @@ pub(crate) struct Index {
     name: String,
     reader: RegisterReader,
     fences: Arc<Fences>,
-    standing: Arc<VotingState>,
+    voting_state: Arc<VotingState>,
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
     secret: TreeKey,
@@ -131,11 +134,11 @@ impl Index {
         build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
         let queue = Arc::new(Queue::default());
         let fences = Arc::new(Fences::load(&database)?);
-        let standing = Arc::new(VotingState::load(&database, with.votes, with.confirmed)?);
+        let voting_state = Arc::new(VotingState::load(&database, with.votes, with.confirmed)?);
         let committer = Committer {
             name: with.name.clone(),
             fences: fences.clone(),
-            standing: standing.clone(),
+            voting_state: voting_state.clone(),
             database: database.clone(),
             queue: queue.clone(),
             ballast: with.ballast,
@@ -147,9 +150,21 @@ impl Index {
         };
         let committer = Some(committer.spawn()?);
         let IndexContext { name, clock, secret, counters, threads, .. } = with;
-        let reader = RegisterReader { database, standing: standing.clone(), counters, threads };
+        let reader =
+            RegisterReader { database, voting_state: voting_state.clone(), counters, threads };
         let (audits, slice) = (AuditSessions::default(), audit::AuditLimits::default());
-        Ok(Self { name, reader, fences, standing, queue, clock, secret, audits, slice, committer })
+        Ok(Self {
+            name,
+            reader,
+            fences,
+            voting_state,
+            queue,
+            clock,
+            secret,
+            audits,
+            slice,
+            committer,
+        })
     }
 
     /// Returns the table of the device's extents.
@@ -183,8 +198,8 @@ impl Index {
         want: Want,
         term: Term,
     ) -> Result<RegisterView> {
-        self.standing.check_votes(&self.name)?;
-        self.standing.check_term(term)?;
+        self.voting_state.check_votes(&self.name)?;
+        self.voting_state.check_term(term)?;
         self.reader.read(key.encode(), want).await
     }
 
@@ -217,8 +232,8 @@ impl Index {
     }
 
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.standing.check_votes(&self.name)?;
-        self.standing.check_term(request.term)?;
+        self.voting_state.check_votes(&self.name)?;
+        self.voting_state.check_term(request.term)?;
         self.list_of(ListSource::Registers, request).await
     }
 
@@ -244,14 +259,14 @@ impl Index {
     }
 
     pub(crate) async fn read_hint(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        if self.standing.hints() == 0 {
+        if self.voting_state.hints() == 0 {
             return Ok(RegisterView::default());
         }
         hints::read(&self.reader, key, want).await
     }
 
     pub(crate) async fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
-        if self.standing.hints() == 0 {
+        if self.voting_state.hints() == 0 {
             return Ok(ListReply::default());
         }
         self.list_of(ListSource::Hints, request).await
@@ -296,13 +311,13 @@ impl Index {
 
     /// Allows or forbids the use of the device's votes (rule G1). Not stored on disk.
     pub(crate) fn set_confirmed(&self, confirmed: bool) {
-        self.standing.set_confirmed(confirmed);
+        self.voting_state.set_confirmed(confirmed);
     }
 
     /// Returns true if the device has no votes, hints, fences or registers.
     pub(crate) async fn is_empty(&self) -> Result<bool> {
-        let standing = self.voting_snapshot();
-        if standing.has_votes || standing.hints > 0 || !self.fences().is_empty() {
+        let snapshot = self.voting_snapshot();
+        if snapshot.has_votes || snapshot.hints > 0 || !self.fences().is_empty() {
             return Ok(false);
         }
         Ok(self.registers(None, 1).await?.is_empty())
@@ -310,7 +325,7 @@ impl Index {
 
     /// Returns the state of the device as a whole.
     pub(crate) fn voting_snapshot(&self) -> VotingSnapshot {
-        self.standing.now()
+        self.voting_state.now()
     }
 
     pub(crate) async fn fence(&self, fence: BucketFence) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
@@ -12,13 +11,14 @@ use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, DeviceId, Error, ExtentId, Result, SystemClock};
 
 use self::monitor::Monitor;
-use crate::device::pulse::STALL_AFTER;
+pub use self::patience::Patience;
 use crate::device::{Device, DeviceConfig, OpenDevice, SharedResources};
 use crate::disk::{Disk, PosixDisk};
 use crate::index::Caches;
 use crate::metrics::NodeMetrics;
 
 mod monitor;
+mod patience;
 #[cfg(test)]
 mod tests;
 
@@ -46,29 +46,6 @@ pub struct NodeOptions {
     pub write_buffer_bytes: usize,
     /// Time limits for devices that hang.
     pub patience: Patience,
-}
-
-/// Time limits for devices that hang.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// Limit for an opening, once another device is open.
-    pub opening: Duration,
-    /// Time without the end of a call after which the device is suspect, until a call ends.
-    pub calls: Duration,
-    /// Limit for a closing; after it the device is left as it is.
-    pub closing: Duration,
-}
-
-impl Default for Patience {
-    /// One minute to open, 40 seconds for a call, 45 seconds to close. Requests that use a device
-    /// may take 30 seconds of the closing.
-    fn default() -> Self {
-        Self {
-            opening: Duration::from_mins(1),
-            calls: STALL_AFTER,
-            closing: Duration::from_secs(45),
-        }
-    }
 }
 
 impl Default for NodeOptions {

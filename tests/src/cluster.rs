@@ -1,9 +1,10 @@
-//! A cluster of real processes: storage nodes, proxies and replicators. This module writes their
-//! settings files and makes their rings.
+//! A cluster of real processes: storage nodes, proxies and replicators, with their settings files
+//! and rings.
 //!
 //! * [`ClusterPlan`] holds the number of members of each role. Members share the loopback device or
-//!   run on hosts of their own with cables to cut ([`BridgeNetwork`]). Nodes may have disks of
-//!   their own, to fill up and to cut the power of ([`Image`]).
+//!   run on hosts of their own with cables to cut
+//!   ([`BridgeNetwork`](crate::network::BridgeNetwork)). Nodes may have disks of their own, to fill
+//!   up and to cut the power of ([`Image`](crate::image::Image)).
 //! * [`ClusterMember`] is one process, which a test kills, pauses and restarts.
 //! * [`rings`]: the first rings and later epochs.
 //! * [`census`]: an independent count of registers, extents and hints against the rings.
@@ -24,244 +25,15 @@ pub mod fragments;
 mod held;
 pub mod internal;
 mod member;
+mod plan;
+mod ring_files;
 pub mod rings;
+mod running;
+mod settings_text;
 mod stripes;
 
-use std::fs;
-use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use futures::future::join_all;
-use martlet_protocol::Redundancy;
-use martlet_protocol::http::TlsFiles;
-use tempfile::TempDir;
-
-use build::{AddressSource, Build};
-use certificates::Certificates;
+pub use internal::CLUSTER_KEY;
 pub use member::{ClusterMember, ProcessRole};
-use rings::RingMaker;
+pub use plan::ClusterPlan;
+pub use running::TestCluster;
 pub use stripes::StoredPiece;
-
-use crate::image::Image;
-use crate::network::BridgeNetwork;
-use crate::s3::S3;
-
-/// Content of the cluster key file.
-pub const CLUSTER_KEY: &str = "6d6172746c65742d746573742d636c75737465722d6b65792d6d6172746c6574";
-
-/// Size and settings of a cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterPlan {
-    /// Storage nodes, each in a zone of its own, called `n1`, `n2` and so on.
-    pub nodes: usize,
-    /// Devices of each node, called `d1`, `d2` and so on.
-    pub devices: usize,
-    /// Proxies, called `p1`, `p2` and so on.
-    pub proxies: usize,
-    /// Redundancy of each storage policy, from policy number 0 on. Policy 0 is the default policy.
-    pub policies: Vec<Redundancy>,
-    /// True if each node has a replicator, called `r1`, `r2` and so on.
-    pub replicators: bool,
-    /// Lines for the settings file of every proxy.
-    pub proxy_settings: String,
-    /// True if members use TLS between each other.
-    pub tls: bool,
-    /// Environment variables of all members.
-    pub environment: Vec<(&'static str, &'static str)>,
-}
-
-impl Default for ClusterPlan {
-    fn default() -> Self {
-        Self {
-            nodes: 4,
-            devices: 1,
-            proxies: 3,
-            policies: vec![Redundancy::Replicated],
-            replicators: true,
-            proxy_settings: String::new(),
-            tls: false,
-            environment: Vec::new(),
-        }
-    }
-}
-
-impl ClusterPlan {
-    /// Returns a plan in which workers run ten times a second and garbage expires after 100 ms.
-    pub fn in_a_hurry() -> Self {
-        let environment = vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "100")];
-        Self { environment, ..Self::default() }
-    }
-
-    /// Returns a plan like [`ClusterPlan::in_a_hurry`] with extents as k+m fragments, one node per
-    /// fragment.
-    pub fn coded(k: u8, m: u8) -> Self {
-        let policies = vec![Redundancy::erasure(k, m).unwrap()];
-        Self { nodes: usize::from(k + m), proxies: 2, policies, ..Self::in_a_hurry() }
-    }
-
-    /// Starts the cluster with all addresses on the loopback device.
-    pub async fn start(&self) -> TestCluster {
-        TestCluster::start(self, None, Vec::new()).await
-    }
-
-    /// Starts the cluster with disks of `sizes_mib` for the first nodes. Prints that the test is
-    /// skipped and returns `None` if the machine can't mount disk images.
-    pub async fn start_on_disks(&self, test: &str, sizes_mib: &[u64]) -> Option<TestCluster> {
-        let disks = disks(test, sizes_mib)?;
-        Some(TestCluster::start(self, None, disks).await)
-    }
-
-    /// Starts the cluster with hosts that have cables to cut, and disks to cut the power of.
-    pub async fn start_on_machines(&self, test: &str, sizes_mib: &[u64]) -> Option<TestCluster> {
-        let (network, disks) = (BridgeNetwork::new(test)?, disks(test, sizes_mib)?);
-        Some(TestCluster::start(self, Some(network), disks).await)
-    }
-
-    /// Starts the cluster with a network namespace for each process. Prints that the test is
-    /// skipped and returns `None` if the machine can't make namespaces.
-    pub async fn start_on_hosts(&self, test: &str) -> Option<TestCluster> {
-        let network = BridgeNetwork::new(test)?;
-        Some(TestCluster::start(self, Some(network), Vec::new()).await)
-    }
-}
-
-fn disks(test: &str, sizes_mib: &[u64]) -> Option<Vec<Image>> {
-    sizes_mib.iter().map(|mib| Image::new(test, *mib)).collect()
-}
-
-/// Running processes. Fields are dropped in their order.
-#[derive(Debug)]
-pub struct TestCluster {
-    /// The storage nodes.
-    pub nodes: Vec<ClusterMember>,
-    /// The proxies.
-    pub proxies: Vec<ClusterMember>,
-    /// The replicators.
-    pub replicators: Vec<ClusterMember>,
-    /// The rings.
-    pub rings: RingMaker,
-    plan: ClusterPlan,
-    place: AddressSource,
-    certificates: Option<Certificates>,
-    folder: TempDir,
-}
-
-impl TestCluster {
-    async fn start(plan: &ClusterPlan, network: Option<BridgeNetwork>, disks: Vec<Image>) -> Self {
-        let folder = tempfile::Builder::new().prefix("martlet-cluster-").tempdir().unwrap();
-        let key = folder.path().join("cluster.key");
-        fs::write(&key, format!("{CLUSTER_KEY}\n")).unwrap();
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let (place, disks) = (AddressSource::new(network), disks.into_iter());
-        let certificates = plan.tls.then(|| Certificates::new(folder.path()));
-        let authority = certificates.as_ref().map(|certificates| &certificates.authority);
-        let mut build = Build { plan, place, authority, folder: folder.path(), disks };
-        let nodes: Vec<ClusterMember> = (1..=plan.nodes).map(|number| build.node(number)).collect();
-        let rings = RingMaker::new(folder.path(), &nodes, plan);
-        let proxies = (1..=plan.proxies).map(|number| build.proxy(number)).collect();
-        let replicators = if plan.replicators { plan.nodes } else { 0 };
-        let replicators = (1..=replicators).map(|number| build.replicator(number)).collect();
-        let (plan, place) = (plan.clone(), build.place);
-        let mut cluster =
-            Self { nodes, proxies, replicators, rings, plan, place, certificates, folder };
-        cluster.start_all().await;
-        cluster
-    }
-
-    /// Adds nodes, which are not running yet, to zones of new rings. New nodes read the new rings
-    /// at their start; the test pushes them to running nodes. Each node gets a replicator if the
-    /// plan has replicators.
-    pub fn add_nodes(&mut self, zones: &[u32]) {
-        let before = self.nodes.len();
-        let (plan, folder, disks) = (&self.plan, self.folder.path(), Vec::new().into_iter());
-        let place = std::mem::take(&mut self.place);
-        let authority = self.certificates.as_ref().map(|certificates| &certificates.authority);
-        let mut build = Build { plan, place, authority, folder, disks };
-        for number in (before + 1)..=(before + zones.len()) {
-            self.nodes.push(build.node(number));
-            if plan.replicators {
-                self.replicators.push(build.replicator(number));
-            }
-        }
-        self.place = build.place;
-        let added: Vec<_> = zones.iter().copied().zip(&self.nodes[before..]).collect();
-        self.rings.add_nodes(&added, plan.devices);
-    }
-
-    /// Starts all members that are not running, and waits until all are ready.
-    pub async fn start_all(&mut self) {
-        let begun = Instant::now();
-        for member in self.members_mut() {
-            if !member.is_running() {
-                member.spawn();
-            }
-        }
-        join_all(self.members_mut().map(ClusterMember::wait_until_ready)).await;
-        println!("the cluster took {:?} to be ready", begun.elapsed());
-    }
-
-    /// All processes.
-    pub fn members(&self) -> impl Iterator<Item = &ClusterMember> {
-        self.nodes.iter().chain(&self.proxies).chain(&self.replicators)
-    }
-
-    fn members_mut(&mut self) -> impl Iterator<Item = &mut ClusterMember> {
-        self.nodes.iter_mut().chain(&mut self.proxies).chain(&mut self.replicators)
-    }
-
-    /// Returns a client of a proxy. Proxy numbers start at 0 and wrap around.
-    pub fn client(&self, proxy: usize) -> S3 {
-        S3::new(self.proxies[proxy % self.proxies.len()].address)
-    }
-
-    /// S3 addresses of all proxies.
-    pub fn endpoints(&self) -> Vec<SocketAddr> {
-        self.proxies.iter().map(|proxy| proxy.address).collect()
-    }
-
-    /// The network of a cluster on hosts. Panics if the cluster runs on the loopback device.
-    pub fn network(&self) -> &BridgeNetwork {
-        self.place.network.as_ref().expect("the cluster was started on hosts")
-    }
-
-    /// Certificate files of an operator outside the cluster. Panics without TLS.
-    pub fn operator_certificates(&self) -> &TlsFiles {
-        &self.certificates.as_ref().expect("its members speak TLS").operator
-    }
-
-    /// Folder of all files of this cluster.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// Waits until the sum of a metric over some members satisfies `wanted`; panics after
-    /// `patience`.
-    pub async fn wait_for_metric(
-        members: &[ClusterMember],
-        name: &str,
-        patience: Duration,
-        wanted: impl Fn(u64) -> bool,
-    ) {
-        let begun = Instant::now();
-        loop {
-            let all = join_all(members.iter().map(|member| member.metric(name))).await;
-            let sum = all.into_iter().flatten().sum();
-            if wanted(sum) {
-                return;
-            }
-            assert!(begun.elapsed() < patience, "{name} stays {sum}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    /// Panics if the log of a process contains a panic.
-    pub fn assert_nobody_panicked(&self) {
-        for member in self.members() {
-            let log = member.logged();
-            let line = log.lines().find(|line| line.contains("panicked at"));
-            assert!(line.is_none(), "{}: {}", member.name, line.unwrap_or_default());
-        }
-    }
-}

@@ -211,8 +211,8 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{program} {}: {}", arguments.join(" "), said.trim()))
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{program} {}: {}", arguments.join(" "), output_text.trim()))
 }
 
 #[cfg(test)]

@@ -165,10 +165,10 @@ pub async fn seconds(number: f64) {
     sleep(Duration::from_secs_f64(number)).await;
 }
 
-/// Polls until `ask` returns true; panics after `patience`.
-pub async fn until(what: &str, patience: Duration, mut ask: impl AsyncFnMut() -> bool) {
+/// Polls until `holds` returns true; panics after `patience`.
+pub async fn until(what: &str, patience: Duration, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
-    while !ask().await {
+    while !holds().await {
         assert!(begun.elapsed() < patience, "{what}: not within {patience:?}");
         sleep(Duration::from_millis(50)).await;
     }

@@ -1,9 +1,28 @@
 //! The repository's files and crates, as the structure test reads them.
+//!
+//! ```text
+//! source text ─ tokens ─┬─ sources ─ imports ─ import_graph ─ circles
+//!                       └─ declarations
+//! ```
+//!
+//! * [`sources`]: the modules of a crate, without tests, as [`mod@tokens`].
+//! * [`mod@imports`], [`import_graph`]: `use` trees, and the modules that they lead to.
+//! * [`mod@circles`]: modules that import from each other.
+//! * [`declarations`]: methods of types, and parameters of functions.
+
+pub mod circles;
+pub mod declarations;
+pub mod import_graph;
+pub mod imports;
+pub mod sources;
+pub mod tokens;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use self::sources::SourceFile;
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -52,6 +71,20 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path)) {
 /// Returns all Rust files.
 pub fn rust_files() -> Vec<PathBuf> {
     files(|path| path.extension().is_some_and(|extension| extension == "rs"))
+}
+
+/// Returns the source files of each crate, by the crate's folder.
+pub fn crate_files() -> BTreeMap<String, Vec<SourceFile>> {
+    let mut crates: BTreeMap<String, Vec<SourceFile>> = BTreeMap::new();
+    for path in rust_files() {
+        let name = shown(&path);
+        let Some((folder, below)) = name.split_once("src/") else { continue };
+        if folder.is_empty() || folder.ends_with('/') {
+            let file = SourceFile::new(below, &fs::read_to_string(&path).unwrap());
+            crates.entry(folder.to_owned()).or_default().push(file);
+        }
+    }
+    crates
 }
 
 /// Path relative to the root, for messages.

@@ -5,8 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use martlet_tests::workspace::circles::circles;
+use martlet_tests::workspace::declarations::{inherent_methods, tuple_parameters};
+use martlet_tests::workspace::import_graph::ImportGraph;
+use martlet_tests::workspace::sources::modules;
+use martlet_tests::workspace::tokens::tokens;
 use martlet_tests::workspace::{
-    self, Function, dependencies, files, functions, production_lines, rust_files, shown,
+    self, Function, crate_files, dependencies, files, functions, production_lines, rust_files,
+    shown,
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
@@ -77,6 +83,12 @@ const FUNCTION_LINES_MAX: usize = 70;
 const COMFORTABLE_LINES: usize = 25;
 /// Minimum share of functions of at most `COMFORTABLE_LINES` lines.
 const COMFORTABLE_PERCENT_MIN: usize = 90;
+/// Maximum number of files that import from each other.
+const CIRCLE_FILES_MAX: usize = 2;
+/// Maximum number of methods of a type, without those of traits.
+const METHODS_MAX: usize = 25;
+/// Maximum number of functions with tuples as parameters, in 1,000 functions.
+const TUPLES_PER_1000_MAX: usize = 2;
 
 #[test]
 fn crates_depend_on_each_other_as_drawn() {
@@ -181,6 +193,55 @@ fn functions_are_short() {
     let comfortable = all.iter().filter(|(_, it)| it.lines <= COMFORTABLE_LINES).count();
     let percent = comfortable * 100 / all.len();
     assert!(percent >= COMFORTABLE_PERCENT_MIN, "only {percent} % have {COMFORTABLE_LINES} lines");
+}
+
+#[test]
+fn files_do_not_import_in_circles() {
+    let mut found = Vec::new();
+    for (folder, files) in crate_files() {
+        let modules = modules(&files);
+        let graph = ImportGraph::new(&modules);
+        let edges = graph.edges();
+        let large = circles(&edges).into_iter().filter(|it| it.len() > CIRCLE_FILES_MAX);
+        found.extend(large.map(|circle| {
+            let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+            format!("{folder}src: {}", names.join(", "))
+        }));
+    }
+    assert!(found.is_empty(), "files import from each other:\n{}", found.join("\n"));
+}
+
+/// Types of one crate count as one if they share a name.
+#[test]
+fn types_have_few_methods() {
+    let mut found = Vec::new();
+    for (folder, files) in crate_files() {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for tokens in modules(&files).values() {
+            for (name, methods) in inherent_methods(tokens) {
+                *counts.entry(name).or_default() += methods;
+            }
+        }
+        let large = counts.into_iter().filter(|(_, methods)| *methods > METHODS_MAX);
+        found.extend(large.map(|(name, methods)| format!("{folder}src: {name} has {methods}")));
+    }
+    assert!(found.is_empty(), "more than {METHODS_MAX} methods:\n{}", found.join("\n"));
+}
+
+#[test]
+fn functions_name_their_parameters() {
+    let (mut all, mut found) = (0, Vec::new());
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        for function in tuple_parameters(&tokens(&text)) {
+            all += 1;
+            if function.count > 0 {
+                found.push(format!("{}:{}: {}", shown(&path), function.line, function.function));
+            }
+        }
+    }
+    let share_is_small = found.len() * 1000 <= TUPLES_PER_1000_MAX * all;
+    assert!(share_is_small, "tuples as parameters, in {all} functions:\n{}", found.join("\n"));
 }
 
 /// Marks of unfinished work, folders of one machine, and praise.

@@ -10,10 +10,8 @@ use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest, USER_POLICY, 
 use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
 use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
 
-use super::{
-    AccountsApi, AccountsQuery, AccountsState, ApiError, ApiResult, PAGE_MAX, deleted, named, page,
-    read,
-};
+use super::state::{AccountsApi, AccountsQuery, AccountsState};
+use crate::api::{ApiError, ApiResult, PAGE_MAX, deleted, named, page, read};
 
 pub(super) fn routes() -> Router<AccountsApi> {
     Router::new()
@@ -48,52 +46,52 @@ fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), ApiError> {
 }
 
 /// Resolves the principals that a trust document names to their ids.
-async fn bind(desk: &AccountsApi, trust: Option<&str>) -> Result<Option<String>, ApiError> {
+async fn bind(api: &AccountsApi, trust: Option<&str>) -> Result<Option<String>, ApiError> {
     let Some(trust) = trust else { return Ok(None) };
-    let bound = bind_trust(&desk.store, trust).await;
+    let bound = bind_trust(&api.store, trust).await;
     bound.map(Some).map_err(|why| ApiError::bad(format!("invalid trust document: {why}")))
 }
 
-async fn roles(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn roles(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
-    desk.accounts.tenant(tenant).await?;
-    let listed = desk.accounts.roles(tenant, which.after.as_deref(), PAGE_MAX).await?;
+    api.accounts.tenants().get(tenant).await?;
+    let listed = api.accounts.roles().list(tenant, which.after.as_deref(), PAGE_MAX).await?;
     Ok(Json(page(listed, |role| role.name.clone(), line)).into_response())
 }
 
-async fn create_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn create_role(State(api): AccountsState, body: Bytes) -> ApiResult {
     let RoleRequest { tenant, role, policy, trust, max_session_seconds, .. } = read(&body)?;
     check(policy.as_deref(), trust.as_deref())?;
     let policy = policy.ok_or_else(|| ApiError::bad("a role needs a policy"))?;
     let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
-    let trust_ids = bind(&desk, trust.as_deref()).await?;
+    let trust_ids = bind(&api, trust.as_deref()).await?;
     let new = NewRole { tenant, name: role, policy, trust, trust_ids, session_s_max };
-    Ok(Json(line(desk.accounts.create_role(new).await?)).into_response())
+    Ok(Json(line(api.accounts.roles().create(new).await?)).into_response())
 }
 
 fn which_role(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
     Ok((named(which.tenant.as_ref(), "tenant")?, named(which.role.as_ref(), "role")?))
 }
 
-async fn role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn role(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_role(&which)?;
-    Ok(Json(line(desk.accounts.role(tenant, name).await?)).into_response())
+    Ok(Json(line(api.accounts.roles().get(tenant, name).await?)).into_response())
 }
 
-async fn change_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn change_role(State(api): AccountsState, body: Bytes) -> ApiResult {
     let RoleRequest { tenant, role, policy, trust, max_session_seconds, enabled } = read(&body)?;
     check(policy.as_deref(), trust.as_deref())?;
     let disabled = enabled.map(|enabled| !enabled);
-    let trust_ids = bind(&desk, trust.as_deref()).await?;
+    let trust_ids = bind(&api, trust.as_deref()).await?;
     let session_s_max = max_session_seconds;
     let change = RoleChange { disabled, policy, trust, trust_ids, session_s_max };
-    let changed = desk.accounts.change_role(&tenant, &role, change).await?;
+    let changed = api.accounts.roles().change(&tenant, &role, change).await?;
     Ok(Json(line(changed)).into_response())
 }
 
-async fn delete_role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn delete_role(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_role(&which)?;
-    desk.accounts.delete_role(tenant, name).await?;
+    api.accounts.roles().delete(tenant, name).await?;
     Ok(deleted(&format!("{tenant}/{name}")))
 }
 
@@ -101,30 +99,30 @@ fn which_user(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
     Ok((named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?))
 }
 
-async fn user_policy(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn user_policy(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_user(&which)?;
-    let user = desk.accounts.user(tenant, name).await?;
+    let user = api.accounts.users().get(tenant, name).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
     Ok(Json(UserPolicy { tenant, user, policy }).into_response())
 }
 
-async fn put_user_policy(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn put_user_policy(State(api): AccountsState, body: Bytes) -> ApiResult {
     let UserPolicy { tenant, user, policy } = read(&body)?;
     check(policy.as_deref(), None)?;
     if policy.is_none() {
         return Err(ApiError::bad("missing parameter: policy"));
     }
-    let user = desk.accounts.set_user_policy(&tenant, &user, policy).await?;
+    let user = api.accounts.users().set_policy(&tenant, &user, policy).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
     Ok(Json(UserPolicy { tenant, user, policy }).into_response())
 }
 
 async fn delete_user_policy(
-    State(desk): AccountsState,
+    State(api): AccountsState,
     Query(which): Query<AccountsQuery>,
 ) -> ApiResult {
     let (tenant, name) = which_user(&which)?;
-    desk.accounts.set_user_policy(tenant, name, None).await?;
+    api.accounts.users().set_policy(tenant, name, None).await?;
     Ok(deleted(&format!("{tenant}/{name}")))
 }
 
@@ -134,11 +132,11 @@ mod tests {
 
     #[test]
     fn what_can_not_be_evaluated_is_refused_with_the_reason() {
-        let ApiError(_, told) = check(Some("{}"), None).unwrap_err();
-        assert!(told.starts_with("invalid policy: ") && told.len() > 30, "{told}");
+        let ApiError(_, reason) = check(Some("{}"), None).unwrap_err();
+        assert!(reason.starts_with("invalid policy: ") && reason.len() > 30, "{reason}");
         let policy = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"#;
         assert!(check(Some(policy), None).is_ok());
-        let ApiError(_, told) = check(Some(policy), Some(policy)).unwrap_err();
-        assert!(told.starts_with("invalid trust document: "), "{told}");
+        let ApiError(_, reason) = check(Some(policy), Some(policy)).unwrap_err();
+        assert!(reason.starts_with("invalid trust document: "), "{reason}");
     }
 }

@@ -29,15 +29,15 @@ pub(super) struct RewrapRequest {
 }
 
 pub(super) async fn rewrap(
-    State(desk): BucketsState,
-    Query(asked): Query<RewrapRequest>,
+    State(api): BucketsState,
+    Query(request): Query<RewrapRequest>,
 ) -> Response {
-    let version = asked.after_version.as_deref().map(str::parse::<VersionId>).transpose();
+    let version = request.after_version.as_deref().map(str::parse::<VersionId>).transpose();
     let Ok(version) = version else {
         return refuse(StatusCode::BAD_REQUEST, "the version id is malformed");
     };
-    yield_to_clients(&desk.foreground).await;
-    match page(&desk.store, &asked.bucket, asked.after_key.map(|key| (key, version))).await {
+    yield_to_clients(&api.foreground).await;
+    match page(&api.store, &request.bucket, request.after_key.map(|key| (key, version))).await {
         Ok(line) => Json(line).into_response(),
         Err(Error::NoMasterKey) => {
             let sentence = "this process has no master key to wrap data keys with";
@@ -63,8 +63,9 @@ async fn page(
     after: Option<(String, Option<VersionId>)>,
 ) -> Result<RewrapLine, Error> {
     let Rewrapped { seen, changed, failed, failure, next } =
-        store.rewrap(bucket, after, PAGE).await?;
-    let uploads = if next.is_none() { store.outdated_uploads(bucket).await? } else { 0 };
+        store.data_keys().rewrap(bucket, after, PAGE).await?;
+    let uploads =
+        if next.is_none() { store.data_keys().outdated_uploads(bucket).await? } else { 0 };
     let (after_key, after_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
     Ok(RewrapLine {
         bucket: bucket.to_owned(),

@@ -146,11 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_and_for_how_long_is_told_while_it_goes_on() {
-        let told = line("b", &half_way(), None);
-        assert_eq!((told.state.as_str(), told.left, told.left_bytes), ("moving", 6, 600));
-        assert_eq!(told.eta_s, Some(30));
-        assert!(told.is_running());
+    fn a_running_rewrite_shows_what_is_left_and_for_how_long() {
+        let progress = line("b", &half_way(), None);
+        assert_eq!(
+            (progress.state.as_str(), progress.left, progress.left_bytes),
+            ("moving", 6, 600)
+        );
+        assert_eq!(progress.eta_s, Some(30));
+        assert!(progress.is_running());
         let early = line("b", &RewriteProgress::default(), None);
         assert_eq!((early.state.as_str(), early.eta_s), ("looking", None));
     }

@@ -151,7 +151,7 @@ async fn with_bucket(feature: Feature) -> World {
     let document = match feature {
         Feature::None | Feature::List => return world,
         Feature::Quota => {
-            let set = world.store.change_bucket_quota("bucket", |quota| {
+            let set = world.store.buckets().change_quota("bucket", |quota| {
                 (quota.bytes, quota.objects) = (Some(1 << 40), Some(1 << 30));
             });
             set.await.expect("the bucket exists");

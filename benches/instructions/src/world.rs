@@ -11,7 +11,8 @@ use http_body_util::{BodyExt, Full};
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, ManualClock, PolicyId};
 use martlet_proxy::{Accounts, Cluster, MasterKey, NewKey, ObjectStore, StoreOptions, Vault};
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::Ring;
+use martlet_ring::fixtures::device;
 use martlet_s3compat::auth::Keys;
 use martlet_s3compat::http::HttpConfig;
 use martlet_s3compat::{EventSink, Observers, S3Service, TokenKey};
@@ -43,7 +44,8 @@ impl World {
         let clock = Arc::new(ManualClock::at(NOW_MS));
         let id = DeviceId(1);
         let node = Arc::new(MemoryBackend::new(clock.clone(), [id]));
-        let ring = Ring::of_devices(PolicyId(0), 1, &[device(id)]).expect("a ring of one device");
+        let ring = Ring::of_devices(PolicyId(0), 1, &[device(id.0, "n1", "d1")])
+            .expect("a ring of one device");
         let ring = Arc::new(ring);
         let nodes = HashMap::from([(id, node as Arc<dyn Backend>)]);
         let cluster = Cluster::new(ring.clone(), vec![ring], nodes).expect("its device has a node");
@@ -92,27 +94,15 @@ impl EventSink for DroppingSink {
 
 /// Creates a tenant with an access key of the same name, and returns the tenant's canonical id.
 async fn tenant(accounts: &Accounts, name: &str) -> String {
-    let made = accounts.create_tenant(name, None, Vec::new()).await.expect("the name is free");
+    let made = accounts.tenants().create(name, None, Vec::new()).await.expect("the name is free");
     let key = NewKey {
         tenant: name.into(),
         user: None,
         given: Some((name.to_uppercase(), SECRET.into())),
         networks: Vec::new(),
     };
-    accounts.create_key(key).await.expect("the key is free");
+    accounts.keys().create(key).await.expect("the key is free");
     made.canonical_id
-}
-
-fn device(id: DeviceId) -> Device {
-    Device {
-        id,
-        region: 1,
-        zone: 1,
-        node: Node { name: "n1".into(), address: "127.0.0.1:6200".into() },
-        name: "d1".into(),
-        weight: 100.0,
-        meta: String::new(),
-    }
 }
 
 /// Signs a request by an access key. The target's query must be sorted, and encoded as S3 does.

@@ -38,7 +38,7 @@ fn any_numbers_make_a_layout_or_an_error() {
         let Ok(geometry) = layout else { continue };
         made += 1;
         let range = number(&mut random, length)..number(&mut random, length);
-        if let Ok(pieces) = geometry.pieces(range.clone()) {
+        if let Ok(pieces) = geometry.fragment_ranges(range.clone()) {
             let total: u64 = pieces.iter().map(crate::FragmentColumns::bytes).sum();
             assert_eq!(total, range.end - range.start);
         }

@@ -100,7 +100,7 @@ fn an_extent_of_whole_fragments_costs_half_its_length_more() {
 fn a_range_touches_the_fragments_under_it() {
     let geometry = Geometry::new(code(4, 2), 4 * BLOCK - 10).unwrap();
     let pieces = |range| -> Vec<_> {
-        let pieces = geometry.pieces(range).unwrap().into_iter();
+        let pieces = geometry.fragment_ranges(range).unwrap().into_iter();
         pieces.map(|piece| (piece.fragment.0, piece.columns)).collect()
     };
     assert_eq!(pieces(0..1), [(0, 0..1)]);
@@ -110,7 +110,7 @@ fn a_range_touches_the_fragments_under_it() {
     assert_eq!(pieces(7..7), []);
     assert_eq!(pieces(geometry.length()..geometry.length()), []);
     for (from, to) in [(2, 1), (0, geometry.length() + 1), (u64::MAX, u64::MAX)] {
-        assert_eq!(geometry.pieces(from..to).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(geometry.fragment_ranges(from..to).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }
 
@@ -125,7 +125,7 @@ fn random_ranges_are_cut_without_a_gap() {
         let to = random.random_range(0..=geometry.length());
         let from = random.random_range(0..=to);
         let mut at = from;
-        for piece in geometry.pieces(from..to).unwrap() {
+        for piece in geometry.fragment_ranges(from..to).unwrap() {
             assert_eq!(geometry.offset(&piece), Some(at), "{geometry:?} {from}..{to}");
             assert!(piece.columns.end <= geometry.stored_bytes(piece.fragment));
             assert!(piece.bytes() > 0);

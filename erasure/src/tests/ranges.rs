@@ -17,7 +17,7 @@ fn read(
     lost: Fragments,
 ) -> (Vec<u8>, u64) {
     let (mut bytes, mut bytes_read) = (Vec::new(), 0);
-    for piece in geometry.pieces(range).unwrap() {
+    for piece in geometry.fragment_ranges(range).unwrap() {
         if !lost.contains(piece.fragment) {
             bytes.extend_from_slice(slice(fragments, &piece));
             bytes_read += piece.bytes();

@@ -38,13 +38,13 @@ struct AssignedShare {
 }
 
 /// Forecasts the capacity of a cluster with these data rings.
-pub fn project(data: &[Arc<Ring>], told: &[DeviceReport], silent: Vec<String>) -> Capacity {
-    let shares = shares(data, told);
-    let devices: Vec<DeviceCapacity> = told
+pub fn project(data: &[Arc<Ring>], reports: &[DeviceReport], silent: Vec<String>) -> Capacity {
+    let shares = shares(data, reports);
+    let devices: Vec<DeviceCapacity> = reports
         .iter()
-        .map(|told| {
-            let share = shares.get(&DeviceId(told.device.device)).copied().unwrap_or_default();
-            line(told, share)
+        .map(|report| {
+            let share = shares.get(&DeviceId(report.device.device)).copied().unwrap_or_default();
+            line(report, share)
         })
         .collect();
     let replicas = data.first().map_or(1, |ring| ring.replicas());
@@ -65,7 +65,7 @@ pub fn project(data: &[Arc<Ring>], told: &[DeviceReport], silent: Vec<String>) -
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
-fn shares(data: &[Arc<Ring>], told: &[DeviceReport]) -> BTreeMap<DeviceId, AssignedShare> {
+fn shares(data: &[Arc<Ring>], reports: &[DeviceReport]) -> BTreeMap<DeviceId, AssignedShare> {
     let mut shares: BTreeMap<DeviceId, AssignedShare> = BTreeMap::new();
     for (at, ring) in data.iter().enumerate() {
         let pieces = pieces(ring.identity().redundancy) as f64;
@@ -84,7 +84,7 @@ fn shares(data: &[Arc<Ring>], told: &[DeviceReport]) -> BTreeMap<DeviceId, Assig
             shares.entry(step.previous).or_default().going += 1;
         }
     }
-    let sizes = ReplicaSizes::new(&shares, told);
+    let sizes = ReplicaSizes::new(&shares, reports);
     for step in data.iter().flat_map(|ring| ring.moves().iter().map(move |step| (ring, step))) {
         let (ring, step) = step;
         let bytes = sizes.of(step.previous);
@@ -113,9 +113,9 @@ struct ReplicaSizes {
 
 impl ReplicaSizes {
     #[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
-    fn new(shares: &BTreeMap<DeviceId, AssignedShare>, told: &[DeviceReport]) -> Self {
+    fn new(shares: &BTreeMap<DeviceId, AssignedShare>, reports: &[DeviceReport]) -> Self {
         let (mut known, mut bytes, mut replicas) = (BTreeMap::new(), 0.0, 0.0);
-        for DeviceReport { device, .. } in told {
+        for DeviceReport { device, .. } in reports {
             let id = DeviceId(device.device);
             let share = shares.get(&id).copied().unwrap_or_default();
             let held = (share.replicas + share.going).saturating_sub(share.coming) as f64;

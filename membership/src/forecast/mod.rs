@@ -83,15 +83,15 @@ mod tests {
         builder.add(device(4, "d1")).unwrap();
         let ring = next(&mut builder);
         let now = ring.change();
-        let told = |term, joined: &[(u32, u64)]| {
+        let phase_of = |term, joined: &[(u32, u64)]| {
             let joined = joined.iter().map(|(id, last)| (DeviceId(*id), *last)).collect();
             let line = change(&ring, term, &joined);
             (line.phase, line.receivers, line.joined)
         };
-        assert_eq!(told(Term::NONE, &[]), ("waiting".into(), 1, 0));
-        assert_eq!(told(Term::of(now, Phase::Old), &[]), ("old".into(), 1, 0));
+        assert_eq!(phase_of(Term::NONE, &[]), ("waiting".into(), 1, 0));
+        assert_eq!(phase_of(Term::of(now, Phase::Old), &[]), ("old".into(), 1, 0));
         let before = [(3, now - 1), (0, now)];
-        assert_eq!(told(Term::of(now, Phase::Joint), &before), ("joint".into(), 1, 0));
-        assert_eq!(told(Term::of(now, Phase::New), &[(3, now)]), ("new".into(), 1, 1));
+        assert_eq!(phase_of(Term::of(now, Phase::Joint), &before), ("joint".into(), 1, 0));
+        assert_eq!(phase_of(Term::of(now, Phase::New), &[(3, now)]), ("new".into(), 1, 1));
     }
 }

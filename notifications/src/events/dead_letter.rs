@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! events/NAME/refused.jsonl   refused messages as they were sent, one on each line
-//! events/NAME/again.jsonl     messages that an operator wants resent; taken and deleted in 2 s
+//! events/NAME/again.jsonl     messages for the target again, from an operator; taken and deleted in 2 s
 //! ```
 //!
 //! Invariants:
@@ -22,7 +22,7 @@ use martlet_serving::folder::replace_file;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 
-use super::Counts;
+use super::counts::Counts;
 use super::spool::SpoolWriter;
 
 const REFUSED: &str = "refused.jsonl";

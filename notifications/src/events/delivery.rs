@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use martlet_serving::wait_for_stop;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::Counts;
+use super::counts::Counts;
 use super::dead_letter::DeadLetters;
-use super::lanes::LaneOwner;
-use super::queue_file::QueueFile;
+use super::destination::Destination;
 use super::retry::{DeliveryAttempts, DeliveryFailure, Limits};
 use super::spool::{SpoolReader, SpoolWriter, SpooledMessage};
-use super::webhook::Webhook;
+use super::tasks::off_thread;
 
 /// Maximum number of messages that share a sync.
 const BATCH_MAX: usize = 1024;
@@ -23,64 +23,7 @@ const BATCH_MAX: usize = 1024;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Interval between two checks for messages to resend.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// Destination of a target's messages.
-#[derive(Clone, Debug)]
-pub(super) enum Destination {
-    Webhook(Arc<Webhook>),
-    File(QueueFile),
-}
-
-impl Destination {
-    /// Returns the destination of a lane's messages. In a file target each tenant has a separate
-    /// file.
-    pub(super) fn of(&self, whose: &LaneOwner) -> Self {
-        match (self, whose.name()) {
-            (Self::File(file), Some(name)) => Self::File(file.of_tenant(name)),
-            _ => self.clone(),
-        }
-    }
-
-    /// Delivers a first part of these messages. Returns the number that was acknowledged.
-    async fn deliver(&self, messages: &[SpooledMessage]) -> Result<usize, DeliveryFailure> {
-        match self {
-            Self::Webhook(webhook) => {
-                let first = messages.first().map(|it| it.message.clone()).unwrap_or_default();
-                webhook.post(first).await.map(|()| 1)
-            }
-            Self::File(file) => {
-                let file = file.clone();
-                let batch: Vec<Bytes> = messages.iter().map(|it| it.message.clone()).collect();
-                let appended = off_thread((), move |()| file.append(&batch)).await;
-                appended.1.map(|()| messages.len()).map_err(away)
-            }
-        }
-    }
-}
-
-/// Turns a disk error into trouble that no message is to blame for.
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
-fn away(error: io::Error) -> DeliveryFailure {
-    DeliveryFailure::Away(error.to_string())
-}
-
-/// Runs disk work on a blocking thread. Returns `with` and the result.
-pub(super) async fn off_thread<T: Send + 'static, R: Send + 'static>(
-    mut with: T,
-    work: impl FnOnce(&mut T) -> io::Result<R> + Send + 'static,
-) -> (T, io::Result<R>) {
-    let done = tokio::task::spawn_blocking(move || {
-        let outcome = work(&mut with);
-        (with, outcome)
-    });
-    done.await.expect("the blocking task does not panic")
-}
-
-/// Waits for the stop signal. A dropped sender counts as one.
-pub(super) async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
+const RESEND_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Task that stores messages in the spool.
 pub(super) struct SpoolTask {
@@ -94,17 +37,17 @@ pub(super) struct SpoolTask {
 impl SpoolTask {
     /// Stores messages until `stopped`, then stores the messages still queued.
     pub(super) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resend_check = tokio::time::interval(RESEND_CHECK_INTERVAL);
+        resend_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut batch = Vec::new();
             tokio::select! {
                 taken = self.queue.recv_many(&mut batch, BATCH_MAX) => if taken == 0 { return },
-                _ = look.tick() => {
+                _ = resend_check.tick() => {
                     self = self.take_back().await;
                     continue;
                 }
-                () = told_to_stop(&mut stopped) => break,
+                () = wait_for_stop(&mut stopped) => break,
             }
             self = self.keep(batch).await;
         }
@@ -157,7 +100,7 @@ pub(super) struct DeliveryTask {
     pub(super) limits: Limits,
     pub(super) counts: Arc<Counts>,
     pub(super) written: Arc<Notify>,
-    pub(super) plight: DeliveryState,
+    pub(super) state: DeliveryState,
 }
 
 /// Delivery state of the message at the head.
@@ -185,10 +128,10 @@ impl DeliveryTask {
     /// Delivers messages until `stopped`. Undelivered messages stay in the spool for the next
     /// start.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let carrying = self.deliver_all();
+        let delivery = self.deliver_all();
         tokio::select! {
-            () = carrying => {}
-            () = told_to_stop(&mut stopped) => {}
+            () = delivery => {}
+            () = wait_for_stop(&mut stopped) => {}
         }
     }
 
@@ -202,14 +145,14 @@ impl DeliveryTask {
                     continue;
                 }
                 Ok(messages) => {
-                    let (carrier, outcome) = self.deliver(&messages).await;
-                    self = carrier;
+                    let (task, outcome) = self.deliver(&messages).await;
+                    self = task;
                     outcome
                 }
-                Err(error) => Err(away(error)),
+                Err(error) => Err(error.into()),
             };
-            if let Err(trouble) = outcome {
-                self.suffer(&trouble).await;
+            if let Err(failure) = outcome {
+                self.back_off(&failure).await;
             }
         }
     }
@@ -226,15 +169,15 @@ impl DeliveryTask {
                     self.counts.delivered.fetch_add(count as u64, Ordering::Relaxed);
                     count
                 }
-                Err(trouble) => {
-                    self.plight.tries.count(&trouble);
-                    if !self.plight.tries.are_over(self.limits) {
-                        return (self, Err(trouble));
+                Err(failure) => {
+                    self.state.tries.count(&failure);
+                    if !self.state.tries.are_over(self.limits) {
+                        return (self, Err(failure));
                     }
-                    match self.set_aside(&messages[0], &trouble).await {
+                    match self.set_aside(&messages[0], &failure).await {
                         Ok(true) => 1,
-                        Ok(false) => return (self, Err(trouble)),
-                        Err(error) => return (self, Err(away(error))),
+                        Ok(false) => return (self, Err(failure)),
+                        Err(error) => return (self, Err(error.into())),
                     }
                 }
             };
@@ -243,7 +186,7 @@ impl DeliveryTask {
             let (head, noted) = off_thread(self.head, move |head| head.acknowledge(&done)).await;
             self.head = head;
             if let Err(error) = noted {
-                return (self, Err(away(error)));
+                return (self, Err(error.into()));
             }
             messages = rest;
         }
@@ -254,39 +197,39 @@ impl DeliveryTask {
     async fn set_aside(
         &mut self,
         message: &SpooledMessage,
-        trouble: &DeliveryFailure,
+        failure: &DeliveryFailure,
     ) -> io::Result<bool> {
         let (aside, message) = (self.aside.clone(), message.message.clone());
         let is_aside = off_thread((), move |()| aside.put(&message)).await.1?;
-        let (name, error, attempts) = (&self.name, trouble.reason(), self.plight.tries.attempts);
+        let (name, error, attempts) = (&self.name, failure.reason(), self.state.tries.attempts);
         if is_aside {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(name, error, attempts, "set an event aside that its target refused");
-            self.plight =
-                DeliveryState { is_failing: self.plight.is_failing, ..DeliveryState::default() };
-        } else if !self.plight.is_stuck {
+            self.state =
+                DeliveryState { is_failing: self.state.is_failing, ..DeliveryState::default() };
+        } else if !self.state.is_stuck {
             tracing::error!(name, error, "events are blocked: no room to set one aside");
-            self.plight.is_stuck = true;
+            self.state.is_stuck = true;
         }
         Ok(is_aside)
     }
 
     /// Counts a failure, and pauses before the next attempt.
-    async fn suffer(&mut self, trouble: &DeliveryFailure) {
+    async fn back_off(&mut self, failure: &DeliveryFailure) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
-        if !self.plight.is_failing {
-            let error = trouble.reason();
+        if !self.state.is_failing {
+            let error = failure.reason();
             tracing::warn!(name = self.name, error, "could not deliver events");
         }
-        self.plight.is_failing = true;
-        tokio::time::sleep(self.plight.pause).await;
-        self.plight.pause = (self.plight.pause * 2).min(PAUSE_MAX);
+        self.state.is_failing = true;
+        tokio::time::sleep(self.state.pause).await;
+        self.state.pause = (self.state.pause * 2).min(PAUSE_MAX);
     }
 
     fn recover(&mut self) {
-        if self.plight.is_failing {
+        if self.state.is_failing {
             tracing::info!(name = self.name, "delivering events again");
         }
-        self.plight = DeliveryState::default();
+        self.state = DeliveryState::default();
     }
 }

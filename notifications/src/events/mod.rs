@@ -10,11 +10,12 @@
 //! Each tenant has such a lane to a target.
 //!
 //! * [`settings`], [`mod@targets`]: configured targets.
-//! * [`lanes`]: the queue and spool of each tenant's messages.
+//! * [`lanes`]: the queue and spool of each tenant's messages; [`lane_owner`]: their owner.
 //! * [`spool`]: unacknowledged messages on disk.
-//! * [`webhook`], [`queue_file`]: the two kinds of target; `webhook_stream`: connections.
+//! * [`destination`]: the two kinds of target, [`webhook`] and [`queue_file`]; `webhook_stream`:
+//!   connections.
 //! * [`retry`], [`dead_letter`]: limits on attempts, and messages that a target refused.
-//! * [`delivery`]: the tasks of a lane.
+//! * [`delivery`]: the tasks of a lane, among the [`tasks`] of the process. [`counts`]: counters.
 //!
 //! Invariants:
 //! * Messages in the spool are delivered at least once, in order, also across restarts. The
@@ -25,33 +26,35 @@
 //! * Memory and disk are bounded for each lane, and lanes for each target. Messages beyond the
 //!   bounds are counted as lost. Older messages and those of other tenants stay.
 
+mod counts;
 mod dead_letter;
 mod delivery;
+mod destination;
+mod lane_owner;
 mod lanes;
 mod queue_file;
 mod retry;
 mod settings;
 mod spool;
 mod targets;
+mod tasks;
 mod webhook;
 mod webhook_stream;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use martlet_s3compat::EventSink;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::{Failure, Size};
 use parking_lot::Mutex;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use self::lanes::{LaneSettings, Lanes};
 pub use self::settings::EventSettings;
 use self::targets::TargetSettings;
+pub use self::tasks::TaskSet;
 use super::metrics::TargetFigures;
 
 /// Maximum number of unknown targets whose messages are counted.
@@ -59,39 +62,9 @@ const UNKNOWN_MAX: usize = 64;
 /// Folder of the spools within the data folder.
 const FOLDER: &str = "events";
 
-/// Counters of a lane's messages.
-#[derive(Debug, Default)]
-struct Counts {
-    taken: AtomicU64,
-    delivered: AtomicU64,
-    lost: AtomicU64,
-    /// Attempts that failed.
-    failures: AtomicU64,
-    /// Bytes in the spool.
-    waiting_bytes: AtomicU64,
-    /// Messages that were set aside.
-    refused: AtomicU64,
-    /// Bytes of messages set aside that are still in the file.
-    refused_bytes: AtomicU64,
-}
-
-impl Counts {
-    fn lose(&self, messages: u64) {
-        self.lost.fetch_add(messages, Ordering::Relaxed);
-    }
-}
-
 struct EventTarget {
     settings: TargetSettings,
     lanes: Lanes,
-}
-
-/// Task set of the process, and its stop signal.
-pub struct TaskSet<'a> {
-    /// Running tasks.
-    pub tasks: &'a mut JoinSet<()>,
-    /// Stop signal of the tasks.
-    pub stopped: &'a watch::Receiver<bool>,
 }
 
 impl EventTarget {
@@ -166,12 +139,12 @@ impl Events {
     pub fn figures(&self) -> Vec<TargetFigures> {
         let figures = |(name, target): (&String, &EventTarget)| target.lanes.figures(name);
         let unknown = self.unknown.lock();
-        let strangers = unknown.iter().map(|(name, lost)| TargetFigures {
+        let unknown_targets = unknown.iter().map(|(name, lost)| TargetFigures {
             name: name.clone(),
             lost: *lost,
             ..TargetFigures::default()
         });
-        self.targets.iter().map(figures).chain(strangers).collect()
+        self.targets.iter().map(figures).chain(unknown_targets).collect()
     }
 }
 

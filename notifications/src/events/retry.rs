@@ -5,6 +5,8 @@
 //! the message may be to blame; it is given up after many attempts. If the target refuses the
 //! message explicitly, few attempts suffice.
 
+use std::io;
+
 /// Cause of a missing acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeliveryFailure {
@@ -21,6 +23,13 @@ impl DeliveryFailure {
     pub(super) fn reason(&self) -> &str {
         let (Self::Away(reason) | Self::Failed(reason) | Self::Refused(reason)) = self;
         reason
+    }
+}
+
+/// A disk error, for which no message is to blame.
+impl From<io::Error> for DeliveryFailure {
+    fn from(error: io::Error) -> Self {
+        Self::Away(error.to_string())
     }
 }
 
@@ -41,9 +50,9 @@ pub(super) struct DeliveryAttempts {
 
 impl DeliveryAttempts {
     /// Counts an attempt. Unreachable targets don't count.
-    pub(super) fn count(&mut self, trouble: &DeliveryFailure) {
-        self.attempts += u32::from(!matches!(trouble, DeliveryFailure::Away(_)));
-        self.refusals += u32::from(matches!(trouble, DeliveryFailure::Refused(_)));
+    pub(super) fn count(&mut self, failure: &DeliveryFailure) {
+        self.attempts += u32::from(!matches!(failure, DeliveryFailure::Away(_)));
+        self.refusals += u32::from(matches!(failure, DeliveryFailure::Refused(_)));
     }
 
     /// Returns true if the message has used up its attempts.
@@ -59,10 +68,10 @@ mod tests {
     #[test]
     fn a_target_that_is_away_is_never_held_against_a_message() {
         let limits = Limits { attempts: 3, refusals: 2 };
-        let over = |troubles: &[&DeliveryFailure]| {
+        let over = |failures: &[&DeliveryFailure]| {
             let mut tries = DeliveryAttempts::default();
-            for trouble in troubles {
-                tries.count(trouble);
+            for failure in failures {
+                tries.count(failure);
             }
             tries.are_over(limits)
         };

@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn no_message_is_given_up_before_it_was_sent() {
-        let told = |settings: EventSettings| settings.check().unwrap_err().to_string();
+        let refusal = |settings: EventSettings| settings.check().unwrap_err().to_string();
         let settings = EventSettings { max_notification_attempts: 0, ..EventSettings::default() };
-        assert!(told(settings).contains("must be at least 1"));
+        assert!(refusal(settings).contains("must be at least 1"));
         let settings = EventSettings { max_notification_refusals: 0, ..EventSettings::default() };
-        assert!(told(settings).contains("must be at least 1"));
+        assert!(refusal(settings).contains("must be at least 1"));
         EventSettings::default().check().unwrap();
     }
 

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use martlet_serving::folder::make_folder;
 
-use super::Counts;
+use super::counts::Counts;
 
 /// Size in bytes at which a file is closed.
 const FILE_BYTES: u64 = 4 << 20;

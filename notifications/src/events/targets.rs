@@ -23,7 +23,7 @@ use martlet_proxy::ROOT;
 use martlet_serving::Failure;
 use serde::{Deserialize, Deserializer};
 
-use super::delivery::Destination;
+use super::destination::Destination;
 use super::queue_file::QueueFile;
 use super::webhook::Webhook;
 
@@ -141,23 +141,23 @@ mod tests {
         notifications: BTreeMap<String, TargetSettings>,
     }
 
-    fn told(
+    fn read_targets(
         file: &str,
         variable: Option<&str>,
     ) -> Result<BTreeMap<String, TargetSettings>, Failure> {
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_NOTIFICATIONS").map(str::to_owned);
         let args = BTreeMap::<String, String>::new();
-        let told = MergedSettings::gather(&["notifications"], &args, environment, Some(file))?;
-        told.extract::<TargetsOnly>().map(|only| only.notifications)
+        let merged = MergedSettings::gather(&["notifications"], &args, environment, Some(file))?;
+        merged.extract::<TargetsOnly>().map(|only| only.notifications)
     }
 
     #[test]
     fn a_file_and_the_environment_say_the_same() {
         let file =
             "[notifications.hook]\nwebhook = 'http://h:1/p'\n[notifications.f]\nqueue_file = '/f'";
-        let table = told(file, None).unwrap();
-        let text = told("", Some("hook=http://h:1/p, f=/f")).unwrap();
+        let table = read_targets(file, None).unwrap();
+        let text = read_targets("", Some("hook=http://h:1/p, f=/f")).unwrap();
         assert_eq!(table, text);
         assert_eq!(table.keys().collect::<Vec<_>>(), ["f", "hook"]);
         check(&table).unwrap();
@@ -167,11 +167,11 @@ mod tests {
     fn a_target_is_for_root_and_for_those_that_it_names() {
         let file = "[notifications.some]\nqueue_file = '/f'\ntenants = ['red', 'blue']\n\
                     [notifications.none]\nqueue_file = '/f'";
-        let table = told(file, None).unwrap();
+        let table = read_targets(file, None).unwrap();
         let admits = |target: &str, tenant: &str| table[target].admits(tenant);
         assert!(admits("some", "red") && admits("some", "blue") && admits("some", "root"));
         assert!(!admits("some", "green") && admits("none", "root") && !admits("none", "red"));
-        let text = told("", Some("all:*=/f, none=/g")).unwrap();
+        let text = read_targets("", Some("all:*=/f, none=/g")).unwrap();
         assert!(text["all"].admits("red") && !text["none"].admits("red"));
         check(&text).unwrap();
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_what_would_be_right() {
         let refusal = |file: &str| {
-            let read = told(file, None).and_then(|targets| check(&targets));
+            let read = read_targets(file, None).and_then(|targets| check(&targets));
             read.unwrap_err().to_string()
         };
         let file = "[notifications.a]\nqueue_file = '/f'\ntoken_file = '/t'";
@@ -190,6 +190,6 @@ mod tests {
         assert!(refusal(both).contains("either webhook"));
         assert!(refusal("[notifications.'a/b']\nqueue_file = '/f'").contains("it ends an ARN"));
         assert!(refusal("[notifications.a]\nport = 9").contains("notifications"));
-        assert!(told("", Some("hook")).is_err());
+        assert!(read_targets("", Some("hook")).is_err());
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -186,7 +188,7 @@ async fn tenants_beyond_a_bound_share_a_lane() {
     let file = |name: &str| place.path().join(name);
     let settings = format!("[t]\nqueue_file = '{}'\ntenants = ['*']", file("q").display());
     let running = EventsFixture::start(&file("data"), &settings, 1 << 20);
-    let bound = lanes::TENANTS_MAX;
+    let bound = lane_owner::TENANTS_MAX;
     for at in 0..bound + 3 {
         running.offer_of(&format!("tenant{at}"), &[&at.to_string()]);
     }

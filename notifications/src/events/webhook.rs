@@ -116,29 +116,29 @@ fn address(url: &str) -> Result<Uri, Failure> {
 
 /// Reads the token of a file, as an `Authorization` header.
 fn bearer(path: &Path) -> Result<HeaderValue, String> {
-    let told =
+    let failure =
         |why: &dyn fmt::Display| format!("the token_file {} can't be used: {why}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| told(&error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| failure(&error))?;
     let token = text.trim();
     let is_plain = token.bytes().all(|byte| byte.is_ascii_graphic());
     if token.is_empty() || !is_plain {
-        return Err(told(&"it must contain one token, without spaces"));
+        return Err(failure(&"it must contain one token, without spaces"));
     }
     let mut header = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| told(&"the token is not valid in a header"))?;
+        .map_err(|_| failure(&"the token is not valid in a header"))?;
     header.set_sensitive(true);
     Ok(header)
 }
 
 /// Maps a reply's status to an outcome.
 fn classify_status(status: StatusCode) -> Result<(), DeliveryFailure> {
-    let said = format!("the webhook answered {status}");
+    let reason = format!("the webhook answered {status}");
     match status {
         _ if status.is_success() => Ok(()),
         _ if status.is_client_error() && !NOT_ITS_FAULT.contains(&status) => {
-            Err(DeliveryFailure::Refused(said))
+            Err(DeliveryFailure::Refused(reason))
         }
-        _ => Err(DeliveryFailure::Failed(said)),
+        _ => Err(DeliveryFailure::Failed(reason)),
     }
 }
 

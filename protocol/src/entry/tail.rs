@@ -7,11 +7,9 @@
 //! In memory each field is part of its object, part, upload, marker or manifest. Code that copies
 //! such a value copies its tail fields with it.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::{Body, Entry, Marks, UploadState, Value};
-use crate::id::WriteId;
-use crate::stamp::Stamp;
+use super::{Body, Marks, UploadState, Value};
 use crate::version::Version;
 
 /// Fields stored after a value.
@@ -111,29 +109,15 @@ fn body_mut(value: &mut Value) -> Option<&mut Body> {
     }
 }
 
-impl Serialize for Entry {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.order, self.write_id, &self.value, Tail::of(&self.value)).serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Entry {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (order, write_id, mut value, tail) =
-            <(Stamp, WriteId, Value, Tail)>::deserialize(deserializer)?;
-        tail.join(&mut value);
-        Ok(Self { order, write_id, value })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::entry::{
-        Attributes, DeleteMarker, ETag, KeyCondition, Manifest, Mark, Object, Part, Upload,
+        Attributes, DeleteMarker, ETag, Entry, KeyCondition, Manifest, Mark, Object, Part, Upload,
         VERSION_BEFORE_MARKS, VERSION_BEFORE_SETTINGS,
     };
-    use crate::id::{PolicyId, UploadId};
+    use crate::id::{PolicyId, UploadId, WriteId};
+    use crate::stamp::Stamp;
 
     const VERSION: Version = Version { position: 9, id: Some(WriteId([5; 16])) };
 

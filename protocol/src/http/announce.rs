@@ -146,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_heard() {
+    fn what_is_announced_is_reported() {
         let mut headers = HeaderMap::new();
         Announcement::new(&tags()).put_on(&mut headers, 1234);
         assert_eq!(headers[RINGS], "index=7-0a1b2c3d4e5f6071,data-0=9-ffffffffffffffff");
-        let heard = NodeReport::of(&headers, Duration::from_millis(3)).unwrap();
-        assert_eq!((heard.now_ms, heard.round_trip), (1234, Duration::from_millis(3)));
-        assert_eq!(heard.rings.iter().collect::<Vec<_>>(), tags());
-        assert_eq!(heard.term, Term::NONE);
+        let report = NodeReport::of(&headers, Duration::from_millis(3)).unwrap();
+        assert_eq!((report.now_ms, report.round_trip), (1234, Duration::from_millis(3)));
+        assert_eq!(report.rings.iter().collect::<Vec<_>>(), tags());
+        assert_eq!(report.term, Term::NONE);
         Announcement::new(&tags()).at(Term(14)).put_on(&mut headers, 1234);
         assert_eq!(NodeReport::of(&headers, Duration::ZERO).unwrap().term, Term(14));
-        assert_eq!(heard.clients_wait, None);
+        assert_eq!(report.clients_wait, None);
         put_clients_wait(&mut headers, Duration::from_millis(7));
-        let heard = NodeReport::of(&headers, Duration::ZERO).unwrap();
-        assert_eq!(heard.clients_wait, Some(Duration::from_millis(7)));
+        let report = NodeReport::of(&headers, Duration::ZERO).unwrap();
+        assert_eq!(report.clients_wait, Some(Duration::from_millis(7)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The client half: a backend for a remote node.
 //!
+//! * [`options`], [`remote_node`]: settings of a client, and the state that its calls share.
 //! * [`breaker`]: fails calls to an unreachable node at once, for 200 ms to 2 s.
 //! * [`connection`]: pooled connections.
 //! * [`exchange`]: one request and its reply, with signature, timeout and error classes.
@@ -13,9 +14,7 @@
 //! copy. Nodes hash what they store. The caller, which sends the bytes to several nodes, compares
 //! the [`ExtentRef`](crate::extent::ExtentRef)s.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
@@ -23,8 +22,9 @@ use http::{HeaderValue, Method};
 use self::breaker::Breaker;
 use self::connection::Pool;
 use self::exchange::SmallRequest;
-use super::{ClusterKey, NodeReport, Tls};
-use crate::clock::{Clock, SystemClock};
+pub use self::options::ClientOptions;
+use self::remote_node::{RemoteNode, ReportObserver};
+use super::ClusterKey;
 use crate::error::{Error, Result};
 
 mod backend;
@@ -33,80 +33,29 @@ mod connection;
 mod download;
 mod exchange;
 mod extents;
+mod options;
+mod remote_node;
 mod upload;
-
-/// Options of a client.
-#[derive(Clone, Debug)]
-pub struct ClientOptions {
-    /// Clock for the dates of requests.
-    pub clock: Arc<dyn Clock>,
-    /// Timeout for making a connection.
-    pub connect: Duration,
-    /// Timeout of an index call.
-    pub call: Duration,
-    /// Longest time in which a node may send or accept nothing of a stream.
-    pub idle: Duration,
-    /// Timeout for syncing an extent after its last byte, and for calls that verify stored data.
-    pub finish: Duration,
-    /// Most idle connections in the pool.
-    pub idle_connections_max: usize,
-    /// Longest reply of [`HttpBackend::get`], `put` and `post`, in bytes.
-    pub reply_bytes_max: usize,
-    /// Certificates, if the nodes require TLS.
-    pub tls: Option<Tls>,
-    /// True if all requests are background work: nodes don't count them as client requests, and
-    /// report the duration of client requests in their replies.
-    pub is_background: bool,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            clock: Arc::new(SystemClock),
-            connect: Duration::from_secs(1),
-            call: Duration::from_secs(5),
-            idle: Duration::from_secs(10),
-            finish: Duration::from_secs(30),
-            idle_connections_max: 64,
-            reply_bytes_max: 64 * 1024 * 1024,
-            tls: None,
-            is_background: false,
-        }
-    }
-}
-
-type ReportObserver = Arc<dyn Fn(NodeReport) + Send + Sync>;
 
 /// A backend for a remote node.
 #[derive(Debug)]
 pub struct HttpBackend(Arc<RemoteNode>);
 
-/// The remote node, with the client's options, pool and breaker.
-struct RemoteNode {
-    address: String,
-    host: HeaderValue,
-    key: ClusterKey,
-    options: ClientOptions,
-    heard: ReportObserver,
-    pool: Pool,
-    breaker: Breaker,
-}
-
 impl HttpBackend {
     /// Creates a client for the node whose internal port is at `address` (`host:port`). No
-    /// connection is made yet. `heard` receives the node's state from each reply. The client calls
-    /// `heard` during every call, so `heard` must be quick.
+    /// connection is made yet. `report_observer` receives the node's state from each reply. The
+    /// client calls `report_observer` during every call, so `report_observer` must be quick.
     pub fn new(
         address: impl Into<String>,
         key: ClusterKey,
         options: ClientOptions,
-        heard: ReportObserver,
+        report_observer: ReportObserver,
     ) -> Self {
         let address = address.into();
         let host = HeaderValue::try_from(&address).unwrap_or(HeaderValue::from_static("node"));
         let pool = Pool::new(options.idle_connections_max);
         let breaker = Breaker::default();
-        Self(Arc::new(RemoteNode { address, host, key, options, heard, pool, breaker }))
+        Self(Arc::new(RemoteNode { address, host, key, options, report_observer, pool, breaker }))
     }
 
     /// Address of the node (`host:port`).
@@ -134,11 +83,5 @@ impl HttpBackend {
             path.parse().map_err(|_| Error::invalid(format!("{path} is not a valid path")))?;
         let (reply_bytes_max, wait) = (self.0.options.reply_bytes_max, self.0.options.call);
         self.0.call_once(SmallRequest { method, uri, body, reply_bytes_max, again, wait }).await
-    }
-}
-
-impl fmt::Debug for RemoteNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteNode").field("address", &self.address).finish_non_exhaustive()
     }
 }

@@ -159,17 +159,17 @@ mod tests {
     }
 
     fn verify_changed(change: impl FnOnce(&mut SampleRequest)) -> Result<Digest, RefusalReason> {
-        let mut asked = sample();
-        change(&mut asked);
-        verify(&asked.key, &asked.method, &asked.uri, &asked.headers, asked.now_ms)
+        let mut sent = sample();
+        change(&mut sent);
+        verify(&sent.key, &sent.method, &sent.uri, &sent.headers, sent.now_ms)
     }
 
     #[test]
     fn what_was_signed_is_let_through() {
         let expected = Ok(Digest::Blake3(*blake3::hash(b"body").as_bytes()));
         assert_eq!(verify_changed(|_| ()), expected);
-        let other_host = |asked: &mut SampleRequest| {
-            asked.headers.insert("host", HeaderValue::from_static("n2"));
+        let other_host = |sent: &mut SampleRequest| {
+            sent.headers.insert("host", HeaderValue::from_static("n2"));
         };
         assert_eq!(verify_changed(other_host), expected, "a name for the node isn't part of it");
     }
@@ -177,18 +177,18 @@ mod tests {
     #[test]
     fn another_method_path_query_or_key_is_refused() {
         let wrong = Err(RefusalReason::Signature);
-        assert_eq!(verify_changed(|asked| asked.method = Method::PUT), wrong);
-        assert_eq!(verify_changed(|asked| asked.uri = Uri::from_static("/v1/d/4/read?a=1")), wrong);
-        assert_eq!(verify_changed(|asked| asked.uri = Uri::from_static("/v1/d/3/read?a=2")), wrong);
-        assert_eq!(verify_changed(|asked| asked.uri = Uri::from_static("/v1/d/3/read")), wrong);
-        assert_eq!(verify_changed(|asked| asked.key = key('b')), wrong);
+        assert_eq!(verify_changed(|sent| sent.method = Method::PUT), wrong);
+        assert_eq!(verify_changed(|sent| sent.uri = Uri::from_static("/v1/d/4/read?a=1")), wrong);
+        assert_eq!(verify_changed(|sent| sent.uri = Uri::from_static("/v1/d/3/read?a=2")), wrong);
+        assert_eq!(verify_changed(|sent| sent.uri = Uri::from_static("/v1/d/3/read")), wrong);
+        assert_eq!(verify_changed(|sent| sent.key = key('b')), wrong);
     }
 
     #[test]
     fn a_changed_added_or_missing_header_is_refused() {
         let set = |name: &'static str, value: &'static str| {
-            verify_changed(move |asked| {
-                asked.headers.insert(name, HeaderValue::from_static(value));
+            verify_changed(move |sent| {
+                sent.headers.insert(name, HeaderValue::from_static(value));
             })
         };
         assert_eq!(set("x-martlet-deadline", "9000"), Err(RefusalReason::Signature));
@@ -202,11 +202,11 @@ mod tests {
             ("x-martlet-date", RefusalReason::Unsigned),
             ("x-martlet-signature", RefusalReason::Unsigned),
         ] {
-            let without = verify_changed(|asked| drop(asked.headers.remove(name)));
+            let without = verify_changed(|sent| drop(sent.headers.remove(name)));
             assert_eq!(without, Err(refusal), "{name}");
-            let twice = verify_changed(|asked| {
-                let value = asked.headers[name].clone();
-                asked.headers.append(name, value);
+            let twice = verify_changed(|sent| {
+                let value = sent.headers[name].clone();
+                sent.headers.append(name, value);
             });
             assert!(twice.is_err(), "{name} came twice");
         }
@@ -222,7 +222,7 @@ mod tests {
             (0, false),
             (u64::MAX, false),
         ] {
-            let judged = verify_changed(|asked| asked.now_ms = now_ms);
+            let judged = verify_changed(|sent| sent.now_ms = now_ms);
             assert_eq!(judged.is_ok(), good, "at {now_ms}");
             assert!(good || judged == Err(RefusalReason::Date));
         }

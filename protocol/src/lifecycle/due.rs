@@ -7,7 +7,7 @@
 //! * a version among the newest that a rule keeps is not due by that rule at any age;
 //! * with days of 24 hours, times counted in days fall on a midnight (UTC).
 
-use super::{And, Expiration, Filter, Lifecycle, Noncurrent, Rule, Scope};
+use super::rules::{And, Expiration, Filter, Lifecycle, Noncurrent, Rule, Scope};
 
 /// Length of a day in lifecycle rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub struct DueAction<'a> {
     /// Time from which the action is due, in milliseconds since 1970.
     pub at_ms: u64,
     /// Action that is due.
-    pub fate: LifecycleAction,
+    pub action: LifecycleAction,
     /// Name of the rule.
     pub rule: &'a str,
 }
@@ -105,12 +105,12 @@ impl Lifecycle {
     pub fn due(
         &self,
         subject: &Subject<'_>,
-        standing: VersionPosition,
+        position: VersionPosition,
         day: Day,
     ) -> Option<DueAction<'_>> {
         let enabled = self.rules.iter().filter(|rule| rule.is_enabled);
         let taking = enabled.filter(|rule| rule.matches(subject));
-        let due = taking.filter_map(|rule| rule.due(standing, day));
+        let due = taking.filter_map(|rule| rule.due(position, day));
         due.reduce(|first, other| if other.at_ms < first.at_ms { other } else { first })
     }
 
@@ -134,8 +134,8 @@ fn common<'a>(one: &'a str, other: &str) -> &'a str {
 }
 
 impl Rule {
-    fn due(&self, standing: VersionPosition, day: Day) -> Option<DueAction<'_>> {
-        let (at_ms, fate) = match standing {
+    fn due(&self, position: VersionPosition, day: Day) -> Option<DueAction<'_>> {
+        let (at_ms, action) = match position {
             VersionPosition::Current { modified_ms } => match self.expiration? {
                 Expiration::Days(days) => (day.after(modified_ms, days), LifecycleAction::Expire),
                 Expiration::Date(at_ms) => (at_ms, LifecycleAction::Expire),
@@ -159,7 +159,7 @@ impl Rule {
                 (day.after(initiated_ms, self.abort_upload_days?), LifecycleAction::Abort)
             }
         };
-        Some(DueAction { at_ms, fate, rule: &self.id })
+        Some(DueAction { at_ms, action, rule: &self.id })
     }
 
     /// Returns the prefix of all keys in the rule's scope.
@@ -184,15 +184,14 @@ impl Rule {
 impl Filter {
     fn holds(&self, subject: &Subject<'_>) -> bool {
         let tags = self.tag.as_slice();
-        hold(self.prefix.as_deref(), tags, (self.larger_than, self.smaller_than), subject)
+        hold(self.prefix.as_deref(), tags, self.larger_than, self.smaller_than, subject)
             && self.and.as_ref().is_none_or(|and| and.holds(subject))
     }
 }
 
 impl And {
     fn holds(&self, subject: &Subject<'_>) -> bool {
-        let sizes = (self.larger_than, self.smaller_than);
-        hold(self.prefix.as_deref(), &self.tags, sizes, subject)
+        hold(self.prefix.as_deref(), &self.tags, self.larger_than, self.smaller_than, subject)
     }
 }
 
@@ -201,7 +200,8 @@ impl And {
 fn hold(
     prefix: Option<&str>,
     tags: &[(String, String)],
-    (larger_than, smaller_than): (Option<u64>, Option<u64>),
+    larger_than: Option<u64>,
+    smaller_than: Option<u64>,
     subject: &Subject<'_>,
 ) -> bool {
     if prefix.is_some_and(|prefix| !subject.key.starts_with(prefix)) {

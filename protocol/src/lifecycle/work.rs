@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 
-use super::Day;
+use super::due::Day;
 use crate::error::Result;
 use crate::id::{Shard, UploadId};
 use crate::version::VersionId;

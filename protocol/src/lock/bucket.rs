@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lock, LockViolation, Retention, RetentionMode, decode, encode};
+use super::document::{Lock, LockViolation, Retention, RetentionMode, decode, encode};
 use crate::entry::Marks;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;

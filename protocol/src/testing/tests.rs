@@ -4,7 +4,7 @@ use crate::term::Term;
 use std::sync::Arc;
 
 use super::*;
-use crate::backend::{BackendExt, Want};
+use crate::backend::{BackendExt, CallKind, Want};
 use crate::clock::SystemClock;
 use crate::error::ErrorKind;
 use crate::id::{BucketId, DeviceId};
@@ -44,7 +44,7 @@ fn a_refused_call_has_no_effect_and_a_lost_reply_has_one() {
             (Fault::LoseReply(ErrorKind::Unavailable), true),
         ] {
             let faulty = FaultyBackend::new(memory.clone(), move |call| {
-                if call.op == Op::Promise { fault } else { Fault::None }
+                if call.op == CallKind::Promise { fault } else { Fault::None }
             });
             let ballot = crate::Stamp { time: 9, ..crate::Stamp::ZERO };
             let error = faulty.promise(DEVICE, &key, ballot, Term::ANY).await.unwrap_err();

@@ -35,8 +35,8 @@ async fn a_refused_connection_fails_at_once_and_heals() {
 
 #[tokio::test]
 async fn a_silent_node_is_asked_by_single_probes() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     let address = impostor(move |mut stream| {
         let count = count.clone();
         async move {
@@ -55,9 +55,9 @@ async fn a_silent_node_is_asked_by_single_probes() {
         failed += errors.iter().filter(|one| one.is_err()).count();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let asked = asked.load(Ordering::SeqCst);
+    let requests = requests.load(Ordering::SeqCst);
     assert!(failed > 100, "{failed} calls were made and failed");
-    assert!((11..=14).contains(&asked), "{asked} requests: ten at first, then probes");
+    assert!((11..=14).contains(&requests), "{requests} requests: ten at first, then probes");
 }
 
 #[tokio::test]

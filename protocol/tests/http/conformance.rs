@@ -54,15 +54,15 @@ async fn every_kind_of_error_comes_across() {
 #[tokio::test]
 async fn replies_tell_of_their_node() {
     let node = TestNode::start(memory()).await;
-    let (client, heard) = listener(&node);
+    let (client, reports) = listener(&node);
     client.devices().await.unwrap();
     client
         .read(martlet_protocol::DeviceId(9), &register(), Want::Entry, Term::ANY)
         .await
         .unwrap_err();
-    let heard = heard.lock();
-    assert_eq!(heard.len(), 2, "errors tell of their node too");
-    for one in heard.iter() {
+    let reports = reports.lock();
+    assert_eq!(reports.len(), 2, "errors tell of their node too");
+    for one in reports.iter() {
         assert!(one.now_ms.abs_diff(martlet_protocol::Clock::now_ms(&SystemClock)) < 60_000);
         assert!(one.round_trip.as_secs() < 5 && !one.round_trip.is_zero());
         assert_eq!(one.rings.iter().collect::<Vec<_>>(), [tag()]);

@@ -4,9 +4,9 @@ use martlet_protocol::Term;
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::backend::Want;
+use martlet_protocol::backend::{CallKind, Want};
 use martlet_protocol::http::{ClientOptions, HttpBackend, ServerOptions};
-use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Fault, FaultyBackend};
 use martlet_protocol::{Backend, BackendExt, Clock, ErrorKind, ManualClock, SystemClock};
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
@@ -135,7 +135,7 @@ async fn a_reply_that_claims_too_much_is_not_read() {
 /// A node with one permit whose reads never end.
 async fn full_house() -> TestNode {
     let faulty = FaultyBackend::new(memory(), |call| match call.op {
-        Op::Read => Fault::Hang,
+        CallKind::Read => Fault::Hang,
         _ => Fault::None,
     });
     let options = ServerOptions { in_flight_max: 1, ..ServerOptions::default() };

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::backend::Want;
+use martlet_protocol::backend::{CallKind, Want};
 use martlet_protocol::http::{ClientOptions, ServerOptions};
-use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Fault, FaultyBackend};
 use martlet_protocol::{Backend, BackendExt, Error, ErrorKind, ExtentId, Term};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -128,7 +128,7 @@ async fn bytes_that_break_off_at_the_node_are_an_error_at_the_reader() {
     let memory = memory();
     for after in [0, 1, MIB as u64, 3 * MIB as u64 - 1] {
         let faulty = FaultyBackend::new(memory.clone(), move |call| match call.op {
-            Op::ReadExtent => Fault::CutBody(after),
+            CallKind::ReadExtent => Fault::CutBody(after),
             _ => Fault::None,
         });
         let node = TestNode::start(Arc::new(faulty)).await;
@@ -214,7 +214,7 @@ async fn a_connection_that_breaks_in_a_reply_is_an_error() {
 async fn a_connection_that_breaks_in_a_request_leaves_nothing() {
     let memory = memory();
     let faulty = FaultyBackend::new(memory.clone(), |call| match call.op {
-        Op::WriteExtent => Fault::CutBody(2 * MIB as u64),
+        CallKind::WriteExtent => Fault::CutBody(2 * MIB as u64),
         _ => Fault::None,
     });
     let node = TestNode::start(Arc::new(faulty)).await;

@@ -21,14 +21,23 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key for a name, issued by `authority`.
-fn papers(authority: &Authority, name: &str) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
+/// A certificate for one name, with its key, both in PEM.
+struct NamedCertificate {
+    certificate: String,
+    key: String,
 }
 
-fn tls(authority: &Authority, (certificate, key): &(String, String)) -> Tls {
+/// Issues a certificate for a name.
+fn issue(authority: &Authority, name: &str) -> NamedCertificate {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap().pem();
+    NamedCertificate { certificate, key: key.serialize_pem() }
+}
+
+/// Returns TLS with a certificate, for connections with members of `authority`.
+fn tls(authority: &Authority, own: &NamedCertificate) -> Tls {
+    let NamedCertificate { certificate, key } = own;
     Tls::new(certificate.as_bytes(), key.as_bytes(), authority.pem().as_bytes()).unwrap()
 }
 
@@ -49,15 +58,12 @@ fn with(tls: Option<Tls>) -> ClientOptions {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_get_in_and_nobody_else() {
     let (ours, theirs) = (authority(), authority());
-    let (address, _stop) = node(tls(&ours, &papers(&ours, "127.0.0.1"))).await;
+    let (address, _stop) = node(tls(&ours, &issue(&ours, "127.0.0.1"))).await;
 
-    let member = client(address, with(Some(tls(&ours, &papers(&ours, "proxy")))));
+    let member = client(address, with(Some(tls(&ours, &issue(&ours, "proxy")))));
     conformance::all(&member, DEVICE).await;
 
-    let papers_of_theirs = papers(&theirs, "proxy");
-    let (certificate, key) = &papers_of_theirs;
-    let trusting = Tls::new(certificate.as_bytes(), key.as_bytes(), ours.pem().as_bytes()).unwrap();
-    let stranger = client(address, with(Some(trusting)));
+    let stranger = client(address, with(Some(tls(&ours, &issue(&theirs, "proxy")))));
     assert_eq!(stranger.devices().await.unwrap_err().kind(), ErrorKind::Unavailable);
     let bare = client(address, with(None));
     assert_eq!(bare.devices().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -67,12 +73,9 @@ async fn members_get_in_and_nobody_else() {
 #[tokio::test]
 async fn a_node_of_another_name_or_authority_is_not_believed() {
     let (ours, theirs) = (authority(), authority());
-    for papers_of_node in [papers(&ours, "127.0.0.2"), papers(&theirs, "127.0.0.1")] {
-        let (certificate, key) = &papers_of_node;
-        let node_tls =
-            Tls::new(certificate.as_bytes(), key.as_bytes(), ours.pem().as_bytes()).unwrap();
-        let (address, _stop) = node(node_tls).await;
-        let member = client(address, with(Some(tls(&ours, &papers(&ours, "proxy")))));
+    for of_node in [issue(&ours, "127.0.0.2"), issue(&theirs, "127.0.0.1")] {
+        let (address, _stop) = node(tls(&ours, &of_node)).await;
+        let member = client(address, with(Some(tls(&ours, &issue(&ours, "proxy")))));
         let error = member.devices().await.unwrap_err();
         assert!(error.had_no_effect(), "{error}");
     }
@@ -81,7 +84,7 @@ async fn a_node_of_another_name_or_authority_is_not_believed() {
 #[test]
 fn files_are_read_and_what_is_wrong_with_them_is_said() {
     let ours = authority();
-    let (certificate, key) = papers(&ours, "n1");
+    let (certificate, key) = issue(&ours, "n1");
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("certificate.pem"), &certificate).unwrap();

@@ -106,11 +106,11 @@ pub(crate) fn listener_with(
     node: &TestNode,
     options: ClientOptions,
 ) -> (HttpBackend, Arc<Mutex<Vec<NodeReport>>>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let keep = heard.clone();
-    let hear = Arc::new(move |one| keep.lock().push(one));
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let keep = reports.clone();
+    let observe = Arc::new(move |one| keep.lock().push(one));
     let address = node.address.to_string();
-    (HttpBackend::new(address, key(), options, hear), heard)
+    (HttpBackend::new(address, key(), options, observe), reports)
 }
 
 pub(crate) fn register() -> RegisterKey {

@@ -11,8 +11,9 @@ mod roles;
 mod tenants;
 mod users;
 
-pub use client::{Accounts, Listed};
-pub use keys::NewKey;
+pub use client::{Accounts, Page};
 pub(super) use keys::belonging;
-pub use roles::{NewRole, RoleChange};
-pub use users::NewUser;
+pub use keys::{AccessKeys, NewKey};
+pub use roles::{NewRole, RoleChange, Roles};
+pub use tenants::Tenants;
+pub use users::{NewUser, Users};

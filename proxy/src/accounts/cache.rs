@@ -82,7 +82,7 @@ struct Slot<T, H> {
     /// `outage`.
     excused_until: Option<Instant>,
     /// True while a background lookup runs.
-    is_asked: AtomicBool,
+    is_refreshing: AtomicBool,
 }
 
 impl<T, H> Clone for KeyCache<T, H> {
@@ -123,7 +123,7 @@ impl<T: Send + Sync + 'static, H: CachedPrincipal> KeyCache<T, H> {
             return None;
         }
         let made = slot.made.clone();
-        if age >= self.0.kept_for / 2 && !slot.is_asked.swap(true, Ordering::Relaxed) {
+        if age >= self.0.kept_for / 2 && !slot.is_refreshing.swap(true, Ordering::Relaxed) {
             drop(cached);
             let (shared, access_key) = (self.0.clone(), access_key.to_owned());
             tokio::spawn(async move { shared.look_up(&access_key).await.map(drop) });
@@ -202,8 +202,8 @@ impl<T, H: CachedPrincipal> Shared<T, H> {
             self.make_room(&mut cached);
         }
         self.unknown.write().remove(access_key);
-        let is_asked = AtomicBool::new(false);
-        let slot = Slot { since, holder, made: made.clone(), excused_until: None, is_asked };
+        let is_refreshing = AtomicBool::new(false);
+        let slot = Slot { since, holder, made: made.clone(), excused_until: None, is_refreshing };
         cached.insert(access_key.to_owned(), slot);
         Ok(Some(made))
     }
@@ -240,7 +240,7 @@ impl<T, H: CachedPrincipal> Shared<T, H> {
             return None;
         }
         slot.excused_until = Some(Instant::now() + self.kept_for);
-        slot.is_asked = AtomicBool::new(false);
+        slot.is_refreshing = AtomicBool::new(false);
         Some(slot.made.clone())
     }
 

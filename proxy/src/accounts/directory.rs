@@ -14,8 +14,8 @@ use super::records::{Key, ROOT, Tenant, TenantOf, User};
 use super::roles::{RoleOf, SessionRole};
 use crate::error::Result;
 
-/// Accounts by name, id or key.
-pub(crate) struct Directory {
+/// Accounts by name, id or key, and usage of their buckets.
+pub struct Directory {
     pub(super) documents: Documents,
     owners: Owners,
 }
@@ -40,7 +40,7 @@ impl Directory {
 
     /// Display name of the bucket owner with a canonical id; the id itself if the owner is unknown.
     /// The name never changes during an owner's life, so it may be cached for one minute.
-    pub(crate) async fn owner_name(&self, canonical_id: &str) -> Arc<str> {
+    pub async fn owner_name(&self, canonical_id: &str) -> Arc<str> {
         if canonical_id == ROOT {
             return ROOT.into();
         }
@@ -57,7 +57,10 @@ impl Directory {
     }
 
     /// Returns true if a tenant has this canonical id, read from a quorum.
-    pub(crate) async fn has_owner(&self, canonical_id: &str) -> Result<bool> {
+    ///
+    /// # Errors
+    /// Fails if no quorum replies.
+    pub async fn has_owner(&self, canonical_id: &str) -> Result<bool> {
         if !is_name(canonical_id) {
             return Ok(false);
         }
@@ -65,7 +68,10 @@ impl Directory {
     }
 
     /// The account with this name or canonical id, read from a quorum.
-    pub(crate) async fn account_called(&self, text: &str) -> Result<Option<AccountOf>> {
+    ///
+    /// # Errors
+    /// Fails if no quorum replies.
+    pub async fn account_called(&self, text: &str) -> Result<Option<AccountOf>> {
         if text == ROOT {
             return Ok(Some(AccountOf { name: ROOT.into(), canonical_id: ROOT.into() }));
         }
@@ -81,7 +87,10 @@ impl Directory {
 
     /// The id of an account's user, read from a quorum; none if no user has this name, or if it
     /// belongs to a former tenant.
-    pub(crate) async fn user_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
+    ///
+    /// # Errors
+    /// Fails if no quorum replies.
+    pub async fn user_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
         if !is_name(name) {
             return Ok(None);
         }
@@ -91,7 +100,10 @@ impl Directory {
 
     /// The id of an account's role, read from a quorum; none if no role has this name, or if it
     /// belongs to a former tenant.
-    pub(crate) async fn role_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
+    ///
+    /// # Errors
+    /// Fails if no quorum replies.
+    pub async fn role_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
         if !is_name(name) {
             return Ok(None);
         }
@@ -101,7 +113,10 @@ impl Directory {
     }
 
     /// The canonical id of the tenant whose name is this e-mail address, read from a quorum.
-    pub(crate) async fn owner_called(&self, address: &str) -> Result<Option<String>> {
+    ///
+    /// # Errors
+    /// Fails if no quorum replies.
+    pub async fn owner_called(&self, address: &str) -> Result<Option<String>> {
         if !is_name(address) || !address.contains('@') {
             return Ok(None);
         }

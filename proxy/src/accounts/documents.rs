@@ -9,7 +9,7 @@ use martlet_protocol::entry::{AccountDocument, Value};
 use martlet_protocol::{Level, RegisterKey, WriteId};
 
 use super::records::Kept;
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteOutcome};
@@ -130,7 +130,10 @@ impl Documents {
             ListStart::After(Bytes::from(format!("{}{after}", T::FOLDER)))
         });
         let registers = &self.registers;
-        let context = RequestContext::new(registers.replicas.topology.cluster(), Ask::default());
+        let context = RequestContext::new(
+            registers.replicas.topology.cluster(),
+            ConsistencyOptions::default(),
+        );
         let expected = limit.saturating_add(1);
         let mut walk = Walk::new(registers, &context, &paths, start, expected, Level::Strict)?;
         let mut documents = Vec::new();

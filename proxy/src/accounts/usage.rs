@@ -5,7 +5,7 @@
 //! usage/CANONICAL-ID/BUCKET-ID        one listing returns all counts of an owner
 //! ```
 
-use martlet_protocol::BucketId;
+use martlet_protocol::entry::Bucket;
 use martlet_protocol::usage::{Count, Usage};
 use serde::{Deserialize, Serialize};
 
@@ -96,9 +96,23 @@ impl Directory {
         }
     }
 
-    /// Last count of a bucket.
-    pub(crate) async fn usage(&self, owner: &str, bucket: BucketId) -> Result<Option<BucketUsage>> {
-        self.documents.document(&format!("{owner}/{bucket}")).await
+    /// Usage of a tenant's buckets at their last counts, and the earliest start of these counts in
+    /// milliseconds since 1970; none without counts.
+    ///
+    /// # Errors
+    /// Fails if too few nodes reply.
+    pub async fn tenant_usage(&self, canonical_id: &str) -> Result<(Usage, Option<u64>)> {
+        let usages = self.usages(Some(canonical_id)).await?;
+        let usage = usages.iter().fold(Usage::default(), |sum, it| sum.plus(it.usage));
+        Ok((usage, usages.iter().map(|it| it.began_ms).min()))
+    }
+
+    /// Last count of a bucket, if any.
+    ///
+    /// # Errors
+    /// Fails if too few nodes reply.
+    pub async fn bucket_usage(&self, bucket: &Bucket) -> Result<Option<BucketUsage>> {
+        self.documents.document(&format!("{}/{}", bucket.owner, bucket.id)).await
     }
 
     pub(crate) async fn put_usage(&self, usage: &BucketUsage) -> Result<()> {

@@ -61,7 +61,7 @@ impl RangeQueue {
         let Some(geometry) = geometry(&self.client.cluster(), self.policy, length)? else {
             return Ok(Some(StoredRange::Copy(extent, range)));
         };
-        let columns = geometry.pieces(range)?.into_iter();
+        let columns = geometry.fragment_ranges(range)?.into_iter();
         self.fragments =
             columns.map(|columns| StoredRange::Fragment(extent, geometry, columns)).collect();
         Ok(self.fragments.pop_front())

@@ -113,7 +113,7 @@ impl BodyReader {
             let (device, stat) = self.stat_extent(policy, extent).await?;
             return Ok(vec![(0, device, stat)]);
         };
-        let stats = geometry.pieces(0..length)?.into_iter().map(|columns| async move {
+        let stats = geometry.fragment_ranges(0..length)?.into_iter().map(|columns| async move {
             let id = extent.id.fragment(columns.fragment.0);
             let offset = geometry.offset(&columns)?;
             match self.stat_extent(policy, ExtentRef { id, ..extent }).await {

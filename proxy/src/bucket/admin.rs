@@ -10,32 +10,31 @@ use martlet_protocol::{BucketId, Level, RegisterKind, WriteId};
 use super::catalog::BucketCatalog;
 use super::record::{bucket_of, busy, write};
 use crate::api::{NamedBucket, NewBucket};
-use crate::context::RequestContext;
+use crate::context::{ContextSource, RequestContext};
 use crate::error::{Error, Result};
 use crate::index::{Proposal, RegisterClient, Step};
 use crate::policy::bucket_policy;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::walk::{Paths, Walk};
 
-/// Changes of buckets.
-pub(crate) struct BucketAdmin {
-    pub(super) registers: Arc<RegisterClient>,
-    pub(super) catalog: Arc<BucketCatalog>,
-    pub(super) quotas: Arc<Quotas>,
+/// Buckets of a store, and their settings.
+#[derive(Clone, Copy)]
+pub struct Buckets<'a> {
+    pub(crate) registers: &'a RegisterClient,
+    pub(crate) catalog: &'a BucketCatalog,
+    pub(crate) quotas: &'a Arc<Quotas>,
+    pub(crate) contexts: ContextSource<'a>,
 }
 
-impl BucketAdmin {
-    pub(crate) fn new(catalog: Arc<BucketCatalog>, quotas: Arc<Quotas>) -> Self {
-        Self { registers: catalog.registers.clone(), catalog, quotas }
-    }
-
+impl Buckets<'_> {
     /// Creates a bucket.
-    pub(crate) async fn create(
-        &self,
-        context: &RequestContext,
-        name: &str,
-        new: NewBucket,
-    ) -> Result<Bucket> {
+    ///
+    /// # Errors
+    /// [`Error::BucketExists`] with its owner if the name is taken; [`Error::InvalidArgument`] for
+    /// an unknown storage policy; [`Error::InvalidRequest`] for a number of shards that is no power
+    /// of two or too large; [`Error::QuotaExceeded`].
+    pub async fn create(self, name: &str, new: NewBucket) -> Result<Bucket> {
+        let context = self.contexts.context();
         let shards = new.index_shards;
         if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
             let message =
@@ -65,8 +64,17 @@ impl BucketAdmin {
         Ok(bucket)
     }
 
+    /// A bucket from the cache, of any age, without a lookup.
+    pub fn cached(self, name: &str) -> Option<Arc<Bucket>> {
+        self.catalog.cache.get_old(name)
+    }
+
     /// Deletes a bucket that holds no objects. Open uploads are deleted with it.
-    pub(crate) async fn delete(&self, context: &RequestContext, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`].
+    pub async fn delete(self, name: &str) -> Result<()> {
+        let context = &*self.contexts.context();
         self.catalog.forget(name);
         // Checked first, so that the usual refusal doesn't disturb writers.
         if !self.is_empty(context, &*self.catalog.bucket(context, name).await?).await? {
@@ -91,7 +99,10 @@ impl BucketAdmin {
 
     /// Sets the default consistency level of a bucket's requests. Level strict is in force once
     /// this returns: writes of proxies that cache the old level are refused.
-    pub(crate) async fn set_consistency(&self, name: &str, level: Level) -> Result<Bucket> {
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], or too few nodes replied.
+    pub async fn set_consistency(self, name: &str, level: Level) -> Result<Bucket> {
         let set = |bucket: &mut Bucket| {
             if bucket.consistency != level && level == Level::Strict {
                 bucket.generation += 1;
@@ -107,18 +118,21 @@ impl BucketAdmin {
     }
 
     /// Buckets in order of name, above `after`; and true if more follow.
-    pub(crate) async fn list(
-        &self,
-        context: &RequestContext,
+    ///
+    /// # Errors
+    /// Fails if too few nodes reply for the level.
+    pub async fn list(
+        self,
         prefix: &str,
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<NamedBucket>, bool)> {
+        let context = &*self.contexts.context();
         let paths = Paths::root(prefix);
         let start = after.map_or(ListStart::First, |name| ListStart::After(name.to_owned().into()));
         let level = context.level_or_default();
         let mut walk =
-            Walk::new(&self.registers, context, &paths, start, limit.saturating_add(1), level)?;
+            Walk::new(self.registers, context, &paths, start, limit.saturating_add(1), level)?;
         let mut buckets = Vec::new();
         while let Some((name, entry)) = walk.next().await? {
             let Value::Bucket(bucket) = entry.value else { continue };
@@ -132,7 +146,7 @@ impl BucketAdmin {
 
     /// Returns true if a closed bucket is empty for good. All devices are fenced, no shard holds an
     /// object, and no hints for it are pending.
-    async fn found_empty(&self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
+    async fn found_empty(self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
         let before = self.registers.replicas.topology.term();
         if !self.catalog.fences.fence(bucket, false).await? {
             return Err(busy());
@@ -146,7 +160,7 @@ impl BucketAdmin {
     }
 
     /// Sets a bucket to `Closing`, also if another request is deleting it.
-    async fn close(&self, name: &str) -> Result<(WriteId, Bucket)> {
+    async fn close(self, name: &str) -> Result<(WriteId, Bucket)> {
         let write_id = WriteId::random();
         let mut closed = None;
         let mut evaluate = |view: &RegisterView| {
@@ -164,7 +178,7 @@ impl BucketAdmin {
     /// Changes a bucket by compare-and-set, removes it from the cache, and returns it. `change`
     /// runs again after each concurrent write. A bucket that is being deleted is refused.
     pub(super) async fn change(
-        &self,
+        self,
         name: &str,
         change: impl FnMut(&mut Bucket) -> Result<()> + Send,
     ) -> Result<Bucket> {
@@ -175,7 +189,7 @@ impl BucketAdmin {
 
     /// Runs a ballot on the register of a bucket, and removes the bucket from the cache.
     async fn decide(
-        &self,
+        self,
         name: &str,
         write_id: WriteId,
         evaluate: &mut (dyn FnMut(&RegisterView) -> Result<Step> + Send),
@@ -186,10 +200,10 @@ impl BucketAdmin {
     }
 
     /// Returns true if a quorum of every shard holds no object of the bucket.
-    pub(super) async fn is_empty(&self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
+    pub(super) async fn is_empty(self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
         let paths = Paths::all(bucket, RegisterKind::Object);
         let mut walk =
-            Walk::new(&self.registers, context, &paths, ListStart::First, 100, Level::Strict)?;
+            Walk::new(self.registers, context, &paths, ListStart::First, 100, Level::Strict)?;
         while let Some((_, entry)) = walk.next().await? {
             if !entry.value.is_tombstone() {
                 return Ok(false);

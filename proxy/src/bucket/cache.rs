@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::Given;
+use martlet_protocol::AchievedLevel;
 use martlet_protocol::entry::Bucket;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, MutexGuard};
@@ -32,7 +32,7 @@ struct CachedBucket {
     since: Instant,
     bucket: Arc<Bucket>,
     /// Consistency of the lookup.
-    given: Given,
+    given: AchievedLevel,
 }
 
 /// Buckets by name, and the times at which names were forgotten.
@@ -69,7 +69,7 @@ impl BucketCache {
         self.turns[turn.expect("a small number")].lock().await
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<(Arc<Bucket>, Given)> {
+    pub(super) fn get(&self, name: &str) -> Option<(Arc<Bucket>, AchievedLevel)> {
         if self.kept_for.is_zero() {
             return None;
         }
@@ -79,7 +79,11 @@ impl BucketCache {
     }
 
     /// A bucket whose lookup began after `since`, of any age.
-    pub(super) fn get_after(&self, name: &str, since: Instant) -> Option<(Arc<Bucket>, Given)> {
+    pub(super) fn get_after(
+        &self,
+        name: &str,
+        since: Instant,
+    ) -> Option<(Arc<Bucket>, AchievedLevel)> {
         let buckets = self.buckets.read();
         let cached = buckets.by_name.get(name)?;
         (cached.since > since).then(|| (cached.bucket.clone(), cached.given))
@@ -100,7 +104,7 @@ impl BucketCache {
         name: &str,
         since: Instant,
         bucket: Bucket,
-        given: Given,
+        given: AchievedLevel,
     ) -> Arc<Bucket> {
         let mut buckets = self.buckets.write();
         let known = buckets.by_name.get(name).filter(|cached| *cached.bucket == bucket);
@@ -167,7 +171,7 @@ mod tests {
         let cache = BucketCache::new(1000);
         let since = Instant::now();
         tokio::time::advance(Duration::from_millis(600)).await;
-        cache.put("b", since, bucket(1, 1), Given::Quorum);
+        cache.put("b", since, bucket(1, 1), AchievedLevel::Quorum);
         assert!(cache.get("b").is_some());
         tokio::time::advance(Duration::from_millis(399)).await;
         assert!(cache.get("b").is_some());
@@ -179,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn a_look_up_that_was_overtaken_takes_nothing_back() {
         let cache = BucketCache::new(60_000);
-        let put = |bucket| cache.put("b", Instant::now(), bucket, Given::Quorum);
+        let put = |bucket| cache.put("b", Instant::now(), bucket, AchievedLevel::Quorum);
         let known = || cache.get("b").map(|(bucket, _)| (bucket.id.0[0], bucket.generation));
         put(bucket(1, 2));
         put(bucket(1, 1));
@@ -195,7 +199,7 @@ mod tests {
     #[tokio::test]
     async fn an_unchanged_bucket_keeps_its_parsed_documents() {
         let cache = BucketCache::new(60_000);
-        let put = |bucket| cache.put("b", Instant::now(), bucket, Given::Quorum);
+        let put = |bucket| cache.put("b", Instant::now(), bucket, AchievedLevel::Quorum);
         let first = put(bucket(1, 1));
         assert!(Arc::ptr_eq(&first, &put(bucket(1, 1))));
         assert!(!Arc::ptr_eq(&first, &put(bucket(1, 2))), "another generation");
@@ -209,12 +213,12 @@ mod tests {
         let before = Instant::now();
         tokio::time::advance(Duration::from_millis(1)).await;
         cache.forget("b");
-        cache.put("b", before, bucket(1, 1), Given::Quorum);
+        cache.put("b", before, bucket(1, 1), AchievedLevel::Quorum);
         assert!(cache.get("b").is_none());
-        cache.put("c", before, bucket(2, 1), Given::Quorum);
+        cache.put("c", before, bucket(2, 1), AchievedLevel::Quorum);
         assert!(cache.get("c").is_some(), "other names are not concerned");
         tokio::time::advance(Duration::from_millis(1)).await;
-        cache.put("b", Instant::now(), bucket(1, 2), Given::Quorum);
+        cache.put("b", Instant::now(), bucket(1, 2), AchievedLevel::Quorum);
         assert!(cache.get("b").is_some());
     }
 
@@ -227,7 +231,7 @@ mod tests {
             cache.forget(&at.to_string());
         }
         assert!(cache.buckets.read().forgotten.len() <= CACHED_MAX);
-        cache.put("0", before, bucket(1, 1), Given::Quorum);
+        cache.put("0", before, bucket(1, 1), AchievedLevel::Quorum);
         assert!(cache.get("0").is_none(), "a bounded map forgets no change");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState};
-use martlet_protocol::{Given, Level, RegisterKey, WriteId};
+use martlet_protocol::{AchievedLevel, Level, RegisterKey, WriteId};
 use tokio::time::Instant;
 
 use super::cache::BucketCache;
@@ -31,11 +31,6 @@ impl BucketCatalog {
         Self { registers, fences, cache: BucketCache::new(cache_ms) }
     }
 
-    /// A cached bucket of any age.
-    pub(crate) fn remembered(&self, name: &str) -> Option<Arc<Bucket>> {
-        self.cache.get_old(name)
-    }
-
     /// Removes a bucket from the cache.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.forget(name);
@@ -54,13 +49,13 @@ impl BucketCatalog {
                         cached
                             .filter(|cached| context.level(cached) != Level::Strict)
                             .ok_or(error)?,
-                        Given::Degraded,
+                        AchievedLevel::Degraded,
                     )
                 }
                 found => found?,
             },
         };
-        if context.level(&bucket) == Level::Strict && given != Given::Quorum {
+        if context.level(&bucket) == Level::Strict && given != AchievedLevel::Quorum {
             (bucket, given) = self.look_up(context, name, Level::Strict).await?;
         }
         context.note(given);
@@ -72,11 +67,11 @@ impl BucketCatalog {
         context: &RequestContext,
         name: &str,
         level: Level,
-    ) -> Result<(Arc<Bucket>, Given)> {
+    ) -> Result<(Arc<Bucket>, AchievedLevel)> {
         let since = Instant::now();
         let (view, given) = self.registers.read_given(&root(name), Want::Entry, level).await?;
         let Some(bucket) = bucket_of(&view) else {
-            if given == Given::Quorum {
+            if given == AchievedLevel::Quorum {
                 self.cache.remove(name);
             }
             context.note(given);
@@ -150,7 +145,7 @@ impl BucketCatalog {
         self.decide(name, WriteId::random(), &mut evaluate).await?;
         let bucket = opened.ok_or_else(busy)?;
         self.fences.fence(&bucket, true).await?;
-        Ok(self.cache.put(name, since, bucket, Given::Quorum))
+        Ok(self.cache.put(name, since, bucket, AchievedLevel::Quorum))
     }
 
     /// Changes a bucket by compare-and-set. Returns it, and true if it was written. `change` runs

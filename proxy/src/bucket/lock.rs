@@ -4,6 +4,7 @@ use martlet_protocol::entry::{Bucket, Marks};
 use martlet_protocol::lock::{BucketLock, Lock, Retention};
 use martlet_protocol::{Setting, Settings, Versioning, VersioningSetting};
 
+use super::admin::Buckets;
 use super::catalog::BucketCatalog;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
@@ -25,6 +26,16 @@ pub(crate) fn lock_of(bucket: &Bucket) -> Result<Option<BucketLock>> {
         let message = "the bucket's Object Lock configuration can't be read";
         martlet_protocol::Error::corrupt(message).into()
     })
+}
+
+impl Buckets<'_> {
+    /// Refuses buckets without Object Lock.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidRequest`].
+    pub async fn check_lockable(self, name: &str) -> Result<()> {
+        self.catalog.check_lockable(&self.contexts.context(), name).await
+    }
 }
 
 impl BucketCatalog {

@@ -5,20 +5,21 @@
 
 use martlet_protocol::entry::Bucket;
 
-use super::admin::BucketAdmin;
-use crate::context::RequestContext;
+use super::admin::Buckets;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::policy::bucket_policy;
 
-impl BucketAdmin {
+impl Buckets<'_> {
     /// Sets the storage policy of new objects and uploads by name. Other proxies use it after their
     /// next lookup of the bucket.
-    pub(crate) async fn set_policy(
-        &self,
-        context: &RequestContext,
-        name: &str,
-        policy: &str,
-    ) -> Result<Bucket> {
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidArgument`] for an unknown policy, which names the
+    /// known ones; too few nodes replied.
+    pub async fn set_policy(self, name: &str, policy: &str) -> Result<Bucket> {
+        let context = self.contexts.context();
         let policy = bucket_policy(&context.cluster, Some(policy))?;
         let set = |bucket: &mut Bucket| {
             bucket.policy = policy;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::entry::Bucket;
-use martlet_protocol::{Given, Level};
+use martlet_protocol::{AchievedLevel, Level};
 use tokio::time::{Instant, timeout};
 
 use super::catalog::BucketCatalog;
@@ -29,7 +29,8 @@ impl BucketCatalog {
         // A caller that waits too long looks the bucket up itself: the other lookup may hang.
         let _turn = timeout(self.registers.replicas.patience(), self.cache.turn(name)).await;
         let cached = self.cache.get_after(name, since);
-        let cached = cached.filter(|(_, given)| level != Level::Strict || *given == Given::Quorum);
+        let cached =
+            cached.filter(|(_, given)| level != Level::Strict || *given == AchievedLevel::Quorum);
         let (bucket, given) = match cached {
             Some(cached) => cached,
             None => self.look_up(context, name, level).await?,
@@ -57,7 +58,7 @@ impl BucketCatalog {
             Ok(bucket) => check_same(before, &bucket),
             Err(Error::Backend(error)) if level != Level::Strict => {
                 tracing::debug!(%error, "could not refresh a bucket, using the cached one");
-                context.note(Given::Degraded);
+                context.note(AchievedLevel::Degraded);
                 Ok(())
             }
             Err(error) => Err(error),

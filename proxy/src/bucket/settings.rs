@@ -11,12 +11,11 @@ use martlet_protocol::entry::Bucket;
 use martlet_protocol::lock::BucketLock;
 use martlet_protocol::settings::TooLong;
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{Given, Level, Setting, Settings, Versioning, VersioningSetting};
+use martlet_protocol::{AchievedLevel, Level, Setting, Settings, Versioning, VersioningSetting};
 use tokio::time::Instant;
 
-use super::admin::BucketAdmin;
+use super::admin::Buckets;
 use super::lock::lock_of;
-use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::quota::RequestedUsage;
 
@@ -26,25 +25,57 @@ impl From<TooLong> for Error {
     }
 }
 
-impl BucketAdmin {
+impl Buckets<'_> {
     /// All settings of a bucket, read from its register.
-    pub(crate) async fn settings(&self, context: &RequestContext, name: &str) -> Result<Settings> {
-        let level = context.level_or_default();
-        let (bucket, given) = self.catalog.look_up(context, name, level).await?;
-        context.note(given);
-        Ok(bucket.settings.clone())
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn settings(self, name: &str) -> Result<Settings> {
+        Ok(self.read(name).await?.settings.clone())
+    }
+
+    /// One setting of a bucket, read from its register.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn setting(self, name: &str, setting: Setting) -> Result<Option<Vec<u8>>> {
+        Ok(self.read(name).await?.settings.get(setting).map(<[u8]>::to_vec))
+    }
+
+    /// Writes or replaces a setting.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::EntityTooLarge`]; too few nodes replied.
+    pub async fn put_setting(self, name: &str, setting: Setting, document: Vec<u8>) -> Result<()> {
+        let set = |settings: &mut Settings| Ok(settings.set(setting, document.clone())?);
+        self.change_settings(name, set).await
+    }
+
+    /// Removes a setting; succeeds if it doesn't exist.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; too few nodes replied.
+    pub async fn delete_setting(self, name: &str, setting: Setting) -> Result<()> {
+        let remove = |settings: &mut Settings| {
+            settings.remove(setting);
+            Ok(())
+        };
+        self.change_settings(name, remove).await
     }
 
     /// Changes the settings of a bucket by compare-and-set. `change` runs again after each
     /// concurrent write, so no change is lost.
-    pub(crate) async fn change_settings(
-        &self,
-        context: &RequestContext,
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; errors of `change`; [`Error::QuotaExceeded`], unless the quota
+    /// itself changes; too few nodes replied.
+    pub async fn change_settings(
+        self,
         name: &str,
         mut change: impl FnMut(&mut Settings) -> Result<()> + Send,
     ) -> Result<()> {
         let since = Instant::now();
-        let cached = self.catalog.bucket(context, name).await?;
+        let cached = self.catalog.bucket(&self.contexts.context(), name).await?;
         let mut charge = Box::pin(self.quotas.charge(&cached, RequestedUsage::change())).await?;
         let change = |bucket: &mut Bucket| {
             let before = bucket.clone();
@@ -62,7 +93,7 @@ impl BucketAdmin {
         match self.catalog.change(name, change).await {
             // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
             Ok((bucket, true)) => {
-                self.catalog.cache.put(name, since, bucket, Given::Quorum);
+                self.catalog.cache.put(name, since, bucket, AchievedLevel::Quorum);
                 charge.written(self.registers.stamps.now_ms());
                 Ok(())
             }
@@ -75,12 +106,11 @@ impl BucketAdmin {
 
     /// Enables Object Lock on a bucket and sets the default retention of new objects. In force once
     /// this returns: writes of proxies that cache the old settings are refused.
-    pub(crate) async fn set_object_lock(
-        &self,
-        context: &RequestContext,
-        name: &str,
-        lock: BucketLock,
-    ) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] unless versioning is enabled; too few
+    /// nodes replied.
+    pub async fn set_object_lock(self, name: &str, lock: BucketLock) -> Result<()> {
         let set = |settings: &mut Settings| {
             let versioning = VersioningSetting::of(settings.get(Setting::Versioning));
             if versioning.state != Versioning::Enabled {
@@ -92,22 +122,28 @@ impl BucketAdmin {
             }
             Ok(settings.set(Setting::ObjectLock, lock.document())?)
         };
-        self.change_settings(context, name, set).await?;
-        let (bucket, _) = self.catalog.look_up(context, name, Level::Strict).await?;
+        self.change_settings(name, set).await?;
+        let context = self.contexts.context();
+        let (bucket, _) = self.catalog.look_up(&context, name, Level::Strict).await?;
         self.catalog.fences.fence(&bucket, true).await?;
         Ok(())
     }
 
     /// Object Lock settings from the bucket's register, not from the cache; none if Object Lock is
     /// disabled.
-    pub(crate) async fn object_lock(
-        &self,
-        context: &RequestContext,
-        name: &str,
-    ) -> Result<Option<BucketLock>> {
-        let (bucket, given) =
-            self.catalog.look_up(context, name, context.level_or_default()).await?;
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn object_lock(self, name: &str) -> Result<Option<BucketLock>> {
+        lock_of(&*self.read(name).await?)
+    }
+
+    /// Reads a bucket from its register.
+    pub(super) async fn read(self, name: &str) -> Result<Arc<Bucket>> {
+        let context = self.contexts.context();
+        let level = context.level_or_default();
+        let (bucket, given) = self.catalog.look_up(&context, name, level).await?;
         context.note(given);
-        lock_of(&bucket)
+        Ok(bucket)
     }
 }

@@ -15,7 +15,7 @@
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::{RegisterKind, Setting, Versioning, VersioningSetting};
 
-use super::admin::BucketAdmin;
+use super::admin::Buckets;
 use super::record::busy;
 use crate::error::{Error, Result};
 use crate::walk::Paths;
@@ -25,9 +25,22 @@ use crate::walk::Paths;
 /// (C1).
 const SKEW_MS_MAX: u64 = 2000;
 
-impl BucketAdmin {
+impl Buckets<'_> {
+    /// Versioning state of a bucket, read from its register.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn versioning(self, name: &str) -> Result<Versioning> {
+        Ok(self.read(name).await?.versioning().state)
+    }
+
     /// Enables or suspends versioning of a bucket.
-    pub(crate) async fn set_versioning(&self, name: &str, is_on: bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] for a suspension with Object Lock.
+    /// The first call needs every device to reply and to keep no hints for the bucket; later ones
+    /// need a quorum.
+    pub async fn set_versioning(self, name: &str, is_on: bool) -> Result<()> {
         let wanted = if is_on { Versioning::Enabled } else { Versioning::Suspended };
         let mut bucket = self
             .change_versioning(name, |now| match now.state {
@@ -54,7 +67,7 @@ impl BucketAdmin {
 
     /// Refuses unless every device of the index is fenced against plain writes of the bucket and
     /// keeps no hints for it.
-    async fn check_no_plain_write_left(&self, bucket: &Bucket) -> Result<()> {
+    async fn check_no_plain_write_left(self, bucket: &Bucket) -> Result<()> {
         let before = self.registers.replicas.topology.term();
         if !self.catalog.fences.fence(bucket, true).await? {
             return Err(busy());
@@ -67,7 +80,7 @@ impl BucketAdmin {
     /// Changes the versioning state by compare-and-set, and returns the bucket. Its new generation
     /// lets a fence refuse proxies with the old state.
     async fn change_versioning(
-        &self,
+        self,
         name: &str,
         change: impl Fn(VersioningSetting) -> VersioningSetting + Send + Sync,
     ) -> Result<Bucket> {

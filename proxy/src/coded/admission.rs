@@ -5,15 +5,15 @@
 //!
 //! * *Going*: data and finished parity in channels. A device takes them or is given up within
 //!   minutes, whatever the client does. So their share always returns.
-//! * *Standing*: unfinished parity; bytes of a body of unknown length, until they suffice for a
+//! * *Pinned*: unfinished parity; bytes of a body of unknown length, until they suffice for a
 //!   coded extent; and copies of at most 1 MiB, which devices gather until they are whole. Their
 //!   share returns only after the client has sent more bytes, which need shares of the first kind.
 //!
-//! Writers with only standing bytes that wait for each other's shares would deadlock. So:
+//! Writers with only pinned bytes that wait for each other's shares would deadlock. So:
 //!
-//! * A writer reserves all standing bytes of an extent before its first byte, and has no other
-//!   extent standing. So no writer holds standing bytes while it waits for a reserve.
-//! * Standing bytes take at most half of the budget; further writers wait for a turn. Copies in the
+//! * A writer reserves all pinned bytes of an extent before its first byte, and has no other
+//!   extent pinned. So no writer holds pinned bytes while it waits for a reserve.
+//! * Pinned bytes take at most half of the budget; further writers wait for a turn. Copies in the
 //!   background take at most a quarter, and a single chunk at most another quarter. So a waiting
 //!   chunk gets its share once others have gone, and its writer finishes the extent unless its
 //!   client stalls.
@@ -43,35 +43,35 @@ const PACE_GRACE: Duration = Duration::from_secs(5);
 /// Additional time until its last byte, in milliseconds. It is shorter than [`TURN_TIME`].
 const PACE_MS: u64 = 30_000;
 
-/// Turns for standing bytes.
+/// Turns for pinned bytes.
 pub(crate) struct Admission {
     turns: Arc<Semaphore>,
-    standing_bytes_max: usize,
-    standing: Arc<Mutex<StandingExtents>>,
+    pinned_bytes_max: usize,
+    pinned: Arc<Mutex<PinnedExtents>>,
 }
 
 /// Paces of all extents that stand.
 #[derive(Default)]
-struct StandingExtents {
+struct PinnedExtents {
     next: u64,
     paces: HashMap<u64, Arc<Pace>>,
 }
 
-/// Reserved standing bytes of an extent. Their shares move to the data that is sent to devices.
+/// Reserved pinned bytes of an extent. Their shares move to the data that is sent to devices.
 pub(crate) struct Reserve {
     bytes: OwnedSemaphorePermit,
     _turn: OwnedSemaphorePermit,
     place: Registration,
 }
 
-/// Registration of an extent in [`StandingExtents`], until it is dropped.
+/// Registration of an extent in [`PinnedExtents`], until it is dropped.
 struct Registration {
-    standing: Arc<Mutex<StandingExtents>>,
+    pinned: Arc<Mutex<PinnedExtents>>,
     at: u64,
     pace: Arc<Pace>,
 }
 
-/// Progress of a client with its standing extent. Only time counts in which the extent waits for
+/// Progress of a client with its pinned extent. Only time counts in which the extent waits for
 /// the client, not time in which devices are waited for.
 pub(crate) struct Pace {
     /// Maximum length of the extent, in bytes.
@@ -91,9 +91,9 @@ impl Admission {
     /// Admission for a store whose writes may hold `buffer_bytes_max` bytes together.
     pub(crate) fn new(buffer_bytes_max: usize) -> Self {
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
-        let standing_bytes_max = (buffer_bytes_max / 2).clamp(1, most);
-        let turns = Arc::new(Semaphore::new(standing_bytes_max));
-        Self { turns, standing_bytes_max, standing: Arc::default() }
+        let pinned_bytes_max = (buffer_bytes_max / 2).clamp(1, most);
+        let turns = Arc::new(Semaphore::new(pinned_bytes_max));
+        Self { turns, pinned_bytes_max, pinned: Arc::default() }
     }
 
     /// Waits until `bytes` may stand for an extent of at most `length` bytes. Larger requests are
@@ -108,7 +108,7 @@ impl Admission {
         length: u64,
     ) -> Result<Reserve> {
         let bytes = usize::try_from(bytes)
-            .map_or(self.standing_bytes_max, |bytes| bytes.clamp(1, self.standing_bytes_max));
+            .map_or(self.pinned_bytes_max, |bytes| bytes.clamp(1, self.pinned_bytes_max));
         let share = u32::try_from(bytes).expect("the reserve was clamped to the limit");
         let reserved = async {
             let turn = self.turn(share).await?;
@@ -134,8 +134,8 @@ impl Admission {
 
     /// Gives up the client that is latest, if any is late.
     fn give_up_slowest(&self) {
-        let standing = self.standing.lock();
-        let late = standing.paces.values().filter_map(|pace| Some((pace.lateness()?, pace)));
+        let pinned = self.pinned.lock();
+        let late = pinned.paces.values().filter_map(|pace| Some((pace.lateness()?, pace)));
         if let Some((_, slowest)) = late.max_by_key(|(lateness, _)| *lateness) {
             slowest.given_up.send_replace(true);
         }
@@ -147,17 +147,17 @@ impl Admission {
             progress: Mutex::default(),
             given_up: watch::Sender::new(false),
         });
-        let mut standing = self.standing.lock();
-        let at = standing.next;
-        standing.next += 1;
-        standing.paces.insert(at, pace.clone());
-        Registration { standing: self.standing.clone(), at, pace }
+        let mut pinned = self.pinned.lock();
+        let at = pinned.next;
+        pinned.next += 1;
+        pinned.paces.insert(at, pace.clone());
+        Registration { pinned: self.pinned.clone(), at, pace }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.standing.lock().paces.remove(&self.at);
+        self.pinned.lock().paces.remove(&self.at);
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
         assert!(small.share(1).is_some());
         assert!(small.share(1).is_none_or(|share| share.num_permits() == 0));
         drop(small);
-        assert!(admission.standing.lock().paces.is_empty());
+        assert!(admission.pinned.lock().paces.is_empty());
     }
 
     /// Sends an extent of 100 bytes over `time`; returns true if it was sent to its end.

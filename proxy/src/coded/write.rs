@@ -50,7 +50,7 @@ struct RunningHash {
     sum: Sum,
 }
 
-/// Standing bytes of an extent of `length` bytes: its parity.
+/// Pinned bytes of an extent of `length` bytes: its parity.
 pub(crate) fn parity_bytes(code: Code, length: u64) -> Result<u64> {
     Ok(u64::from(code.m()) * Geometry::new(code, length)?.columns())
 }

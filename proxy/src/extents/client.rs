@@ -33,7 +33,7 @@ pub(crate) struct ExtentClient {
     /// Bytes of copies kept for another device: half of the write budget. Stalled clients may hold
     /// them long.
     pub(crate) kept_copies: Arc<Semaphore>,
-    /// Turns for standing bytes of writes.
+    /// Turns for pinned bytes of writes.
     pub(crate) admission: Admission,
     pub(crate) codecs: Codecs,
     /// Bytes of fragments that reads hold for reconstruction: a quarter of the write budget.

@@ -73,20 +73,12 @@ mod tests {
     use std::collections::HashMap;
 
     use martlet_protocol::PolicyId;
-    use martlet_ring::{Device, Node};
+    use martlet_ring::fixtures::device;
 
     use super::*;
 
     fn ring(devices: u32) -> Ring {
-        let device = |id| Device {
-            id: DeviceId(id),
-            region: 1,
-            zone: 1,
-            node: Node { name: format!("n{id}"), address: String::new() },
-            name: "disk".into(),
-            weight: 1.0,
-            meta: String::new(),
-        };
+        let device = |id| device(id, format!("n{id}"), "disk");
         let devices: Vec<_> = (1..=devices).map(device).collect();
         Ring::of_devices(PolicyId(0), 3, &devices).unwrap()
     }

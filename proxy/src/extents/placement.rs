@@ -137,22 +137,13 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::PolicyId;
-    use martlet_ring::{Device, Node};
+    use martlet_ring::fixtures;
 
     use super::*;
 
     /// Devices 1, 2, … with `on_each_node` devices on each node.
     fn ring(devices: u32, on_each_node: u32) -> Ring {
-        let device = |id: u32| Device {
-            id: DeviceId(id),
-            region: 1,
-            zone: 1,
-            node: Node { name: format!("n{}", (id - 1) / on_each_node), address: String::new() },
-            name: format!("d{id}"),
-            weight: 1.0,
-            meta: String::new(),
-        };
-        let devices: Vec<_> = (1..=devices).map(device).collect();
+        let devices = fixtures::devices(devices, on_each_node);
         Ring::of_devices(PolicyId(0), 3, &devices).unwrap()
     }
 

@@ -114,8 +114,8 @@ async fn open(
     range: Range<u64>,
 ) -> Result<(DeviceId, FragmentReader)> {
     let id = selection.extent.id;
-    let ask = move |device, node| FragmentReader::open(node, device, id, range.clone()).boxed();
-    client.seek(selection, ask).await
+    let open = move |device, node| FragmentReader::open(node, device, id, range.clone()).boxed();
+    client.seek(selection, open).await
 }
 
 impl Stream for ExtentStream {

@@ -17,7 +17,7 @@ use super::intent::{
     Intent, Proposal, ROUNDS, Step, WriteError, WriteOutcome, entry_write, unknown_outcome,
 };
 use super::judge::{ByView, Judge, Round};
-use super::replica_set::{Calls, ReplicaSet, Role};
+use super::replica_set::{Calls, ReplicaSet, Role, call_in_time};
 use super::replica_votes::{ReplicaVotes, put};
 use super::replicas::ReplicaClient;
 use crate::latch::{Turn, Turns};
@@ -173,7 +173,7 @@ impl BallotClient {
             calls.push(
                 device,
                 Role::Member,
-                replica_set.call(device, self.replicas.call_time(), call),
+                call_in_time(&replica_set.cluster, device, self.replicas.call_time(), call),
             );
         }
         let began = Instant::now();

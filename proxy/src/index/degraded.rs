@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
-use martlet_protocol::{Backend, BackendExt, DeviceId, Error, Given, RegisterKey, Result};
+use martlet_protocol::{AchievedLevel, Backend, BackendExt, DeviceId, Error, RegisterKey, Result};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
+use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role, call_in_time};
 use super::views::{ReplicaView, is_absent, lacks_bytes, newest};
 
 /// A read without a quorum of primaries.
@@ -29,7 +29,7 @@ impl RegisterClient {
         key: &RegisterKey,
         want: Want,
         read: FailedRead,
-    ) -> Result<(RegisterView, Given)> {
+    ) -> Result<(RegisterView, AchievedLevel)> {
         let FailedRead { mut views, mut calls, failure } = read;
         let query = RegisterQuery { key, want };
         for device in replica_set.previous() {
@@ -59,10 +59,10 @@ impl RegisterClient {
             }
         }
         if !lacks_bytes(&best.view, want) {
-            return Ok((best.view.clone(), Given::Degraded));
+            return Ok((best.view.clone(), AchievedLevel::Degraded));
         }
         match self.fetch_bytes(replica_set, key, &views).await {
-            Some(view) => Ok((view, Given::Degraded)),
+            Some(view) => Ok((view, AchievedLevel::Degraded)),
             None => Err(failure),
         }
     }
@@ -99,7 +99,7 @@ impl RegisterClient {
                 calls.push(
                     device,
                     Role::Handoff,
-                    replica_set.call(device, self.replicas.call_time(), call),
+                    call_in_time(&replica_set.cluster, device, self.replicas.call_time(), call),
                 );
             }
             match self.replicas.reply(&mut calls, Instant::now() + self.replicas.patience()).await {

@@ -6,7 +6,7 @@
 //! starts over at that term.
 
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::{Error, Given, Level, RegisterKey, Result, Stamp};
+use martlet_protocol::{AchievedLevel, Error, Level, RegisterKey, Result, Stamp};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
@@ -86,7 +86,7 @@ impl RegisterClient {
         key: &RegisterKey,
         want: Want,
         level: Level,
-    ) -> Result<(RegisterView, Given)> {
+    ) -> Result<(RegisterView, AchievedLevel)> {
         let deadline = Instant::now() + self.replicas.operation_time();
         loop {
             let replica_set = self.replicas.replica_set_of(key)?;
@@ -109,20 +109,20 @@ impl RegisterClient {
         key: &RegisterKey,
         want: Want,
         level: Level,
-    ) -> Result<(RegisterView, Given)> {
+    ) -> Result<(RegisterView, AchievedLevel)> {
         if level == Level::Any
             && !replica_set.is_alone()
             && let Some(view) = self.read_any(replica_set, key, want).await
         {
-            return Ok((view, Given::Any));
+            return Ok((view, AchievedLevel::Any));
         }
         let read_ms = self.stamps.now_ms();
         let (views, calls, error) = match self.read_members(replica_set, key, want).await {
-            Sight::Quorum(view) => return Ok((view, Given::Quorum)),
+            Sight::Quorum(view) => return Ok((view, AchievedLevel::Quorum)),
             Sight::Differ(views) => {
                 let differing = Differing { key, want, views: &views, read_ms };
                 match self.settle(replica_set, &differing).await {
-                    Ok(view) => return Ok((view, Given::Quorum)),
+                    Ok(view) => return Ok((view, AchievedLevel::Quorum)),
                     Err(error) => (views, Calls::new(), error),
                 }
             }

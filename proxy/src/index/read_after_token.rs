@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::{Error, Given, Level, RegisterKey, Result};
+use martlet_protocol::{AchievedLevel, Error, Level, RegisterKey, Result};
 use tokio::time::{Instant, sleep};
 
 use super::client::RegisterClient;
@@ -62,7 +62,7 @@ impl RegisterClient {
         want: Want,
         level: Level,
         token: ReadAfter,
-    ) -> Option<(RegisterView, Given)> {
+    ) -> Option<(RegisterView, AchievedLevel)> {
         let cluster = self.replicas.topology.cluster();
         let everyone: Vec<_> = cluster.index().devices().iter().map(|device| device.id).collect();
         let replica_set = self.replicas.replica_set_of(key).ok()?;
@@ -78,7 +78,7 @@ impl RegisterClient {
         let best = newest(&views)?;
         if order(&best.view) >= token.stamp {
             // The view may lack a quorum, which a strict read needs.
-            return (level != Level::Strict).then(|| (best.view.clone(), Given::Degraded));
+            return (level != Level::Strict).then(|| (best.view.clone(), AchievedLevel::Degraded));
         }
         let hinted =
             |reply: &ReplicaView| reply.role == Role::Handoff && reply.view.entry.is_some();

@@ -20,7 +20,7 @@ const HANDOFFS_PER_REPLICA: usize = 3;
 
 /// Devices of a register by the rings and term of one moment.
 pub(crate) struct ReplicaSet {
-    cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<Cluster>,
     partition: Partition,
     /// The sets of devices that decide about it (rule P2).
     pub(crate) sets: Sets,
@@ -95,20 +95,6 @@ impl ReplicaSet {
             needed.saturating_sub(nodes.len())
         };
         (0..self.sets.count()).map(lacking).collect()
-    }
-
-    /// A call to a device with a timeout.
-    pub(crate) fn call<T, F>(
-        &self,
-        device: DeviceId,
-        most: Duration,
-        call: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
-    ) -> BoxFuture<'static, Result<T>>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send,
-    {
-        call_in_time(&self.cluster, device, most, call)
     }
 }
 

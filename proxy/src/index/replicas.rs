@@ -10,7 +10,7 @@ use martlet_topology::Topology;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep};
 
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
+use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role, call_in_time};
 use super::replica_votes::ReplicaVotes;
 use crate::health::Health;
 use crate::options::StoreOptions;
@@ -75,7 +75,11 @@ impl ReplicaClient {
         for device in replica_set.members() {
             let write = write.clone();
             let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
-            calls.push(device, Role::Member, replica_set.call(device, self.call_time(), call));
+            calls.push(
+                device,
+                Role::Member,
+                call_in_time(&replica_set.cluster, device, self.call_time(), call),
+            );
         }
         let began = Instant::now();
         let mut deadline = began + self.patience();
@@ -206,12 +210,13 @@ impl ReplicaClient {
     ) {
         let RegisterQuery { key, want } = query;
         let (key, term) = (key.clone(), replica_set.term);
-        let call = replica_set.call(device, self.call_time(), move |node| async move {
-            match role {
-                Role::Member | Role::Previous => node.read(device, &key, want, term).await,
-                Role::Handoff => node.read_hint(device, &key, want).await,
-            }
-        });
+        let call =
+            call_in_time(&replica_set.cluster, device, self.call_time(), move |node| async move {
+                match role {
+                    Role::Member | Role::Previous => node.read(device, &key, want, term).await,
+                    Role::Handoff => node.read_hint(device, &key, want).await,
+                }
+            });
         calls.push(device, role, call);
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::client::RegisterClient;
 use super::intent::{Intent, Step, WriteError, WriteOutcome};
-use super::replica_set::{Calls, ReplicaSet, Role};
+use super::replica_set::{Calls, ReplicaSet, Role, call_in_time};
 use super::views::{ReplicaView, identity, lacks_bytes, newest};
 use crate::quorum::QuorumTally;
 
@@ -92,7 +92,7 @@ impl RegisterClient {
             calls.push(
                 device,
                 Role::Member,
-                replica_set.call(device, self.replicas.call_time(), call),
+                call_in_time(&replica_set.cluster, device, self.replicas.call_time(), call),
             );
         }
         let deadline = Instant::now() + self.replicas.patience();

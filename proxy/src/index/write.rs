@@ -14,7 +14,7 @@ use bytes::Bytes;
 use martlet_protocol::backend::{EntryWrite, RegisterView};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Error, Given, Level, Stamp};
+use martlet_protocol::{AchievedLevel, Error, Level, Stamp};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
@@ -124,7 +124,7 @@ impl RegisterClient {
         }
         match self.hand_off(replica_set, write, votes.holders()).await {
             Ok(()) => {
-                context.note(Given::Degraded);
+                context.note(AchievedLevel::Degraded);
                 Ok(WriteOutcome::At(write.entry.order))
             }
             Err(error) => {

@@ -60,7 +60,7 @@ pub(crate) struct ExpirationEffect {
 
 impl ExpirationRun<'_> {
     fn is_due(&self, due: Option<DueAction<'_>>) -> Option<LifecycleAction> {
-        due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.fate)
+        due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.action)
     }
 
     /// Returns the version as due, if the page shows it as due and removable.

@@ -14,8 +14,8 @@ use martlet_protocol::{Level, Stamp, WriteId};
 use super::drive::{CompletionDriver, Driven, Driver};
 use super::part::{PartStore, PartWalk};
 use super::upload_target::{UploadName, UploadTarget, attributes_of};
-use super::uploads::Uploads;
-use crate::api::{CompleteUpload, NamedPart, Written};
+use super::uploads::UploadRegisters;
+use crate::api::{CompleteUpload, NamedPart, WrittenObject};
 use crate::bucket::object_of;
 use crate::context::RequestContext;
 use crate::digest::{composite, joined, md5_of_md5s};
@@ -150,7 +150,7 @@ pub(super) struct Completer {
     quotas: Arc<Quotas>,
     writer: Arc<BodyWriter>,
     vault: Arc<Vault>,
-    uploads: Arc<Uploads>,
+    uploads: Arc<UploadRegisters>,
     parts: Arc<PartStore>,
     driver: Arc<CompletionDriver>,
     part_bytes_min: u64,
@@ -158,7 +158,7 @@ pub(super) struct Completer {
 
 impl Completer {
     pub(super) fn new(
-        uploads: Arc<Uploads>,
+        uploads: Arc<UploadRegisters>,
         parts: Arc<PartStore>,
         driver: Arc<CompletionDriver>,
         objects: &ObjectWriter,
@@ -182,7 +182,7 @@ impl Completer {
         context: &Arc<RequestContext>,
         upload: UploadName<'_>,
         complete: &CompleteUpload,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let written = Box::pin(self.complete_once(context, upload, complete)).await?;
         // A request that names other parts than the completed ones is no repetition.
         if etag_of(&complete.parts) == Some(written.object.etag) {
@@ -197,7 +197,7 @@ impl Completer {
         context: &Arc<RequestContext>,
         upload: UploadName<'_>,
         complete: &CompleteUpload,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let target = self.uploads.target(context, upload).await?;
         let _turn = self.uploads.end_turn(&target).await;
         let upload = self.uploads.upload(&target).await?;
@@ -223,7 +223,7 @@ impl Completer {
         &self,
         target: &UploadTarget<'_>,
         complete: &CompleteUpload,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let charge =
             Box::pin(self.quotas.charge(&target.bucket, RequestedUsage::completion())).await?;
         let written = self.complete_open(target, complete).await?;
@@ -235,7 +235,7 @@ impl Completer {
         &self,
         target: &UploadTarget<'_>,
         complete: &CompleteUpload,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let upload = self.uploads.upload(target).await?;
         check_announced(&upload, complete)?;
         let chosen = match self.choose_in_time(target, &complete.parts).await {
@@ -335,7 +335,7 @@ impl Completer {
 
     /// Response if the named parts can't be chosen or the condition doesn't hold. A concurrent
     /// completion may have freed the parts and written the object.
-    async fn refused(&self, target: &UploadTarget<'_>, error: Error) -> Result<Written> {
+    async fn refused(&self, target: &UploadTarget<'_>, error: Error) -> Result<WrittenObject> {
         let upload = self.uploads.upload(target).await?;
         match &upload.state {
             UploadState::Open => Err(error),

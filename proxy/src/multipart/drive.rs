@@ -22,8 +22,8 @@ use tokio::sync::Semaphore;
 
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, attributes_of};
-use super::uploads::Uploads;
-use crate::api::{WriteConditions, Written};
+use super::uploads::UploadRegisters;
+use crate::api::{WriteConditions, WrittenObject};
 use crate::bucket::{BucketCatalog, busy, object_of};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl Driver {
 /// Result of driving a decision.
 pub(super) enum Driven {
     /// The object is written.
-    Completed(Box<Written>),
+    Completed(Box<WrittenObject>),
     /// The upload is open again: a condition of the key failed.
     Reopened(Error),
 }
@@ -87,11 +87,11 @@ fn unknown_outcome() -> Error {
 }
 
 /// Execution of decided completions.
-pub(super) struct CompletionDriver {
+pub(crate) struct CompletionDriver {
     registers: Arc<RegisterClient>,
     catalog: Arc<BucketCatalog>,
     versions: Arc<VersionStore>,
-    uploads: Arc<Uploads>,
+    uploads: Arc<UploadRegisters>,
     parts: Arc<PartStore>,
     /// Permits for completed uploads whose parts are being freed.
     freeing: Arc<Semaphore>,
@@ -99,7 +99,7 @@ pub(super) struct CompletionDriver {
 
 impl CompletionDriver {
     pub(super) fn new(
-        uploads: Arc<Uploads>,
+        uploads: Arc<UploadRegisters>,
         parts: Arc<PartStore>,
         versions: Arc<VersionStore>,
     ) -> Self {
@@ -167,7 +167,7 @@ impl CompletionDriver {
         self.leave_completing(target, write_id, completed).await?;
         self.free_parts_soon(target, object.body.clone());
         let object = Object { version, ..object.clone() };
-        Ok(Driven::Completed(Box::new(Written { object, stamp, source_version: None })))
+        Ok(Driven::Completed(Box::new(WrittenObject { object, stamp, source_version: None })))
     }
 
     /// Frees the parts of a completed upload in the background, with limited concurrency. The
@@ -201,7 +201,7 @@ impl CompletionDriver {
     }
 
     /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
-    pub(super) async fn finish_upload(
+    pub(crate) async fn finish_upload(
         &self,
         context: &Arc<RequestContext>,
         upload: UploadName<'_>,
@@ -390,7 +390,7 @@ impl CompletionDriver {
         upload: &Upload,
         write_id: WriteId,
         etag: ETag,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         debug_assert_eq!(upload.id, target.id);
         let view = self
             .registers
@@ -400,7 +400,7 @@ impl CompletionDriver {
             && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
             let (object, stamp) = (object.clone(), entry.order);
-            return Ok(Written { object, stamp, source_version: None });
+            return Ok(WrittenObject { object, stamp, source_version: None });
         }
         if target.bucket.versioning().state.keeps_versions()
             && let Some(entry) = self
@@ -409,7 +409,7 @@ impl CompletionDriver {
                 .await?
             && let Value::Object(object) = entry.value
         {
-            return Ok(Written { object: *object, stamp: entry.order, source_version: None });
+            return Ok(WrittenObject { object: *object, stamp: entry.order, source_version: None });
         }
         // The object was overwritten or deleted: only its ETag is left.
         let object = Object {
@@ -423,6 +423,6 @@ impl CompletionDriver {
             version: None,
         };
         let stamp = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
-        Ok(Written { object, stamp, source_version: None })
+        Ok(WrittenObject { object, stamp, source_version: None })
     }
 }

@@ -6,12 +6,12 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Upload, UploadState, Value};
 use tokio::time::Instant;
 
+use super::requests::Uploads;
 use super::upload_target::info;
 use crate::api::{ListUploads, UploadPage};
 use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::Result;
-use crate::listing::Listings;
 use crate::merge::{folded, successor};
 use crate::walk::{Paths, text};
 
@@ -34,21 +34,20 @@ fn is_shown(upload: &Upload) -> bool {
     matches!(upload.state, UploadState::Open | UploadState::Completing { .. })
 }
 
-impl Listings {
+impl Uploads<'_> {
     /// Lists a page of the open uploads of a bucket.
-    pub(crate) async fn list_uploads(
-        &self,
-        context: &RequestContext,
-        bucket: &str,
-        list: ListUploads,
-    ) -> Result<UploadPage> {
-        let list = &list;
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
+    pub async fn list(self, bucket: &str, list: ListUploads) -> Result<UploadPage> {
+        let (context, list) = (&*self.contexts.context(), &list);
+        let catalog = &self.listings.catalog;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let found = self.catalog.bucket(context, bucket).await?;
+            let found = catalog.bucket(context, bucket).await?;
             let page = self.upload_page(context, &found, list).await?;
             if page.uploads.is_empty() && page.prefixes.is_empty() {
-                self.catalog.check_not_replaced(context, bucket, &found, began).await?;
+                catalog.check_not_replaced(context, bucket, &found, began).await?;
             }
             Ok(page)
         })
@@ -56,7 +55,7 @@ impl Listings {
     }
 
     async fn upload_page(
-        &self,
+        self,
         context: &RequestContext,
         bucket: &Bucket,
         list: &ListUploads,
@@ -69,7 +68,8 @@ impl Listings {
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
         // Nodes don't fold: the upload id at the end of a name may contain a delimiter.
         let paths = Paths::all(bucket, RegisterKind::Upload).below(prefix);
-        let mut walk = self.walk(context, bucket, &paths, start(list, delimiter), list.limit)?;
+        let start = start(list, delimiter);
+        let mut walk = self.listings.walk(context, bucket, &paths, start, list.limit)?;
         let mut last = None;
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };

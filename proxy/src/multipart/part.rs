@@ -8,10 +8,13 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Body, Bucket, Entry, Part, UploadState, Value};
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, Stamp, WriteId, WriterId};
+use martlet_protocol::{
+    ExtentId, Level, RegisterKey, RegisterKind, Stamp, UploadId, WriteId, WriterId,
+};
 
+use super::requests::Uploads;
 use super::upload_target::{ListedPart, UploadName, UploadTarget, info};
-use super::uploads::Uploads;
+use super::uploads::UploadRegisters;
 use crate::api::PartPage;
 use crate::bodies::BodyReader;
 use crate::bucket::{BucketCatalog, again_if_replaced, busy};
@@ -183,15 +186,15 @@ impl<'a> PartWalk<'a> {
 }
 
 /// Parts of uploads in their registers.
-pub(super) struct PartStore {
+pub(crate) struct PartStore {
     registers: Arc<RegisterClient>,
     catalog: Arc<BucketCatalog>,
     bodies: Arc<BodyReader>,
-    uploads: Arc<Uploads>,
+    uploads: Arc<UploadRegisters>,
 }
 
 impl PartStore {
-    pub(super) fn new(uploads: Arc<Uploads>, bodies: Arc<BodyReader>) -> Self {
+    pub(super) fn new(uploads: Arc<UploadRegisters>, bodies: Arc<BodyReader>) -> Self {
         let (registers, catalog) = (uploads.registers.clone(), uploads.catalog.clone());
         Self { registers, catalog, bodies, uploads }
     }
@@ -325,18 +328,26 @@ impl PartStore {
             .try_collect::<()>()
             .await
     }
+}
 
+impl Uploads<'_> {
     /// Lists a page of the parts of an open upload, in order of number, above `after`.
-    pub(super) async fn list_parts(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`].
+    pub async fn list_parts(
+        self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
         after: u32,
         limit: usize,
     ) -> Result<PartPage> {
+        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
+        let uploads = &self.multipart.uploads;
         let (target, upload) = again_if_replaced(|| async {
-            let target = self.uploads.target(context, upload).await?;
-            let upload = self.uploads.upload(&target).await?;
+            let target = uploads.target(context, upload).await?;
+            let upload = uploads.upload(&target).await?;
             Ok((target, upload))
         })
         .await?;
@@ -346,7 +357,8 @@ impl PartStore {
         let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
         let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
         let expected = limit.saturating_add(1);
-        let mut parts = PartWalk::new(&self.registers, &target, after, expected, target.level())?;
+        let registers = &uploads.registers;
+        let mut parts = PartWalk::new(registers, &target, after, expected, target.level())?;
         while limit > 0
             && let Some((number, part)) = parts.next().await?
         {

@@ -8,26 +8,29 @@ use martlet_protocol::entry::{
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{RegisterKey, WriteId};
+use martlet_protocol::{RegisterKey, UploadId, WriteId};
 
 use super::complete::{Completer, check_order};
 use super::drive::{CompletionDriver, Driver};
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, check_kind, info, new_id};
-use super::uploads::Uploads;
+use super::uploads::UploadRegisters;
 use crate::api::{
-    CompleteUpload, CopyPart, Incoming, NewUpload, ObjectName, PartPage, UploadInfo, Written,
+    CompleteUpload, CopyPart, NewBody, NewUpload, ObjectName, UploadInfo, WrittenObject,
     WrittenPart,
 };
 use crate::bucket::{BucketCatalog, again_if_replaced, busy};
-use crate::context::RequestContext;
+use crate::context::{ContextSource, RequestContext};
 use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
 use crate::keyring::Vault;
+use crate::listing::Listings;
 use crate::policy::object_policy;
 use crate::put::ObjectWriter;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::read::ObjectReader;
+#[cfg(doc)]
+use crate::store::ObjectStore;
 use crate::upload::{BodyWriter, Destination, body_of};
 
 fn part_number(number: u32) -> Result<u16> {
@@ -58,7 +61,7 @@ fn check_announced(upload: &Upload, sent: &[ChecksumAlgorithm]) -> Result<()> {
     )))
 }
 
-/// Requests on uploads and their parts.
+/// State of uploads and their parts, shared by all requests.
 pub(crate) struct Multipart {
     registers: Arc<RegisterClient>,
     catalog: Arc<BucketCatalog>,
@@ -66,9 +69,9 @@ pub(crate) struct Multipart {
     writer: Arc<BodyWriter>,
     vault: Arc<Vault>,
     reader: Arc<ObjectReader>,
-    uploads: Arc<Uploads>,
-    parts: Arc<PartStore>,
-    driver: Arc<CompletionDriver>,
+    pub(super) uploads: Arc<UploadRegisters>,
+    pub(crate) parts: Arc<PartStore>,
+    pub(crate) driver: Arc<CompletionDriver>,
     completer: Completer,
 }
 
@@ -79,7 +82,7 @@ impl Multipart {
         part_bytes_min: u64,
     ) -> Self {
         let ObjectWriter { registers, catalog, quotas, versions, writer, vault } = objects;
-        let uploads = Arc::new(Uploads::new(registers.clone(), catalog.clone()));
+        let uploads = Arc::new(UploadRegisters::new(registers.clone(), catalog.clone()));
         let parts = Arc::new(PartStore::new(uploads.clone(), reader.bodies.clone()));
         let driver = CompletionDriver::new(uploads.clone(), parts.clone(), versions.clone());
         let driver = Arc::new(driver);
@@ -97,67 +100,6 @@ impl Multipart {
             driver,
             completer,
         }
-    }
-
-    /// Creates an upload.
-    pub(crate) async fn create_upload(
-        &self,
-        context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        new: &NewUpload,
-    ) -> Result<UploadInfo> {
-        check_kind(new.checksum)?;
-        again_if_replaced(|| self.create_once(context, bucket, key, new)).await
-    }
-
-    /// Aborts an upload, and frees its parts.
-    pub(crate) async fn abort_upload(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
-    ) -> Result<()> {
-        again_if_replaced(|| self.abort_once(context, upload)).await
-    }
-
-    /// Completes an upload. A repeated request returns the first result.
-    pub(crate) async fn complete_upload(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
-        complete: &CompleteUpload,
-    ) -> Result<Written> {
-        check_order(&complete.parts)?;
-        again_if_replaced(|| self.completer.complete(context, upload, complete)).await
-    }
-
-    /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
-    pub(crate) async fn finish_upload(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
-    ) -> Result<bool> {
-        self.driver.finish_upload(context, upload).await
-    }
-
-    /// Usage and number of all writes of the upload's parts.
-    pub(crate) async fn usage_of_parts(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
-    ) -> Result<(Usage, u64)> {
-        self.parts.usage_of_parts(context, upload).await
-    }
-
-    /// Lists a page of the parts of an open upload, in order of number, above `after`.
-    pub(crate) async fn list_parts(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
-        after: u32,
-        limit: usize,
-    ) -> Result<PartPage> {
-        self.parts.list_parts(context, upload, after, limit).await
     }
 
     async fn create_once(
@@ -262,18 +204,18 @@ impl Multipart {
     }
 
     /// Writes a part of an open upload.
-    async fn put_part(
+    async fn store_part(
         &self,
         target: &UploadTarget<'_>,
         upload: &Upload,
         number: u16,
-        mut incoming: Incoming,
+        mut new_body: NewBody,
     ) -> Result<WrittenPart> {
         let (keys, marks) = (&target.context.keys, &upload.attributes.marks);
         let secret = keys.unlock_upload(&self.vault, marks, target.address())?;
         let secret = secret.map(|secret| secret.of_part(number));
         if let Some((algorithm, _)) = upload.checksum {
-            incoming.compute.push(algorithm);
+            new_body.compute.push(algorithm);
         }
         let write_id = WriteId::random();
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
@@ -287,9 +229,9 @@ impl Multipart {
             policy: upload.policy,
             inline_bytes_max: 0,
         };
-        let requested = RequestedUsage::part(incoming.size);
+        let requested = RequestedUsage::part(new_body.size);
         let mut charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
-        let mut stored = self.writer.store(incoming, destination, secret.as_ref()).await?;
+        let mut stored = self.writer.store(new_body, destination, secret.as_ref()).await?;
         let part = Part {
             size: stored.size,
             md5: stored.md5,
@@ -312,38 +254,100 @@ impl Multipart {
         self.parts.check_still_open(target, &register).await?;
         Ok(written)
     }
+}
+
+/// Multipart uploads of a store, and their parts.
+#[derive(Clone, Copy)]
+pub struct Uploads<'a> {
+    pub(crate) multipart: &'a Multipart,
+    pub(crate) listings: &'a Listings,
+    pub(crate) contexts: ContextSource<'a>,
+}
+
+impl Uploads<'_> {
+    /// Creates an upload.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], [`Error::InvalidRequest`] for a checksum that parts can't have.
+    pub async fn create(self, bucket: &str, key: &str, new: NewUpload) -> Result<UploadInfo> {
+        check_kind(new.checksum)?;
+        let context = &self.contexts.context();
+        again_if_replaced(|| self.multipart.create_once(context, bucket, key, &new)).await
+    }
+
+    /// Aborts an upload, and frees its parts.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`] if it is completed, aborted, or never existed.
+    pub async fn abort(self, bucket: &str, key: &str, upload: UploadId) -> Result<()> {
+        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
+        again_if_replaced(|| self.multipart.abort_once(context, upload)).await
+    }
+
+    /// Completes an upload. A repeated request returns the first result; one with other parts fails
+    /// with [`Error::NoSuchUpload`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`], [`Error::InvalidPart`], [`Error::InvalidPartOrder`],
+    /// [`Error::EntityTooSmall`], [`Error::EntityTooLarge`], [`Error::BadChecksum`],
+    /// [`Error::BadPartChecksum`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a
+    /// key other than the upload's.
+    pub async fn complete(
+        self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+        complete: CompleteUpload,
+    ) -> Result<WrittenObject> {
+        check_order(&complete.parts)?;
+        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
+        let completer = &self.multipart.completer;
+        again_if_replaced(|| completer.complete(context, upload, &complete)).await
+    }
 
     /// Writes a part, and replaces an earlier one with its number.
-    pub(crate) async fn upload_part(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`], [`Error::InvalidArgument`] for a number outside its bounds, and
+    /// those of [`ObjectStore::put`].
+    pub async fn put_part(
+        self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
         number: u32,
-        body: Incoming,
+        body: NewBody,
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
-        let (target, upload) = self.open_target(context, upload).await?;
+        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
+        let (target, upload) = self.multipart.open_target(context, upload).await?;
         check_announced(&upload, &body.compute)?;
-        self.put_part(&target, &upload, number, body).await
+        self.multipart.store_part(&target, &upload, number, body).await
     }
 
     /// Writes a part from bytes of an object.
-    pub(crate) async fn copy_part(
-        &self,
-        context: &Arc<RequestContext>,
-        upload: UploadName<'_>,
+    ///
+    /// # Errors
+    /// Those of [`Uploads::put_part`] and of the read.
+    pub async fn copy_part(
+        self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
         number: u32,
         copy: CopyPart,
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
-        let (target, upload) = self.open_target(context, upload).await?;
+        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
+        let (target, upload) = self.multipart.open_target(context, upload).await?;
         let (bucket, key) = &copy.source;
         let source = ObjectName { key, version: copy.source_version };
         let (body, source_version) = self
+            .multipart
             .reader
             .source_of(context, bucket, source, &copy.source_conditions, copy.selection)
             .await?;
-        let written = self.put_part(&target, &upload, number, body).await?;
+        let written = self.multipart.store_part(&target, &upload, number, body).await?;
         Ok(WrittenPart { source_version, ..written })
     }
 }

@@ -17,14 +17,14 @@ use crate::index::{Intent, Proposal, RegisterClient, Step, WriteOutcome};
 use crate::latch::{Turn, Turns};
 
 /// Uploads in their registers.
-pub(super) struct Uploads {
+pub(super) struct UploadRegisters {
     pub(super) registers: Arc<RegisterClient>,
     pub(super) catalog: Arc<BucketCatalog>,
     /// Turns at the end of an upload, which contain ballots.
     turns: Turns,
 }
 
-impl Uploads {
+impl UploadRegisters {
     pub(super) fn new(registers: Arc<RegisterClient>, catalog: Arc<BucketCatalog>) -> Self {
         Self { registers, catalog, turns: Turns::new() }
     }

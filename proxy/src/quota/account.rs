@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(cached.refresh(kept_for, true), Refresh::NotNeeded);
         tokio::time::advance(Duration::from_millis(350)).await;
         assert_eq!(cached.refresh(kept_for, true), Refresh::InBackground, "the counts are old");
-        assert_eq!(cached.refresh(kept_for, true), Refresh::NotNeeded, "somebody asks");
+        assert_eq!(cached.refresh(kept_for, true), Refresh::NotNeeded, "a refresh is under way");
         cached.is_refreshing = false;
         assert_eq!(cached.refresh(kept_for, false), Refresh::NotNeeded, "counts are of no concern");
         tokio::time::advance(Duration::from_millis(200)).await;
@@ -90,10 +90,6 @@ mod tests {
             "the quota is half as old as it may be"
         );
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(
-            cached.refresh(kept_for, false),
-            Refresh::Needed,
-            "whoever asked has not come back"
-        );
+        assert_eq!(cached.refresh(kept_for, false), Refresh::Needed, "the refresh has not ended");
     }
 }

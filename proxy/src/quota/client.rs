@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::stamp::StampSource;
-use martlet_protocol::usage::{Quota, Usage};
+use martlet_protocol::usage::Quota;
 use martlet_protocol::{BucketId, Setting};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
@@ -169,14 +169,6 @@ impl Quotas {
                 None
             }
         }
-    }
-
-    /// Usage of a tenant's buckets at their last counts, and the earliest start of these counts in
-    /// milliseconds since 1970; none without counts.
-    pub(crate) async fn tenant_usage(&self, canonical_id: &str) -> Result<(Usage, Option<u64>)> {
-        let usages = self.directory.usages(Some(canonical_id)).await?;
-        let usage = usages.iter().fold(Usage::default(), |sum, it| sum.plus(it.usage));
-        Ok((usage, usages.iter().map(|it| it.began_ms).min()))
     }
 }
 

@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 use async_trait::async_trait;
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::usage::{Count, CountAt, Countable, Usage, UsageCounter};
-use martlet_protocol::{BucketId, Level, Shard};
+use martlet_protocol::{BucketId, Shard};
 
 use super::client::quota_of;
 use crate::accounts::usage::BucketUsage;
 use crate::api::{ListUploads, ListVersions, UploadInfo};
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::error::{Error, Result};
 use crate::multipart::UploadName;
 use crate::store::ObjectStore;
@@ -25,17 +25,19 @@ const VERSIONS: usize = 1000;
 const UPLOADS: usize = 50;
 /// Buckets on one page.
 const BUCKETS: usize = 1000;
-/// Strict reads: counts need a quorum.
-const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 #[async_trait]
 impl UsageCounter for ObjectStore {
     async fn countable(&self) -> martlet_protocol::Result<Vec<Countable>> {
-        Box::pin(all_countable(&self.session(STRICT))).await.map_err(Error::into_backend)
+        Box::pin(all_countable(&self.session(ConsistencyOptions::STRICT)))
+            .await
+            .map_err(Error::into_backend)
     }
 
     async fn count(&self, count: &mut Count) -> martlet_protocol::Result<()> {
-        Box::pin(count_on(&self.session(STRICT), count)).await.map_err(Error::into_backend)
+        Box::pin(count_on(&self.session(ConsistencyOptions::STRICT), count))
+            .await
+            .map_err(Error::into_backend)
     }
 
     async fn report(&self, count: &Count) -> martlet_protocol::Result<()> {
@@ -50,7 +52,7 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn count_bucket(&self, name: &str) -> Result<Count> {
-        let session = self.session(STRICT);
+        let session = self.session(ConsistencyOptions::STRICT);
         let bucket = session.bucket(name).await?;
         let (id, owner) = (bucket.id, bucket.owner.clone());
         let countable = Countable { id, name: name.to_owned(), owner, counted: None };
@@ -76,7 +78,7 @@ async fn all_countable(store: &ObjectStore) -> Result<Vec<Countable>> {
     let mut countable = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let (page, more) = store.list_buckets("", after.as_deref(), BUCKETS).await?;
+        let (page, more) = store.buckets().list("", after.as_deref(), BUCKETS).await?;
         after = page.last().map(|named| named.name.clone());
         for named in page {
             let (name, bucket) = (named.name, named.bucket);
@@ -153,7 +155,7 @@ async fn count_uploads(
     let (after_key, after_id) = after.unzip();
     let after_id = after_id.flatten();
     let list = ListUploads { after_key, after_id, limit: UPLOADS, ..ListUploads::default() };
-    let page = store.list_uploads(bucket, list).await?;
+    let page = store.uploads().list(bucket, list).await?;
     let (mut usage, mut seen) = (Usage::default(), 0);
     for upload in &page.uploads {
         let (of_parts, parts) = count_parts(store, bucket, upload).await?;
@@ -172,7 +174,7 @@ async fn count_parts(
     upload: &UploadInfo,
 ) -> Result<(Usage, u64)> {
     let name = UploadName { bucket, key: &upload.key, id: upload.id };
-    match store.services.multipart.usage_of_parts(&store.context(), name).await {
+    match store.services.multipart.parts.usage_of_parts(&store.context(), name).await {
         Err(Error::NoSuchUpload) => Ok((Usage::default(), 0)),
         counted => counted,
     }

@@ -5,28 +5,28 @@ use martlet_protocol::settings::Settings;
 use martlet_protocol::usage::Quota;
 
 use super::client::quota_of;
+use crate::bucket::Buckets;
 use crate::error::Result;
-use crate::store::ObjectStore;
 
 fn quota_in(settings: &Settings) -> Result<Quota> {
     Ok(settings.get(Setting::Quota).map(Quota::decode).transpose()?.unwrap_or_default())
 }
 
-impl ObjectStore {
+impl Buckets<'_> {
     /// The quota of a bucket.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket).
-    pub async fn bucket_quota(&self, name: &str) -> Result<Quota> {
-        Ok(quota_of(&*self.bucket(name).await?))
+    pub async fn quota(self, name: &str) -> Result<Quota> {
+        Ok(quota_of(&*self.catalog.bucket(&self.contexts.context(), name).await?))
     }
 
     /// Changes the quota of a bucket. A quota without any limit is removed.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket); too few nodes replied.
-    pub async fn change_bucket_quota(
-        &self,
+    pub async fn change_quota(
+        self,
         name: &str,
         change: impl Fn(&mut Quota) + Send + Sync,
     ) -> Result<Quota> {
@@ -41,7 +41,7 @@ impl ObjectStore {
             }
             Ok(settings.set(Setting::Quota, quota.encode())?)
         };
-        self.change_bucket_settings(name, set).await?;
+        self.change_settings(name, set).await?;
         Ok(changed)
     }
 }

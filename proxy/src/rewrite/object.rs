@@ -20,7 +20,7 @@ use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, PolicyId, RegisterKind, Stamp, VersionId, WriteId};
 
 use super::pace::Attempt;
-use crate::api::Incoming;
+use crate::api::NewBody;
 use crate::bucket::{ObjectTarget, busy, object_of};
 use crate::context::RequestContext;
 use crate::digest::md5_of_md5s;
@@ -143,11 +143,11 @@ impl ObjectMove<'_> {
             let (size, offset) = (range.end - range.start, range.start);
             let bytes =
                 self.services.bodies.read_extents(before.policy, &before.extents, range).await?;
-            let incoming = Incoming { size: Some(size), ..unchecked(attempt.paced(bytes)) };
+            let new_body = NewBody { size: Some(size), ..unchecked(attempt.paced(bytes)) };
             let StoredBody { md5, extents, orphans, .. } = self
                 .services
                 .body_writer
-                .store_plain(incoming, Destination { offset, ..to })
+                .store_plain(new_body, Destination { offset, ..to })
                 .await?;
             manifest.extents.extend(extents);
             new_extents.orphans.push(orphans);
@@ -270,9 +270,9 @@ fn is_of(etag: ETag, md5s: &[[u8; 16]]) -> bool {
     }
 }
 
-fn unchecked(bytes: martlet_protocol::ByteStream) -> Incoming {
+fn unchecked(bytes: martlet_protocol::ByteStream) -> NewBody {
     let expected = Box::new(|| Ok(Vec::new()));
-    Incoming { bytes, size: None, md5: None, compute: Vec::new(), expected }
+    NewBody { bytes, size: None, md5: None, compute: Vec::new(), expected }
 }
 
 fn unsettled() -> Error {

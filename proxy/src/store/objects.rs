@@ -1,26 +1,33 @@
-//! Objects: reads, writes, copies, deletions, and listings.
+//! Objects: reads, writes, copies, deletions, and listings; and lookups of their buckets.
 
-use martlet_protocol::VersionId;
-use martlet_protocol::entry::Object;
-use martlet_protocol::lock::Bypass;
+use std::sync::Arc;
+
+use martlet_protocol::entry::{Bucket, Object};
 
 use super::ObjectStore;
 use crate::api::{
     CopyObject, DeleteConditions, Deleted, ExtentPlace, ListObjects, ObjectName, ObjectPage,
-    ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, Written,
+    ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, WrittenObject,
 };
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::versions::VersionRemoval;
 
 impl ObjectStore {
+    /// A bucket by its name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
+        self.services.buckets.bucket(&self.context(), name).await
+    }
+
     /// Writes an object.
     ///
     /// # Errors
     /// An error of the body, a checksum mismatch, a failed condition, [`Error::QuotaExceeded`]. No
     /// extents are left behind then.
-    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
+    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<WrittenObject> {
         let context = self.context();
         let target = self.services.buckets.target(&context, bucket, key).await?;
         let objects = &self.services.objects;
@@ -108,46 +115,13 @@ impl ObjectStore {
         self.services.remover.delete(&self.context(), bucket, key, &conditions.into()).await
     }
 
-    /// Deletes one version of an object for good, unless it is locked. A missing version is no
-    /// error.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`], [`Error::Locked`], or too few nodes replied.
-    pub async fn delete_version(
-        &self,
-        bucket: &str,
-        key: &str,
-        version: VersionId,
-    ) -> Result<Deleted> {
-        let nothing = DeleteConditions::default();
-        self.delete_version_past(bucket, key, version, Bypass::Nothing, &nothing).await
-    }
-
-    /// Deletes a version like [`ObjectStore::delete_version`], with a bypass of governance locks
-    /// and with conditions.
-    ///
-    /// # Errors
-    /// As [`ObjectStore::delete_version`], and [`Error::PreconditionFailed`].
-    pub async fn delete_version_past(
-        &self,
-        bucket: &str,
-        key: &str,
-        version: VersionId,
-        bypass: Bypass,
-        conditions: &DeleteConditions,
-    ) -> Result<Deleted> {
-        let (remover, context) = (&self.services.remover, self.context());
-        let removal = VersionRemoval { version, bypass };
-        remover.delete_version(&context, bucket, key, removal, conditions).await
-    }
-
     /// Copies an object. The copy has extents of its own (rule X1). The copied bytes are verified
     /// against the source's ETag and checksums.
     ///
     /// # Errors
     /// [`Error::NoSuchKey`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a copy
     /// onto itself that changes nothing, [`Error::EntityTooLarge`].
-    pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<Written> {
+    pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<WrittenObject> {
         self.services.copier.copy(&self.context(), bucket, key, copy).await
     }
 

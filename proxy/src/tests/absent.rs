@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{BackendExt, DeviceId, VersionId};
 
 use super::harness::{Harness, body, create, faulty, put, settle};
@@ -29,7 +30,7 @@ async fn what_absence_decides_leaves_no_rows() {
         let harness = Harness::new(3, 3);
         create(&harness.store, "b").await;
         if keeps_versions {
-            harness.store.set_versioning("b", true).await.unwrap();
+            harness.store.buckets().set_versioning("b", true).await.unwrap();
         }
         settle().await;
         let (store, before) = (&harness.store, rows(&harness).await);
@@ -39,14 +40,14 @@ async fn what_absence_decides_leaves_no_rows() {
             assert!(matches!(written, Err(Error::NoSuchKey)), "{written:?}");
             let deleted = store.delete("b", &key, &any()).await;
             assert!(deleted.is_err() || deleted.is_ok_and(|it| it.stamp.is_none()));
-            let tagged = store.set_tags("b", &*key, Vec::new()).await;
+            let tagged = store.versions().set_tags("b", &*key, Vec::new()).await;
             assert!(matches!(tagged, Err(Error::NoSuchKey)), "{tagged:?}");
-            let marked = store.change_marks("b", &*key, |_, _| Ok(())).await;
+            let marked = store.versions().change_marks("b", &*key, |_, _| Ok(())).await;
             assert!(matches!(marked, Err(Error::NoSuchKey)), "{marked:?}");
             let name = ObjectName { key: &key, version: Some(VersionId::Null) };
-            store.set_tags("b", name, Vec::new()).await.unwrap_err();
+            store.versions().set_tags("b", name, Vec::new()).await.unwrap_err();
             if keeps_versions {
-                store.delete_version("b", &key, VersionId::Null).await.unwrap();
+                store.versions().delete("b", &key, VersionId::Null).await.unwrap();
             }
         }
         assert_eq!(rows(&harness).await, before, "keeps versions: {keeps_versions}");
@@ -62,7 +63,7 @@ async fn what_comes_after_the_look_is_met_by_the_ballot() {
     let promises = Arc::new(AtomicUsize::new(0));
     let counted = promises.clone();
     let store = faulty(&harness.memory, 3, 3, move |call| {
-        if call.op == Op::Promise {
+        if call.op == CallKind::Promise {
             counted.fetch_add(1, Ordering::SeqCst);
         }
         Fault::None

@@ -1,9 +1,9 @@
 //! Buckets: made once, found, listed, deleted only when empty.
 
 use futures::future::join_all;
-use martlet_protocol::backend::BucketFence;
+use martlet_protocol::backend::{BucketFence, CallKind};
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Level, Setting};
 
 use super::harness::{Harness, body, create, faulty, put};
@@ -23,7 +23,7 @@ async fn a_name_is_taken_once() {
     let harness = Harness::new(1, 3);
     let racers = (0..20).map(|racer| {
         let store = harness.store.clone();
-        async move { store.create_bucket("b", new(&format!("{racer}"))).await }
+        async move { store.buckets().create("b", new(&format!("{racer}"))).await }
     });
     let outcomes = join_all(racers).await;
     let made: Vec<_> = outcomes.iter().flatten().collect();
@@ -40,7 +40,7 @@ async fn a_name_is_taken_once() {
         policy: None,
         settings: martlet_protocol::Settings::default(),
     };
-    let refused = harness.store.create_bucket("odd", odd).await;
+    let refused = harness.store.buckets().create("odd", odd).await;
     assert!(matches!(refused, Err(Error::InvalidRequest(_))));
 }
 
@@ -50,11 +50,11 @@ async fn buckets_are_listed_by_name() {
     for name in ["delta", "alpha", "charlie", "bravo", "alps"] {
         create(&harness.store, name).await;
     }
-    harness.store.delete_bucket("charlie").await.unwrap();
+    harness.store.buckets().delete("charlie").await.unwrap();
     let names = |prefix: &'static str, after: Option<&'static str>, limit| {
         let store = harness.store.clone();
         async move {
-            let (buckets, more) = store.list_buckets(prefix, after, limit).await.unwrap();
+            let (buckets, more) = store.buckets().list(prefix, after, limit).await.unwrap();
             (buckets.into_iter().map(|bucket| bucket.name).collect::<Vec<_>>(), more)
         }
     };
@@ -68,19 +68,19 @@ async fn buckets_are_listed_by_name() {
 async fn only_an_empty_bucket_is_deleted_and_its_uploads_go_with_it() {
     let harness = Harness::with_bucket(3).await;
     harness.put("key", super::harness::pattern(50_000, 1)).await.unwrap();
-    let refused = harness.store.delete_bucket("b").await;
+    let refused = harness.store.buckets().delete("b").await;
     assert!(matches!(refused, Err(Error::BucketNotEmpty)));
     harness.put("another", "a refused delete disturbs nobody").await.unwrap();
     harness.delete("key").await;
     harness.delete("another").await;
     let upload = NewUpload { attributes: Attributes::default(), checksum: None };
-    let upload = harness.store.create_upload("b", "key", upload).await.unwrap();
+    let upload = harness.store.uploads().create("b", "key", upload).await.unwrap();
     let part = body(super::harness::pattern(50_000, 2));
-    harness.store.upload_part("b", "key", upload.id, 1, part).await.unwrap();
-    harness.store.delete_bucket("b").await.unwrap();
+    harness.store.uploads().put_part("b", "key", upload.id, 1, part).await.unwrap();
+    harness.store.buckets().delete("b").await.unwrap();
     assert!(matches!(harness.store.bucket("b").await, Err(Error::NoSuchBucket)));
     assert!(matches!(harness.put("key", "x").await, Err(Error::NoSuchBucket)));
-    assert!(matches!(harness.store.delete_bucket("b").await, Err(Error::NoSuchBucket)));
+    assert!(matches!(harness.store.buckets().delete("b").await, Err(Error::NoSuchBucket)));
     assert!(harness.memory.extents_in_use().is_empty());
     create(&harness.store, "b").await;
     assert!(matches!(harness.get("key", Selection::Whole).await, Err(Error::NoSuchKey)));
@@ -100,7 +100,7 @@ async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
         if error.kind() == ErrorKind::Unavailable),
         "the bucket itself has not caught up"
     );
-    harness.store.delete_bucket("b").await.unwrap();
+    harness.store.buckets().delete("b").await.unwrap();
     remembering.bucket("b").await.expect("it still remembers");
     let refused = put(&remembering, "key", body("x".into()), WriteConditions::default()).await;
     assert!(matches!(refused, Err(Error::NoSuchBucket)));
@@ -110,20 +110,20 @@ async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
 async fn a_delete_that_can_not_fence_every_device_falls_back_to_open() {
     let harness = Harness::with_bucket(3).await;
     let store = faulty(&harness.memory, 1, 3, |call| match call.op {
-        Op::PurgeBucket => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::PurgeBucket => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
     let first = std::sync::atomic::AtomicUsize::new(0);
     let unfenced = faulty(&harness.memory, 1, 3, move |call| {
-        let fences = call.op == Op::Fence
+        let fences = call.op == CallKind::Fence
             && call.device == DeviceId(2)
             && first.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
         if fences { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
     });
-    assert!(unfenced.delete_bucket("b").await.is_err());
+    assert!(unfenced.buckets().delete("b").await.is_err());
     harness.put("key", "the bucket is open again").await.unwrap();
     harness.delete("key").await;
-    store.delete_bucket("b").await.unwrap();
+    store.buckets().delete("b").await.unwrap();
     assert!(matches!(store.bucket("b").await, Err(Error::NoSuchBucket)), "a purge may come later");
 }
 
@@ -136,11 +136,11 @@ async fn no_change_of_a_bucket_succeeds_without_a_write() {
     let fence = BucketFence { bucket: BucketId::ROOT, generation: 1, open: true };
     harness.memory.fence(DeviceId(1), fence).await.unwrap();
     let outcomes = [
-        store.create_bucket("c", new("me")).await.map(drop),
-        store.set_bucket_consistency("b", Level::Any).await.map(drop),
-        store.put_bucket_setting("b", Setting::Cors, b"c".to_vec()).await,
-        store.set_versioning("b", true).await,
-        store.delete_bucket("b").await,
+        store.buckets().create("c", new("me")).await.map(drop),
+        store.buckets().set_consistency("b", Level::Any).await.map(drop),
+        store.buckets().put_setting("b", Setting::Cors, b"c".to_vec()).await,
+        store.buckets().set_versioning("b", true).await,
+        store.buckets().delete("b").await,
     ];
     for (at, outcome) in outcomes.into_iter().enumerate() {
         let is_unavailable = matches!(
@@ -156,13 +156,13 @@ async fn every_change_of_a_deleted_bucket_is_refused() {
     let harness = Harness::with_bucket(1).await;
     let store = &harness.store;
     let policy = store.cluster().policy_name(store.cluster().default_policy()).unwrap().to_owned();
-    store.delete_bucket("b").await.unwrap();
+    store.buckets().delete("b").await.unwrap();
     let outcomes = [
-        store.set_bucket_consistency("b", Level::Strict).await.map(drop),
-        store.set_bucket_policy("b", &policy).await.map(drop),
-        store.put_bucket_setting("b", Setting::Cors, b"c".to_vec()).await,
-        store.set_versioning("b", true).await,
-        store.delete_bucket("b").await,
+        store.buckets().set_consistency("b", Level::Strict).await.map(drop),
+        store.buckets().set_policy("b", &policy).await.map(drop),
+        store.buckets().put_setting("b", Setting::Cors, b"c".to_vec()).await,
+        store.buckets().set_versioning("b", true).await,
+        store.buckets().delete("b").await,
     ];
     for (at, outcome) in outcomes.into_iter().enumerate() {
         assert!(matches!(outcome, Err(Error::NoSuchBucket)), "change {at}: {outcome:?}");

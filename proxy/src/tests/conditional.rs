@@ -3,21 +3,22 @@
 use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::ErrorKind;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 
 use super::harness::{Harness, body, faulty, get, put, settle};
-use crate::{ETagCondition, Error, ObjectStore, Result, Selection, WriteConditions, Written};
+use crate::{ETagCondition, Error, ObjectStore, Result, Selection, WriteConditions, WrittenObject};
 
 pub(super) fn create_only() -> WriteConditions {
     WriteConditions { if_match: None, if_none_match: Some(ETagCondition::Any) }
 }
 
-pub(super) fn only_over(written: &Written) -> WriteConditions {
+pub(super) fn only_over(written: &WrittenObject) -> WriteConditions {
     let tag = ETagCondition::OneOf(vec![written.object.etag.to_string()]);
     WriteConditions { if_match: Some(tag), if_none_match: None }
 }
 
-async fn race(stores: &[ObjectStore], conditions: WriteConditions) -> Vec<Result<Written>> {
+async fn race(stores: &[ObjectStore], conditions: WriteConditions) -> Vec<Result<WrittenObject>> {
     let racers = (0..50).map(|racer| {
         let store = stores[racer % stores.len()].clone();
         let bytes = Bytes::from(format!("racer {racer}"));
@@ -34,7 +35,7 @@ async fn of_fifty_racers_in_one_process_one_creates() {
         super::harness::create(&harness.store, "b").await;
         let outcomes = race(std::slice::from_ref(&harness.store), create_only()).await;
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
-        let lost = |outcome: &Result<Written>| {
+        let lost = |outcome: &Result<WrittenObject>| {
             matches!(outcome, Ok(_) | Err(Error::PreconditionFailed("If-None-Match")))
         };
         assert!(outcomes.iter().all(lost), "{outcomes:?}");
@@ -58,7 +59,7 @@ async fn racers_through_many_proxies_have_at_most_one_winner_and_it_is_what_is_r
             assert_eq!(head.object.etag, winner.object.etag);
             assert!(read.starts_with(b"racer"));
         }
-        let unsure = |outcome: &Result<Written>| match outcome {
+        let unsure = |outcome: &Result<WrittenObject>| match outcome {
             Ok(_) | Err(Error::PreconditionFailed(_) | Error::ConditionalConflict) => true,
             Err(Error::Backend(error)) => error.kind() == ErrorKind::Unavailable,
             Err(_) => false,
@@ -75,7 +76,7 @@ async fn concurrent_writes_without_conditions_never_conflict() {
     let proxies: Vec<_> = (0..5).map(|_| faulty(&harness.memory, 3, 3, |_| Fault::None)).collect();
     for _ in 0..5 {
         let outcomes = race(&proxies, WriteConditions::default()).await;
-        let is_plain = |outcome: &Result<Written>| match outcome {
+        let is_plain = |outcome: &Result<WrittenObject>| match outcome {
             Ok(_) => true,
             Err(Error::Backend(error)) => error.kind() == ErrorKind::Unavailable,
             Err(_) => false,
@@ -116,7 +117,8 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
     let harness = Harness::with_bucket(1).await;
     let once = std::sync::atomic::AtomicBool::new(true);
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        let lose = call.op == Op::Write && once.swap(false, std::sync::atomic::Ordering::SeqCst);
+        let lose =
+            call.op == CallKind::Write && once.swap(false, std::sync::atomic::Ordering::SeqCst);
         if lose { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
     });
     put(&store, "key", body("mine".into()), create_only()).await.unwrap();
@@ -127,7 +129,7 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
 async fn an_accept_with_an_unknown_outcome_is_unavailable_and_never_a_412() {
     let harness = Harness::with_bucket(1).await;
     let store = faulty(&harness.memory, 1, 1, |call| match call.op {
-        Op::Write => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::Write => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
     let outcome = put(&store, "key", body("mine".into()), create_only()).await;

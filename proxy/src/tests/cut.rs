@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 
 use super::harness::{Harness, body, faulty, pattern, put};
 use super::multipart::{begin, naming};
-use crate::{Error, Incoming, ListUploads, ObjectStore, Selection, WriteConditions};
+use crate::{Error, ListUploads, NewBody, ObjectStore, Selection, WriteConditions};
 
 /// Polls a future so many times, then drops it.
 async fn cut_off<F: Future>(future: F, polls: usize) -> Option<F::Output> {
@@ -28,7 +29,7 @@ async fn cut_off<F: Future>(future: F, polls: usize) -> Option<F::Output> {
 }
 
 /// A body that yields to other tasks before each chunk.
-fn halting(bytes: &Bytes) -> Incoming {
+fn halting(bytes: &Bytes) -> NewBody {
     let chunk_bytes = bytes.len() / 12 + 1;
     let chunks: Vec<_> = (0..bytes.len())
         .step_by(chunk_bytes)
@@ -38,13 +39,13 @@ fn halting(bytes: &Bytes) -> Incoming {
         tokio::task::yield_now().await;
         Ok(chunk)
     });
-    Incoming { bytes: halting.boxed(), ..body(bytes.clone()) }
+    NewBody { bytes: halting.boxed(), ..body(bytes.clone()) }
 }
 
 /// A store whose calls wait 100 µs before their effect, except writes of entries.
 fn slow(harness: &Harness) -> ObjectStore {
     faulty(&harness.memory, 1, 1, |call| match call.op {
-        Op::Write => Fault::None,
+        CallKind::Write => Fault::None,
         _ => Fault::Delay(Duration::from_micros(100)),
     })
 }
@@ -100,14 +101,14 @@ async fn a_part_that_is_cut_off_anywhere_is_there_whole_or_not_at_all() {
         let upload = begin(&harness, "key").await;
         let bytes = pattern(60_000, 1);
         let store = slow(&harness);
-        let sent = store.upload_part("b", "key", upload, 1, halting(&bytes));
+        let sent = store.uploads().put_part("b", "key", upload, 1, halting(&bytes));
         let done = cut_off(sent, polls).await;
         quiet().await;
-        let page = harness.store.list_parts("b", "key", upload, 0, 10).await.unwrap();
+        let page = harness.store.uploads().list_parts("b", "key", upload, 0, 10).await.unwrap();
         assert_eq!(page.parts.len(), harness.memory.extents_in_use().len(), "after {polls} polls");
         if let Some(part) = done {
             let complete = naming(&[(1, &part.unwrap())]);
-            harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+            harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
             assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
             break;
         }
@@ -127,7 +128,7 @@ async fn a_complete_that_is_cut_off_anywhere_is_finished_by_the_next() {
         drop(unchosen);
         let store = slow(&harness);
         let complete = naming(&[(1, &part)]);
-        let first = store.complete_upload("b", "key", upload, complete.clone());
+        let first = store.uploads().complete("b", "key", upload, complete.clone());
         let done = cut_off(first, polls).await;
         match harness.get("key", Selection::Whole).await {
             Ok(held) => assert_eq!(held, bytes, "after {polls} polls"),
@@ -135,10 +136,10 @@ async fn a_complete_that_is_cut_off_anywhere_is_finished_by_the_next() {
                 assert!(matches!(error, Error::NoSuchKey), "after {polls} polls: {error}");
             }
         }
-        let again = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        let again = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
         let open = ListUploads { limit: 9, ..ListUploads::default() };
-        assert!(harness.store.list_uploads("b", open).await.unwrap().uploads.is_empty());
+        assert!(harness.store.uploads().list("b", open).await.unwrap().uploads.is_empty());
         if let Some(written) = done {
             assert_eq!(written.unwrap().stamp, again.stamp);
             break;

@@ -147,9 +147,10 @@ fn writes(nodes: &Nodes) -> Vec<WriteId> {
 
 pub(super) async fn uploaded(proxy: &Proxy, bytes: &Bytes) -> (UploadId, CompleteUpload) {
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    let upload = proxy.store.create_upload("b", "key", new).await.unwrap().id;
-    let part = proxy.store.upload_part("b", "key", upload, 1, body(bytes.clone())).await.unwrap();
-    proxy.store.upload_part("b", "key", upload, 2, body(bytes.clone())).await.unwrap();
+    let upload = proxy.store.uploads().create("b", "key", new).await.unwrap().id;
+    let part =
+        proxy.store.uploads().put_part("b", "key", upload, 1, body(bytes.clone())).await.unwrap();
+    proxy.store.uploads().put_part("b", "key", upload, 2, body(bytes.clone())).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     (upload, naming(&[(1, &part)]))
 }
@@ -164,7 +165,7 @@ async fn m1_a_complete_is_driven_on_by_another_proxy_as_the_same_write() {
         let bytes = pattern(60_000, 1);
         let (upload, complete) = uploaded(&proxy, &bytes).await;
         let first = dying(&nodes, calls).await;
-        let first = first.complete_upload("b", "key", upload, complete.clone());
+        let first = first.uploads().complete("b", "key", upload, complete.clone());
         let done = timeout(Duration::from_millis(500), first).await;
         let begun = writes(&nodes);
         assert!(begun.len() <= 1, "{what}");
@@ -173,7 +174,7 @@ async fn m1_a_complete_is_driven_on_by_another_proxy_as_the_same_write() {
         let conditions = ReadConditions::default();
         let seen = proxy.store.head("b", "key", Selection::Whole, &conditions).await;
         let seen = seen.ok().map(|read| read.stamp);
-        let second = proxy.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        let second = proxy.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         assert_eq!(read_by_all(&proxy, &what).await.as_ref(), Some(&bytes), "{what}");
         sleep(Duration::from_secs(1)).await;
         let ended = writes(&nodes);
@@ -202,11 +203,11 @@ async fn m1_a_complete_is_not_done_because_something_newer_is_there() {
         let bytes = pattern(30_000, 1);
         let (upload, complete) = uploaded(&proxy, &bytes).await;
         let first = dying(&nodes, calls).await;
-        let first = first.complete_upload("b", "key", upload, complete.clone());
+        let first = first.uploads().complete("b", "key", upload, complete.clone());
         let _ = timeout(Duration::from_millis(500), first).await;
         let only_old = super::conditional::only_over(&old);
         let deleted = proxy.store.delete("b", "key", &only_old).await;
-        let second = proxy.store.complete_upload("b", "key", upload, complete).await;
+        let second = proxy.store.uploads().complete("b", "key", upload, complete).await;
         let held = read_by_all(&proxy, &what).await;
         match (deleted, second) {
             (Ok(_), Err(Error::Backend(_) | Error::NoSuchUpload)) => assert_eq!(held, None),
@@ -229,11 +230,11 @@ async fn m1_who_decided_refuses_nothing_that_another_has_written() {
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
         let complete = CompleteUpload { conditions: super::conditional::create_only(), ..complete };
         let first = delayed_after(&nodes, calls, Duration::from_secs(1)).await;
-        let (late, asked) = (first, complete.clone());
+        let (late, parts) = (first, complete.clone());
         let first =
-            tokio::spawn(async move { late.complete_upload("b", "key", upload, asked).await });
+            tokio::spawn(async move { late.uploads().complete("b", "key", upload, parts).await });
         sleep(Duration::from_millis(300)).await;
-        let second = proxy.store.complete_upload("b", "key", upload, complete).await;
+        let second = proxy.store.uploads().complete("b", "key", upload, complete).await;
         if second.is_ok() {
             let any = WriteConditions::default();
             put(&proxy.store, "key", body("newer".into()), any).await.unwrap();
@@ -268,7 +269,7 @@ async fn m1_of_two_completes_through_two_proxies_neither_fails_for_missing_parts
             let complete = complete.clone();
             async move {
                 sleep(pause).await;
-                proxy.store.complete_upload("b", "key", upload, complete).await
+                proxy.store.uploads().complete("b", "key", upload, complete).await
             }
         };
         let outcomes = tokio::join!(complete_by(one, Duration::ZERO), complete_by(two, pause));
@@ -293,10 +294,11 @@ async fn m1_an_abort_that_dies_is_finished_by_the_next_and_leaves_no_object() {
         super::harness::create(&proxy.store, "b").await;
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
         let dead = dying(&nodes, calls).await;
-        let done = timeout(Duration::from_millis(500), dead.abort_upload("b", "key", upload)).await;
-        let again = proxy.store.abort_upload("b", "key", upload).await;
+        let done =
+            timeout(Duration::from_millis(500), dead.uploads().abort("b", "key", upload)).await;
+        let again = proxy.store.uploads().abort("b", "key", upload).await;
         assert!(matches!(again, Ok(()) | Err(Error::NoSuchUpload)), "{what}: {again:?}");
-        let late = proxy.store.complete_upload("b", "key", upload, complete).await;
+        let late = proxy.store.uploads().complete("b", "key", upload, complete).await;
         assert!(matches!(late, Err(Error::NoSuchUpload)), "{what}: {late:?}");
         assert_eq!(read_by_all(&proxy, &what).await, None, "{what}");
         if let Ok(Ok(())) = done {

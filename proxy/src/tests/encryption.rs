@@ -16,9 +16,9 @@ use super::objects::copy_of;
 use super::rewrite::fixture::{RewriteFixture, policy_of};
 use crate::encryption::{Locked, ObjectAddress, Whose};
 use crate::{
-    Ask, Cluster, CopyObject, CopyPart, CustomerKey, Encrypted, Error, Incoming, Keys, MasterKey,
-    NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions, Result, Selection, Session,
-    StoreOptions, Vault, WriteConditions, Written,
+    Cluster, ConsistencyOptions, CopyObject, CopyPart, CustomerKey, Encrypted, Error, Keys,
+    MasterKey, NewBody, NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions, Result,
+    Selection, Session, StoreOptions, Vault, WriteConditions, WrittenObject,
 };
 
 const CHUNK: usize = 64 * 1024;
@@ -35,7 +35,7 @@ fn with_keys(store: &ObjectStore, keys: &[u8]) -> ObjectStore {
 }
 
 fn session(store: &ObjectStore, keys: Keys) -> Session {
-    let session = store.session(Ask::default());
+    let session = store.session(ConsistencyOptions::default());
     session.set_keys(keys);
     session
 }
@@ -48,7 +48,7 @@ fn managed() -> Keys {
     Keys { managed: true, ..Keys::default() }
 }
 
-async fn put(store: &ObjectStore, keys: Keys, key: &str, body: Incoming) -> Result<Written> {
+async fn put(store: &ObjectStore, keys: Keys, key: &str, body: NewBody) -> Result<WrittenObject> {
     let put = PutObject {
         attributes: Attributes::default(),
         body,
@@ -82,8 +82,8 @@ async fn stored(store: &ObjectStore, key: &str) -> Bytes {
     };
     let mut stream = services.bodies.open_stored(&found, 0..length).await.unwrap();
     let mut bytes = BytesMut::new();
-    while let Some(piece) = stream.next().await {
-        bytes.extend_from_slice(&piece.unwrap());
+    while let Some(chunk) = stream.next().await {
+        bytes.extend_from_slice(&chunk.unwrap());
     }
     bytes.freeze()
 }
@@ -101,9 +101,9 @@ async fn what_was_put_is_got_and_what_is_stored_is_something_else() {
         for keys in [managed(), customer(7)] {
             for announced in [true, false] {
                 let bytes = pattern(size, seed);
-                let incoming =
+                let new_body =
                     if announced { body(bytes.clone()) } else { unsized_body(bytes.clone()) };
-                let written = put(&store, keys.clone(), "k", incoming).await.unwrap();
+                let written = put(&store, keys.clone(), "k", new_body).await.unwrap();
                 let plain = harness.put("plain", bytes.clone()).await.unwrap();
                 assert_eq!(written.object.size, size as u64);
                 assert_eq!(written.object.etag, plain.object.etag);
@@ -207,7 +207,7 @@ async fn a_buckets_default_applies_to_requests_without_a_choice() {
     let harness = Harness::with_bucket(1).await;
     let store = with_keys(&harness.store, &[1]);
     put(&store, Keys::default(), "before", body(pattern(50_000, 1))).await.unwrap();
-    store.put_bucket_setting("b", Setting::Encryption, b"<x/>".to_vec()).await.unwrap();
+    store.buckets().put_setting("b", Setting::Encryption, b"<x/>".to_vec()).await.unwrap();
     for (key, keys, expected) in [
         ("default", Keys::default(), Some(Encrypted::Managed)),
         ("theirs", customer(1), Some(Encrypted::Customer)),
@@ -226,26 +226,26 @@ async fn a_buckets_default_applies_to_requests_without_a_choice() {
     assert_eq!(before, pattern(50_000, 1));
     store.copy("b", "copy", copy_of("before")).await.unwrap();
     assert!(!holds(&stored(&store, "copy").await, &before));
-    store.delete_bucket_setting("b", Setting::Encryption).await.unwrap();
+    store.buckets().delete_setting("b", Setting::Encryption).await.unwrap();
     store.copy("b", "copy", copy_of("default")).await.unwrap();
     assert!(holds(&stored(&store, "copy").await, &before), "a copy doesn't inherit it");
 }
 
-async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Result<Written> {
+async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Result<WrittenObject> {
     let keys = || keys.clone();
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    let id = session(store, keys()).create_upload("b", "key", new).await?.id;
+    let id = session(store, keys()).uploads().create("b", "key", new).await?.id;
     let one = session(store, keys());
     let mut written = Vec::new();
     for (number, bytes) in parts {
         // An earlier, replaced upload of the part: equal length, other bytes.
         let other = body(pattern(bytes.len(), 99));
-        one.upload_part("b", "key", id, *number, other).await?;
-        let part = one.upload_part("b", "key", id, *number, body(bytes.clone())).await?;
+        one.uploads().put_part("b", "key", id, *number, other).await?;
+        let part = one.uploads().put_part("b", "key", id, *number, body(bytes.clone())).await?;
         written.push((*number, part));
     }
     let named: Vec<_> = written.iter().map(|(number, part)| (*number, part)).collect();
-    one.complete_upload("b", "key", id, naming(&named)).await
+    one.uploads().complete("b", "key", id, naming(&named)).await
 }
 
 #[tokio::test]
@@ -333,16 +333,16 @@ async fn every_part_comes_under_the_key_of_its_upload() {
         (Keys::default(), managed()),
     ] {
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
-        let id = session(&store, begun).create_upload("b", "key", new).await.unwrap().id;
+        let id = session(&store, begun).uploads().create("b", "key", new).await.unwrap().id;
         let part = session(&store, sent);
-        let part = part.upload_part("b", "key", id, 1, body(pattern(100, 1))).await;
+        let part = part.uploads().put_part("b", "key", id, 1, body(pattern(100, 1))).await;
         assert!(matches!(part, Err(Error::InvalidRequest(_))), "{part:?}");
     }
     assert!(harness.memory.extents_in_use().is_empty());
 }
 
 #[tokio::test]
-async fn copies_are_encrypted_as_they_ask_for_whatever_their_source_was() {
+async fn copies_are_encrypted_as_requested_whatever_their_source_was() {
     let harness = Harness::with_bucket(1).await;
     let store = with_keys(&harness.store, &[1]);
     let bytes = pattern(200_000, 1);
@@ -361,7 +361,7 @@ async fn copies_are_encrypted_as_they_ask_for_whatever_their_source_was() {
             assert_eq!(get(&store, own.clone(), "to", Selection::Whole).await.unwrap(), bytes);
 
             let new = NewUpload { attributes: Attributes::default(), checksum: None };
-            let id = session(&store, to).create_upload("b", "key", new).await.unwrap().id;
+            let id = session(&store, to).uploads().create("b", "key", new).await.unwrap().id;
             let copy = CopyPart {
                 source: ("b".into(), "from".into()),
                 source_version: None,
@@ -369,8 +369,8 @@ async fn copies_are_encrypted_as_they_ask_for_whatever_their_source_was() {
                 selection: self::from(70_000, 150_000),
             };
             let part = session(&store, Keys { managed: false, ..keys });
-            let part = part.copy_part("b", "key", id, 4, copy).await.unwrap();
-            store.complete_upload("b", "key", id, naming(&[(4, &part)])).await.unwrap();
+            let part = part.uploads().copy_part("b", "key", id, 4, copy).await.unwrap();
+            store.uploads().complete("b", "key", id, naming(&[(4, &part)])).await.unwrap();
             let got = get(&store, own, "key", Selection::Whole).await.unwrap();
             assert_eq!(got, bytes[70_000..=150_000]);
         }
@@ -390,7 +390,7 @@ async fn tags_change_without_a_key_and_the_bytes_stay() {
     let harness = Harness::with_bucket(1).await;
     put(&harness.store, customer(1), "k", body(pattern(100, 1))).await.unwrap();
     let tags = vec![("a".to_owned(), "b".to_owned())];
-    harness.store.set_tags("b", "k", tags.clone()).await.unwrap();
+    harness.store.versions().set_tags("b", "k", tags.clone()).await.unwrap();
     let head = harness.head("k", Selection::Whole).await.unwrap();
     assert_eq!(head.object.attributes.tags, tags);
     let got = get(&harness.store, customer(1), "k", Selection::Whole).await.unwrap();

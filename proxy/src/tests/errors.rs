@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Body, Marks};
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, ExtentId};
 use parking_lot::Mutex;
 
@@ -13,7 +14,7 @@ use super::conditional::only_over;
 use super::harness::{Harness, body, create, faulty, pattern, put, settle};
 use super::multipart::naming;
 use crate::{CopyObject, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection};
-use crate::{WriteConditions, Written};
+use crate::{WriteConditions, WrittenObject};
 
 const FAULTS: [Fault; 5] = [
     Fault::Refuse(ErrorKind::Unavailable),
@@ -34,10 +35,10 @@ fn new() -> bytes::Bytes {
 /// A harness with an old object, and a store over it whose call number `failing` fails.
 struct Faulted {
     harness: Harness,
-    before: Written,
+    before: WrittenObject,
     store: ObjectStore,
     /// Calls so far.
-    calls: Arc<Mutex<Vec<Op>>>,
+    calls: Arc<Mutex<Vec<CallKind>>>,
 }
 
 impl Faulted {
@@ -77,7 +78,7 @@ impl Faulted {
 /// Runs `act` with each fault at each of its calls. `after` is the key's content after a success.
 async fn at_every_call(
     after: Option<bytes::Bytes>,
-    act: impl AsyncFn(&ObjectStore, &Written) -> Result<()>,
+    act: impl AsyncFn(&ObjectStore, &WrittenObject) -> Result<()>,
 ) {
     for replicas in [1, 3] {
         for fault in FAULTS {
@@ -96,7 +97,7 @@ async fn at_every_call(
                 let survivable = matches!(fault, Fault::Refuse(ErrorKind::Unavailable));
                 assert!(worked || !(survivable && replicas == 3), "{what}: {done:?}");
                 // A write of unknown outcome keeps its extents for the sweep.
-                let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents));
+                let excused = matches!(failed, Some(CallKind::Write | CallKind::DeleteExtents));
                 let orphans = faulted.orphans().await;
                 assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left, {done:?}");
                 if failed.is_none() {
@@ -151,7 +152,7 @@ async fn conditional_deletes() {
 #[tokio::test]
 async fn tags() {
     at_every_call(Some(old()), async |store, _| {
-        store.set_tags("b", "key", vec![("a".into(), "b".into())]).await.map(drop)
+        store.versions().set_tags("b", "key", vec![("a".into(), "b".into())]).await.map(drop)
     })
     .await;
 }
@@ -187,10 +188,10 @@ async fn uploads() {
                     attributes: martlet_protocol::entry::Attributes::default(),
                     checksum: None,
                 };
-                let upload = store.create_upload("b", "key", upload).await?.id;
-                let first = store.upload_part("b", "key", upload, 1, body(new())).await?;
-                store.upload_part("b", "key", upload, 2, body(old())).await?;
-                store.complete_upload("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
+                let upload = store.uploads().create("b", "key", upload).await?.id;
+                let first = store.uploads().put_part("b", "key", upload, 1, body(new())).await?;
+                store.uploads().put_part("b", "key", upload, 2, body(old())).await?;
+                store.uploads().complete("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
             };
             let done = whole.await;
             // Parts are freed after the reply.
@@ -198,15 +199,16 @@ async fn uploads() {
             let failed = faulted.calls.lock().get(failing).copied();
             let what = format!("{fault:?} at call {failing} ({failed:?}): {done:?}");
             let open = crate::ListUploads { limit: 9, ..crate::ListUploads::default() };
-            let open = faulted.harness.store.list_uploads("b", open).await.unwrap();
+            let open = faulted.harness.store.uploads().list("b", open).await.unwrap();
             for upload in open.uploads {
-                let aborted = faulted.harness.store.abort_upload("b", "key", upload.id).await;
+                let aborted = faulted.harness.store.uploads().abort("b", "key", upload.id).await;
                 assert!(matches!(aborted, Ok(()) | Err(Error::NoSuchUpload)), "{what}");
             }
             let held = faulted.harness.get("key", Selection::Whole).await.unwrap();
             assert!(held == new() || (held == old() && done.is_err()), "{what}");
             // If freeing failed, the sweep must find the parts of an upload that ended.
-            let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents | Op::List));
+            let excused =
+                matches!(failed, Some(CallKind::Write | CallKind::DeleteExtents | CallKind::List));
             let orphans = faulted.orphans().await;
             assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left");
             if failed.is_none() {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use martlet_protocol::backend::BucketFence;
+use martlet_protocol::backend::{BucketFence, CallKind};
 use martlet_protocol::entry::{UploadState, Value};
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{
     Backend, BackendExt, Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock,
 };
@@ -18,7 +18,7 @@ use super::nodes::{Fortune, Nodes};
 use crate::{CompleteUpload, ETagCondition, Error, Selection, WriteConditions};
 
 fn is_write_of(call: &Call<'_>, kind: RegisterKind) -> bool {
-    call.op == Op::Write && call.key.is_some_and(|key| key.kind == kind)
+    call.op == CallKind::Write && call.key.is_some_and(|key| key.kind == kind)
 }
 
 fn sets(call: &Call<'_>, state: fn(&UploadState) -> bool) -> bool {
@@ -44,16 +44,17 @@ async fn dies_at(dying: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) {
             if dying(call) { Fault::Hang } else { Fault::None }
         },
     );
-    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = dead.uploads().complete("b", "key", upload, complete.clone());
     let attempt = tokio::time::timeout(Duration::from_millis(30), attempt).await;
     assert!(attempt.is_err(), "the first proxy dies");
-    let written = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let written = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
     assert_eq!(written.object.size, 100_000);
     assert_eq!(
         harness
             .store
-            .list_uploads("b", crate::ListUploads { limit: 9, ..crate::ListUploads::default() })
+            .uploads()
+            .list("b", crate::ListUploads { limit: 9, ..crate::ListUploads::default() })
             .await
             .unwrap()
             .uploads
@@ -78,12 +79,12 @@ async fn a_decision_driven_on_does_not_undo_what_came_after_it() {
     let dead = faulty(&harness.memory, 1, 1, |call| {
         if is_write_of(call, RegisterKind::Object) { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = dead.uploads().complete("b", "key", upload, complete.clone());
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     tokio::time::sleep(Duration::from_millis(2)).await;
     harness.put("key", "newer").await.unwrap();
     // No proxy can determine any more if the object existed before the newer one.
-    let driven = harness.store.complete_upload("b", "key", upload, complete).await;
+    let driven = harness.store.uploads().complete("b", "key", upload, complete).await;
     let told = matches!(&driven, Err(Error::Backend(e)) if e.kind() == ErrorKind::Unavailable);
     assert!(told, "{driven:?}");
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "newer");
@@ -99,7 +100,7 @@ async fn a_part_that_meets_a_decision_drives_it_on() {
         let decided = sets(call, |state| matches!(state, UploadState::Completing { .. }));
         if decided { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     let late = send(&harness, upload, 2, &bytes).await;
     assert!(matches!(late, Err(Error::NoSuchUpload)));
@@ -118,12 +119,13 @@ async fn a_decision_whose_object_was_tagged_since_is_carried_out() {
         let ends = sets(call, |state| matches!(state, UploadState::Completed { .. }));
         if ends { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(300), attempt).await.unwrap_err();
     let tags = vec![("a".to_owned(), "b".to_owned())];
-    let tagged = harness.store.set_tags("b", "key", tags).await.unwrap();
+    let tagged = harness.store.versions().set_tags("b", "key", tags).await.unwrap();
     for _ in 0..2 {
-        let again = harness.store.complete_upload("b", "key", upload, naming(&[(1, &part)])).await;
+        let again =
+            harness.store.uploads().complete("b", "key", upload, naming(&[(1, &part)])).await;
         let again = again.unwrap();
         assert_eq!((again.object.etag, again.stamp), (tagged.object.etag, tagged.stamp));
     }
@@ -142,15 +144,15 @@ async fn a_conditional_decision_with_an_unknown_outcome_is_given_up() {
     let dead = faulty(&harness.memory, 1, 1, |call| {
         if is_write_of(call, RegisterKind::Object) { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = dead.uploads().complete("b", "key", upload, complete.clone());
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     tokio::time::sleep(Duration::from_millis(2)).await;
     harness.put("key", "newer").await.unwrap();
     harness.delete("key").await;
-    let retried = harness.store.complete_upload("b", "key", upload, complete.clone()).await;
+    let retried = harness.store.uploads().complete("b", "key", upload, complete.clone()).await;
     assert!(matches!(retried, Err(Error::Backend(error))
         if error.kind() == ErrorKind::Unavailable));
-    let again = harness.store.complete_upload("b", "key", upload, complete).await;
+    let again = harness.store.uploads().complete("b", "key", upload, complete).await;
     assert!(matches!(again, Err(Error::NoSuchUpload)));
     assert!(
         matches!(harness.get("key", Selection::Whole).await, Err(Error::NoSuchKey)),
@@ -168,9 +170,9 @@ async fn an_abort_meets_a_decision_and_lets_it_through() {
         let decided = sets(call, |state| matches!(state, UploadState::Completing { .. }));
         if decided { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
-    let aborted = harness.store.abort_upload("b", "key", upload).await;
+    let aborted = harness.store.uploads().abort("b", "key", upload).await;
     assert!(matches!(aborted, Err(Error::NoSuchUpload)));
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
 }
@@ -258,7 +260,7 @@ async fn an_extent_that_fails_in_the_middle_goes_to_the_next_device() {
     let harness = Harness::with_bucket(3).await;
     let calls = AtomicUsize::new(0);
     let store = faulty(&harness.memory, 1, 3, move |call| {
-        let first = call.op == Op::WriteExtent && calls.fetch_add(1, Ordering::SeqCst) == 0;
+        let first = call.op == CallKind::WriteExtent && calls.fetch_add(1, Ordering::SeqCst) == 0;
         if first { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
     });
     let bytes = pattern(800_000, 1);
@@ -270,7 +272,7 @@ async fn an_extent_that_fails_in_the_middle_goes_to_the_next_device() {
 async fn late_replies_change_nothing() {
     let harness = Harness::with_bucket(3).await;
     let store = faulty(&harness.memory, 1, 3, |call| match call.op {
-        Op::WriteExtent | Op::ReadExtent => Fault::Delay(Duration::from_millis(3)),
+        CallKind::WriteExtent | CallKind::ReadExtent => Fault::Delay(Duration::from_millis(3)),
         _ => Fault::None,
     });
     let bytes = pattern(3_000_000, 1);
@@ -328,7 +330,7 @@ async fn a_clock_that_was_an_hour_fast_does_not_stop_writes_once_it_is_right() {
         let upload = begin(&harness, "key").await;
         let part = send(&harness, upload, 1, &pattern(1000, 1)).await.unwrap();
         let complete = naming(&[(1, &part)]);
-        harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         assert!(matches!(harness.get("deleted", Selection::Whole).await, Err(Error::NoSuchKey)));
     }
 }

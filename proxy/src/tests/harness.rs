@@ -8,11 +8,12 @@ use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, ChecksumAlgorithm};
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{Backend, Clock, DeviceId, ManualClock, PolicyId, SystemClock};
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::Ring;
+use martlet_ring::fixtures::device;
 
 use crate::{
-    Cluster, Incoming, NewBucket, ObjectRead, ObjectStore, PutObject, ReadConditions, Result,
-    Selection, StoreOptions, WriteConditions, Written,
+    Cluster, NewBody, NewBucket, ObjectRead, ObjectStore, PutObject, ReadConditions, Result,
+    Selection, StoreOptions, WriteConditions, WrittenObject,
 };
 
 /// A store with its memory, for most tests.
@@ -22,15 +23,7 @@ pub(super) struct Harness {
 }
 
 fn ring(replicas: usize, devices: u32) -> Arc<Ring> {
-    let device = |id| Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{id}"), address: String::new() },
-        name: "disk".into(),
-        weight: 1.0,
-        meta: String::new(),
-    };
+    let device = |id| device(id, format!("n{id}"), "disk");
     let devices: Vec<_> = (1..=devices).map(device).collect();
     Arc::new(Ring::of_devices(PolicyId(0), replicas, &devices).unwrap())
 }
@@ -100,7 +93,7 @@ impl Harness {
         harness
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: impl Into<Bytes>) -> Result<Written> {
+    pub(super) async fn put(&self, key: &str, bytes: impl Into<Bytes>) -> Result<WrittenObject> {
         put(&self.store, key, body(bytes.into()), WriteConditions::default()).await
     }
 
@@ -124,15 +117,15 @@ pub(super) async fn create(store: &ObjectStore, name: &str) {
         policy: None,
         settings: martlet_protocol::Settings::default(),
     };
-    store.create_bucket(name, new).await.unwrap();
+    store.buckets().create(name, new).await.unwrap();
 }
 
 pub(super) async fn put(
     store: &ObjectStore,
     key: &str,
-    body: Incoming,
+    body: NewBody,
     conditions: WriteConditions,
-) -> Result<Written> {
+) -> Result<WrittenObject> {
     let attributes = Attributes { content_type: Some("text/x".into()), ..Attributes::default() };
     store.put("b", key, PutObject { attributes, body, conditions }).await
 }
@@ -153,17 +146,17 @@ pub(super) async fn collect(read: ObjectRead) -> Result<Bytes> {
 }
 
 /// A body of known length in chunks of an odd size.
-pub(super) fn body(bytes: Bytes) -> Incoming {
-    Incoming { size: Some(bytes.len() as u64), ..unsized_body(bytes) }
+pub(super) fn body(bytes: Bytes) -> NewBody {
+    NewBody { size: Some(bytes.len() as u64), ..unsized_body(bytes) }
 }
 
 /// A body of unknown length.
-pub(super) fn unsized_body(bytes: Bytes) -> Incoming {
+pub(super) fn unsized_body(bytes: Bytes) -> NewBody {
     let mut rest = bytes;
     let chunks = std::iter::from_fn(move || {
         (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(999_983))))
     });
-    Incoming {
+    NewBody {
         bytes: futures::stream::iter(chunks).boxed(),
         size: None,
         md5: None,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::backend::{EntryWrite, WriteReply};
+use martlet_protocol::backend::{CallKind, EntryWrite, WriteReply};
 use martlet_protocol::id::BucketId;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{Backend, BackendExt, DeviceId, ErrorKind, ManualClock, RegisterKind};
 use parking_lot::Mutex;
 
@@ -27,7 +27,7 @@ async fn stopped(mode: WriteMode) {
         let Some(write) = call.write.filter(|write| write.key.kind == RegisterKind::Object) else {
             return Fault::None;
         };
-        if call.op != Op::Write || write.key.bucket == BucketId::ROOT {
+        if call.op != CallKind::Write || write.key.bucket == BucketId::ROOT {
             return Fault::None;
         }
         let first_hand = matches!(write.mode, WriteMode::Fresh | WriteMode::Settled);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::testing::Op;
-use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Given, Level, RegisterKey};
+use martlet_protocol::{
+    AchievedLevel, BackendExt, BucketId, DeviceId, ErrorKind, Level, RegisterKey,
+};
 use tokio::time::{Instant, sleep};
 
 use super::nodes::{Fortune, Nodes};
@@ -29,7 +31,7 @@ async fn r3_a_write_does_not_wait_for_the_slow_third_which_gets_it_all_the_same(
     let began = Instant::now();
     let (given, written) = proxy.put(Level::Available, "key", "x").await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(20), "{:?}", began.elapsed());
-    assert_eq!(given, Given::Quorum);
+    assert_eq!(given, AchievedLevel::Quorum);
     assert_eq!(nodes.held(primaries[2], &register), None);
     sleep(Duration::from_secs(4)).await;
     assert_eq!(nodes.held(primaries[2], &register), Some(written.stamp));
@@ -49,7 +51,7 @@ async fn r5_a_read_does_not_wait_for_a_silent_replica() {
             for _ in 0..3 {
                 let began = Instant::now();
                 let read = proxy.get(Level::Strict, "key").await.unwrap();
-                assert_eq!(read, (Given::Quorum, "x".into()));
+                assert_eq!(read, (AchievedLevel::Quorum, "x".into()));
                 assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
             }
         }
@@ -72,7 +74,7 @@ async fn r5_a_read_of_agreeing_replicas_queries_two_and_one_of_them_for_bytes() 
     for _ in 0..6 {
         calls.lock().clear();
         assert_eq!(counting.get(Level::Available, "key").await.unwrap().1, "x");
-        assert_eq!(*calls.lock(), [Op::Read, Op::Read]);
+        assert_eq!(*calls.lock(), [CallKind::Read, CallKind::Read]);
     }
 }
 
@@ -90,7 +92,7 @@ async fn a1_short_of_a_quorum_a_write_is_handed_off_to_other_nodes_and_can_be_re
             assert!(is_unavailable(&refused), "{what}: {refused:?}");
             assert!(is_unavailable(&proxy.get(Level::Strict, "key").await), "{what}");
             let (given, written) = proxy.put(Level::Available, "key", "after").await.unwrap();
-            assert_eq!(given, Given::Degraded, "{what}");
+            assert_eq!(given, AchievedLevel::Degraded, "{what}");
             let mut kept = 0;
             for handoff in &handoffs {
                 let hints = nodes.hinted(*handoff).await;
@@ -101,12 +103,12 @@ async fn a1_short_of_a_quorum_a_write_is_handed_off_to_other_nodes_and_can_be_re
             // Reads choose replicas in turn.
             for _ in 0..3 {
                 let read = proxy.get(Level::Available, "key").await.unwrap();
-                assert_eq!(read, (Given::Degraded, "after".into()), "{what}");
+                assert_eq!(read, (AchievedLevel::Degraded, "after".into()), "{what}");
             }
             proxy.heal();
             nodes.deliver().await;
             let read = proxy.get(Level::Strict, "key").await.unwrap();
-            assert_eq!(read, (Given::Quorum, "after".into()), "{what}");
+            assert_eq!(read, (AchievedLevel::Quorum, "after".into()), "{what}");
         }
     }
 }
@@ -125,7 +127,7 @@ async fn a2_devices_of_one_node_count_once() {
         let primaries: Vec<_> = nodes.ring.primaries(partition).collect();
         proxy.fares(&primaries[1..], Fortune::Refused);
         let (given, written) = proxy.put(Level::Available, &key, "x").await.unwrap();
-        assert_eq!(given, Given::Degraded);
+        assert_eq!(given, AchievedLevel::Degraded);
         let mut holders = vec![nodes.node_of(primaries[0])];
         for device in nodes.ring.devices() {
             let hints = nodes.hinted(device.id).await;
@@ -149,12 +151,12 @@ async fn g1_a_replica_without_a_vote_counts_for_nothing() {
         async move { memory.set_voting(device, voting).await.unwrap() }
     };
     mute(primaries[0], false).await;
-    assert_eq!(proxy.put(Level::Strict, "key", "one").await.unwrap().0, Given::Quorum);
+    assert_eq!(proxy.put(Level::Strict, "key", "one").await.unwrap().0, AchievedLevel::Quorum);
     mute(primaries[1], false).await;
     assert!(is_unavailable(&proxy.put(Level::Strict, "key", "two").await));
     assert!(is_unavailable(&proxy.get(Level::Strict, "key").await));
     let (given, _) = proxy.put(Level::Available, "key", "three").await.unwrap();
-    assert_eq!(given, Given::Degraded);
+    assert_eq!(given, AchievedLevel::Degraded);
     assert_eq!(proxy.get(Level::Available, "key").await.unwrap(), (given, "three".into()));
 }
 
@@ -195,7 +197,7 @@ async fn r5_what_was_read_once_is_read_from_then_on_by_everyone() {
                 last = Some(text);
             }
             let ends = if deleted { "gone" } else { "new" };
-            assert_eq!(last.as_deref(), Some(ends), "each replica was asked");
+            assert_eq!(last.as_deref(), Some(ends), "each replica was queried");
         }
     }
 }
@@ -249,7 +251,7 @@ async fn r5_what_all_lack_or_all_deleted_takes_one_round() {
     for key in ["never", "deleted"].repeat(3) {
         calls.lock().clear();
         assert!(is_absent(&counting.get(Level::Available, key).await));
-        assert_eq!(*calls.lock(), [Op::Read, Op::Read], "{key}");
+        assert_eq!(*calls.lock(), [CallKind::Read, CallKind::Read], "{key}");
     }
 }
 
@@ -257,11 +259,11 @@ async fn r5_what_all_lack_or_all_deleted_takes_one_round() {
 async fn no_404_on_one_replicas_word() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
-    let session = proxy.store.session(crate::Ask::default());
+    let session = proxy.store.session(crate::ConsistencyOptions::default());
     let conditions = crate::ReadConditions::default();
     let absent = session.head("b", "key", crate::Selection::Whole, &conditions).await;
     assert!(is_absent(&absent));
-    assert_eq!(session.given(), Given::Quorum);
+    assert_eq!(session.given(), AchievedLevel::Quorum);
     proxy.put(Level::Available, "key", "x").await.unwrap();
     sleep(Duration::from_secs(1)).await;
     // Only a replica that has never held the entry is up.
@@ -298,7 +300,7 @@ async fn any_is_the_first_replica_that_has_it_and_a_quorum_where_it_has_not() {
         assert_eq!(text, "x", "one replica has never seen it");
     }
     proxy.fares(&primaries[1..], Fortune::Silent);
-    assert_eq!(proxy.get(Level::Any, "key").await.unwrap(), (Given::Any, "x".into()));
+    assert_eq!(proxy.get(Level::Any, "key").await.unwrap(), (AchievedLevel::Any, "x".into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,7 +311,7 @@ async fn a_delete_short_of_a_quorum_is_kept_and_delivered() {
     sleep(Duration::from_secs(1)).await;
     proxy.fares(&primaries[..2], Fortune::Silent);
     let (given, stamp) = proxy.delete(Level::Available, "key").await.unwrap();
-    assert_eq!(given, Given::Degraded);
+    assert_eq!(given, AchievedLevel::Degraded);
     assert!(stamp.is_some());
     assert!(is_absent(&proxy.get(Level::Available, "key").await));
     proxy.heal();
@@ -321,7 +323,7 @@ async fn a_delete_short_of_a_quorum_is_kept_and_delivered() {
 async fn a_buckets_level_applies_to_requests_without_a_level() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, _) = nodes.with_bucket("key").await;
-    proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+    proxy.store.buckets().set_consistency("b", Level::Strict).await.unwrap();
     assert_eq!(proxy.store.bucket("b").await.unwrap().consistency, Level::Strict);
     proxy.fares(&primaries[..2], Fortune::Refused);
     let plain = |text: &'static str| {
@@ -334,7 +336,7 @@ async fn a_buckets_level_applies_to_requests_without_a_level() {
     };
     assert!(is_unavailable(&plain("x").await));
     let lowered = proxy.put(Level::Available, "key", "y").await.unwrap();
-    assert_eq!(lowered.0, Given::Degraded);
+    assert_eq!(lowered.0, AchievedLevel::Degraded);
     proxy.heal();
     nodes.deliver().await;
     plain("z").await.unwrap();
@@ -350,12 +352,12 @@ async fn a_bucket_that_was_found_short_of_a_quorum_is_looked_up_again_for_strict
     let holders: Vec<_> = nodes.ring.primaries(nodes.ring.partition(root.placement())).collect();
     let fresh = nodes.proxy();
     fresh.fares(&holders[..2], Fortune::Refused);
-    let session = fresh.store.session(crate::Ask::default());
+    let session = fresh.store.session(crate::ConsistencyOptions::default());
     session.bucket("b").await.unwrap();
-    assert_eq!(session.given(), Given::Degraded);
+    assert_eq!(session.given(), AchievedLevel::Degraded);
     assert!(is_unavailable(&fresh.put(Level::Strict, "key", "x").await));
     fresh.heal();
-    assert_eq!(fresh.put(Level::Strict, "key", "x").await.unwrap().0, Given::Quorum);
+    assert_eq!(fresh.put(Level::Strict, "key", "x").await.unwrap().0, AchievedLevel::Quorum);
 }
 
 #[tokio::test(start_paused = true)]

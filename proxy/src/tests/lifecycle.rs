@@ -7,13 +7,14 @@ mod witness;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::lifecycle::{
     Day, Expiration, ExpiryOutcome, Filter, Lifecycle, Noncurrent, ObjectExpiry, Rule, Scope,
     Stretch,
 };
 use martlet_protocol::lock::{Lock, Retention, RetentionMode};
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{Clock, ErrorKind, ManualClock, Setting, Settings, Shard, SystemClock};
 
 use super::harness::{Harness, body, create, faulty, put};
@@ -43,7 +44,7 @@ impl Fixture {
 
     async fn versioned() -> Self {
         let fixture = Self::new(3).await;
-        fixture.store().set_versioning("b", true).await.unwrap();
+        fixture.store().buckets().set_versioning("b", true).await.unwrap();
         // Null versions from before versioning sort below all others.
         fixture.days(10);
         fixture
@@ -52,11 +53,11 @@ impl Fixture {
     /// Makes a fixture with a bucket with object lock.
     async fn locked() -> Self {
         let fixture = Self::new(3).await;
-        fixture.store().delete_bucket("b").await.unwrap();
+        fixture.store().buckets().delete("b").await.unwrap();
         let mut settings = Settings::default();
         lock_from_the_beginning(&mut settings).unwrap();
         let new = NewBucket { owner: "me".into(), index_shards: SHARDS, policy: None, settings };
-        fixture.store().create_bucket("b", new).await.unwrap();
+        fixture.store().buckets().create("b", new).await.unwrap();
         fixture.days(10);
         fixture
     }
@@ -71,7 +72,7 @@ impl Fixture {
 
     async fn set(&self, rules: &Lifecycle) {
         let document = rules.document();
-        self.store().put_bucket_setting("b", Setting::Lifecycle, document).await.unwrap();
+        self.store().buckets().put_setting("b", Setting::Lifecycle, document).await.unwrap();
     }
 
     /// Writes an object with tags and marks.
@@ -92,7 +93,7 @@ impl Fixture {
     /// Lists versions: keys, with `*` for the current version and `-` for delete markers.
     async fn versions(&self) -> Vec<String> {
         let list = ListVersions { limit: 100_000, ..ListVersions::default() };
-        let page = self.store().list_versions("b", list).await.unwrap();
+        let page = self.store().versions().list("b", list).await.unwrap();
         let shown = page.versions.into_iter().map(|it| {
             let latest = if it.is_latest { "*" } else { "" };
             format!("{}{}{latest}", it.key, if it.object.is_some() { "" } else { " -" })
@@ -230,7 +231,7 @@ async fn a_locked_version_gets_a_marker_in_front_and_stays_behind_it() {
 async fn a_suspended_bucket_loses_its_null_version_to_a_null_marker() {
     let fixture = Fixture::versioned().await;
     put_plain(fixture.store(), "k").await.unwrap();
-    fixture.store().set_versioning("b", false).await.unwrap();
+    fixture.store().buckets().set_versioning("b", false).await.unwrap();
     put_plain(fixture.store(), "k").await.unwrap();
     assert_eq!(fixture.versions().await, ["k*", "k"]);
     fixture.set(&rules([expiring("", 1)])).await;
@@ -262,7 +263,7 @@ async fn r7_without_a_quorum_nothing_goes() {
     fixture.days(2);
     // Listings succeed, promises fail.
     let store = faulty(&fixture.harness.memory, 3, 3, |call| match call {
-        Call { op: Op::Promise, .. } => Fault::Refuse(ErrorKind::Unavailable),
+        Call { op: CallKind::Promise, .. } => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
     let carried = carry_out(&store).await.unwrap();
@@ -276,11 +277,11 @@ async fn rules_that_are_not_understood_take_nothing() {
     fixture.harness.put("k", "abc").await.unwrap();
     let mut document = rules([expiring("", 1)]).document();
     document[0] = 99;
-    fixture.store().put_bucket_setting("b", Setting::Lifecycle, document).await.unwrap();
+    fixture.store().buckets().put_setting("b", Setting::Lifecycle, document).await.unwrap();
     fixture.days(9);
     assert!(carry_out(fixture.store()).await.is_err());
     assert_eq!(fixture.keys().await, ["k"]);
     fixture.store().delete("b", "k", &WriteConditions::default()).await.unwrap();
-    fixture.store().delete_bucket("b").await.unwrap();
+    fixture.store().buckets().delete("b").await.unwrap();
     assert_eq!(carry_out(fixture.store()).await.unwrap(), ExpiryOutcome::default(), "no bucket");
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::backend::ListStart;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::{CallKind, ListStart};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, Level, RegisterKind};
 use proptest::prelude::*;
 
@@ -139,7 +139,7 @@ async fn a_listing_needs_all_that_hold_shards() {
         policy: None,
         settings: martlet_protocol::Settings::default(),
     };
-    harness.store.create_bucket("b", new).await.unwrap();
+    harness.store.buckets().create("b", new).await.unwrap();
     for at in 0..30 {
         harness.put(&format!("{at}"), "x").await.unwrap();
     }
@@ -168,7 +168,7 @@ async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_lo
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        counted.fetch_add(usize::from(call.op == Op::List), Ordering::SeqCst);
+        counted.fetch_add(usize::from(call.op == CallKind::List), Ordering::SeqCst);
         Fault::None
     });
     let list = ListObjects { limit: 1, ..ListObjects::default() };

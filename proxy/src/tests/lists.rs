@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{DeviceId, ErrorKind, Given, Level, Stamp};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{AchievedLevel, DeviceId, ErrorKind, Level, Stamp};
 use tokio::time::{Instant, sleep};
 
 use super::nodes::{Fortune, Nodes, Proxy};
@@ -36,7 +37,7 @@ async fn l1_a_node_that_is_out_fails_no_listing() {
             proxy.fares(&[device], fortune);
             let began = Instant::now();
             let listed = proxy.list(Level::Strict, None).await.unwrap();
-            assert_eq!(listed, (Given::Quorum, keys.clone()), "{device} {fortune:?}");
+            assert_eq!(listed, (AchievedLevel::Quorum, keys.clone()), "{device} {fortune:?}");
             assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         }
     }
@@ -50,7 +51,7 @@ async fn l1_a_node_that_fails_in_the_middle_is_left_out() {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
         let proxy = nodes.proxy_with(60_000, move |call| {
-            let is_list = call.op == Op::List && call.device == failing;
+            let is_list = call.op == CallKind::List && call.device == failing;
             if is_list && counted.fetch_add(1, Ordering::SeqCst) > 0 {
                 return Fault::Refuse(ErrorKind::Unavailable);
             }
@@ -83,8 +84,9 @@ async fn l1_short_of_quorums_a_listing_merges_what_is_kept_for_others() {
     let mut degraded = 0;
     for at in 0..40 {
         let key = format!("new-{at:04}");
-        degraded +=
-            usize::from(proxy.put(Level::Available, &key, "x").await.unwrap().0 == Given::Degraded);
+        degraded += usize::from(
+            proxy.put(Level::Available, &key, "x").await.unwrap().0 == AchievedLevel::Degraded,
+        );
         keys.push(key);
     }
     assert!(degraded > 0, "some shards have lost two primaries");
@@ -93,10 +95,10 @@ async fn l1_short_of_quorums_a_listing_merges_what_is_kept_for_others() {
     }
     assert!(is_unavailable(&proxy.list(Level::Strict, None).await));
     let (given, listed) = proxy.list(Level::Available, None).await.unwrap();
-    assert_eq!((given, listed), (Given::Degraded, keys.clone()));
+    assert_eq!((given, listed), (AchievedLevel::Degraded, keys.clone()));
     proxy.heal();
     nodes.deliver().await;
-    assert_eq!(proxy.list(Level::Strict, None).await.unwrap(), (Given::Quorum, keys));
+    assert_eq!(proxy.list(Level::Strict, None).await.unwrap(), (AchievedLevel::Quorum, keys));
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +110,7 @@ async fn l1_no_listing_on_one_nodes_word() {
         assert!(is_unavailable(&proxy.list(level, None).await), "{level}");
     }
     let any = proxy.list(Level::Any, None).await;
-    assert!(is_unavailable(&any) || any.unwrap() == (Given::Any, keys.clone()));
+    assert!(is_unavailable(&any) || any.unwrap() == (AchievedLevel::Any, keys.clone()));
     for fortune in [Fortune::Refused, Fortune::Silent] {
         proxy.fares(&[1, 2, 3].map(DeviceId), fortune);
         for level in [Level::Available, Level::Strict, Level::Any] {
@@ -117,7 +119,7 @@ async fn l1_no_listing_on_one_nodes_word() {
         }
     }
     proxy.heal();
-    assert_eq!(proxy.list(Level::Any, None).await.unwrap(), (Given::Any, keys));
+    assert_eq!(proxy.list(Level::Any, None).await.unwrap(), (AchievedLevel::Any, keys));
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +161,7 @@ async fn a3_a_quorum_token_is_met_by_quorum_reads_and_by_nothing_older() {
     assert!(fresh || is_unavailable(&stale), "{stale:?}");
     proxy.heal();
     let future = Stamp { time: written.stamp.time + 1, ..written.stamp };
-    let future = Some(ReadAfter::new("b", "key", future, Given::Quorum));
+    let future = Some(ReadAfter::new("b", "key", future, AchievedLevel::Quorum));
     assert!(is_unavailable(&proxy.get_after(Level::Available, "key", future).await));
     for level in [Level::Available, Level::Strict, Level::Any] {
         assert_eq!(proxy.list(level, token).await.unwrap().1, ["key"]);
@@ -174,18 +176,18 @@ async fn a3_a_degraded_token_is_met_by_its_order_or_by_all_primaries_without_hin
     sleep(Duration::from_secs(1)).await;
     proxy.fares(&primaries, Fortune::Refused);
     let (given, written) = proxy.put(Level::Available, "key", "new").await.unwrap();
-    assert_eq!(given, Given::Degraded);
+    assert_eq!(given, AchievedLevel::Degraded);
     let token = Some(ReadAfter::new("b", "key", written.stamp, given));
     let other = nodes.proxy();
     other.store.bucket("b").await.unwrap();
     // A quorum of primaries agrees on the old write; the token proves a newer one.
     assert_eq!(other.get(Level::Available, "key").await.unwrap().1, "old");
     let read = other.get_after(Level::Available, "key", token).await.unwrap();
-    assert_eq!(read, (Given::Degraded, "new".into()));
+    assert_eq!(read, (AchievedLevel::Degraded, "new".into()));
     assert!(is_unavailable(&other.get_after(Level::Strict, "key", token).await));
     assert_eq!(
         other.list(Level::Available, token).await.unwrap(),
-        (Given::Degraded, vec!["key".into()])
+        (AchievedLevel::Degraded, vec!["key".into()])
     );
     let handoffs: Vec<_> = nodes.ring.devices().iter().map(|device| device.id).collect();
     let handoffs: Vec<_> = handoffs.into_iter().filter(|id| !primaries.contains(id)).collect();
@@ -195,13 +197,17 @@ async fn a3_a_degraded_token_is_met_by_its_order_or_by_all_primaries_without_hin
     other.heal();
     nodes.deliver().await;
     let read = other.get_after(Level::Strict, "key", token).await.unwrap();
-    assert_eq!(read, (Given::Quorum, "new".into()));
+    assert_eq!(read, (AchievedLevel::Quorum, "new".into()));
     // No write has this token's stamp. All primaries answer and no hint exists, so the read is
     // exact.
     let nobodys = Stamp { time: written.stamp.time + 1, ..written.stamp };
-    let nobodys = Some(ReadAfter::new("b", "key", nobodys, Given::Degraded));
+    let nobodys = Some(ReadAfter::new("b", "key", nobodys, AchievedLevel::Degraded));
     let read = other.get_after(Level::Available, "key", nobodys).await.unwrap();
-    assert_eq!(read, (Given::Quorum, "new".into()), "all primaries answer, and nothing is kept");
+    assert_eq!(
+        read,
+        (AchievedLevel::Quorum, "new".into()),
+        "all primaries answer, and nothing is kept"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +215,7 @@ async fn a3_a_token_of_another_key_is_refused() {
     let nodes = Nodes::new(3);
     let (proxy, ..) = nodes.with_bucket("key").await;
     proxy.put(Level::Available, "key", "x").await.unwrap();
-    let token = Some(ReadAfter::new("b", "other", Stamp::ZERO, Given::Quorum));
+    let token = Some(ReadAfter::new("b", "other", Stamp::ZERO, AchievedLevel::Quorum));
     let refused = proxy.get_after(Level::Available, "key", token).await;
     assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
 }

@@ -9,8 +9,8 @@ use super::harness::{Harness, body, create, pattern};
 use super::multipart::{naming, send};
 use super::objects::copy_of;
 use crate::{
-    Ask, ETagCondition, Error, Guard, NewUpload, ObjectName, PutObject, ReadConditions, Selection,
-    Session, WriteConditions,
+    ConsistencyOptions, ETagCondition, Error, Guard, NewUpload, ObjectName, PutObject,
+    ReadConditions, Selection, Session, WriteConditions,
 };
 
 fn marks(document: &str) -> Marks {
@@ -46,7 +46,7 @@ impl Guard for Open {
 }
 
 fn guarded(harness: &Harness) -> Session {
-    harness.store.session(Ask::default()).guarded(Arc::new(Open))
+    harness.store.session(ConsistencyOptions::default()).guarded(Arc::new(Open))
 }
 
 #[tokio::test]
@@ -59,16 +59,17 @@ async fn marks_change_and_nothing_else_does() {
         marks.set(Mark::Acl, b"second".to_vec());
         Ok(())
     };
-    harness.store.change_marks("b", "key", change).await.unwrap();
+    harness.store.versions().change_marks("b", "key", change).await.unwrap();
     assert_eq!(mark_of(&harness, "key").await.as_deref(), Some("second"));
     let after = harness.head("key", Selection::Whole).await.unwrap().object;
     assert_eq!((after.modified_ms, after.etag), (before.modified_ms, before.etag));
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), pattern(100_000, 1));
     let refuse = |_: &Object, _: &mut Marks| Err(Error::AccessDenied);
-    let refused = harness.store.change_marks("b", "key", refuse).await.unwrap_err();
+    let refused = harness.store.versions().change_marks("b", "key", refuse).await.unwrap_err();
     assert!(matches!(refused, Error::AccessDenied));
     assert_eq!(mark_of(&harness, "key").await.as_deref(), Some("second"));
-    let missing = harness.store.change_marks("b", "none", |_, _| Ok(())).await.unwrap_err();
+    let missing =
+        harness.store.versions().change_marks("b", "none", |_, _| Ok(())).await.unwrap_err();
     assert!(matches!(missing, Error::NoSuchKey));
 }
 
@@ -77,14 +78,14 @@ async fn a_version_that_is_not_the_current_one_has_marks_of_its_own() {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
     put(&harness, "key", "first").await;
-    harness.store.set_versioning("b", true).await.unwrap();
+    harness.store.buckets().set_versioning("b", true).await.unwrap();
     put(&harness, "key", "second").await;
     let name = ObjectName { key: "key", version: Some(VersionId::Null) };
     let change = |_: &Object, marks: &mut Marks| {
         marks.set(Mark::Acl, b"changed".to_vec());
         Ok(())
     };
-    harness.store.change_marks("b", name, change).await.unwrap();
+    harness.store.versions().change_marks("b", name, change).await.unwrap();
     let read = harness.store.head("b", name, Selection::Whole, &ReadConditions::default()).await;
     assert_eq!(read.unwrap().object.attributes.marks, marks("changed"));
     assert_eq!(mark_of(&harness, "key").await.as_deref(), Some("second"));
@@ -94,11 +95,11 @@ async fn a_version_that_is_not_the_current_one_has_marks_of_its_own() {
 async fn uploads_hand_their_marks_on_and_copies_have_their_own() {
     let harness = Harness::with_bucket(1).await;
     let new = NewUpload { attributes: marked("uploaded"), checksum: None };
-    let upload = harness.store.create_upload("b", "key", new).await.unwrap();
+    let upload = harness.store.uploads().create("b", "key", new).await.unwrap();
     assert_eq!(upload.marks, marks("uploaded"));
     let part = send(&harness, upload.id, 1, &pattern(1000, 1)).await.unwrap();
     let complete = naming(&[(1, &part)]);
-    harness.store.complete_upload("b", "key", upload.id, complete).await.unwrap();
+    harness.store.uploads().complete("b", "key", upload.id, complete).await.unwrap();
     assert_eq!(mark_of(&harness, "key").await.as_deref(), Some("uploaded"));
     harness.store.copy("b", "plain", copy_of("key")).await.unwrap();
     assert_eq!(mark_of(&harness, "plain").await, None);
@@ -125,7 +126,11 @@ async fn a_guard_is_called_before_metadata_is_returned() {
         session.get("b", "shut", beyond, &none).await.err(),
         session.parts("b", "shut", &none).await.err(),
         session.copy("b", "copy", copy_of("shut")).await.err(),
-        session.change_marks("b", "shut", |_, _| panic!("nobody asked the guard")).await.err(),
+        session
+            .versions()
+            .change_marks("b", "shut", |_, _| panic!("nobody asked the guard"))
+            .await
+            .err(),
     ];
     for refusal in refusals {
         assert!(matches!(refusal, Some(Error::AccessDenied)), "{refusal:?}");
@@ -140,9 +145,10 @@ async fn a_guarded_session_keeps_the_account_of_its_own() {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
     put(&harness, "open", "open").await;
-    let session = harness.store.session(Ask { level: Some(Level::Any), read_after: None });
+    let session =
+        harness.store.session(ConsistencyOptions { level: Some(Level::Any), read_after: None });
     let guarded = session.guarded(Arc::new(Open));
     guarded.head("b", "open", Selection::Whole, &ReadConditions::default()).await.unwrap();
     assert_eq!(session.given(), guarded.given());
-    assert_eq!(session.given(), martlet_protocol::Given::Any);
+    assert_eq!(session.given(), martlet_protocol::AchievedLevel::Any);
 }

@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ChecksumKind, ETag};
 use martlet_protocol::lifecycle::ObjectExpiry;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, RegisterKind, UploadId};
 
 use super::harness::{Harness, body, faulty, pattern, settle};
 use crate::{
-    CompleteUpload, CopyPart, ETagCondition, Error, Incoming, ListUploads, NamedPart, NewUpload,
+    CompleteUpload, CopyPart, ETagCondition, Error, ListUploads, NamedPart, NewBody, NewUpload,
     ReadConditions, Result, Selection, WriteConditions, WrittenPart,
 };
 
 pub(super) async fn begin(harness: &Harness, key: &str) -> UploadId {
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    harness.store.create_upload("b", key, new).await.unwrap().id
+    harness.store.uploads().create("b", key, new).await.unwrap().id
 }
 
 pub(super) async fn send(
@@ -28,7 +29,7 @@ pub(super) async fn send(
     number: u32,
     bytes: &Bytes,
 ) -> Result<WrittenPart> {
-    harness.store.upload_part("b", "key", upload, number, body(bytes.clone())).await
+    harness.store.uploads().put_part("b", "key", upload, number, body(bytes.clone())).await
 }
 
 pub(super) fn naming(parts: &[(u32, &WrittenPart)]) -> CompleteUpload {
@@ -57,7 +58,7 @@ async fn parts_become_an_object_and_the_rest_is_freed() {
         send(&harness, upload, 9, &parts[3]).await.unwrap();
         let complete = naming(&[(1, &first), (5, &fifth)]);
         let written =
-            harness.store.complete_upload("b", "key", upload, complete.clone()).await.unwrap();
+            harness.store.uploads().complete("b", "key", upload, complete.clone()).await.unwrap();
         assert!(matches!(written.object.etag, ETag::Multipart { parts: 2, .. }));
         let whole = [&parts[0][..], &parts[2][..]].concat();
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), whole);
@@ -72,11 +73,11 @@ async fn parts_become_an_object_and_the_rest_is_freed() {
             2 * replicas,
             "what wasn't chosen is gone"
         );
-        let again = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        let again = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         assert_eq!((again.stamp, again.object), (written.stamp, written.object));
         let late = send(&harness, upload, 1, &parts[0]).await;
         assert!(matches!(late, Err(Error::NoSuchUpload)));
-        let aborted = harness.store.abort_upload("b", "key", upload).await;
+        let aborted = harness.store.uploads().abort("b", "key", upload).await;
         assert!(matches!(aborted, Err(Error::NoSuchUpload)));
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), whole);
         harness.delete("key").await;
@@ -91,7 +92,7 @@ async fn the_etag_is_the_md5_of_md5s() {
     let part = send(&harness, upload, 1, &"0123456789".into()).await.unwrap();
     let last = send(&harness, upload, 2, &"x".into()).await.unwrap();
     let complete = naming(&[(1, &part), (2, &last)]);
-    let written = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let written = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     let md5s = "781e5e245d69b566979b86e28d23f2c79dd4e461268c8034f5c8564e155c67a6";
     assert_eq!(format!("{}{}", part.etag, last.etag), md5s);
     assert_eq!(written.object.etag.to_string(), "ad2e41be70359198623df3c983174974-2");
@@ -102,18 +103,18 @@ async fn an_aborted_upload_is_gone_with_its_parts() {
     let harness = Harness::with_bucket(1).await;
     let upload = begin(&harness, "key").await;
     let part = send(&harness, upload, 1, &pattern(50_000, 1)).await.unwrap();
-    harness.store.abort_upload("b", "key", upload).await.unwrap();
+    harness.store.uploads().abort("b", "key", upload).await.unwrap();
     assert!(harness.memory.extents_in_use().is_empty());
     let complete = naming(&[(1, &part)]);
     let gone: Vec<Error> = vec![
         send(&harness, upload, 2, &"x".into()).await.unwrap_err(),
-        harness.store.complete_upload("b", "key", upload, complete).await.unwrap_err(),
-        harness.store.list_parts("b", "key", upload, 0, 10).await.unwrap_err(),
-        harness.store.abort_upload("b", "key", upload).await.unwrap_err(),
-        harness.store.abort_upload("b", "other", upload).await.unwrap_err(),
+        harness.store.uploads().complete("b", "key", upload, complete).await.unwrap_err(),
+        harness.store.uploads().list_parts("b", "key", upload, 0, 10).await.unwrap_err(),
+        harness.store.uploads().abort("b", "key", upload).await.unwrap_err(),
+        harness.store.uploads().abort("b", "other", upload).await.unwrap_err(),
     ];
     assert!(gone.iter().all(|error| matches!(error, Error::NoSuchUpload)), "{gone:?}");
-    assert!(harness.store.list_uploads("b", listing(10)).await.unwrap().uploads.is_empty());
+    assert!(harness.store.uploads().list("b", listing(10)).await.unwrap().uploads.is_empty());
 }
 
 #[tokio::test]
@@ -123,7 +124,7 @@ async fn what_complete_names_is_checked() {
     let small = send(&harness, upload, 1, &"tiny".into()).await.unwrap();
     let large = send(&harness, upload, 2, &pattern(1000, 1)).await.unwrap();
     let complete =
-        |complete| async { harness.store.complete_upload("b", "key", upload, complete).await };
+        |complete| async { harness.store.uploads().complete("b", "key", upload, complete).await };
     let refused = complete(naming(&[(1, &small), (2, &large)])).await;
     assert!(matches!(refused, Err(Error::EntityTooSmall { number: 1, size: 4, .. })));
     let refused = complete(naming(&[(2, &large), (1, &small)])).await;
@@ -155,7 +156,7 @@ async fn a_failed_condition_leaves_the_upload_open() {
         ..naming(&[(1, &part)])
     };
     let complete =
-        |complete| async { harness.store.complete_upload("b", "key", upload, complete).await };
+        |complete| async { harness.store.uploads().complete("b", "key", upload, complete).await };
     assert!(matches!(complete(create_only.clone()).await, Err(Error::PreconditionFailed(_))));
     harness.delete("key").await;
     complete(create_only).await.unwrap();
@@ -167,8 +168,8 @@ async fn of_racing_completes_all_answer_the_same_write() {
     let harness = Harness::with_bucket(1).await;
     let upload = begin(&harness, "key").await;
     let part = send(&harness, upload, 1, &pattern(50_000, 1)).await.unwrap();
-    let racers =
-        (0..20).map(|_| harness.store.complete_upload("b", "key", upload, naming(&[(1, &part)])));
+    let racers = (0..20)
+        .map(|_| harness.store.uploads().complete("b", "key", upload, naming(&[(1, &part)])));
     let written: Vec<_> = join_all(racers).await.into_iter().map(Result::unwrap).collect();
     assert!(written.windows(2).all(|pair| pair[0].stamp == pair[1].stamp));
 }
@@ -180,7 +181,7 @@ async fn of_completes_that_name_other_parts_one_wins() {
         let upload = begin(&harness, "key").await;
         let one = send(&harness, upload, 1, &pattern(50_000, round)).await.unwrap();
         let two = send(&harness, upload, 2, &pattern(50_000, round + 100)).await.unwrap();
-        let complete = |named| harness.store.complete_upload("b", "key", upload, named);
+        let complete = |named| harness.store.uploads().complete("b", "key", upload, named);
         let outcomes =
             join_all([complete(naming(&[(1, &one)])), complete(naming(&[(2, &two)]))]).await;
         let is_refused = |it: &Result<_, Error>| matches!(it, Err(Error::NoSuchUpload));
@@ -202,7 +203,7 @@ async fn many_parts_spill_their_manifest() {
     }
     let named: Vec<_> = sent.iter().map(|(number, part)| (*number, part)).collect();
     let complete = naming(&named);
-    let written = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let written = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     assert!(matches!(written.object.body, Body::Spilled { .. }));
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), whole);
     let range = Selection::From { first: 749, last: Some(1_501) };
@@ -222,11 +223,11 @@ async fn a_spilled_manifest_is_read_once_for_many_ranges() {
         sent.push((number, send(&harness, upload, number, &pattern(500, 1)).await.unwrap()));
     }
     let named: Vec<_> = sent.iter().map(|(number, part)| (*number, part)).collect();
-    harness.store.complete_upload("b", "key", upload, naming(&named)).await.unwrap();
+    harness.store.uploads().complete("b", "key", upload, naming(&named)).await.unwrap();
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = reads.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        counted.fetch_add(usize::from(call.op == Op::ReadExtent), Ordering::SeqCst);
+        counted.fetch_add(usize::from(call.op == CallKind::ReadExtent), Ordering::SeqCst);
         Fault::None
     });
     for first in 0..10 {
@@ -243,13 +244,13 @@ async fn checksums_of_parts_make_that_of_the_whole() {
     for kind in [ChecksumKind::FullObject, ChecksumKind::Composite] {
         let checksum = Some((ChecksumAlgorithm::Crc32, kind));
         let new = NewUpload { attributes: Attributes::default(), checksum };
-        let upload = harness.store.create_upload("b", "key", new).await.unwrap().id;
+        let upload = harness.store.uploads().create("b", "key", new).await.unwrap().id;
         let refused = send(&harness, upload, 1, &parts[0]).await;
         assert!(matches!(refused, Err(Error::InvalidRequest(_))), "it comes with another checksum");
         let send = |number, bytes: &Bytes| {
             let compute = vec![ChecksumAlgorithm::Crc32];
-            let part = Incoming { compute, ..body(bytes.clone()) };
-            harness.store.upload_part("b", "key", upload, number, part)
+            let part = NewBody { compute, ..body(bytes.clone()) };
+            harness.store.uploads().put_part("b", "key", upload, number, part)
         };
         let first = send(1, &parts[0]).await.unwrap();
         let second = send(2, &parts[1]).await.unwrap();
@@ -266,19 +267,19 @@ async fn checksums_of_parts_make_that_of_the_whole() {
             checksum: Some((ChecksumAlgorithm::Crc32, vec![0; 4])),
             ..named.clone()
         };
-        let refused = harness.store.complete_upload("b", "key", upload, wrong).await;
+        let refused = harness.store.uploads().complete("b", "key", upload, wrong).await;
         assert!(matches!(refused, Err(Error::BadChecksum(_))));
         let other = match kind {
             ChecksumKind::FullObject => ChecksumKind::Composite,
             ChecksumKind::Composite => ChecksumKind::FullObject,
         };
         let mistaken = CompleteUpload { checksum_kind: Some(other), ..named.clone() };
-        let refused = harness.store.complete_upload("b", "key", upload, mistaken).await;
+        let refused = harness.store.uploads().complete("b", "key", upload, mistaken).await;
         assert!(matches!(refused, Err(Error::InvalidRequest(_))));
         if kind == ChecksumKind::Composite {
             let mut silent = named.clone();
             silent.parts[1].checksums.clear();
-            let refused = harness.store.complete_upload("b", "key", upload, silent).await;
+            let refused = harness.store.uploads().complete("b", "key", upload, silent).await;
             assert!(matches!(refused, Err(Error::InvalidRequest(_))));
         }
         let right = CompleteUpload {
@@ -286,7 +287,7 @@ async fn checksums_of_parts_make_that_of_the_whole() {
             checksum_kind: Some(kind),
             ..named
         };
-        let written = harness.store.complete_upload("b", "key", upload, right).await.unwrap();
+        let written = harness.store.uploads().complete("b", "key", upload, right).await.unwrap();
         assert_eq!(written.object.checksums[0].value, expected);
         assert_eq!(written.object.checksums[0].kind, kind);
     }
@@ -296,7 +297,7 @@ async fn checksums_of_parts_make_that_of_the_whole() {
         (ChecksumAlgorithm::Crc64Nvme, ChecksumKind::Composite),
     ] {
         let new = NewUpload { attributes: Attributes::default(), checksum: Some(checksum) };
-        let refused = harness.store.create_upload("b", "key", new).await;
+        let refused = harness.store.uploads().create("b", "key", new).await;
         assert!(matches!(refused, Err(Error::InvalidRequest(_))));
     }
 }
@@ -314,13 +315,14 @@ async fn parts_are_copied_and_listed() {
         selection: Selection::From { first: 50_000, last: Some(149_999) },
     };
     for number in [2, 1, 40, 7] {
-        let copied = harness.store.copy_part("b", "key", upload, number, copy.clone()).await;
+        let copied =
+            harness.store.uploads().copy_part("b", "key", upload, number, copy.clone()).await;
         assert_eq!(copied.unwrap().announced, None);
     }
     let numbers = |after, limit| {
         let store = harness.store.clone();
         async move {
-            let page = store.list_parts("b", "key", upload, after, limit).await.unwrap();
+            let page = store.uploads().list_parts("b", "key", upload, after, limit).await.unwrap();
             let numbers: Vec<_> = page.parts.iter().map(|(number, _)| *number).collect();
             (numbers, page.truncated)
         }
@@ -330,11 +332,11 @@ async fn parts_are_copied_and_listed() {
     assert_eq!(numbers(2, 2).await, (vec![7, 40], false));
     assert_eq!(numbers(40, 2).await, (vec![], false));
     assert_eq!(numbers(10_000, 2).await, (vec![], false));
-    let page = harness.store.list_parts("b", "key", upload, 0, 1).await.unwrap();
+    let page = harness.store.uploads().list_parts("b", "key", upload, 0, 1).await.unwrap();
     let part = &page.parts[0].1;
     let named = NamedPart { number: 1, etag: ETag::Md5(part.md5).to_string(), checksums: vec![] };
     let complete = CompleteUpload { parts: vec![named], ..CompleteUpload::default() };
-    harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     harness.delete("source").await;
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), source.slice(50_000..150_000));
 }
@@ -355,21 +357,21 @@ async fn uploads_are_listed_by_key_and_age() {
     let mut seen = Vec::new();
     let mut list = listing(2);
     loop {
-        let page = harness.store.list_uploads("b", list.clone()).await.unwrap();
+        let page = harness.store.uploads().list("b", list.clone()).await.unwrap();
         seen.extend(page.uploads.into_iter().map(|upload| (upload.key, upload.id)));
         let Some((key, id)) = page.next else { break };
         list = ListUploads { after_key: Some(key), after_id: id, ..list };
     }
     assert_eq!(seen, begun);
     let folded = ListUploads { delimiter: Some("/".into()), ..listing(3) };
-    let page = harness.store.list_uploads("b", folded.clone()).await.unwrap();
+    let page = harness.store.uploads().list("b", folded.clone()).await.unwrap();
     assert_eq!((page.uploads.len(), page.prefixes), (2, vec!["b/".to_owned()]));
     assert_eq!(page.next, Some(("b/".to_owned(), None)));
     let rest = ListUploads { after_key: Some("b/".into()), ..folded };
-    let page = harness.store.list_uploads("b", rest).await.unwrap();
+    let page = harness.store.uploads().list("b", rest).await.unwrap();
     assert_eq!(page.uploads[0].key, "c");
     let prefixed = ListUploads { prefix: "b/".into(), ..listing(10) };
-    assert_eq!(harness.store.list_uploads("b", prefixed).await.unwrap().uploads.len(), 2);
+    assert_eq!(harness.store.uploads().list("b", prefixed).await.unwrap().uploads.len(), 2);
 }
 
 #[tokio::test]
@@ -380,7 +382,7 @@ async fn an_upload_outlives_what_happens_to_its_key() {
     let part = send(&harness, upload, 1, &bytes).await.unwrap();
     harness.put("key", "meanwhile").await.unwrap();
     harness.delete("key").await;
-    harness.store.complete_upload("b", "key", upload, naming(&[(1, &part)])).await.unwrap();
+    harness.store.uploads().complete("b", "key", upload, naming(&[(1, &part)])).await.unwrap();
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
     settle().await;
     assert_eq!(harness.memory.extents(DeviceId(1)).len(), 1);
@@ -397,9 +399,9 @@ async fn an_upload_that_was_left_in_its_completion_is_driven_on_for_the_worker()
     assert!(!expiry.finish_upload("b", "key", upload).await.unwrap(), "it is open");
     let dead = faulty(&harness.memory, 1, 1, |call| {
         let is_object = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
-        if call.op == Op::Write && is_object { Fault::Hang } else { Fault::None }
+        if call.op == CallKind::Write && is_object { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(300), attempt).await.unwrap_err();
     assert!(expiry.finish_upload("b", "key", upload).await.unwrap());
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);

@@ -7,16 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
-    Backend, BackendExt, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId,
+    AchievedLevel, Backend, BackendExt, Clock, DeviceId, ErrorKind, Level, ManualClock, PolicyId,
     RegisterKey, Stamp, SystemClock, Term,
 };
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::{Device, Ring, fixtures};
 use parking_lot::Mutex;
 
 use super::harness::{body, collect};
 use crate::{
-    Ask, Cluster, ListObjects, ObjectStore, ReadAfter, ReadConditions, Result, Selection,
-    StoreOptions, WriteConditions, Written,
+    Cluster, ConsistencyOptions, ListObjects, ObjectStore, ReadAfter, ReadConditions, Result,
+    Selection, StoreOptions, WriteConditions, WrittenObject,
 };
 
 /// Fault of a proxy's calls to a node.
@@ -65,15 +65,7 @@ pub(super) struct Proxy {
 }
 
 fn device(id: u32, node: u32) -> Device {
-    Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{node}"), address: String::new() },
-        name: format!("disk{id}"),
-        weight: 1.0,
-        meta: String::new(),
-    }
+    fixtures::device(id, format!("n{node}"), format!("disk{id}"))
 }
 
 impl Nodes {
@@ -223,15 +215,16 @@ impl Proxy {
         level: Level,
         key: &str,
         text: &str,
-    ) -> Result<(Given, Written)> {
-        let session = self.store.session(Ask { level: Some(level), read_after: None });
+    ) -> Result<(AchievedLevel, WrittenObject)> {
+        let session =
+            self.store.session(ConsistencyOptions { level: Some(level), read_after: None });
         let bytes = Bytes::from(text.to_owned());
         let conditions = WriteConditions::default();
         let written = super::harness::put(&session, key, body(bytes), conditions).await?;
         Ok((session.given(), written))
     }
 
-    pub(super) async fn get(&self, level: Level, key: &str) -> Result<(Given, String)> {
+    pub(super) async fn get(&self, level: Level, key: &str) -> Result<(AchievedLevel, String)> {
         self.get_after(level, key, None).await
     }
 
@@ -240,16 +233,21 @@ impl Proxy {
         level: Level,
         key: &str,
         read_after: Option<ReadAfter>,
-    ) -> Result<(Given, String)> {
-        let session = self.store.session(Ask { level: Some(level), read_after });
+    ) -> Result<(AchievedLevel, String)> {
+        let session = self.store.session(ConsistencyOptions { level: Some(level), read_after });
         let conditions = ReadConditions::default();
         let read = session.get("b", key, Selection::Whole, &conditions).await?;
         let text = String::from_utf8(collect(read).await?.to_vec()).unwrap();
         Ok((session.given(), text))
     }
 
-    pub(super) async fn delete(&self, level: Level, key: &str) -> Result<(Given, Option<Stamp>)> {
-        let session = self.store.session(Ask { level: Some(level), read_after: None });
+    pub(super) async fn delete(
+        &self,
+        level: Level,
+        key: &str,
+    ) -> Result<(AchievedLevel, Option<Stamp>)> {
+        let session =
+            self.store.session(ConsistencyOptions { level: Some(level), read_after: None });
         let deleted = session.delete("b", key, &WriteConditions::default()).await?;
         Ok((session.given(), deleted.stamp))
     }
@@ -258,8 +256,8 @@ impl Proxy {
         &self,
         level: Level,
         read_after: Option<ReadAfter>,
-    ) -> Result<(Given, Vec<String>)> {
-        let session = self.store.session(Ask { level: Some(level), read_after });
+    ) -> Result<(AchievedLevel, Vec<String>)> {
+        let session = self.store.session(ConsistencyOptions { level: Some(level), read_after });
         let page = session.list("b", ListObjects { limit: 1000, ..ListObjects::default() }).await?;
         Ok((session.given(), page.objects.into_iter().map(|(key, _)| key).collect()))
     }

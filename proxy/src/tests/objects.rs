@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::harness::{Harness, body, collect, faulty, get, pattern, put, settle, unsized_body};
 use crate::{
-    CopyObject, ETagCondition, Error, Incoming, ReadConditions, Selection, WriteConditions,
+    CopyObject, ETagCondition, Error, NewBody, ReadConditions, Selection, WriteConditions,
 };
 
 fn inline_max() -> usize {
@@ -43,10 +43,10 @@ async fn what_was_put_is_got_whatever_its_size() {
             for announced in [true, false] {
                 let bytes = pattern(size, seed);
                 let key = format!("{size}");
-                let incoming =
+                let new_body =
                     if announced { body(bytes.clone()) } else { unsized_body(bytes.clone()) };
                 let written =
-                    put(&harness.store, &key, incoming, WriteConditions::default()).await.unwrap();
+                    put(&harness.store, &key, new_body, WriteConditions::default()).await.unwrap();
                 assert_eq!(written.object.size, size as u64);
                 let inline = matches!(written.object.body, Body::Inline { .. });
                 assert_eq!(inline, (1..=inline_max()).contains(&size), "{size} bytes");
@@ -87,21 +87,21 @@ async fn nothing_is_left_of_what_was_refused() {
     let harness = Harness::with_bucket(1).await;
     for size in [100, 50_000, 3_000_000] {
         let bytes = pattern(size, 3);
-        let wrong_md5 = Incoming { md5: Some([1; 16]), ..body(bytes.clone()) };
-        let wrong_sum = Incoming {
+        let wrong_md5 = NewBody { md5: Some([1; 16]), ..body(bytes.clone()) };
+        let wrong_sum = NewBody {
             expected: Box::new(|| Ok(vec![(ChecksumAlgorithm::Crc32c, vec![0; 4])])),
             ..body(bytes.clone())
         };
-        let short = Incoming { size: Some(size as u64 + 1), ..body(bytes.clone()) };
-        let long = Incoming { size: Some(size as u64 - 1), ..body(bytes.clone()) };
+        let short = NewBody { size: Some(size as u64 + 1), ..body(bytes.clone()) };
+        let long = NewBody { size: Some(size as u64 - 1), ..body(bytes.clone()) };
         let cut = {
             let error = martlet_protocol::Error::invalid("cut").with_source("the client's own");
-            let pieces = vec![Ok(bytes.slice(..size / 2)), Err(error)];
-            Incoming { bytes: futures::stream::iter(pieces).boxed(), ..body(bytes.clone()) }
+            let chunks = vec![Ok(bytes.slice(..size / 2)), Err(error)];
+            NewBody { bytes: futures::stream::iter(chunks).boxed(), ..body(bytes.clone()) }
         };
         let mut errors = Vec::new();
-        for incoming in [wrong_md5, wrong_sum, short, long, cut] {
-            let refused = put(&harness.store, "key", incoming, WriteConditions::default()).await;
+        for new_body in [wrong_md5, wrong_sum, short, long, cut] {
+            let refused = put(&harness.store, "key", new_body, WriteConditions::default()).await;
             errors.push(refused.unwrap_err());
         }
         assert!(matches!(errors[0], Error::BadDigest { .. }));
@@ -120,10 +120,10 @@ async fn nothing_is_left_of_what_was_refused() {
 #[tokio::test]
 async fn a_put_that_is_broken_off_leaves_nothing() {
     let harness = Harness::with_bucket(1).await;
-    let mut incoming = body(pattern(2_000_000, 1));
-    incoming.size = None;
-    incoming.bytes = incoming.bytes.chain(futures::stream::pending()).boxed();
-    let stuck = put(&harness.store, "key", incoming, WriteConditions::default());
+    let mut new_body = body(pattern(2_000_000, 1));
+    new_body.size = None;
+    new_body.bytes = new_body.bytes.chain(futures::stream::pending()).boxed();
+    let stuck = put(&harness.store, "key", new_body, WriteConditions::default());
     let waited = tokio::time::timeout(std::time::Duration::from_millis(50), stuck).await;
     assert!(waited.is_err(), "the body never ends");
     settle().await;
@@ -241,7 +241,7 @@ async fn tags_change_without_moving_bytes() {
         let bytes = pattern(size, 4);
         let before = harness.put("key", bytes.clone()).await.unwrap();
         let tags = vec![("a".to_owned(), "b".to_owned())];
-        let after = harness.store.set_tags("b", "key", tags.clone()).await.unwrap();
+        let after = harness.store.versions().set_tags("b", "key", tags.clone()).await.unwrap();
         assert!(after.stamp > before.stamp);
         assert_eq!(after.object.body, before.object.body);
         let read = harness.head("key", Selection::Whole);
@@ -249,21 +249,21 @@ async fn tags_change_without_moving_bytes() {
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
     }
     assert_eq!(harness.memory.extents_in_use().len(), 1, "the tagged entry keeps its extent");
-    let none = harness.store.set_tags("b", "none", Vec::new()).await;
+    let none = harness.store.versions().set_tags("b", "none", Vec::new()).await;
     assert!(matches!(none, Err(Error::NoSuchKey)));
 }
 
 #[tokio::test]
 async fn checksums_are_computed_and_kept() {
     let harness = Harness::with_bucket(1).await;
-    let incoming = Incoming {
+    let new_body = NewBody {
         compute: vec![ChecksumAlgorithm::Sha256, ChecksumAlgorithm::Crc64Nvme],
         expected: Box::new(|| {
             Ok(vec![(ChecksumAlgorithm::Crc64Nvme, hex::decode("ae8b14860a799888").unwrap())])
         }),
         ..body(Bytes::from_static(b"123456789"))
     };
-    let written = put(&harness.store, "key", incoming, WriteConditions::default()).await.unwrap();
+    let written = put(&harness.store, "key", new_body, WriteConditions::default()).await.unwrap();
     let kept: Vec<_> = written.object.checksums.iter().map(|sum| sum.algorithm).collect();
     assert_eq!(kept, [ChecksumAlgorithm::Sha256, ChecksumAlgorithm::Crc64Nvme]);
     assert!(matches!(written.object.etag, ETag::Md5(_)));
@@ -298,11 +298,11 @@ async fn requests_can_move_between_threads() {
     let found = is_send(store.get("b", "key", Selection::Whole, &read)).await.unwrap();
     assert_eq!(collect(found).await.unwrap(), "x");
     is_send(store.copy("b", "copy", copy_of("key"))).await.unwrap();
-    is_send(store.set_tags("b", "key", Vec::new())).await.unwrap();
+    is_send(store.versions().set_tags("b", "key", Vec::new())).await.unwrap();
     is_send(store.list("b", crate::ListObjects::default())).await.unwrap();
-    is_send(store.list_buckets("", None, 1)).await.unwrap();
+    is_send(store.buckets().list("", None, 1)).await.unwrap();
     is_send(store.places("b", "key")).await.unwrap();
-    is_send(store.delete_bucket("none")).await.unwrap_err();
+    is_send(store.buckets().delete("none")).await.unwrap_err();
     let faulty = faulty(&harness.memory, 1, 1, |_| martlet_protocol::testing::Fault::None);
     assert_eq!(get(&faulty, "key", Selection::Whole).await.unwrap(), "x");
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{DeviceId, ErrorKind, Given, Level, Phase, Term};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{AchievedLevel, DeviceId, ErrorKind, Level, Phase, Term};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
@@ -77,7 +78,7 @@ async fn p2_reads_and_writes_need_a_quorum_of_those_who_decide() {
             let what = format!("{phase:?}, {cast:?}, {out:?}");
             let text = format!("without {out:?}");
             let (given, _) = proxy.put(Level::Strict, &key, &text).await.expect(&what);
-            assert_eq!(given, Given::Quorum, "{what}");
+            assert_eq!(given, AchievedLevel::Quorum, "{what}");
             assert_eq!(proxy.get(Level::Strict, &key).await.expect(&what).1, text);
             proxy.delete(Level::Strict, &key).await.expect(&what);
             assert!(is_absent(&proxy.get(Level::Strict, &key).await), "{what}");
@@ -95,7 +96,7 @@ async fn p2_reads_and_writes_need_a_quorum_of_those_who_decide() {
     }
 }
 
-async fn put_new(proxy: &Proxy, key: &str, text: &str) -> Result<crate::Written> {
+async fn put_new(proxy: &Proxy, key: &str, text: &str) -> Result<crate::WrittenObject> {
     put(&proxy.store, key, body(text.to_owned().into()), create_only()).await
 }
 
@@ -154,7 +155,7 @@ async fn p2_a_read_in_between_costs_what_it_costs_otherwise() {
     let (key, _, Cast { stay, .. }) = growing.moving_key(&proxy).await;
     proxy.put(Level::Available, &key, "x").await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    let calls: Arc<Mutex<Vec<(Op, DeviceId)>>> = Arc::default();
+    let calls: Arc<Mutex<Vec<(CallKind, DeviceId)>>> = Arc::default();
     let seen = calls.clone();
     let counting = growing.nodes.proxy_with(60_000, move |call| {
         seen.lock().push((call.op, call.device));
@@ -167,7 +168,7 @@ async fn p2_a_read_in_between_costs_what_it_costs_otherwise() {
         assert_eq!(counting.get(Level::Available, &key).await.unwrap().1, "x");
         let mut asked = calls.lock().clone();
         asked.sort_by_key(|(_, device)| *device);
-        let mut expected = stay.map(|device| (Op::Read, device));
+        let mut expected = stay.map(|device| (CallKind::Read, device));
         expected.sort_by_key(|(_, device)| *device);
         assert_eq!(asked, expected, "those who count twice");
     }
@@ -196,7 +197,7 @@ async fn a2_in_between_a_hint_makes_up_for_both_sets() {
     let Cast { stay, leaves, joins } = cast;
     proxy.fares(&stay, Fortune::Refused);
     let (given, _) = proxy.put(Level::Available, &key, "kept").await.unwrap();
-    assert_eq!(given, Given::Degraded);
+    assert_eq!(given, AchievedLevel::Degraded);
     let mut keepers = Vec::new();
     for device in growing.devices() {
         if growing.nodes.hinted(device).await.iter().any(|(key, _)| *key == register) {
@@ -205,10 +206,16 @@ async fn a2_in_between_a_hint_makes_up_for_both_sets() {
     }
     assert_eq!(keepers.len(), 1, "with one of each set it makes two of each");
     assert!(![stay[0], stay[1], leaves, joins].contains(&keepers[0]), "{keepers:?} {cast:?}");
-    assert_eq!(proxy.get(Level::Available, &key).await.unwrap(), (Given::Degraded, "kept".into()));
+    assert_eq!(
+        proxy.get(Level::Available, &key).await.unwrap(),
+        (AchievedLevel::Degraded, "kept".into())
+    );
     // With no device of the old set up, two hints are needed.
     proxy.fares(&[leaves], Fortune::Refused);
-    assert_eq!(proxy.put(Level::Available, &key, "again").await.unwrap().0, Given::Degraded);
+    assert_eq!(
+        proxy.put(Level::Available, &key, "again").await.unwrap().0,
+        AchievedLevel::Degraded
+    );
     let mut kept = 0;
     for device in growing.devices() {
         let hints = growing.nodes.hinted(device).await;
@@ -229,15 +236,15 @@ async fn m2_fences_and_deletes_of_buckets_in_each_phase() {
         let (_, too_few) = outages(cast, phase);
         for out in &too_few {
             proxy.fares(out, Fortune::Refused);
-            let told = proxy.store.set_bucket_consistency("b", Level::Strict).await;
+            let told = proxy.store.buckets().set_consistency("b", Level::Strict).await;
             assert!(is_unavailable(&told), "{phase:?} {out:?} {told:?}");
             proxy.heal();
         }
-        proxy.store.set_bucket_consistency("b", Level::Available).await.unwrap();
-        proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
-        assert!(matches!(proxy.store.delete_bucket("b").await, Err(Error::BucketNotEmpty)));
+        proxy.store.buckets().set_consistency("b", Level::Available).await.unwrap();
+        proxy.store.buckets().set_consistency("b", Level::Strict).await.unwrap();
+        assert!(matches!(proxy.store.buckets().delete("b").await, Err(Error::BucketNotEmpty)));
         proxy.delete(Level::Strict, &key).await.unwrap();
-        proxy.store.delete_bucket("b").await.unwrap();
+        proxy.store.buckets().delete("b").await.unwrap();
         assert!(matches!(proxy.store.bucket("b").await, Err(Error::NoSuchBucket)));
     }
 }

@@ -62,7 +62,7 @@ async fn make(store: &ObjectStore, name: &str, policy: Option<&str>) -> Result<P
         policy,
         settings: martlet_protocol::Settings::default(),
     };
-    store.create_bucket(name, new).await.map(|bucket| bucket.policy)
+    store.buckets().create(name, new).await.map(|bucket| bucket.policy)
 }
 
 fn class(class: &str) -> Attributes {
@@ -84,7 +84,7 @@ fn policy_of(object: &Object) -> PolicyId {
 }
 
 #[tokio::test]
-async fn a_bucket_gets_the_policy_that_was_asked_for_or_the_default() {
+async fn a_bucket_gets_the_policy_that_was_named_or_the_default() {
     let store = store(cluster());
     assert_eq!(make(&store, "b", None).await.unwrap(), PolicyId(2));
     assert_eq!(make(&store, "c", Some("cold-ec")).await.unwrap(), PolicyId(5));
@@ -154,15 +154,16 @@ async fn an_uploads_parts_lie_where_its_beginning_said() {
     let store = store(cluster());
     make(&store, "b", None).await.unwrap();
     let new = NewUpload { attributes: class("COLD_EC"), checksum: None };
-    let upload = store.create_upload("b", "k", new).await.unwrap();
+    let upload = store.uploads().create("b", "k", new).await.unwrap();
     assert_eq!(upload.storage_class.as_deref(), Some("COLD_EC"));
-    let part = store.upload_part("b", "k", upload.id, 1, body(pattern(LONG, 4))).await.unwrap();
+    let part =
+        store.uploads().put_part("b", "k", upload.id, 1, body(pattern(LONG, 4))).await.unwrap();
     let named = NamedPart { number: 1, etag: part.etag.to_string(), checksums: Vec::new() };
     let complete = CompleteUpload { parts: vec![named], ..CompleteUpload::default() };
-    let written = store.complete_upload("b", "k", upload.id, complete).await.unwrap();
+    let written = store.uploads().complete("b", "k", upload.id, complete).await.unwrap();
     assert_eq!(policy_of(&written.object), PolicyId(5));
     let refused = NewUpload { attributes: class("GLACIER"), checksum: None };
-    let refusal = store.create_upload("b", "k", refused).await.unwrap_err();
+    let refusal = store.uploads().create("b", "k", refused).await.unwrap_err();
     assert!(matches!(refusal, Error::InvalidStorageClass(_)), "{refusal:?}");
 }
 

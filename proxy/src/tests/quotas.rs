@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::usage::{CountAt, Excess, Quota, UsageCounter};
 use martlet_protocol::{ErrorKind, Settings};
 
 use super::harness::{Harness, body, create, faulty, pattern, settle, unsized_body};
 use super::objects::copy_of;
 use crate::{
-    Accounts, CompleteUpload, Error, Exceeded, Incoming, NamedPart, NewBucket, NewUpload,
-    ObjectStore, PutObject, Result, Vault, Whose, WriteConditions, Written,
+    Accounts, CompleteUpload, Error, Exceeded, NamedPart, NewBody, NewBucket, NewUpload,
+    ObjectStore, PutObject, Result, Vault, Whose, WriteConditions, WrittenObject,
 };
 
 fn exceeded<T>(outcome: Result<T>) -> Option<Exceeded> {
@@ -35,16 +36,21 @@ fn over(whose: Whose, excess: Excess) -> Exceeded {
 
 async fn limit(store: &ObjectStore, bucket: &str, bytes: Option<u64>, objects: Option<u64>) {
     let quota = Quota { bytes, objects, index: None };
-    let set = store.change_bucket_quota(bucket, |it| *it = quota).await;
+    let set = store.buckets().change_quota(bucket, |it| *it = quota).await;
     assert_eq!(set.unwrap(), quota);
 }
 
-async fn put_in(store: &ObjectStore, bucket: &str, key: &str, body: Incoming) -> Result<Written> {
+async fn put_in(
+    store: &ObjectStore,
+    bucket: &str,
+    key: &str,
+    body: NewBody,
+) -> Result<WrittenObject> {
     let (attributes, conditions) = (Attributes::default(), WriteConditions::default());
     store.put(bucket, key, PutObject { attributes, body, conditions }).await
 }
 
-async fn put(store: &ObjectStore, key: &str, bytes: usize) -> Result<Written> {
+async fn put(store: &ObjectStore, key: &str, bytes: usize) -> Result<WrittenObject> {
     put_in(store, "b", key, body(pattern(bytes, 1))).await
 }
 
@@ -73,8 +79,8 @@ async fn a_write_that_would_pass_the_quota_is_refused_before_its_body_is_touched
         touched.store(true, Ordering::Relaxed);
         Ok(pattern(401, 1))
     });
-    let incoming = Incoming { bytes: bytes.boxed(), ..body(pattern(401, 1)) };
-    let refused = exceeded(put_in(&store, "b", "c", incoming).await);
+    let new_body = NewBody { bytes: bytes.boxed(), ..body(pattern(401, 1)) };
+    let refused = exceeded(put_in(&store, "b", "c", new_body).await);
     assert_eq!(refused, Some(over(Whose::Bucket, Excess::Bytes(1000))));
     assert!(!is_touched.load(Ordering::Relaxed));
     put(&store, "c", 400).await.unwrap();
@@ -102,7 +108,7 @@ async fn what_fails_is_given_back() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     limit(&store, "b", Some(1000), Some(1)).await;
     for _ in 0..3 {
-        let wrong = Incoming { md5: Some([0; 16]), ..body(pattern(1000, 1)) };
+        let wrong = NewBody { md5: Some([0; 16]), ..body(pattern(1000, 1)) };
         assert!(matches!(put_in(&store, "b", "a", wrong).await, Err(Error::BadDigest { .. })));
     }
     put(&store, "a", 1000).await.unwrap();
@@ -125,24 +131,24 @@ async fn a_count_tells_what_there_is_and_frees_what_was_deleted() {
 #[tokio::test]
 async fn versions_count_and_so_do_parts_once() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
-    store.set_versioning("b", true).await.unwrap();
+    store.buckets().set_versioning("b", true).await.unwrap();
     limit(&store, "b", Some(1000), None).await;
     put(&store, "a", 100).await.unwrap();
     put(&store, "a", 100).await.unwrap();
     store.delete("b", "a", &WriteConditions::default()).await.unwrap();
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    let upload = store.create_upload("b", "u", new).await.unwrap().id;
-    let part = store.upload_part("b", "u", upload, 1, body(pattern(700, 1))).await.unwrap();
-    let more = store.upload_part("b", "u", upload, 2, body(pattern(101, 1))).await;
+    let upload = store.uploads().create("b", "u", new).await.unwrap().id;
+    let part = store.uploads().put_part("b", "u", upload, 1, body(pattern(700, 1))).await.unwrap();
+    let more = store.uploads().put_part("b", "u", upload, 2, body(pattern(101, 1))).await;
     assert_eq!(exceeded(more), Some(over(Whose::Bucket, Excess::Bytes(1000))));
     assert_eq!(count(&store, "b").await, (900, 2));
     let named = NamedPart { number: 1, etag: part.etag.to_string(), checksums: Vec::new() };
     let complete = CompleteUpload { parts: vec![named], ..CompleteUpload::default() };
     limit(&store, "b", Some(100), Some(2)).await;
-    let full = store.complete_upload("b", "u", upload, complete.clone()).await;
+    let full = store.uploads().complete("b", "u", upload, complete.clone()).await;
     assert_eq!(exceeded(full), Some(over(Whose::Bucket, Excess::Objects(2))));
     limit(&store, "b", Some(100), Some(3)).await;
-    store.complete_upload("b", "u", upload, complete).await.unwrap();
+    store.uploads().complete("b", "u", upload, complete).await.unwrap();
     assert_eq!(count(&store, "b").await, (900, 3));
 }
 
@@ -160,24 +166,24 @@ async fn a_count_goes_through_all_shards_and_pages() {
 }
 
 async fn tenant_with_buckets(store: &ObjectStore, names: &[&str]) -> Accounts {
-    let desk = Accounts::new(store.clone(), Vault::default());
-    let tenant = desk.create_tenant("t", None, Vec::new()).await.unwrap();
+    let accounts = Accounts::new(store.clone(), Vault::default());
+    let tenant = accounts.tenants().create("t", None, Vec::new()).await.unwrap();
     for name in names {
         let owner = tenant.canonical_id.clone();
         let settings = Settings::default();
         let new = NewBucket { owner, index_shards: 4, policy: None, settings };
-        store.create_bucket(name, new).await.unwrap();
+        store.buckets().create(name, new).await.unwrap();
     }
-    desk
+    accounts
 }
 
 #[tokio::test]
 async fn a_tenants_quota_is_over_its_buckets_and_in_force_within_a_second() {
     let Harness { store, .. } = Harness::new(3, 3);
-    let desk = tenant_with_buckets(&store, &["b", "c"]).await;
+    let accounts = tenant_with_buckets(&store, &["b", "c"]).await;
     create(&store, "others").await;
     put(&store, "a", 600).await.unwrap();
-    desk.change_quota("t", |quota| quota.bytes = Some(1000)).await.unwrap();
+    accounts.tenants().change_quota("t", |quota| quota.bytes = Some(1000)).await.unwrap();
     assert_eq!(store.countable().await.unwrap().len(), 2);
     for bucket in ["b", "c"] {
         count(&store, bucket).await;
@@ -187,12 +193,12 @@ async fn a_tenants_quota_is_over_its_buckets_and_in_force_within_a_second() {
     let refused = exceeded(put_in(&store, "c", "d", body(pattern(1, 1))).await);
     assert_eq!(refused, Some(over(Whose::Tenant, Excess::Bytes(1000))));
     put_in(&store, "others", "a", body(pattern(9000, 1))).await.unwrap();
-    desk.change_quota("t", |quota| *quota = Quota::default()).await.unwrap();
+    accounts.tenants().change_quota("t", |quota| *quota = Quota::default()).await.unwrap();
     a_while().await;
     put(&store, "d", 2000).await.unwrap();
     assert!(store.countable().await.unwrap().is_empty());
     let of = store.bucket("b").await.unwrap();
-    assert_eq!(store.bucket_usage(&of).await.unwrap(), None, "nobody keeps its count");
+    assert_eq!(store.directory().bucket_usage(&of).await.unwrap(), None, "nobody keeps its count");
 }
 
 #[tokio::test]
@@ -208,8 +214,8 @@ async fn without_a_quorum_of_accounts_the_last_quota_stays() {
             Fault::None
         }
     });
-    let desk = tenant_with_buckets(&store, &["b"]).await;
-    desk.change_quota("t", |quota| quota.objects = Some(1)).await.unwrap();
+    let accounts = tenant_with_buckets(&store, &["b"]).await;
+    accounts.tenants().change_quota("t", |quota| quota.objects = Some(1)).await.unwrap();
     a_while().await;
     put(&store, "a", 1).await.unwrap();
     is_out.store(true, Ordering::Relaxed);
@@ -223,7 +229,7 @@ async fn owners_without_a_quota_need_no_read() {
     let listed = Arc::new(AtomicUsize::new(0));
     let seen = listed.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        if call.op == Op::List {
+        if call.op == CallKind::List {
             seen.fetch_add(1, Ordering::Relaxed);
         }
         Fault::None
@@ -233,7 +239,7 @@ async fn owners_without_a_quota_need_no_read() {
     for bucket in ["b", "of-tenant"] {
         put_in(&store, bucket, "a", body(pattern(10, 1))).await.unwrap();
     }
-    assert_eq!(listed.load(Ordering::Relaxed), 0, "there are no counts to ask for");
+    assert_eq!(listed.load(Ordering::Relaxed), 0, "there are no counts to read");
     assert!(store.countable().await.unwrap().is_empty());
 }
 

@@ -13,7 +13,7 @@ use super::conditional::{create_only, only_over};
 use super::harness::{Harness, body, create, faulty, get, pattern, put, settle};
 use super::multipart::{begin, naming, send};
 use super::nodes::{Fortune, Nodes};
-use crate::{Error, ObjectStore, Result, Selection, WriteConditions, Written};
+use crate::{Error, ObjectStore, Result, Selection, WriteConditions, WrittenObject};
 
 const ROUNDS: u64 = 100;
 const RACERS: usize = 50;
@@ -51,7 +51,7 @@ async fn race(
     stores: &[ObjectStore],
     round: &str,
     conditions: &WriteConditions,
-) -> Vec<(String, Result<Written>)> {
+) -> Vec<(String, Result<WrittenObject>)> {
     let racers = (0..RACERS).map(|racer| {
         let store = stores[racer % stores.len()].clone();
         let (text, conditions) = (format!("{round} {racer}"), conditions.clone());
@@ -64,7 +64,11 @@ async fn race(
 }
 
 /// Checks that at most one racer won, and that its bytes are stored.
-async fn check_winner(store: &ObjectStore, outcomes: &[(String, Result<Written>)], what: &str) {
+async fn check_winner(
+    store: &ObjectStore,
+    outcomes: &[(String, Result<WrittenObject>)],
+    what: &str,
+) {
     let held = get(store, "key", Selection::Whole).await.unwrap();
     let winners: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).collect();
     assert!(winners.len() <= 1, "{what}: {} winners", winners.len());
@@ -87,7 +91,7 @@ async fn of_fifty_racers_one_wins_a_hundred_times_over() {
             } else {
                 let read = harness.head("key", Selection::Whole).await.unwrap();
                 let (object, stamp) = ((*read.object).clone(), read.stamp);
-                only_over(&Written { object, stamp, source_version: None })
+                only_over(&WrittenObject { object, stamp, source_version: None })
             };
             let outcomes = race(stores, round, &conditions).await;
             check_winner(&harness.store, &outcomes, &what).await;
@@ -120,7 +124,7 @@ async fn r7_of_fifty_racers_through_three_proxies_one_wins_also_with_a_node_gone
         let outcomes = race(&stores, "create", &create_only()).await;
         let what = format!("seed {seed}, node {gone} gone");
         check_winner(&stores[0], &outcomes, &what).await;
-        let unavailable = |outcome: &Result<Written>| match outcome {
+        let unavailable = |outcome: &Result<WrittenObject>| match outcome {
             Ok(_) | Err(Error::PreconditionFailed(_) | Error::ConditionalConflict) => false,
             Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable => true,
             Err(error) => panic!("{what}: {error}"),
@@ -197,16 +201,16 @@ async fn an_upload_ends_once_whatever_races_with_its_end() {
             let (store, complete) = (store.clone(), naming(&[(1, &first)]));
             async move {
                 tokio::time::sleep(wait).await;
-                store.complete_upload("b", "key", upload, complete).await
+                store.uploads().complete("b", "key", upload, complete).await
             }
         };
         let resend = async {
             tokio::time::sleep(waits[2]).await;
-            proxies[2].upload_part("b", "key", upload, 1, body(again.clone())).await
+            proxies[2].uploads().put_part("b", "key", upload, 1, body(again.clone())).await
         };
         let abort = async {
             tokio::time::sleep(waits[3]).await;
-            proxies[0].abort_upload("b", "key", upload).await
+            proxies[0].uploads().abort("b", "key", upload).await
         };
         let completes = (complete(&proxies[0], waits[0]), complete(&proxies[1], waits[1]));
         let (left, right, resent, aborted) = tokio::join!(completes.0, completes.1, resend, abort);
@@ -227,7 +231,7 @@ async fn an_upload_ends_once_whatever_races_with_its_end() {
             assert_eq!(left.object.etag, right.object.etag, "{what}");
         }
         // An abort ends the upload if it is still open; then no extent may be without an owner.
-        let last = harness.store.abort_upload("b", "key", upload).await;
+        let last = harness.store.uploads().abort("b", "key", upload).await;
         assert!(matches!(last, Ok(()) | Err(Error::NoSuchUpload)), "{what}: {last:?}");
         let expected = usize::from(get(&harness.store, "key", Selection::Whole).await.is_ok());
         let late = usize::from(matches!(resent, Err(Error::NoSuchUpload)) && expected == 1);

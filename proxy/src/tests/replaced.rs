@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{BucketId, ErrorKind, Level, Settings};
 use tokio::time::sleep;
 
@@ -25,7 +26,7 @@ async fn made_again() -> (Nodes, Proxy, Proxy) {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let remembering = remember(&nodes).await;
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     create(&maker.store, "b").await;
     (nodes, maker, remembering)
 }
@@ -61,7 +62,7 @@ async fn m2_what_is_in_a_bucket_that_was_made_again_is_found() {
             }
             2 => {
                 let list = ListVersions { limit: 9, ..ListVersions::default() };
-                let listed = store.list_versions("b", list).await.unwrap();
+                let listed = store.versions().list("b", list).await.unwrap();
                 assert_eq!(listed.versions.len(), 1);
             }
             3 => {
@@ -71,7 +72,7 @@ async fn m2_what_is_in_a_bucket_that_was_made_again_is_found() {
             }
             4 => {
                 let tags = vec![("a".to_owned(), "b".to_owned())];
-                let tagged = store.set_tags("b", "key", tags.clone()).await.unwrap();
+                let tagged = store.versions().set_tags("b", "key", tags.clone()).await.unwrap();
                 assert_eq!(tagged.object.attributes.tags, tags);
             }
             _ => {
@@ -91,7 +92,7 @@ async fn m2_a_bucket_that_was_made_again_takes_writes_at_once() {
     // Extents belong to the bucket that they were written for, so the client must send them again.
     let remembering = remember(&nodes).await;
     maker.delete(Level::Strict, "key").await.unwrap();
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     create(&maker.store, "b").await;
     let bytes = pattern(100_000, 1);
     let send = || put(&remembering.store, "key", body(bytes.clone()), WriteConditions::default());
@@ -104,26 +105,33 @@ async fn m2_a_bucket_that_was_made_again_takes_writes_at_once() {
 #[tokio::test(start_paused = true)]
 async fn m2_uploads_of_a_bucket_that_was_made_again_go_on_through_any_proxy() {
     let (_nodes, maker, remembering) = made_again().await;
-    let upload = remembering.store.create_upload("b", "key", new_upload()).await.unwrap().id;
-    let part = maker.store.upload_part("b", "key", upload, 1, body(pattern(50_000, 1))).await;
-    maker.store.complete_upload("b", "key", upload, naming(&[(1, &part.unwrap())])).await.unwrap();
+    let upload = remembering.store.uploads().create("b", "key", new_upload()).await.unwrap().id;
+    let part =
+        maker.store.uploads().put_part("b", "key", upload, 1, body(pattern(50_000, 1))).await;
+    maker
+        .store
+        .uploads()
+        .complete("b", "key", upload, naming(&[(1, &part.unwrap())]))
+        .await
+        .unwrap();
     for way in 0..4 {
         let (_nodes, maker, remembering) = made_again().await;
-        let upload = maker.store.create_upload("b", "key", new_upload()).await.unwrap().id;
+        let upload = maker.store.uploads().create("b", "key", new_upload()).await.unwrap().id;
         let bytes = body(pattern(50_000, 1));
         let store = &remembering.store;
         match way {
-            0 => drop(store.upload_part("b", "key", upload, 1, bytes).await.unwrap()),
+            0 => drop(store.uploads().put_part("b", "key", upload, 1, bytes).await.unwrap()),
             1 => {
-                let part = maker.store.upload_part("b", "key", upload, 1, bytes).await.unwrap();
+                let part =
+                    maker.store.uploads().put_part("b", "key", upload, 1, bytes).await.unwrap();
                 let complete = naming(&[(1, &part)]);
-                store.complete_upload("b", "key", upload, complete).await.unwrap();
+                store.uploads().complete("b", "key", upload, complete).await.unwrap();
             }
             2 => {
                 let list = ListUploads { limit: 9, ..ListUploads::default() };
-                assert_eq!(store.list_uploads("b", list).await.unwrap().uploads.len(), 1);
+                assert_eq!(store.uploads().list("b", list).await.unwrap().uploads.len(), 1);
             }
-            _ => store.abort_upload("b", "key", upload).await.unwrap(),
+            _ => store.uploads().abort("b", "key", upload).await.unwrap(),
         }
     }
 }
@@ -133,10 +141,10 @@ async fn m2_what_was_allowed_in_one_bucket_is_not_done_in_anothers() {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let (reading, writing) = (remember(&nodes).await, remember(&nodes).await);
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     let settings = Settings::default();
     let new = NewBucket { owner: "another".into(), index_shards: 8, policy: None, settings };
-    maker.store.create_bucket("b", new).await.unwrap();
+    maker.store.buckets().create("b", new).await.unwrap();
     maker.put(Level::Strict, "key", "secret").await.unwrap();
     let read = reading.get(Level::Available, "key").await.map(drop);
     let written = writing.put(Level::Available, "key", "x").await.map(drop);
@@ -154,7 +162,7 @@ async fn m2_a_bucket_that_is_gone_is_not_said_to_lack_a_key() {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let remembering = remember(&nodes).await;
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     let read = remembering.get(Level::Available, "key").await;
     assert!(matches!(read, Err(Error::NoSuchBucket)), "{read:?}");
 }
@@ -167,7 +175,7 @@ async fn keys_that_are_not_there_share_look_ups_of_their_bucket() {
     let count = looked.clone();
     let proxy = nodes.proxy_with(60_000, move |call: &Call<'_>| {
         let is_root = call.key.is_some_and(|key| key.bucket == BucketId::ROOT);
-        if call.op == Op::Read && is_root {
+        if call.op == CallKind::Read && is_root {
             count.fetch_add(1, Ordering::SeqCst);
             return Fault::Delay(Duration::from_millis(20));
         }

@@ -8,17 +8,18 @@ mod versions;
 use std::time::Duration;
 
 use bytes::Bytes;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm};
-use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{Clock, ErrorKind, Given, PolicyId, SystemClock};
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{AchievedLevel, Clock, ErrorKind, PolicyId, SystemClock};
 use tokio::time::sleep;
 
 use self::fixture::{RewriteFixture, SECOND, policy_of, until};
 use super::harness::{body, collect, get, pattern, put, settle};
 use super::multipart::naming;
 use crate::{
-    Ask, ETagCondition, Error, PutObject, ReadAfter, ReadConditions, Rewrite, RewriteOptions,
-    Selection, WriteConditions,
+    ConsistencyOptions, ETagCondition, Error, PutObject, ReadAfter, ReadConditions, Rewrite,
+    RewriteOptions, Selection, WriteConditions,
 };
 
 /// Larger than an inline object.
@@ -33,13 +34,16 @@ async fn new_objects_and_uploads_go_under_the_policy_that_was_set() {
     let fixture = RewriteFixture::new().await;
     let upload = fixture.begin("upload").await;
     fixture.put("before", &pattern(SIZE, 1)).await;
-    let unknown = fixture.store.set_bucket_policy("b", "third").await;
+    let unknown = fixture.store.buckets().set_policy("b", "third").await;
     let Err(Error::InvalidArgument(sentence)) = unknown else { panic!("{unknown:?}") };
     assert!(sentence.contains("first") && sentence.contains(SECOND), "{sentence}");
-    let missing = fixture.store.set_bucket_policy("c", SECOND).await;
+    let missing = fixture.store.buckets().set_policy("c", SECOND).await;
     assert!(matches!(missing, Err(Error::NoSuchBucket)), "{missing:?}");
     for _ in 0..2 {
-        assert_eq!(fixture.store.set_bucket_policy("b", SECOND).await.unwrap().policy, PolicyId(1));
+        assert_eq!(
+            fixture.store.buckets().set_policy("b", SECOND).await.unwrap().policy,
+            PolicyId(1)
+        );
     }
     fixture.put("after", &pattern(SIZE, 2)).await;
     assert_eq!(policy_of(&fixture.object("before").await), Some(PolicyId(0)));
@@ -60,14 +64,14 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
         ..Attributes::default()
     };
     let bytes = pattern(3_000_000, 1);
-    let mut incoming = body(bytes.clone());
-    incoming.compute = vec![ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
+    let mut new_body = body(bytes.clone());
+    new_body.compute = vec![ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
     let conditions = WriteConditions::default();
-    let written = PutObject { attributes, body: incoming, conditions };
+    let written = PutObject { attributes, body: new_body, conditions };
     let written = fixture.store.put("b", "key", written).await.unwrap();
-    let session = fixture.store.session(Ask::default());
+    let session = fixture.store.session(ConsistencyOptions::default());
     let token = session.token("b", "key", written.stamp);
-    assert_eq!(session.given(), Given::Quorum);
+    assert_eq!(session.given(), AchievedLevel::Quorum);
 
     fixture.turn_to_second().await;
     let progress = fixture.rewrite_all().await;
@@ -81,7 +85,9 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
     assert_eq!(get(&fixture.store, "key", Selection::Whole).await.unwrap(), bytes);
 
     // Rule A3: a reader with the old write's token receives an entry with a higher stamp.
-    let session = fixture.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    let session = fixture
+        .store
+        .session(ConsistencyOptions { read_after: Some(token), ..ConsistencyOptions::default() });
     let conditions = ReadConditions::default();
     let read = session.get("b", "key", Selection::Whole, &conditions).await.unwrap();
     assert!(read.stamp > written.stamp);
@@ -162,7 +168,7 @@ async fn a_write_during_the_read_of_an_object_stays_the_last() {
                 "delete" => drop(fixture.store.delete("b", "key", &none).await.unwrap()),
                 "tags" => {
                     let tags = vec![("a".into(), "b".into())];
-                    drop(fixture.store.set_tags("b", "key", tags).await.unwrap());
+                    drop(fixture.store.versions().set_tags("b", "key", tags).await.unwrap());
                 }
                 _ => {
                     let tag =
@@ -195,7 +201,13 @@ async fn a_write_during_the_read_of_an_object_stays_the_last() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
-    for op in [Op::WriteExtent, Op::ReadExtent, Op::ListHints, Op::Promise, Op::Write] {
+    for op in [
+        CallKind::WriteExtent,
+        CallKind::ReadExtent,
+        CallKind::ListHints,
+        CallKind::Promise,
+        CallKind::Write,
+    ] {
         let fixture = RewriteFixture::new().await;
         let bytes = pattern(SIZE, 1);
         fixture.put("key", &bytes).await;
@@ -215,7 +227,7 @@ async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
         let (in_use, named) = (fixture.in_use(), fixture.named().await);
         // A failed write may be stored on some device, so its extents are left to the sweep.
         assert!(in_use.is_superset(&named), "{op:?}");
-        assert_eq!(in_use == named, op != Op::Write, "{op:?}");
+        assert_eq!(in_use == named, op != CallKind::Write, "{op:?}");
         assert_eq!(fixture.rewrite_all().await.moved, 1, "{op:?}");
         assert_eq!(fixture.bytes("key").await.unwrap(), bytes, "{op:?}");
     }
@@ -230,7 +242,7 @@ async fn r7_lost_replies_lose_no_bytes() {
         fixture.turn_to_second().await;
         let deaf = fixture.primaries("key").await;
         let store = fixture.store_that(move |call| match call.op {
-            Op::Write if deaf[..lost].contains(&call.device) => {
+            CallKind::Write if deaf[..lost].contains(&call.device) => {
                 Fault::LoseReply(ErrorKind::Unavailable)
             }
             _ => Fault::None,
@@ -291,7 +303,7 @@ async fn a_rewrite_without_progress_gives_up_and_returns_its_last_error() {
         fixture.put(&format!("key {at}"), &pattern(SIZE, 1)).await;
     }
     fixture.turn_to_second().await;
-    let store = fixture.store_that(|call| refused(call.op == Op::WriteExtent));
+    let store = fixture.store_that(|call| refused(call.op == CallKind::WriteExtent));
     let rewrite = Rewrite::new("b", RewriteOptions::default());
     let error = store.rewrite(&rewrite).await.unwrap_err().to_string();
     assert!(error.contains("in a row could not be moved, as key "), "{error}");
@@ -305,7 +317,7 @@ async fn what_takes_longer_than_a_day_is_not_begun() {
     let before = fixture.object("key").await;
     fixture.turn_to_second().await;
     let store = fixture.store_that(|call| {
-        assert_ne!(call.op, Op::WriteExtent, "nothing is written anew");
+        assert_ne!(call.op, CallKind::WriteExtent, "nothing is written anew");
         Fault::None
     });
     let rewrite = Rewrite::new("b", RewriteOptions { bytes_per_s: Some(1), clients_wait: None });
@@ -327,13 +339,13 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
     let key = fixture.register("key").await;
     let cut_off = fixture
         .store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
-    let session = cut_off.session(Ask::default());
+    let session = cut_off.session(ConsistencyOptions::default());
     let conditions = WriteConditions::default();
     // Only their clocks order writes of two proxies, one of which sees no quorum.
     let before_ms = SystemClock.now_ms();
     until(|| SystemClock.now_ms() > before_ms).await;
     put(&session, "key", body(pattern(SIZE, 2)), conditions.clone()).await.unwrap();
-    assert_eq!(session.given(), Given::Degraded);
+    assert_eq!(session.given(), AchievedLevel::Degraded);
     let progress = fixture.rewrite_all().await;
     assert_eq!((progress.moved, progress.failed), (0, 1), "{progress:?}");
     assert!(progress.failure.unwrap().contains("holds hints of these registers for other devices"));
@@ -351,7 +363,7 @@ async fn a1_nothing_moves_past_a_silent_device() {
     fixture.turn_to_second().await;
     let others = fixture.handoffs("key").await;
     let store = fixture.store_that(move |call| match call.op {
-        Op::ListHints if call.device == others[0] => Fault::Hang,
+        CallKind::ListHints if call.device == others[0] => Fault::Hang,
         _ => Fault::None,
     });
     let rewrite = Rewrite::new("b", RewriteOptions::default());
@@ -359,7 +371,9 @@ async fn a1_nothing_moves_past_a_silent_device() {
     assert_eq!((rewrite.progress().moved, rewrite.progress().failed), (0, 1));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.rewrite_all().await.moved, 1);
-    let token = ReadAfter::new("b", "key", fixture.stamp("key").await, Given::Quorum);
-    let session = fixture.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    let token = ReadAfter::new("b", "key", fixture.stamp("key").await, AchievedLevel::Quorum);
+    let session = fixture
+        .store
+        .session(ConsistencyOptions { read_after: Some(token), ..ConsistencyOptions::default() });
     assert_eq!(get(&session, "key", Selection::Whole).await.unwrap(), pattern(SIZE, 1));
 }

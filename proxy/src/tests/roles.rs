@@ -24,10 +24,10 @@ fn new_role(tenant: &str, name: &str) -> NewRole {
 
 async fn world() -> (Harness, Accounts) {
     let harness = Harness::new(3, 3);
-    let desk = Accounts::new(harness.store.clone(), Vault::default());
-    desk.create_tenant("t", None, Vec::new()).await.unwrap();
-    desk.create_role(new_role("t", "r")).await.unwrap();
-    (harness, desk)
+    let accounts = Accounts::new(harness.store.clone(), Vault::default());
+    accounts.tenants().create("t", None, Vec::new()).await.unwrap();
+    accounts.roles().create(new_role("t", "r")).await.unwrap();
+    (harness, accounts)
 }
 
 fn policies(accounts: Accounts) -> KeyCache<String, RoleOf> {
@@ -36,46 +36,55 @@ fn policies(accounts: Accounts) -> KeyCache<String, RoleOf> {
 
 #[tokio::test]
 async fn a_role_is_made_changed_and_deleted() {
-    let (_harness, desk) = world().await;
-    let made = desk.role("t", "r").await.unwrap();
-    assert!(matches!(desk.create_role(new_role("t", "r")).await, Err(Error::AccountConflict(_))));
-    assert!(matches!(desk.create_role(new_role("o", "r")).await, Err(Error::NoSuchAccount(_))));
+    let (_harness, accounts) = world().await;
+    let made = accounts.roles().get("t", "r").await.unwrap();
+    assert!(matches!(
+        accounts.roles().create(new_role("t", "r")).await,
+        Err(Error::AccountConflict(_))
+    ));
+    assert!(matches!(
+        accounts.roles().create(new_role("o", "r")).await,
+        Err(Error::NoSuchAccount(_))
+    ));
     for wrong in [new_role("t", "a/b"), NewRole { session_s_max: 899, ..new_role("t", "x") }] {
-        assert!(matches!(desk.create_role(wrong).await, Err(Error::InvalidArgument(_))));
+        assert!(matches!(accounts.roles().create(wrong).await, Err(Error::InvalidArgument(_))));
     }
     let change = RoleChange { trust: Some("[]".into()), ..RoleChange::default() };
-    let changed = desk.change_role("t", "r", change).await.unwrap();
+    let changed = accounts.roles().change("t", "r", change).await.unwrap();
     assert_eq!((changed.trust.as_deref(), changed.policy.as_str()), (Some("[]"), "{}"));
     let long = RoleChange { session_s_max: Some(43_201), ..RoleChange::default() };
-    assert!(matches!(desk.change_role("t", "r", long).await, Err(Error::InvalidArgument(_))));
-    desk.create_role(new_role("t", "s")).await.unwrap();
-    let (page, more) = desk.roles("t", Some("r"), 9).await.unwrap();
+    assert!(matches!(
+        accounts.roles().change("t", "r", long).await,
+        Err(Error::InvalidArgument(_))
+    ));
+    accounts.roles().create(new_role("t", "s")).await.unwrap();
+    let (page, more) = accounts.roles().list("t", Some("r"), 9).await.unwrap();
     assert_eq!((page[0].name.as_str(), page.len(), more), ("s", 1, false));
-    let refused = desk.delete_tenant("t").await.unwrap_err().to_string();
+    let refused = accounts.tenants().delete("t").await.unwrap_err().to_string();
     assert_eq!(refused, "the tenant t still has the role r");
-    desk.delete_role("t", "r").await.unwrap();
-    assert!(matches!(desk.role("t", "r").await, Err(Error::NoSuchAccount(_))));
-    desk.create_role(new_role("t", "r")).await.unwrap();
-    assert_ne!(desk.role("t", "r").await.unwrap().id, made.id);
+    accounts.roles().delete("t", "r").await.unwrap();
+    assert!(matches!(accounts.roles().get("t", "r").await, Err(Error::NoSuchAccount(_))));
+    accounts.roles().create(new_role("t", "r")).await.unwrap();
+    assert_ne!(accounts.roles().get("t", "r").await.unwrap().id, made.id);
 }
 
 #[tokio::test]
 async fn a_user_keeps_its_policy_until_it_is_taken_away() {
-    let (_harness, desk) = world().await;
+    let (_harness, accounts) = world().await;
     let new = NewUser { tenant: "t".into(), name: "u".into(), role: Role::Admin };
-    assert_eq!(desk.create_user(new).await.unwrap().policy, None);
-    desk.set_user_policy("t", "u", Some("{}".into())).await.unwrap();
-    desk.change_user("t", "u", None, Some(Role::ReadOnly)).await.unwrap();
-    assert_eq!(desk.user("t", "u").await.unwrap().policy.as_deref(), Some("{}"));
-    desk.set_user_policy("t", "u", None).await.unwrap();
-    assert_eq!(desk.user("t", "u").await.unwrap().policy, None);
-    let nobody = desk.set_user_policy("t", "nobody", None).await;
+    assert_eq!(accounts.users().create(new).await.unwrap().policy, None);
+    accounts.users().set_policy("t", "u", Some("{}".into())).await.unwrap();
+    accounts.users().change("t", "u", None, Some(Role::ReadOnly)).await.unwrap();
+    assert_eq!(accounts.users().get("t", "u").await.unwrap().policy.as_deref(), Some("{}"));
+    accounts.users().set_policy("t", "u", None).await.unwrap();
+    assert_eq!(accounts.users().get("t", "u").await.unwrap().policy, None);
+    let nobody = accounts.users().set_policy("t", "nobody", None).await;
     assert!(matches!(nobody, Err(Error::NoSuchAccount(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_in_force_within_a_second_at_another_proxy() {
-    let (harness, desk) = world().await;
+    let (harness, accounts) = world().await;
     let store = faulty(&harness.memory, 3, 3, |_| Fault::None);
     let elsewhere = policies(Accounts::new(store, Vault::default()));
     let find = async || {
@@ -84,14 +93,14 @@ async fn a_change_is_in_force_within_a_second_at_another_proxy() {
     };
     assert_eq!(find().await.as_deref(), Some("{}"));
     let change = RoleChange { policy: Some("[]".into()), ..RoleChange::default() };
-    desk.change_role("t", "r", change).await.unwrap();
+    accounts.roles().change("t", "r", change).await.unwrap();
     assert_eq!(find().await.as_deref(), Some("[]"));
     let off = |disabled| RoleChange { disabled: Some(disabled), ..RoleChange::default() };
-    desk.change_role("t", "r", off(true)).await.unwrap();
+    accounts.roles().change("t", "r", off(true)).await.unwrap();
     assert_eq!(find().await, None);
-    desk.change_role("t", "r", off(false)).await.unwrap();
+    accounts.roles().change("t", "r", off(false)).await.unwrap();
     assert!(find().await.is_some());
-    desk.change_tenant("t", Some(true), None).await.unwrap();
+    accounts.tenants().change("t", Some(true), None).await.unwrap();
     assert_eq!(find().await, None);
     assert_eq!(elsewhere.find("t").await.unwrap(), None, "no name of a role");
 }

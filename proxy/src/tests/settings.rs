@@ -2,14 +2,15 @@
 //! everywhere.
 
 use futures::future::join_all;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, Level, Setting};
 
 use super::harness::{Harness, create, faulty, remembering};
 use crate::{Error, NewBucket};
 
 async fn text(harness: &Harness, setting: Setting) -> Option<String> {
-    let document = harness.store.bucket_setting("b", setting).await.unwrap();
+    let document = harness.store.buckets().setting("b", setting).await.unwrap();
     document.map(|document| String::from_utf8(document).unwrap())
 }
 
@@ -19,12 +20,12 @@ async fn a_setting_is_there_from_its_put_to_its_delete() {
     let store = &harness.store;
     assert_eq!(text(&harness, Setting::Cors).await, None);
     for document in ["first", "second"] {
-        store.put_bucket_setting("b", Setting::Cors, document.into()).await.unwrap();
+        store.buckets().put_setting("b", Setting::Cors, document.into()).await.unwrap();
         assert_eq!(text(&harness, Setting::Cors).await.as_deref(), Some(document));
     }
     assert_eq!(text(&harness, Setting::Tagging).await, None);
     for _ in 0..2 {
-        store.delete_bucket_setting("b", Setting::Cors).await.unwrap();
+        store.buckets().delete_setting("b", Setting::Cors).await.unwrap();
         assert_eq!(text(&harness, Setting::Cors).await, None);
     }
 }
@@ -34,13 +35,13 @@ async fn m2_the_generation_rises_with_each_change_and_with_nothing_else() {
     let harness = Harness::with_bucket(1).await;
     let store = &harness.store;
     let before = store.bucket("b").await.unwrap().generation;
-    store.put_bucket_setting("b", Setting::Policy, b"p".to_vec()).await.unwrap();
+    store.buckets().put_setting("b", Setting::Policy, b"p".to_vec()).await.unwrap();
     assert_eq!(store.bucket("b").await.unwrap().generation, before + 1);
-    store.put_bucket_setting("b", Setting::Policy, b"p".to_vec()).await.unwrap();
-    store.delete_bucket_setting("b", Setting::Cors).await.unwrap();
+    store.buckets().put_setting("b", Setting::Policy, b"p".to_vec()).await.unwrap();
+    store.buckets().delete_setting("b", Setting::Cors).await.unwrap();
     assert_eq!(store.bucket("b").await.unwrap().generation, before + 1, "nothing changed");
     harness.put("key", "writes go on").await.unwrap();
-    store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+    store.buckets().set_consistency("b", Level::Strict).await.unwrap();
     assert_eq!(text(&harness, Setting::Policy).await.as_deref(), Some("p"));
 }
 
@@ -53,7 +54,7 @@ async fn no_change_of_concurrent_writers_is_lost() {
         async move {
             let document: Vec<u8> = setting.name().into();
             // A racer that lost too often receives an error, and retries.
-            while store.put_bucket_setting("b", setting, document.clone()).await.is_err() {}
+            while store.buckets().put_setting("b", setting, document.clone()).await.is_err() {}
         }
     });
     join_all(racers).await;
@@ -70,22 +71,22 @@ async fn a_change_is_judged_by_what_it_changes() {
         settings.set(Setting::Acl, b"open".to_vec())?;
         Err(Error::InvalidRequest("not so".into()))
     };
-    let refused = store.change_bucket_settings("b", refuse).await;
+    let refused = store.buckets().change_settings("b", refuse).await;
     assert!(matches!(refused, Err(Error::InvalidRequest(_))));
     let long = vec![b' '; Setting::Policy.bytes_max() + 1];
-    let refused = store.put_bucket_setting("b", Setting::Policy, long).await;
+    let refused = store.buckets().put_setting("b", Setting::Policy, long).await;
     assert!(matches!(refused, Err(Error::EntityTooLarge { .. })));
-    assert_eq!(store.bucket_settings("b").await.unwrap(), martlet_protocol::Settings::default());
-    let refused = store.put_bucket_setting("none", Setting::Cors, Vec::new()).await;
+    assert_eq!(store.buckets().settings("b").await.unwrap(), martlet_protocol::Settings::default());
+    let refused = store.buckets().put_setting("none", Setting::Cors, Vec::new()).await;
     assert!(matches!(refused, Err(Error::NoSuchBucket)));
-    assert!(matches!(store.bucket_settings("none").await, Err(Error::NoSuchBucket)));
+    assert!(matches!(store.buckets().settings("none").await, Err(Error::NoSuchBucket)));
 }
 
 #[tokio::test]
 async fn a_new_bucket_has_nothing_of_its_namesake() {
     let harness = Harness::with_bucket(1).await;
-    harness.store.put_bucket_setting("b", Setting::Cors, b"x".to_vec()).await.unwrap();
-    harness.store.delete_bucket("b").await.unwrap();
+    harness.store.buckets().put_setting("b", Setting::Cors, b"x".to_vec()).await.unwrap();
+    harness.store.buckets().delete("b").await.unwrap();
     create(&harness.store, "b").await;
     assert_eq!(text(&harness, Setting::Cors).await, None);
 }
@@ -96,12 +97,12 @@ async fn settings_are_read_from_the_register_and_applied_at_once_by_their_writer
     let other = remembering(&harness.memory);
     let applied = async || other.bucket("b").await.unwrap().settings.get(Setting::Cors).is_some();
     assert!(!applied().await);
-    harness.store.put_bucket_setting("b", Setting::Cors, b"x".to_vec()).await.unwrap();
+    harness.store.buckets().put_setting("b", Setting::Cors, b"x".to_vec()).await.unwrap();
     assert!(!applied().await, "it takes what it looked up for granted");
-    let asked = other.bucket_setting("b", Setting::Cors).await.unwrap();
+    let asked = other.buckets().setting("b", Setting::Cors).await.unwrap();
     assert_eq!(asked.as_deref(), Some(&b"x"[..]));
     assert!(applied().await, "it has looked it up");
-    other.delete_bucket_setting("b", Setting::Cors).await.unwrap();
+    other.buckets().delete_setting("b", Setting::Cors).await.unwrap();
     assert!(!applied().await);
 }
 
@@ -114,12 +115,14 @@ async fn m2_without_a_quorum_nothing_is_set() {
         policy: None,
         settings: martlet_protocol::Settings::default(),
     };
-    harness.store.create_bucket("b", new).await.unwrap();
+    harness.store.buckets().create("b", new).await.unwrap();
     let cut_off = faulty(&harness.memory, 3, 3, |call| match call.op {
-        Op::Promise | Op::Write if call.device.0 > 1 => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::Promise | CallKind::Write if call.device.0 > 1 => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
         _ => Fault::None,
     });
-    let refused = cut_off.put_bucket_setting("b", Setting::Cors, b"x".to_vec()).await;
+    let refused = cut_off.buckets().put_setting("b", Setting::Cors, b"x".to_vec()).await;
     assert!(
         matches!(refused, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
     );

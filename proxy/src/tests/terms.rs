@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use martlet_protocol::backend::ListStart;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::{CallKind, ListStart};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, ErrorKind, Level, Phase, RegisterKind, Term};
 use tokio::time::{Instant, sleep};
 
@@ -28,7 +28,7 @@ fn is_unavailable<T>(outcome: &Result<T>) -> bool {
 
 /// A proxy with a trap: just before call number `at` of a kind, all devices receive the term of the
 /// joint phase.
-async fn overtaken(growing: &Growing, op: Op, at: usize) -> (Proxy, Arc<AtomicUsize>) {
+async fn overtaken(growing: &Growing, op: CallKind, at: usize) -> (Proxy, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(usize::MAX / 2));
     let (counted, nodes, devices) = (calls.clone(), growing.nodes.clone(), growing.devices());
     let proxy = growing.nodes.proxy_with(60_000, move |call| {
@@ -55,7 +55,7 @@ async fn p1_a_write_that_meets_a_newer_term_is_sent_again_as_it_was() {
     for at in 0..2 {
         let (growing, plain) = with_bucket(4).await;
         let (key, register, cast) = growing.moving_key(&plain).await;
-        let (proxy, calls) = overtaken(&growing, Op::Write, at).await;
+        let (proxy, calls) = overtaken(&growing, CallKind::Write, at).await;
         calls.store(0, Ordering::SeqCst);
         let (_, written) = proxy.put(Level::Strict, &key, "x").await.unwrap();
         assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint), "{at}");
@@ -78,7 +78,7 @@ async fn p1_a_write_that_meets_a_newer_term_is_sent_again_as_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn p1_a_ballot_that_meets_a_newer_term_is_promised_anew() {
-    let (promise, accept) = (Op::Promise, Op::Write);
+    let (promise, accept) = (CallKind::Promise, CallKind::Write);
     for (op, at) in [(promise, 0), (promise, 1), (promise, 2), (accept, 0)] {
         let (growing, plain) = with_bucket(4).await;
         let (key, register, cast) = growing.moving_key(&plain).await;
@@ -109,7 +109,7 @@ async fn p1_a_ballot_that_meets_a_newer_term_is_promised_anew() {
 async fn p1_a_ballot_that_was_half_accepted_before_a_newer_term_is_won_or_unknown() {
     let (growing, plain) = with_bucket(4).await;
     let (key, ..) = growing.moving_key(&plain).await;
-    let (proxy, calls) = overtaken(&growing, Op::Write, 1).await;
+    let (proxy, calls) = overtaken(&growing, CallKind::Write, 1).await;
     calls.store(0, Ordering::SeqCst);
     let told = put(&proxy.store, &key, body("x".into()), create_only()).await;
     assert!(told.is_ok() || is_unavailable(&told), "{told:?}");
@@ -122,7 +122,9 @@ async fn p1_a_ballot_that_was_half_accepted_before_a_newer_term_is_won_or_unknow
 
 #[tokio::test(start_paused = true)]
 async fn p1_reads_lists_and_deletes_go_on_at_a_newer_term() {
-    for (op, at) in [(Op::Read, 0), (Op::Read, 1), (Op::List, 0), (Op::List, 2)] {
+    for (op, at) in
+        [(CallKind::Read, 0), (CallKind::Read, 1), (CallKind::List, 0), (CallKind::List, 2)]
+    {
         let (growing, plain) = with_bucket(4).await;
         let (first, _, _) = growing.moving_key(&plain).await;
         let mut keys: Vec<_> = (0..600).map(|at| format!("many {at:03}")).collect();
@@ -134,7 +136,7 @@ async fn p1_reads_lists_and_deletes_go_on_at_a_newer_term() {
         sleep(Duration::from_secs(1)).await;
         let (proxy, calls) = overtaken(&growing, op, at).await;
         calls.store(0, Ordering::SeqCst);
-        if op == Op::Read {
+        if op == CallKind::Read {
             assert_eq!(proxy.get(Level::Strict, &first).await.unwrap().1, first, "{at}");
         }
         assert_eq!(proxy.list(Level::Strict, None).await.unwrap().1, keys, "{op:?} {at}");
@@ -153,7 +155,7 @@ async fn p1_a_walk_begins_again_behind_the_last_name_that_it_gave_out() {
         plain.put(Level::Strict, key, key).await.unwrap();
     }
     sleep(Duration::from_secs(1)).await;
-    let (proxy, calls) = overtaken(&growing, Op::List, 9).await;
+    let (proxy, calls) = overtaken(&growing, CallKind::List, 9).await;
     calls.store(0, Ordering::SeqCst);
     let bucket = proxy.store.bucket("b").await.unwrap();
     let (services, context) = (&proxy.store.services, proxy.store.context());
@@ -178,9 +180,9 @@ async fn p1_fences_are_sent_again_at_a_newer_term() {
     for at in 0..2 {
         let (growing, plain) = with_bucket(4).await;
         plain.store.bucket("b").await.unwrap();
-        let (proxy, calls) = overtaken(&growing, Op::Fence, at).await;
+        let (proxy, calls) = overtaken(&growing, CallKind::Fence, at).await;
         calls.store(0, Ordering::SeqCst);
-        proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+        proxy.store.buckets().set_consistency("b", Level::Strict).await.unwrap();
         assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint), "{at}");
         assert!(calls.load(Ordering::SeqCst) >= 2 * growing.devices().len(), "{at}");
     }
@@ -224,7 +226,8 @@ async fn p3_a_ring_waits_for_the_change_before_it() {
     let early = growing.proxy_by(&growing.settled);
     early.store.topology().raise_term(Term::of(CHANGE, Phase::Joint));
     for level in [Level::Any, Level::Available, Level::Strict] {
-        let session = early.store.session(crate::Ask { level: Some(level), read_after: None });
+        let session =
+            early.store.session(crate::ConsistencyOptions { level: Some(level), read_after: None });
         assert!(is_unavailable(&session.bucket("b").await), "{level:?}");
     }
     assert!(is_unavailable(&early.list(Level::Available, None).await));

@@ -22,7 +22,7 @@ use crate::{
 async fn versioned() -> Harness {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
-    harness.store.set_versioning("b", true).await.unwrap();
+    harness.store.buckets().set_versioning("b", true).await.unwrap();
     harness
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn delete(store: &ObjectStore, key: &str) -> Deleted {
 
 pub(super) async fn all_versions(store: &ObjectStore) -> Vec<ListedVersion> {
     let list = ListVersions { limit: 100_000, ..ListVersions::default() };
-    let page = store.list_versions("b", list).await.unwrap();
+    let page = store.versions().list("b", list).await.unwrap();
     assert_eq!(page.next, None);
     page.versions
 }
@@ -63,8 +63,8 @@ async fn shown(store: &ObjectStore) -> Vec<String> {
     all_versions(store).await.into_iter().map(shown).collect()
 }
 
-fn is_marker(outcome: &Result<Bytes>, was_asked_for: bool) -> bool {
-    matches!(outcome, Err(Error::DeleteMarker { was_asked_for: asked, .. }) if *asked == was_asked_for)
+fn is_marker(outcome: &Result<Bytes>, was_named: bool) -> bool {
+    matches!(outcome, Err(Error::DeleteMarker { was_named: found, .. }) if *found == was_named)
 }
 
 #[tokio::test]
@@ -82,19 +82,19 @@ async fn every_version_stays_until_it_is_removed() {
     assert_eq!(get_version(store, "k", None).await.unwrap(), bytes[2]);
     assert_eq!(shown(store).await, ["k 3000000*", "k 20000", "k 3"]);
     // Deletes the one in the middle, the current one, and at last the only one.
-    let gone = store.delete_version("b", "k", ids[1]).await.unwrap();
+    let gone = store.versions().delete("b", "k", ids[1]).await.unwrap();
     assert_eq!((gone.version, gone.is_marker), (Some(ids[1]), false));
     assert!(matches!(get_version(store, "k", ids[1]).await, Err(Error::NoSuchVersion)));
     assert_eq!(get_version(store, "k", None).await.unwrap(), bytes[2]);
-    store.delete_version("b", "k", ids[2]).await.unwrap();
+    store.versions().delete("b", "k", ids[2]).await.unwrap();
     assert_eq!(get_version(store, "k", None).await.unwrap(), bytes[0]);
     assert_eq!(shown(store).await, ["k 3*"]);
-    store.delete_version("b", "k", ids[0]).await.unwrap();
+    store.versions().delete("b", "k", ids[0]).await.unwrap();
     assert!(matches!(get_version(store, "k", None).await, Err(Error::NoSuchKey)));
     assert!(shown(store).await.is_empty());
-    let again = store.delete_version("b", "k", ids[0]).await.unwrap();
+    let again = store.versions().delete("b", "k", ids[0]).await.unwrap();
     assert_eq!((again.stamp, again.is_marker), (None, false), "nothing was there");
-    store.delete_bucket("b").await.unwrap();
+    store.buckets().delete("b").await.unwrap();
 }
 
 #[tokio::test]
@@ -111,12 +111,12 @@ async fn a_delete_puts_a_marker_in_front_and_its_removal_undoes_it() {
     assert_eq!(shown(store).await, ["k -*", "k 3"]);
     let page = store.list("b", crate::ListObjects { limit: 10, ..Default::default() }).await;
     assert!(page.unwrap().objects.is_empty());
-    let gone = store.delete_version("b", "k", marker).await.unwrap();
+    let gone = store.versions().delete("b", "k", marker).await.unwrap();
     assert!(gone.is_marker);
     assert_eq!(get_version(store, "k", None).await.unwrap(), "one");
     assert!(delete(store, "none").await.is_marker, "also of a key that isn't there");
     assert_eq!(shown(store).await, ["k 3*", "none -*"]);
-    assert!(matches!(store.delete_bucket("b").await, Err(Error::BucketNotEmpty)));
+    assert!(matches!(store.buckets().delete("b").await, Err(Error::BucketNotEmpty)));
 }
 
 #[tokio::test]
@@ -140,9 +140,9 @@ async fn tags_and_copies_are_of_the_version_that_is_named() {
     put_version(store, "k", "newer").await.unwrap();
     let tags = |tag: &str| vec![("t".to_owned(), tag.to_owned())];
     let name = ObjectName { key: "k", version: Some(old) };
-    let tagged = store.set_tags("b", name, tags("old")).await.unwrap();
+    let tagged = store.versions().set_tags("b", name, tags("old")).await.unwrap();
     assert_eq!(tagged.object.version.unwrap().name(), old);
-    store.set_tags("b", "k", tags("new")).await.unwrap();
+    store.versions().set_tags("b", "k", tags("new")).await.unwrap();
     let tag_of = async |name: ObjectName<'_>| {
         let conditions = ReadConditions::default();
         let read = store.head("b", name, Selection::Whole, &conditions).await.unwrap();
@@ -158,12 +158,13 @@ async fn tags_and_copies_are_of_the_version_that_is_named() {
     assert_eq!(get_version(store, "k", None).await.unwrap(), "old", "it is brought back");
     assert_eq!(shown(store).await, ["k 3*", "k 5", "k 3"]);
     let marker = delete(store, "k").await.version;
-    let refused = store.set_tags("b", "k", tags("x")).await;
-    assert!(matches!(refused, Err(Error::DeleteMarker { was_asked_for: false, .. })));
-    let refused = store.set_tags("b", ObjectName { key: "k", version: marker }, tags("x")).await;
-    assert!(matches!(refused, Err(Error::DeleteMarker { was_asked_for: true, .. })));
+    let refused = store.versions().set_tags("b", "k", tags("x")).await;
+    assert!(matches!(refused, Err(Error::DeleteMarker { was_named: false, .. })));
+    let refused =
+        store.versions().set_tags("b", ObjectName { key: "k", version: marker }, tags("x")).await;
+    assert!(matches!(refused, Err(Error::DeleteMarker { was_named: true, .. })));
     let none = ObjectName { key: "k", version: Some(VersionId::Null) };
-    let refused = store.set_tags("b", none, tags("x")).await;
+    let refused = store.versions().set_tags("b", none, tags("x")).await;
     assert!(matches!(refused, Err(Error::NoSuchVersion)));
 }
 
@@ -175,9 +176,9 @@ async fn an_upload_makes_a_version_once() {
     let upload = super::multipart::begin(&harness, "key").await;
     let part = super::multipart::send(&harness, upload, 1, &pattern(30_000, 1)).await.unwrap();
     let complete = super::multipart::naming(&[(1, &part)]);
-    let written = store.complete_upload("b", "key", upload, complete.clone()).await.unwrap();
+    let written = store.uploads().complete("b", "key", upload, complete.clone()).await.unwrap();
     let id = written.object.version.unwrap().name();
-    let again = store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let again = store.uploads().complete("b", "key", upload, complete).await.unwrap();
     assert_eq!(again.object.version.unwrap().name(), id);
     assert_eq!(get_version(store, "key", id).await.unwrap(), pattern(30_000, 1));
     assert_eq!(shown(store).await, ["key 30000*", "key 6"]);
@@ -192,7 +193,7 @@ async fn a_bucket_without_versions_has_null_ones() {
     assert_eq!(get_version(store, "k", VersionId::Null).await.unwrap(), "bytes");
     let other = "00".repeat(24).parse().unwrap();
     assert!(matches!(get_version(store, "k", Some(other)).await, Err(Error::NoSuchVersion)));
-    assert_eq!(store.delete_version("b", "k", other).await.unwrap().stamp, None);
-    store.delete_version("b", "k", VersionId::Null).await.unwrap();
+    assert_eq!(store.versions().delete("b", "k", other).await.unwrap().stamp, None);
+    store.versions().delete("b", "k", VersionId::Null).await.unwrap();
     assert!(matches!(get_version(store, "k", None).await, Err(Error::NoSuchKey)));
 }

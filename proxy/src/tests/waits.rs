@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, Level, RegisterKind};
 use tokio::time::{Instant, sleep};
 
@@ -51,15 +52,15 @@ async fn a_complete_answers_before_its_parts_are_freed() {
     let first = send(&harness, upload, 1, &bytes).await.unwrap();
     send(&harness, upload, 2, &pattern(100_000, 2)).await.unwrap();
     let store = faulty(&harness.memory, 1, 1, |call| {
-        let frees = call.op == Op::Write
+        let frees = call.op == CallKind::Write
             && call.key.is_some_and(|key| key.kind == RegisterKind::Part)
             && call.write.is_some_and(|write| write.entry.value.is_tombstone());
         if frees { Fault::Delay(ms(900)) } else { Fault::None }
     });
     let begun = Instant::now();
     let complete = naming(&[(1, &first)]);
-    store.complete_upload("b", "key", upload, complete.clone()).await.unwrap();
-    store.complete_upload("b", "key", upload, complete).await.unwrap();
+    store.uploads().complete("b", "key", upload, complete.clone()).await.unwrap();
+    store.uploads().complete("b", "key", upload, complete).await.unwrap();
     assert!(begun.elapsed() < ms(500), "{:?}", begun.elapsed());
     assert_eq!(parts(&harness), 2);
     sleep(Duration::from_secs(5)).await;

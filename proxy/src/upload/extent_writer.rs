@@ -1,7 +1,7 @@
 //! The devices' side of a body: consecutive extents, as copies or as coded fragments.
 //!
 //! Up to two extents are in flight: the sync of one overlaps the arrival of the next. Bytes in
-//! channels are bounded for each extent and for the whole store. Standing bytes are reserved before
+//! channels are bounded for each extent and for the whole store. Pinned bytes are reserved before
 //! the extent's first byte ([`admission`](crate::coded::admission)): parity of a coded extent, and
 //! bytes of a short copy, which devices gather until it is whole.
 //!
@@ -21,7 +21,7 @@ use martlet_protocol::extent::{ExtentRef, Layout, Owner};
 use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ExtentId};
 
-use super::incoming::{Destination, IncomingBody};
+use super::hashed_body::{Destination, HashedBody};
 use crate::channel::{Permit, cost};
 use crate::coded::admission::Reserve;
 use crate::coded::write::{CodedWrite, parity_bytes};
@@ -110,7 +110,7 @@ impl<'a> ExtentWriter<'a> {
     /// Sends the first chunks and the rest of a body.
     pub(super) async fn run(
         mut self,
-        body: &mut IncomingBody,
+        body: &mut HashedBody,
         first: Vec<Bytes>,
     ) -> Result<Vec<ExtentRef>> {
         let stored = body.stored();
@@ -141,8 +141,8 @@ impl<'a> ExtentWriter<'a> {
         Ok(self.written)
     }
 
-    /// Next bytes of the body. A client that is too slow for standing bytes is given up.
-    async fn next(&mut self, body: &mut IncomingBody) -> Result<Option<Bytes>> {
+    /// Next bytes of the body. A client that is too slow for pinned bytes is given up.
+    async fn next(&mut self, body: &mut HashedBody) -> Result<Option<Bytes>> {
         let Self { writing, written, current, .. } = self;
         let pace = match current {
             Some(Current::Coded(coded)) => Some(coded.pace()),
@@ -247,8 +247,8 @@ impl<'a> ExtentWriter<'a> {
             }
             (Some(code), None) => {
                 let cost_max = BUFFERED_COST_MAX.min(code.extent_bytes_max());
-                let standing = cost_max + parity_bytes(code, cost_max)?;
-                let reserve = self.reserve(standing, cost_max).await?;
+                let pinned = cost_max + parity_bytes(code, cost_max)?;
+                let reserve = self.reserve(pinned, cost_max).await?;
                 let chunks = Vec::new();
                 let buffered = BufferedExtent { new, code, chunks, cost: 0, cost_max, reserve };
                 (Current::Buffered(buffered), cost_max)

@@ -68,7 +68,7 @@ pub(crate) fn no_object(entry: Option<&Entry>, requested: Option<VersionId>) -> 
         Some((Value::DeleteMarker(marker), Some(version))) => Error::DeleteMarker {
             version: version.name(),
             modified_ms: marker.modified_ms,
-            was_asked_for: requested.is_some(),
+            was_named: requested.is_some(),
         },
         _ if requested.is_some() => Error::NoSuchVersion,
         _ => Error::NoSuchKey,

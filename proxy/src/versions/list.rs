@@ -12,6 +12,7 @@ use martlet_protocol::{Level, RegisterKey, RegisterKind, Shard, Version, Version
 use tokio::time::Instant;
 
 use super::beside::{run_of, version_of};
+use super::operations::Versions;
 use crate::api::{ListVersions, ListedVersion, VersionPage};
 use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
@@ -233,28 +234,29 @@ fn start(list: &ListVersions) -> ListStart {
     start_after(list.after_key.as_deref(), list.prefix.as_bytes(), delimiter.as_bytes())
 }
 
-impl Listings {
+impl Versions<'_> {
     /// Lists a page of the versions of a bucket's objects, in order of key, the latest first. In an
     /// unversioned bucket each object is a null version.
-    pub(crate) async fn list_versions(
-        &self,
-        context: &RequestContext,
-        bucket: &str,
-        list: ListVersions,
-    ) -> Result<VersionPage> {
-        let list = &list;
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
+    pub async fn list(self, bucket: &str, list: ListVersions) -> Result<VersionPage> {
+        let (context, list) = (&*self.contexts.context(), &list);
+        let (catalog, listings) = (self.catalog, self.listings);
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let found = self.catalog.bucket_with_versions(context, bucket).await?;
-            let page = self.version_page(context, &found, list, None).await?;
+            let found = catalog.bucket_with_versions(context, bucket).await?;
+            let page = listings.version_page(context, &found, list, None).await?;
             if page.versions.is_empty() && page.prefixes.is_empty() {
-                self.catalog.check_not_replaced(context, bucket, &found, began).await?;
+                catalog.check_not_replaced(context, bucket, &found, began).await?;
             }
             Ok(page)
         })
         .await
     }
+}
 
+impl Listings {
     /// Lists a page of the versions in one shard of a bucket, or in all shards.
     pub(crate) async fn version_page(
         &self,
@@ -294,7 +296,7 @@ impl<'a> Filling<'a> {
         let expected = list.limit.saturating_add(1);
         let mut walk =
             Walk::new(self.registers, self.context, &paths, start(list), expected, self.level)?;
-        walk.honour(self.context.ask.read_after);
+        walk.honour(self.context.consistency.read_after);
         loop {
             let items = heads(&mut walk, list).await?;
             if items.is_empty() || !self.fill_with(bucket, items).await? {

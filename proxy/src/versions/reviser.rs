@@ -8,7 +8,7 @@ use martlet_protocol::{Stamp, WriteId};
 use super::find::no_object;
 use super::revise::{Change, Revision};
 use super::store::VersionStore;
-use crate::api::{ObjectName, Written};
+use crate::api::{ObjectName, WrittenObject};
 use crate::bucket::{BucketCatalog, busy};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ impl Reviser {
         bucket: &str,
         name: ObjectName<'_>,
         change: &mut Change<'_>,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         self.revise_by(context, bucket, name, change, By::Client).await
     }
 
@@ -51,7 +51,7 @@ impl Reviser {
         bucket: &str,
         name: ObjectName<'_>,
         change: &mut Change<'_>,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         self.revise_by(context, bucket, name, change, By::Operator).await
     }
 
@@ -62,7 +62,7 @@ impl Reviser {
         name: ObjectName<'_>,
         change: &mut Change<'_>,
         by: By,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         match self.revise_once(context, bucket, name, change, by).await {
             Err(Error::BucketReplaced) => self.revise_once(context, bucket, name, change, by).await,
             revised => revised,
@@ -76,7 +76,7 @@ impl Reviser {
         ObjectName { key, version }: ObjectName<'_>,
         change: &mut Change<'_>,
         by: By,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let mut target = self.catalog.target(context, bucket, key).await?;
         if let Some(view) = self.versions.absent_version(context, &target.key, version).await {
             let (catalog, absent) = (&self.catalog, no_object(view.entry.as_ref(), version));
@@ -113,7 +113,7 @@ impl Reviser {
                     if let Some(charge) = charge {
                         charge.written(self.registers.stamps.now_ms());
                     }
-                    return Ok(Written { object, stamp, source_version: None });
+                    return Ok(WrittenObject { object, stamp, source_version: None });
                 }
                 _ => {
                     target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;

@@ -1,7 +1,7 @@
 //! Bit rot is found, quarantined and repaired, at the configured rate.
 
-use martlet_protocol::backend::Presence;
-use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::backend::{CallKind, Presence};
+use martlet_protocol::testing::{Fault, FaultyBackend};
 use martlet_protocol::{Backend, BackendExt, ErrorKind, ManualClock};
 
 use super::*;
@@ -87,7 +87,9 @@ async fn registers_that_cannot_be_audited_keep_no_extent_from_being() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let world = MultiNodeWorld::wrapped(3, clock, |device, memory| {
         let choose = move |call: &martlet_protocol::testing::Call<'_>| match call.op {
-            Op::AuditRegisters if device == DeviceId(1) => Fault::Refuse(ErrorKind::Unavailable),
+            CallKind::AuditRegisters if device == DeviceId(1) => {
+                Fault::Refuse(ErrorKind::Unavailable)
+            }
             _ => Fault::None,
         };
         Arc::new(FaultyBackend::new(memory, choose))
@@ -116,7 +118,7 @@ async fn a_stretch_that_fails_once_is_tried_again_where_it_was() {
     let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let fails = fails.clone();
         let choose = move |call: &martlet_protocol::testing::Call<'_>| {
-            let once = call.op == Op::AuditExtents
+            let once = call.op == CallKind::AuditExtents
                 && fails.swap(false, std::sync::atomic::Ordering::SeqCst);
             if once { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
         };

@@ -129,46 +129,48 @@ impl CensusRun<'_> {
         }
     }
 
-    /// Returns the extents of which every device of their policies denies having a piece.
+    /// Returns the extents of which every device of their policies denies a copy or fragment.
     async fn missing_everywhere(&self, named: Vec<NamedExtent>) -> Vec<NamedExtent> {
         let first = self.absent(named, 1).await;
         let doubtful = self.absent(first, usize::MAX).await;
         let mut nowhere = Vec::new();
         for named in doubtful {
-            let pieces = self.pieces(&named);
-            let said = self.query_presence(pieces.iter().copied()).await;
+            let copies = self.stored_copies(&named);
+            let presences = self.query_presence(copies.iter().copied()).await;
             let has_denied = |(device, id): &(DeviceId, ExtentId)| {
-                said.of(*device, *id).is_some_and(|said| said != Presence::Here)
+                presences.of(*device, *id).is_some_and(|it| it != Presence::Here)
             };
-            if !pieces.is_empty() && pieces.iter().all(has_denied) {
+            if !copies.is_empty() && copies.iter().all(has_denied) {
                 nowhere.push(named);
             }
         }
         nowhere
     }
 
-    /// Returns the extents without a piece on their first `homes_max` homes, with joint queries.
+    /// Returns the extents without a copy or fragment on their first `homes_max` homes,
+    /// with joint queries.
     async fn absent(&self, named: Vec<NamedExtent>, homes_max: usize) -> Vec<NamedExtent> {
         let homes = |named: &NamedExtent| self.homes(named).into_iter().take(homes_max);
-        let said = self.query_presence(named.iter().flat_map(homes)).await;
-        let is_here = |(device, id)| said.of(device, id) == Some(Presence::Here);
+        let presences = self.query_presence(named.iter().flat_map(homes)).await;
+        let is_here = |(device, id)| presences.of(device, id) == Some(Presence::Here);
         named.into_iter().filter(|it| !homes(it).any(is_here)).collect()
     }
 
     async fn query_presence(
         &self,
-        pieces: impl Iterator<Item = (DeviceId, ExtentId)>,
+        copies: impl Iterator<Item = (DeviceId, ExtentId)>,
     ) -> PresenceMap {
         let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
-        for (device, id) in pieces {
+        for (device, id) in copies {
             lists.entry(device).or_default().insert(id);
         }
-        let mut said = PresenceMap::default();
-        said.query(self.cluster, lists).await;
-        said
+        let mut presences = PresenceMap::default();
+        presences.query(self.cluster, lists).await;
+        presences
     }
 
-    /// Returns the piece that each home of an extent holds; empty without a ring for its policy.
+    /// Returns the copy or fragment that each home of an extent holds; empty without a ring for the
+    /// policy.
     fn homes(&self, named: &NamedExtent) -> Vec<(DeviceId, ExtentId)> {
         let Ok(ring) = self.cluster.data(named.policy) else { return Vec::new() };
         let homes = ring.primaries(ring.partition(named.id.placement()));
@@ -180,8 +182,8 @@ impl CensusRun<'_> {
             .collect()
     }
 
-    /// Returns the pieces of an extent that any device may hold.
-    fn pieces(&self, named: &NamedExtent) -> Vec<(DeviceId, ExtentId)> {
+    /// Returns the copies or fragments of an extent that any device may hold.
+    fn stored_copies(&self, named: &NamedExtent) -> Vec<(DeviceId, ExtentId)> {
         let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
         let devices = self.cluster.holders_of(named.policy, named.id).unwrap_or_default();
         let with_all = |id: &ExtentId| {

@@ -122,12 +122,12 @@ impl CensusRun<'_> {
             }
             for (chunk, holders) in ids.chunks(PAGE).zip(holders.chunks_mut(PAGE)) {
                 let node = self.cluster.node(*device);
-                let asked = async { in_time(node?.presence(*device, chunk)).await }.await;
-                let Ok(said) = asked else {
+                let reply = async { in_time(node?.presence(*device, chunk)).await }.await;
+                let Ok(presences) = reply else {
                     self.silent.insert(*device);
                     break;
                 };
-                for (holders, presence) in holders.iter_mut().zip(said) {
+                for (holders, presence) in holders.iter_mut().zip(presences) {
                     if presence == Presence::Here {
                         holders.insert(*device);
                     }

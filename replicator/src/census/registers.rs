@@ -79,8 +79,8 @@ impl CensusRun<'_> {
             if self.silent.contains(&device) {
                 continue;
             }
-            let asked = async { in_time(cluster.node(device)?.holdings(device, keys)).await }.await;
-            let Ok(holdings) = asked else {
+            let reply = async { in_time(cluster.node(device)?.holdings(device, keys)).await }.await;
+            let Ok(holdings) = reply else {
                 self.silent.insert(device);
                 continue;
             };

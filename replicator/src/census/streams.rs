@@ -30,10 +30,10 @@ impl<K: Ord + Clone, V> MergedStreams<K, V> {
     ) -> Vec<DeviceId> {
         let read = &read;
         let empty = self.0.iter().filter(|(_, it)| it.page.is_empty() && !it.has_ended);
-        let asked = empty.map(|(device, stream)| async move {
+        let queries = empty.map(|(device, stream)| async move {
             (*device, read(*device, stream.after.clone()).await)
         });
-        let answers = join_all(asked.collect::<Vec<_>>()).await;
+        let answers = join_all(queries.collect::<Vec<_>>()).await;
         let mut silent = Vec::new();
         for (device, answer) in answers {
             let Some(stream) = self.0.get_mut(&device) else { continue };

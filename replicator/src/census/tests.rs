@@ -1,9 +1,9 @@
 //! Each planted fault is found, and no other.
 
-use martlet_protocol::backend::{EntryWrite, RegisterDrop};
+use martlet_protocol::backend::{CallKind, EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, ErrorKind, ManualClock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,8 +44,8 @@ fn faults(tally: &KindCounts) -> [u64; 3] {
 #[tokio::test]
 async fn where_all_is_well_everything_is_counted_and_clean() {
     let world = world().await;
-    let mut told = Vec::new();
-    let report = census(&world.shared, FAST, &mut |progress| told.push(*progress)).await;
+    let mut observed = Vec::new();
+    let report = census(&world.shared, FAST, &mut |progress| observed.push(*progress)).await;
     let all = KindCounts { things: 50, copies: 150, ..KindCounts::default() };
     let partitions = 2 * world.index().partitions().count() as u64;
     let expected = CensusReport {
@@ -56,9 +56,9 @@ async fn where_all_is_well_everything_is_counted_and_clean() {
         ..CensusReport::default()
     };
     assert_eq!(report, expected);
-    let last = told.last().unwrap();
+    let last = observed.last().unwrap();
     assert_eq!((last.registers, last.extents, last.extent_copies, last.faults), (50, 50, 150, 0));
-    assert!(told.len() > 2 && told.is_sorted_by_key(|it| it.registers));
+    assert!(observed.len() > 2 && observed.is_sorted_by_key(|it| it.registers));
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn hints_silence_and_missing_votes_are_told() {
 
 #[tokio::test]
 async fn a_device_that_falls_silent_on_the_way_is_told() {
-    for op in [Op::Walk, Op::ListExtents, Op::Holdings, Op::Presence] {
+    for op in [CallKind::Walk, CallKind::ListExtents, CallKind::Holdings, CallKind::Presence] {
         let breaks = Arc::new(AtomicBool::new(false));
         let broken = breaks.clone();
         let clock = Arc::new(ManualClock::at(1_000_000_000));
@@ -163,7 +163,7 @@ async fn what_settles_by_itself_is_no_fault() {
     let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let (held, inner) = (held.clone(), memory.clone());
         let choose = move |call: &Call<'_>| {
-            let write = (call.op == Op::Holdings).then(|| held.lock().clone()).flatten();
+            let write = (call.op == CallKind::Holdings).then(|| held.lock().clone()).flatten();
             if let Some(write) = write {
                 let stored = inner.write(call.device, write);
                 futures::executor::block_on(stored).unwrap();

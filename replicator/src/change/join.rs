@@ -158,11 +158,11 @@ impl JoiningDevice {
         let span = span_of(cluster.index(), partition);
         let walk = &Walk { span, bin: None, want: Want::EntryAndInline };
         let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
-        let asked = sources.iter().chain([&self.device]).map(|device| async move {
+        let queries = sources.iter().chain([&self.device]).map(|device| async move {
             let node = cluster.node(*device)?;
             Ok::<_, Error>((*device, in_time(node.walk(*device, walk, after, PAGE)).await?))
         });
-        let pages = try_join_all(asked).await?;
+        let pages = try_join_all(queries).await?;
         let page = RegisterPage::merge(read_ms, pages, |key| span.contains(key.placement()));
         let (device, sources) = (self.device, &sources[..]);
         let copying = RegisterCopy {

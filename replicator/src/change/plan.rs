@@ -158,7 +158,7 @@ impl PlannedMoves<'_> {
     }
 
     /// Decides if the joint phase may begin. A new holder must get its vote before it: later it
-    /// could not be told from one that lost its vote, and each would wait for the other.
+    /// could not be distinguished from one that lost its vote, and each would wait for the other.
     fn after_old(&self) -> NextAction {
         let votes = |id: &DeviceId| self.statuses.get(id).is_some_and(|status| status.voting);
         match self.holders().keys().find(|holder| !votes(holder)) {

@@ -115,7 +115,7 @@ async fn p3_a_change_waits_until_most_nodes_have_the_ring() {
     }
     let begun = terms(&world, 5).await;
     assert_eq!(begun[..4], before[..4], "a change began that too few have heard of");
-    assert!(begun.iter().all(|told| *told < term(&world, Phase::Joint)));
+    assert!(begun.iter().all(|raised| *raised < term(&world, Phase::Joint)));
     world.shared.set_spread(&world.index(), true);
     assert_eq!(run(&world).await.backlog, 0);
     assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5]);

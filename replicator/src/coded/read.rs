@@ -15,7 +15,7 @@ use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
 use super::{CodedExtent, PresenceMap, code_of_policy};
 use crate::cluster::StepTopology;
-use crate::replicate::copy::patience;
+use crate::transfer_timeout::transfer_timeout;
 
 /// Reads a range of an id on a device.
 pub(crate) async fn read(
@@ -35,7 +35,7 @@ pub(crate) async fn read(
             .await
     };
     let late = || Error::unavailable(format!("device {device} is too slow with extent {id}"));
-    tokio::time::timeout(patience(bytes), reading).await.unwrap_or_else(|_| Err(late()))
+    tokio::time::timeout(transfer_timeout(bytes), reading).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Fragments of an extent that serve as sources.
@@ -165,17 +165,17 @@ async fn make_lost(
 ) -> Result<()> {
     let everyone = coded.everyone(cluster)?;
     let ids: BTreeSet<ExtentId> = coded.fragments().map(|it| coded.id(it)).collect();
-    let mut said = PresenceMap::default();
-    said.query(cluster, everyone.iter().map(|device| (*device, ids.clone())).collect()).await;
+    let mut presences = PresenceMap::default();
+    presences.query(cluster, everyone.iter().map(|device| (*device, ids.clone())).collect()).await;
     let mut usable = Vec::new();
     for fragment in coded.fragments() {
         let is_there =
-            |device: &&DeviceId| said.of(**device, coded.id(fragment)) == Some(Presence::Here);
+            |device: &&DeviceId| presences.of(**device, coded.id(fragment)) == Some(Presence::Here);
         usable.extend(everyone.iter().filter(is_there).map(|device| (fragment, *device)));
     }
     let there: BTreeSet<FragmentIndex> = usable.iter().map(|(it, _)| *it).collect();
     if there.len() < usize::from(coded.geometry.needed()) {
-        return Err(too_few(coded, &said, there.len(), &ids, &everyone));
+        return Err(too_few(coded, &presences, there.len(), &ids, &everyone));
     }
     let lost: Vec<FragmentIndex> =
         data.iter().copied().filter(|it| !found.contains_key(&it.0)).collect();
@@ -207,7 +207,7 @@ async fn find_or_make(
 /// Returns the error for too few fragments.
 fn too_few(
     coded: &CodedExtent,
-    said: &PresenceMap,
+    presences: &PresenceMap,
     there: usize,
     ids: &BTreeSet<ExtentId>,
     everyone: &[DeviceId],
@@ -215,10 +215,10 @@ fn too_few(
     let (whole, needed) = (coded.whole, coded.geometry.needed());
     let message =
         format!("only {there} of the {needed} fragments needed of extent {whole} are left");
-    let says = |id: &ExtentId, device: &DeviceId| said.of(*device, *id);
+    let presence_of = |id: &ExtentId, device: &DeviceId| presences.of(*device, *id);
     let is_deleted =
-        |id: &ExtentId| everyone.iter().any(|it| says(id, it) == Some(Presence::Deleted));
-    if !said.silent.is_empty() {
+        |id: &ExtentId| everyone.iter().any(|it| presence_of(id, it) == Some(Presence::Deleted));
+    if !presences.silent.is_empty() {
         Error::unavailable(message)
     } else if there == 0 || ids.iter().any(is_deleted) {
         Error::not_found(message)

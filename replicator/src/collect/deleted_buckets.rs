@@ -82,15 +82,15 @@ impl Buckets {
 /// all of them removed it.
 async fn purge(cluster: &StepTopology, bucket: BucketId, devices: &[DeviceId]) -> bool {
     let purge = |device: &DeviceId| purge_one(cluster, *device, bucket);
-    let told = join_all(devices.iter().map(purge)).await;
-    let is_known_closed = told.iter().any(Result::is_ok);
-    let (mut all, mut untold) = (true, Vec::new());
-    for (device, told) in devices.iter().zip(told) {
-        match told {
+    let outcomes = join_all(devices.iter().map(purge)).await;
+    let is_known_closed = outcomes.iter().any(Result::is_ok);
+    let (mut all, mut unfenced) = (true, Vec::new());
+    for (device, outcome) in devices.iter().zip(outcomes) {
+        match outcome {
             Ok(()) => {}
             // The device got registers of the bucket from others, and has no fence of it.
             Err(error) if error.kind() == ErrorKind::Conflict && is_known_closed => {
-                untold.push(*device);
+                unfenced.push(*device);
             }
             Err(error) => {
                 tracing::debug!(%bucket, %device, %error, "keeping registers of a deleted bucket \
@@ -99,7 +99,7 @@ async fn purge(cluster: &StepTopology, bucket: BucketId, devices: &[DeviceId]) -
             }
         }
     }
-    let close_and_purge = untold.into_iter().map(|device| async move {
+    let close_and_purge = unfenced.into_iter().map(|device| async move {
         let fence = BucketFence::of_deleted(bucket);
         in_time(cluster.node(device)?.fence(device, fence)).await?;
         purge_one(cluster, device, bucket).await

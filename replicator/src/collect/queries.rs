@@ -69,7 +69,7 @@ impl Cases {
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<Self> {
         let keys: Vec<RegisterKey> = due.iter().map(|(key, _)| key.clone()).collect();
-        let asked = cluster.index_devices().into_iter().map(|device| {
+        let queries = cluster.index_devices().into_iter().map(|device| {
             let keys = &keys;
             async move {
                 let holdings = in_time(cluster.node(device)?.holdings(device, keys)).await?;
@@ -79,7 +79,7 @@ impl Cases {
                 Ok((device, holdings))
             }
         });
-        let holdings = try_join_all(asked).await?.into_iter().collect();
+        let holdings = try_join_all(queries).await?.into_iter().collect();
         Ok(Self { keys: due, holdings })
     }
 

@@ -23,14 +23,14 @@ pub(super) async fn buckets(cluster: &StepTopology) -> Result<Vec<(Bytes, Box<Bu
     let shards: Vec<(Shard, Sets)> = (0..INDEX_SHARDS_DEFAULT)
         .map(|shard| (Shard(shard), cluster.sets(index_placement(BucketId::ROOT, Shard(shard)))))
         .collect();
-    let mut asked: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
+    let mut shards_of: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
     for (shard, sets) in &shards {
         for device in sets.members() {
-            asked.entry(device).or_default().push(*shard);
+            shards_of.entry(device).or_default().push(*shard);
         }
     }
     let term = cluster.named()?;
-    let answers = asked.into_iter().map(|(device, shards)| async move {
+    let answers = shards_of.into_iter().map(|(device, shards)| async move {
         let request = ListRequest {
             bucket: BucketId::ROOT,
             shards,

@@ -28,12 +28,12 @@ pub(super) async fn parts_of(
         term: cluster.named()?,
     };
     let sets = cluster.sets(at.placement());
-    let asked = sets.members().map(|device| {
+    let queries = sets.members().map(|device| {
         let request = request.clone();
         async move { Ok((device, list(cluster, QuerySource::Registers, device, request).await?)) }
     });
     let mut answers = Vec::new();
-    for answer in join_all(asked).await {
+    for answer in join_all(queries).await {
         match answer {
             Ok(answer) => answers.push(answer),
             Err(error) => cluster.learn(&error),

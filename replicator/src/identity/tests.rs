@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Value;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, Clock, ErrorKind, ManualClock, Phase, WriteId};
 use parking_lot::Mutex;
 
@@ -111,7 +112,7 @@ fn with_stopped_writes() -> (MultiNodeWorld, SentWrites) {
     let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let seen = seen.clone();
         let choose = move |call: &Call<'_>| {
-            let Some(write) = call.write.filter(|_| call.op == Op::Write) else {
+            let Some(write) = call.write.filter(|_| call.op == CallKind::Write) else {
                 return Fault::None;
             };
             seen.lock().push((call.device, write.clone()));

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::UploadId;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 
 use super::*;
 use crate::run_once;
@@ -175,13 +176,13 @@ async fn data_goes_before_the_manifest_and_the_manifest_before_the_record() {
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let seen = order.clone();
     let cluster = world.faulty(move |call| {
-        if matches!(call.op, Op::DeleteExtents | Op::ForgetGarbage) {
+        if matches!(call.op, CallKind::DeleteExtents | CallKind::ForgetGarbage) {
             seen.lock().push((call.op, call.device));
         }
         Fault::None
     });
     worker(&world, cluster).step().await.unwrap();
-    let both = [(Op::DeleteExtents, DeviceId(0)), (Op::DeleteExtents, DeviceId(1))];
-    let expected = [&both[..], &both[..], &[(Op::ForgetGarbage, DeviceId(0))]].concat();
+    let both = [(CallKind::DeleteExtents, DeviceId(0)), (CallKind::DeleteExtents, DeviceId(1))];
+    let expected = [&both[..], &both[..], &[(CallKind::ForgetGarbage, DeviceId(0))]].concat();
     assert_eq!(*order.lock(), expected);
 }

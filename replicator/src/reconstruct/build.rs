@@ -24,7 +24,7 @@ use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result}
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::CodedExtent;
 use crate::coded::read::Sources;
-use crate::replicate::copy::patience;
+use crate::transfer_timeout::transfer_timeout;
 
 /// Columns rebuilt at a time, in bytes of each fragment.
 pub(super) const STEP_BYTES: u64 = 512 * 1024;
@@ -123,11 +123,11 @@ impl Rebuild {
 
     /// Excludes sources that belong to another extent; returns the birth of the youngest.
     async fn check_sources(&mut self, cluster: &StepTopology) -> Option<u64> {
-        let asked = self.sources.iter().map(|(fragment, device)| async {
+        let queries = self.sources.iter().map(|(fragment, device)| async {
             let id = self.coded.id(*fragment);
             Some(in_time(cluster.node(*device).ok()?.stat_extent(*device, id)).await.ok()?.record)
         });
-        let records = join_all(asked).await;
+        let records = join_all(queries).await;
         let geometry = &self.coded.geometry;
         let fits = |fragment: FragmentIndex, record: &ExtentRecord| {
             record.layout == self.record.layout
@@ -160,11 +160,11 @@ impl Rebuild {
             layout: self.record.layout,
         };
         let (sender, body) = mpsc::channel(0);
-        let patience = patience(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
+        let limit = transfer_timeout(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
         let write = async move {
             let written = cluster.node(home)?.write_extent(home, new, body.boxed());
             let late = || Error::unavailable(format!("device {home} is too slow with extent {id}"));
-            tokio::time::timeout(patience, written).await.unwrap_or_else(|_| Err(late()))
+            tokio::time::timeout(limit, written).await.unwrap_or_else(|_| Err(late()))
         };
         let hash = blake3::Hasher::new();
         (RebuildTarget { id, home, bytes, body: Some(sender), hash }, write)
@@ -228,8 +228,8 @@ async fn feed(
         if let Err(error) = sources.make(wanted, &step, &mut made).await {
             for target in targets.iter_mut() {
                 if let Some(mut body) = target.body.take() {
-                    let told = Error::new(error.kind(), "the fragment's sources can't be read");
-                    let _ = tokio::time::timeout(STUCK, body.send(Err(told))).await;
+                    let failure = Error::new(error.kind(), "the fragment's sources can't be read");
+                    let _ = tokio::time::timeout(STUCK, body.send(Err(failure))).await;
                 }
             }
             return Err(error);

@@ -95,10 +95,10 @@ pub(super) async fn suspects(
             lists.entry(home).or_default().insert(item.coded.id(fragment));
         }
     }
-    let mut said = PresenceMap::default();
-    said.query(cluster, lists).await;
+    let mut presences = PresenceMap::default();
+    presences.query(cluster, lists).await;
     items.retain(|item| {
-        let is_here = |it| said.of(item.coded.place(it).home, item.coded.id(it));
+        let is_here = |it| presences.of(item.coded.place(it).home, item.coded.id(it));
         !item.watched().into_iter().all(|it| is_here(it) == Some(Presence::Here))
     });
     items
@@ -110,21 +110,21 @@ pub(super) async fn query_homes(cluster: &StepTopology, items: &mut [DeviceFragm
     for item in &*items {
         for fragment in item.coded.fragments() {
             let (place, id) = (item.coded.place(fragment), item.coded.id(fragment));
-            for asked in [Some(place.home), place.previous].into_iter().flatten() {
-                lists.entry(asked).or_default().insert(id);
+            for queried in [Some(place.home), place.previous].into_iter().flatten() {
+                lists.entry(queried).or_default().insert(id);
             }
         }
     }
-    let mut said = PresenceMap::default();
-    said.query(cluster, lists).await;
+    let mut presences = PresenceMap::default();
+    presences.query(cluster, lists).await;
     for item in items {
         let seen = |fragment| {
             let (place, id) = (item.coded.place(fragment), item.coded.id(fragment));
             FragmentPresence {
                 fragment,
                 home: place.home,
-                at_home: said.of(place.home, id),
-                previous: place.previous.map(|previous| (previous, said.of(previous, id))),
+                at_home: presences.of(place.home, id),
+                previous: place.previous.map(|previous| (previous, presences.of(previous, id))),
                 others: Vec::new(),
             }
         };
@@ -136,19 +136,19 @@ pub(super) async fn query_homes(cluster: &StepTopology, items: &mut [DeviceFragm
 pub(super) async fn query_all(cluster: &StepTopology, items: &mut [&mut DeviceFragments]) {
     let mut lists = FragmentLists::new();
     for item in &*items {
-        for (id, asked) in elsewhere(cluster, item) {
-            for device in asked {
+        for (id, queried) in elsewhere(cluster, item) {
+            for device in queried {
                 lists.entry(device).or_default().insert(id);
             }
         }
     }
-    let mut said = PresenceMap::default();
-    said.query(cluster, lists).await;
+    let mut presences = PresenceMap::default();
+    presences.query(cluster, lists).await;
     for item in items {
-        for (id, asked) in elsewhere(cluster, item) {
+        for (id, queried) in elsewhere(cluster, item) {
             let seen = item.seen.iter_mut().find(|seen| item.coded.id(seen.fragment) == id);
             let Some(seen) = seen else { continue };
-            seen.others = asked.into_iter().map(|it| (it, said.of(it, id))).collect();
+            seen.others = queried.into_iter().map(|it| (it, presences.of(it, id))).collect();
         }
         item.everyone_asked = true;
     }

@@ -59,7 +59,7 @@ impl PageCheck<'_> {
                 StripeAction::Build(those) => jobs.extend(self.job(item, those)),
             }
         }
-        progress.kept += told_lost(self.cluster, &lost).await;
+        progress.kept += report_lost(self.cluster, &lost).await;
         Ok(jobs)
     }
 
@@ -74,10 +74,10 @@ impl PageCheck<'_> {
 
     /// Queries all devices about fragments missing at home.
     async fn search(&self, items: &mut [DeviceFragments]) {
-        let mut asked: Vec<&mut DeviceFragments> =
+        let mut queried: Vec<&mut DeviceFragments> =
             items.iter_mut().filter(|item| self.action(item) == StripeAction::Search).collect();
-        if !asked.is_empty() {
-            query_all(self.cluster, &mut asked).await;
+        if !queried.is_empty() {
+            query_all(self.cluster, &mut queried).await;
         }
     }
 
@@ -111,7 +111,7 @@ impl PageCheck<'_> {
 
 /// Logs extents that can't be rebuilt, and returns their number; excludes extents that no entry
 /// names.
-async fn told_lost(cluster: &StepTopology, lost: &[DeviceFragments]) -> u64 {
+async fn report_lost(cluster: &StepTopology, lost: &[DeviceFragments]) -> u64 {
     if lost.is_empty() {
         return 0;
     }
@@ -122,7 +122,7 @@ async fn told_lost(cluster: &StepTopology, lost: &[DeviceFragments]) -> u64 {
             return lost.len() as u64;
         }
     };
-    let (mut wanted, mut told) = (NeedCheck::new(cluster), 0);
+    let (mut wanted, mut reported) = (NeedCheck::new(cluster), 0);
     for item in lost {
         let Some(record) = item.records.first() else { continue };
         match is_wanted(&buckets, &mut wanted, record).await {
@@ -136,7 +136,7 @@ async fn told_lost(cluster: &StepTopology, lost: &[DeviceFragments]) -> u64 {
                 tracing::debug!(%extent, %error, "could not check the entry of an extent");
             }
         }
-        told += 1;
+        reported += 1;
     }
-    told
+    reported
 }

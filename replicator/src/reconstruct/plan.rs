@@ -54,22 +54,22 @@ impl FragmentPresence {
     pub(super) fn holders(&self) -> impl Iterator<Item = DeviceId> {
         let home = (self.home, self.at_home);
         let all = [home].into_iter().chain(self.previous).chain(self.others.iter().copied());
-        all.filter(|(_, said)| *said == Some(Presence::Here)).map(|(device, _)| device)
+        all.filter(|(_, presence)| *presence == Some(Presence::Here)).map(|(device, _)| device)
     }
 
     fn is_deleted(&self) -> bool {
-        let all = [self.at_home].into_iter().chain(self.previous.map(|(_, said)| said));
-        all.chain(self.others.iter().map(|(_, said)| *said))
-            .any(|said| said == Some(Presence::Deleted))
+        let all = [self.at_home].into_iter().chain(self.previous.map(|(_, presence)| presence));
+        all.chain(self.others.iter().map(|(_, presence)| *presence))
+            .any(|presence| presence == Some(Presence::Deleted))
     }
 
     /// Ignores delete marks that the index contradicts: these devices don't have the fragment.
     pub(super) fn forget_deleted(&mut self) {
-        let said = [&mut self.at_home].into_iter();
-        let said = said.chain(self.previous.as_mut().map(|(_, said)| said));
-        for said in said.chain(self.others.iter_mut().map(|(_, said)| said)) {
-            if *said == Some(Presence::Deleted) {
-                *said = None;
+        let presence = [&mut self.at_home].into_iter();
+        let presence = presence.chain(self.previous.as_mut().map(|(_, presence)| presence));
+        for presence in presence.chain(self.others.iter_mut().map(|(_, presence)| presence)) {
+            if *presence == Some(Presence::Deleted) {
+                *presence = None;
             }
         }
     }
@@ -80,7 +80,7 @@ impl FragmentPresence {
 
     /// Returns true if a device that did not answer is likely to have the fragment.
     fn is_uncertain(&self) -> bool {
-        self.previous.is_some_and(|(_, said)| said.is_none())
+        self.previous.is_some_and(|(_, presence)| presence.is_none())
     }
 }
 
@@ -122,7 +122,7 @@ pub(super) fn plan(
 fn is_rebuilder(device: DeviceId, seen: &[FragmentPresence], needed: u8, turn: CopyTurn) -> bool {
     let (mut settled, mut givers) = (Vec::new(), Vec::new());
     for (at, of) in seen.iter().enumerate() {
-        let previous = of.previous.filter(|(_, said)| *said == Some(Presence::Here));
+        let previous = of.previous.filter(|(_, presence)| *presence == Some(Presence::Here));
         let home = (of.at_home == Some(Presence::Here)).then_some(of.home);
         let is_away = |at: usize| seen[at].at_home == Some(Presence::Missing);
         let watches = watched(at, seen.len(), needed).any(is_away);

@@ -28,8 +28,8 @@ impl Silence {
         now_ms: u64,
     ) {
         for seen in seen {
-            let Some((device, said)) = seen.previous else { continue };
-            if said.is_some() {
+            let Some((device, presence)) = seen.previous else { continue };
+            if presence.is_some() {
                 self.0.remove(&device);
             } else if self.is_over(device, now_ms) {
                 seen.previous = None;

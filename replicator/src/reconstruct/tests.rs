@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::extent::{ExtentRole, Stripe};
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, ExtentId, ManualClock};
 
 use super::*;

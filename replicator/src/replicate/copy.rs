@@ -1,7 +1,6 @@
 //! Copies an extent: read from a holder, written where it is missing, compared.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use martlet_erasure::{Code, FragmentIndex};
 use martlet_protocol::backend::{NewExtent, Presence};
@@ -11,16 +10,7 @@ use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, PolicyI
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::{CodedExtent, code_of};
 use crate::reconstruct::Rebuild;
-
-/// Base time of a copy, for its begin, its end and slow disks.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Minimum rate; a slower copy is given up.
-const BYTES_PER_SECOND_MIN: u64 = 512 * 1024;
-
-/// Timeout for the transfer of an extent's bytes.
-pub(crate) fn patience(bytes: u64) -> Duration {
-    PATIENCE + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
-}
+use crate::transfer_timeout::transfer_timeout;
 
 /// Copies an extent from `from` to `to`. Returns the bytes written, none if `to` had the extent
 /// already.
@@ -50,7 +40,7 @@ pub(crate) async fn copy(
         target.write_extent(to, new, body).await
     };
     let late = || Error::unavailable(format!("a copy of extent {id} to device {to} is too slow"));
-    let written = tokio::time::timeout(patience(u64::from(length)), copying).await;
+    let written = tokio::time::timeout(transfer_timeout(u64::from(length)), copying).await;
     match written.unwrap_or_else(|_| Err(late())) {
         Ok(written) if written == record.extent => Ok(u64::from(length)),
         Ok(_) => {

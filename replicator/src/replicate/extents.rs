@@ -97,10 +97,10 @@ impl ReplicateExtents {
         device: DeviceId,
         wanted: Vec<ExtentRecord>,
     ) -> Result<Vec<(ExtentRecord, CopyAction)>> {
-        let said = presence(places, device, &wanted).await?;
-        let planned = wanted.into_iter().zip(said).map(|(record, said)| {
+        let presences = presence(places, device, &wanted).await?;
+        let planned = wanted.into_iter().zip(presences).map(|(record, presences)| {
             let turn = CopyTurn::of(record.extent.id, self.pages.turn);
-            (record, plan_wanted(device, said, turn))
+            (record, plan_wanted(device, presences, turn))
         });
         Ok(planned.filter(|(_, deed)| matches!(deed, CopyAction::Copy(_))).collect())
     }
@@ -195,10 +195,10 @@ impl PagedWorker for ReplicateExtents {
         let now_ms = self.clock.now_ms();
         let is_young = |it: &ExtentRecord| it.birth_ms + self.options.young_ms > now_ms;
         let places = RequiredDevices::of(cluster);
-        let said = presence(&places, device, &records).await?;
+        let presences = presence(&places, device, &records).await?;
         let (mut deeds, mut progress) = (VecDeque::new(), StepProgress::default());
-        for (record, said) in records.into_iter().zip(said) {
-            match plan(device, &said, CopyTurn::of(record.extent.id, self.pages.turn)) {
+        for (record, presences) in records.into_iter().zip(presences) {
+            match plan(device, &presences, CopyTurn::of(record.extent.id, self.pages.turn)) {
                 CopyAction::Nothing | CopyAction::Leave => {}
                 CopyAction::Wait => progress.kept += 1,
                 _ if is_young(&record) => progress.kept += 1,

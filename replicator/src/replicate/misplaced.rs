@@ -47,7 +47,7 @@ pub(super) async fn evict_misplaced(
     if sets.contains(device) {
         return Ok(EvictionOutcome::default());
     }
-    let (mut silent, asked): (Vec<DeviceId>, Vec<DeviceId>) =
+    let (mut silent, reachable): (Vec<DeviceId>, Vec<DeviceId>) =
         sets.members().partition(|member| out(*member));
     let walk = Walk { span: ring.span(partition), bin: None, want: Want::Entry };
     let node = mender.cluster.node(device)?;
@@ -55,11 +55,11 @@ pub(super) async fn evict_misplaced(
     let next = page.last().map(|(key, _)| key.clone()).filter(|_| page.len() >= PAGE);
     let keys: Vec<RegisterKey> = page.into_iter().map(|(key, _): (_, RegisterView)| key).collect();
     let mut progress = StepProgress { items: keys.len() as u64, ..StepProgress::default() };
-    let held = PageHoldings::query_holdings(mender, device, &asked, &keys).await?;
+    let held = PageHoldings::query_holdings(mender, device, &reachable, &keys).await?;
     progress.repaired = held.copy_to_members(mender, device, &keys).await;
     silent.extend(held.silent);
     if silent.is_empty() {
-        let drops = evict(mender, device, &asked, &keys).await?;
+        let drops = evict(mender, device, &reachable, &keys).await?;
         progress.done = drops;
     }
     progress.kept = keys.len() as u64 - progress.done;
@@ -100,13 +100,14 @@ impl PageHoldings {
         members: &[DeviceId],
         keys: &[RegisterKey],
     ) -> Result<Self> {
-        let ask = |id: DeviceId| async move {
+        let holdings_of = |id: DeviceId| async move {
             let held = in_time(mender.cluster.node(id)?.holdings(id, keys)).await?;
             let all = (held.len() == keys.len()).then_some(held);
             all.ok_or_else(|| Error::internal(format!("device {id} left out registers")))
         };
-        let others = join_all(members.iter().map(|id| async move { (*id, ask(*id).await) }));
-        let (mine, others) = join(ask(device), others).await;
+        let others =
+            join_all(members.iter().map(|id| async move { (*id, holdings_of(*id).await) }));
+        let (mine, others) = join(holdings_of(device), others).await;
         let (mut theirs, mut silent) = (Vec::new(), Vec::new());
         for (id, held) in others {
             match held {

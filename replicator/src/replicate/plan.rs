@@ -61,25 +61,25 @@ impl CopyTurn {
     }
 }
 
-/// Returns the action of `device`, which has the extent. `said` is the presence on the primaries,
-/// including this device if it is one.
-pub(super) fn plan(device: DeviceId, said: &[DevicePresence], turn: CopyTurn) -> CopyAction {
+/// Returns the action of `device`, which has the extent. `presences` is the presence on the
+/// primaries, including this device if it is one.
+pub(super) fn plan(device: DeviceId, presences: &[DevicePresence], turn: CopyTurn) -> CopyAction {
     let who = |wanted| {
-        let those = said.iter().filter(move |(_, presence)| *presence == Some(wanted));
+        let those = presences.iter().filter(move |(_, presence)| *presence == Some(wanted));
         those.map(|(primary, _)| *primary)
     };
     if who(Presence::Deleted).next().is_some() {
         return CopyAction::Judge;
     }
     // An extent without a known ring may belong to an unknown one.
-    if said.is_empty() {
+    if presences.is_empty() {
         return CopyAction::Wait;
     }
     let missing: Vec<DeviceId> = who(Presence::Missing).collect();
     let mut givers: Vec<DeviceId> = who(Presence::Here).collect();
-    let is_stray = said.iter().all(|(primary, _)| *primary != device);
+    let is_stray = presences.iter().all(|(primary, _)| *primary != device);
     if missing.is_empty() {
-        return match (is_stray, givers.len() == said.len()) {
+        return match (is_stray, givers.len() == presences.len()) {
             (true, true) => CopyAction::LetGo,
             (false, _) => CopyAction::Nothing,
             (true, false) => CopyAction::Wait,
@@ -88,7 +88,7 @@ pub(super) fn plan(device: DeviceId, said: &[DevicePresence], turn: CopyTurn) ->
     if is_stray {
         givers.push(device);
     }
-    let all: Vec<DeviceId> = said.iter().map(|(primary, _)| *primary).collect();
+    let all: Vec<DeviceId> = presences.iter().map(|(primary, _)| *primary).collect();
     if turn.is_of(device, &all, &givers) { CopyAction::Copy(missing) } else { CopyAction::Leave }
 }
 
@@ -96,13 +96,13 @@ pub(super) fn plan(device: DeviceId, said: &[DevicePresence], turn: CopyTurn) ->
 /// copies, and count as silent.
 pub(super) fn plan_wanted(
     device: DeviceId,
-    mut said: Vec<DevicePresence>,
+    mut presences: Vec<DevicePresence>,
     turn: CopyTurn,
 ) -> CopyAction {
-    for (_, presence) in &mut said {
+    for (_, presence) in &mut presences {
         presence.take_if(|it| *it == Presence::Deleted);
     }
-    plan(device, &said, turn)
+    plan(device, &presences, turn)
 }
 
 #[cfg(test)]

@@ -21,17 +21,17 @@ pub(super) async fn presence(
     device: DeviceId,
     records: &[ExtentRecord],
 ) -> Result<Vec<Vec<DevicePresence>>> {
-    let mut asked: BTreeMap<DeviceId, Vec<usize>> = BTreeMap::new();
-    let mut said: Vec<Vec<DevicePresence>> = Vec::with_capacity(records.len());
+    let mut queries: BTreeMap<DeviceId, Vec<usize>> = BTreeMap::new();
+    let mut presences: Vec<Vec<DevicePresence>> = Vec::with_capacity(records.len());
     for (at, record) in records.iter().enumerate() {
         let primaries = places.primaries(record);
         for primary in primaries.iter().filter(|it| **it != device) {
-            asked.entry(*primary).or_default().push(at);
+            queries.entry(*primary).or_default().push(at);
         }
         let known = |it| (it, (it == device).then_some(Presence::Here));
-        said.push(primaries.into_iter().map(known).collect());
+        presences.push(primaries.into_iter().map(known).collect());
     }
-    let calls = asked.into_iter().map(|(primary, at)| async move {
+    let calls = queries.into_iter().map(|(primary, at)| async move {
         let ids: Vec<ExtentId> = at.iter().map(|at| records[*at].extent.id).collect();
         let answer =
             async { in_time(places.cluster().node(primary)?.presence(primary, &ids)).await };
@@ -46,14 +46,14 @@ pub(super) async fn presence(
             continue;
         };
         for (at, presence) in at.into_iter().zip(answer) {
-            for (id, held) in &mut said[at] {
+            for (id, held) in &mut presences[at] {
                 if *id == primary {
                     *held = Some(presence);
                 }
             }
         }
     }
-    Ok(said)
+    Ok(presences)
 }
 
 /// Releases a device's copies that all primaries have, by a fresh query.
@@ -66,12 +66,12 @@ pub(super) async fn release_copies(
     if strays.is_empty() {
         return Ok(());
     }
-    let said = presence(places, device, strays).await?;
+    let presences = presence(places, device, strays).await?;
     let turn = |it: &ExtentRecord| CopyTurn::of(it.extent.id, 0);
-    let all_have = |it: &ExtentRecord, said: &[DevicePresence]| {
-        plan(device, said, turn(it)) == CopyAction::LetGo
+    let all_have = |it: &ExtentRecord, presences: &[DevicePresence]| {
+        plan(device, presences, turn(it)) == CopyAction::LetGo
     };
-    let those = strays.iter().zip(&said).filter(|(it, said)| all_have(it, said));
+    let those = strays.iter().zip(&presences).filter(|(it, presences)| all_have(it, presences));
     let those: Vec<&ExtentRecord> = those.map(|(record, _)| record).collect();
     progress.kept += (strays.len() - those.len()) as u64;
     if those.is_empty() {

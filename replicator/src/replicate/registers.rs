@@ -143,14 +143,14 @@ impl ReplicateRegisters {
         }
         let mut progress = StepProgress::default();
         let votes = |peer: &DeviceId| statuses.get(peer).is_some_and(|status| status.voting);
-        let (asked, silent): (Vec<_>, Vec<_>) =
+        let (queries, silent): (Vec<_>, Vec<_>) =
             batch.shared.iter().partition(|(peer, _)| votes(peer));
         progress.kept += silent.iter().map(|(_, shared)| shared.len() as u64).sum::<u64>();
-        let asked = asked.into_iter().map(|(peer, shared)| {
+        let queries = queries.into_iter().map(|(peer, shared)| {
             let spans: Vec<Span> = shared.iter().map(|at| batch.spans[*at]).collect();
             async move { (*peer, shared, sums(cluster, *peer, &spans).await) }
         });
-        let answers = futures::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        let answers = futures::stream::iter(queries.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
         for (peer, shared, theirs) in answers.collect::<Vec<_>>().await {
             let Ok(theirs) = theirs else {
                 progress.kept += shared.len() as u64;
@@ -305,8 +305,8 @@ fn is_settled(
     device: DeviceId,
     statuses: &HashMap<DeviceId, DeviceStatus>,
 ) -> bool {
-    let told = statuses.get(&device).map(|status| status.term);
-    !cluster.is_behind() && told >= Some(cluster.term())
+    let term = statuses.get(&device).map(|status| status.term);
+    !cluster.is_behind() && term >= Some(cluster.term())
 }
 
 async fn sums(cluster: &StepTopology, peer: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {

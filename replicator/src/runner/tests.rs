@@ -72,8 +72,8 @@ async fn a_worker_steps_back_while_clients_wait() {
 #[tokio::test(start_paused = true)]
 async fn while_clients_elsewhere_wait_yields_rise_and_steps_become_rare() {
     let waits = Arc::new(AtomicU64::new(0));
-    let told = waits.clone();
-    let wait = move || Duration::from_millis(told.load(Ordering::SeqCst));
+    let latency_ms = waits.clone();
+    let wait = move || Duration::from_millis(latency_ms.load(Ordering::SeqCst));
     let mut runner = Runner::new(WorkerPace::default(), Arc::new(Foreground::elsewhere(wait)));
     let steps = Arc::new(AtomicU64::new(0));
     let counting = CountingWorker { steps: steps.clone(), idle_every: u64::MAX, fails: false };
@@ -116,8 +116,8 @@ impl Worker for SlowWorker {
 #[tokio::test(start_paused = true)]
 async fn beside_clients_a_worker_rests_twice_as_long_as_it_works() {
     let waits = Arc::new(AtomicU64::new(0));
-    let told = waits.clone();
-    let wait = move || Duration::from_millis(told.load(Ordering::SeqCst));
+    let latency_ms = waits.clone();
+    let wait = move || Duration::from_millis(latency_ms.load(Ordering::SeqCst));
     let pace = WorkerPace { busy_pause: Duration::ZERO, ..WorkerPace::default() };
     let mut runner = Runner::new(pace, Arc::new(Foreground::elsewhere(wait)));
     let steps = Arc::new(AtomicU64::new(0));

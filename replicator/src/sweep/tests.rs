@@ -1,7 +1,8 @@
 //! Extents that the sweep deletes, and conditions under which it keeps them.
 
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{ETag, UploadState};
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, UploadId, WriteId};
 
 use super::*;
@@ -153,7 +154,7 @@ async fn extents_of_a_bucket_that_is_gone_go() {
 
 #[tokio::test]
 async fn an_error_anywhere_means_keep() {
-    for failing in [Op::Read, Op::List, Op::ListExtents, Op::ReadExtent] {
+    for failing in [CallKind::Read, CallKind::List, CallKind::ListExtents, CallKind::ReadExtent] {
         let world = World::new().await;
         let spilled = world.spilled("k", 2).await;
         let beside = world.extents("k", None, 1).await;

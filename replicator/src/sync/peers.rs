@@ -64,11 +64,11 @@ pub(crate) async fn copy_fences<'a>(
     let mut others: BTreeSet<DeviceId> = cluster.index_devices().into_iter().collect();
     others.extend(&needed);
     others.remove(&device);
-    let asked = others
+    let queries = others
         .into_iter()
         .map(|id| async move { (id, async { in_time(cluster.node(id)?.fences(id)).await }.await) });
     let mut answers: BTreeMap<DeviceId, Result<Vec<BucketFence>>> =
-        join_all(asked).await.into_iter().collect();
+        join_all(queries).await.into_iter().collect();
     let mut fences = Vec::new();
     for id in &needed {
         let silence = || Err(Error::unavailable(format!("device {id} keeps its own fences")));

@@ -205,7 +205,7 @@ impl StormClient {
     }
 
     /// Returns the answers of some devices.
-    async fn ask<T>(
+    async fn query<T>(
         &self,
         devices: &[DeviceId],
         call: impl AsyncFn(&dyn martlet_protocol::Backend, DeviceId) -> Result<T, Error>,
@@ -229,9 +229,9 @@ impl StormClient {
     async fn read_quorum(&mut self) -> Option<Vec<RegisterView>> {
         let (sets, term) = self.sets()?;
         let key = &self.key;
-        let asked = self.bare_quorum(&sets);
-        let views =
-            self.ask(&asked, async |node, id| node.read(id, key, Want::EntryAndInline, term).await);
+        let queried = self.bare_quorum(&sets);
+        let views = self
+            .query(&queried, async |node, id| node.read(id, key, Want::EntryAndInline, term).await);
         let views = views.await;
         let is_quorum = sets.has_quorum(|id| views.iter().any(|(device, _)| *device == id));
         is_quorum.then(|| views.into_iter().map(|(_, view)| view).collect())
@@ -267,8 +267,9 @@ impl StormClient {
         let ballot = self.storm.world.stamps.issue();
         let Some((sets, term)) = self.sets() else { return false };
         let key = &self.key;
-        let asked = self.bare_quorum(&sets);
-        let replies = self.ask(&asked, async |node, id| node.promise(id, key, ballot, term).await);
+        let queried = self.bare_quorum(&sets);
+        let replies =
+            self.query(&queried, async |node, id| node.promise(id, key, ballot, term).await);
         let promised: Vec<(DeviceId, RegisterView)> = replies
             .await
             .into_iter()
@@ -295,7 +296,7 @@ impl StormClient {
 
     /// Returns the devices that stored a write.
     async fn send(&self, devices: &[DeviceId], write: &EntryWrite) -> Vec<DeviceId> {
-        let replies = self.ask(devices, async |node, id| node.write(id, write.clone()).await);
+        let replies = self.query(devices, async |node, id| node.write(id, write.clone()).await);
         let stored = replies.await.into_iter().filter(|(_, it)| *it == WriteReply::Stored);
         stored.map(|(device, _)| device).collect()
     }

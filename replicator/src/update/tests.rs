@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::backend::{EntryWrite, Want};
-use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::backend::{CallKind, EntryWrite, Want};
+use martlet_protocol::testing::{Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, Entry, ManualClock, Term};
 
 use super::*;
@@ -242,7 +242,7 @@ async fn those_who_have_a_hint_are_left_alone_while_another_is_silent() {
     let world = MultiNodeWorld::wrapped(5, clock, move |_, memory| {
         let count = count.clone();
         Arc::new(FaultyBackend::new(memory, move |call| {
-            count.fetch_add(usize::from(call.op == Op::Write), Ordering::Relaxed);
+            count.fetch_add(usize::from(call.op == CallKind::Write), Ordering::Relaxed);
             Fault::None
         }))
     });

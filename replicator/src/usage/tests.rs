@@ -43,8 +43,8 @@ impl UsageCounter for ScriptedUsage {
     }
 
     async fn report(&self, count: &Count) -> Result<()> {
-        let told = (count.began_ms, count.usage);
-        self.reports.lock().entry(count.bucket.name.clone()).or_default().push(told);
+        let report = (count.began_ms, count.usage);
+        self.reports.lock().entry(count.bucket.name.clone()).or_default().push(report);
         let mut buckets = self.buckets.lock();
         let bucket = buckets.iter_mut().find(|it| it.id == count.bucket.id).expect("it was asked");
         bucket.counted = Some((count.began_ms, self.clock.now_ms() - count.began_ms));
@@ -66,9 +66,9 @@ fn scripted(ids: impl Iterator<Item = u8>) -> Arc<ScriptedUsage> {
     })
 }
 
-fn worker(told: &Arc<ScriptedUsage>, scope: DeviceScope) -> CountUsage {
+fn worker(counter: &Arc<ScriptedUsage>, scope: DeviceScope) -> CountUsage {
     let many = MultiNodeWorld::new(4);
-    CountUsage::new(many.shared.clone(), told.clock.clone(), scope, told.clone(), PERIOD)
+    CountUsage::new(many.shared.clone(), counter.clock.clone(), scope, counter.clone(), PERIOD)
 }
 
 /// Runs until no work is left; returns the number of steps.
@@ -85,15 +85,15 @@ async fn run(worker: &mut CountUsage) -> (u32, StepProgress) {
 
 #[tokio::test]
 async fn a_bucket_is_counted_stretch_by_stretch_and_told_when_it_is_whole() {
-    let told = scripted(1..=2);
-    let mut worker = worker(&told, DeviceScope::All);
+    let counter = scripted(1..=2);
+    let mut worker = worker(&counter, DeviceScope::All);
     let (steps, sum) = run(&mut worker).await;
     assert_eq!(
         (steps, sum.items, sum.done, sum.kept),
         (5, 4, 2, 0),
         "a look, and two stretches each"
     );
-    let reports = told.reports.lock().clone();
+    let reports = counter.reports.lock().clone();
     let whole = Usage { bytes: 10, objects: 2, index: 0 };
     assert_eq!(reports["b1"], [(1_000_000, whole)]);
     assert_eq!(reports["b2"], [(1_002_000, whole)]);
@@ -101,43 +101,43 @@ async fn a_bucket_is_counted_stretch_by_stretch_and_told_when_it_is_whole() {
 
 #[tokio::test]
 async fn what_took_long_is_waited_for_ten_times_as_long() {
-    let told = scripted(1..=1);
-    let mut worker = worker(&told, DeviceScope::All);
+    let counter = scripted(1..=1);
+    let mut worker = worker(&counter, DeviceScope::All);
     run(&mut worker).await;
     for _ in 0..3 {
-        told.clock.advance_ms(6_000);
+        counter.clock.advance_ms(6_000);
         run(&mut worker).await;
-        assert_eq!(told.reports.lock()["b1"].len(), 1, "it took 2 s");
+        assert_eq!(counter.reports.lock()["b1"].len(), 1, "it took 2 s");
     }
-    told.clock.advance_ms(6_000);
+    counter.clock.advance_ms(6_000);
     run(&mut worker).await;
-    assert_eq!(told.reports.lock()["b1"].len(), 2);
+    assert_eq!(counter.reports.lock()["b1"].len(), 2);
 }
 
 #[tokio::test]
 async fn a_count_that_fails_is_begun_anew_and_holds_up_nobody() {
-    let told = scripted(1..=2);
-    *told.bad.lock() = Some("b1");
-    let mut worker = worker(&told, DeviceScope::All);
+    let counter = scripted(1..=2);
+    *counter.bad.lock() = Some("b1");
+    let mut worker = worker(&counter, DeviceScope::All);
     let (_, sum) = run(&mut worker).await;
     assert_eq!((sum.done, sum.kept), (1, 1));
-    assert!(!told.reports.lock().contains_key("b1"));
-    *told.bad.lock() = None;
-    told.clock.advance_ms(10_000);
+    assert!(!counter.reports.lock().contains_key("b1"));
+    *counter.bad.lock() = None;
+    counter.clock.advance_ms(10_000);
     run(&mut worker).await;
-    assert_eq!(told.reports.lock()["b1"][0].1, Usage { bytes: 10, objects: 2, index: 0 });
+    assert_eq!(counter.reports.lock()["b1"][0].1, Usage { bytes: 10, objects: 2, index: 0 });
 }
 
 #[tokio::test]
 async fn each_bucket_is_counted_by_one_of_several() {
-    let told = scripted(1..=40);
+    let counter = scripted(1..=40);
     let mut by = Vec::new();
     for node in 0..4 {
-        let mut worker = worker(&told, DeviceScope::Nodes(vec![format!("n{node}")]));
+        let mut worker = worker(&counter, DeviceScope::Nodes(vec![format!("n{node}")]));
         let (_, sum) = run(&mut worker).await;
         by.push(sum.done);
     }
     assert_eq!(by.iter().sum::<u64>(), 40, "{by:?}");
-    assert!(told.reports.lock().values().all(|reports| reports.len() == 1));
+    assert!(counter.reports.lock().values().all(|reports| reports.len() == 1));
     assert!(by.iter().filter(|done| **done > 0).count() > 1, "{by:?}");
 }

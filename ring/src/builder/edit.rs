@@ -3,12 +3,10 @@
 use martlet_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Builder, Drain, LONG_AGO_MS, StartedMove, check_overload, check_redundancy, check_replicas,
-};
+use super::{Builder, Drain, LONG_AGO_MS, StartedMove, check_overload, check_replicas};
 use crate::device::{Device, Node};
 use crate::error::{Error, Result};
-use crate::ring::Move;
+use crate::ring::{Move, check_redundancy};
 use crate::table::{PART_POWER_MAX, Table};
 
 /// Longest name or address, in bytes.

@@ -81,7 +81,7 @@ fn dead_devices_lose_what_they_held_and_nothing_else_moves() {
 fn a_drained_node_gives_up_what_it_held_step_by_step() {
     let mut builder = three_zones();
     builder.set_overload(0.4).unwrap();
-    let before = builder.standing().unwrap();
+    let before = builder.current_ring().unwrap();
     for id in 0..12 {
         builder.drain(DeviceId(id), 4).unwrap();
     }

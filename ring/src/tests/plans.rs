@@ -28,7 +28,7 @@ fn half_full(builder: &Builder) -> BTreeMap<DeviceId, Usage> {
 fn plan(builder: &Builder, usage: &BTreeMap<DeviceId, Usage>) -> RebalancePlan {
     let (after, _) = builder.rehearse(RebalanceContext { now_ms: 1, seed: 1 }).unwrap();
     let pace = MovePace { bytes_per_second: 100 << 20, high_water: 0.9 };
-    RebalancePlan::new(&builder.standing().unwrap(), &after.ring().unwrap(), usage, pace)
+    RebalancePlan::new(&builder.current_ring().unwrap(), &after.ring().unwrap(), usage, pace)
 }
 
 #[test]

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::principal::Requester;
+use super::requester::Requester;
 
 /// First byte of a document.
 const FORMAT: u8 = 1;

@@ -1,7 +1,7 @@
 //! S3's actions in policies, and the scope of each.
 
-use super::MalformedPolicy;
 use super::glob::{Atom, atoms, matches};
+use super::malformed::MalformedPolicy;
 
 /// Kind of resource that an action applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Conditions of a statement: all must hold.
 
+use super::context::Context;
 use super::json::Json;
 use super::key::{Key, ValueSource};
+use super::malformed::MalformedPolicy;
 use super::operator::{Comparator, ConditionValue, Operator, Quantifier};
-use super::{Context, MalformedPolicy};
 
 /// One line of a condition: an operator, a key, and values of which one must match.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{MalformedPolicy, Policy, PolicyDecision, Question};
+use super::malformed::MalformedPolicy;
+use super::policy::{Policy, PolicyDecision};
+use super::question::PolicyQuestion;
 
 /// A policy that its holder carries.
 #[derive(Clone)]
@@ -48,7 +50,7 @@ impl IdentityPolicy {
     }
 
     /// Judges a question.
-    pub(crate) fn evaluate(&self, question: &Question<'_>) -> PolicyDecision {
+    pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         self.policy.as_ref().map_or(PolicyDecision::Deny, |policy| policy.evaluate(question))
     }
 
@@ -65,12 +67,13 @@ impl IdentityPolicy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, Context, Requester};
+    use super::super::{Action, Context, Question, Requester};
     use super::*;
 
     fn judge(text: &str, action: Action, resource: &str) -> PolicyDecision {
         let (requester, context) = (&Requester::named("alice"), &Context::default());
-        IdentityPolicy::read(text).evaluate(&Question { requester, action, resource, context })
+        let question = Question { requester, action, resource, context };
+        IdentityPolicy::read(text).evaluate(&question.of_policy())
     }
 
     fn policy(effect: &str, action: &str, resource: &str) -> String {

@@ -4,9 +4,9 @@
 //! a request? Its inputs are documents as they are stored, and values of the request. It knows no
 //! store, no HTTP and no clock, so that each rule of S3's policies is a test without a server.
 //!
-//! `ops` calls it: `ops::access` before each operation, `ops::policy` and `ops::acl` when a document
-//! is put, and `ops::logging` for the delivery of logs. `sts` calls it for trust documents. The
-//! callers look up what a decision needs (buckets, tags of objects, ids of principals) and act on
+//! `authorization` calls it before each operation, and for the delivery of logs. `ops::policy` and
+//! `ops::acl` call it when a document is put, `auth` and `sts` for trust documents. The callers look
+//! up what a decision needs (buckets, tags of objects, ids of principals) and act on
 //! the decision. The decision itself is made here alone, so that two callers can't differ.
 //!
 //! A decision has three values. `Allow` and `Deny` come from policies; `Undecided` leaves the
@@ -23,10 +23,12 @@
 //! * `bindings`: ids of the principals that a document names, as of the time it was put.
 //! * `identity_policy`: policies that users, roles and sessions carry; `trust`: trust documents of
 //!   roles.
+//! * `subject`: names of a principal, as policies match them; `question`: a request to one policy.
+//! * `identity`: accounts, users and sessions, with their policies; `requester`: principals of
+//!   requests, and the decisions of their own policies.
 //! * `glob`: wildcard matching, without recursion.
 //! * `context`: properties of a request, under the names of condition keys.
-//! * `operations`: actions of each operation in the HTTP pipeline's table; a mapping that misses an
-//!   operation does not compile.
+//! * `operations`: actions of each operation; a mapping that misses an operation does not compile.
 //! * `acl`: lists of grants; `grants`: the permission that each action needs.
 //!
 //! Invariants:
@@ -41,18 +43,21 @@ mod condition;
 mod context;
 mod glob;
 mod grants;
+mod identity;
 mod identity_policy;
 mod json;
 mod key;
+mod malformed;
 mod operations;
 mod operator;
 mod policy;
 mod principal;
+mod question;
+mod requester;
 mod statement;
+mod subject;
 mod template;
 mod trust;
-
-use std::borrow::Cow;
 
 pub(crate) use acl::{Acl, GRANTS_MAX, Grant, Grantee, Permission};
 pub(crate) use acl_use::AclUse;
@@ -60,35 +65,13 @@ pub(crate) use action::{Action, ResourceKind};
 pub(crate) use bindings::{Bindings, BoundName, NAMES_MAX, PrincipalKind};
 pub(crate) use context::Context;
 pub(crate) use grants::GrantSource;
+pub(crate) use identity::RoleSession;
+pub use identity::{AccountIdentity, Identity};
 pub(crate) use identity_policy::IdentityPolicy;
 pub(crate) use operations::{RequestTraits, actions};
 pub(crate) use policy::{Policy, PolicyDecision};
-pub(crate) use principal::Requester;
+pub(crate) use requester::{Question, Requester};
 pub(crate) use trust::{AssumeMethod, AssumeRequest, Trust, provider_name};
 
 #[cfg(test)]
 mod tests;
-
-/// Reason for refusing a document, in S3's words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct MalformedPolicy(Cow<'static, str>);
-
-impl MalformedPolicy {
-    fn new(message: impl Into<Cow<'static, str>>) -> Self {
-        Self(message.into())
-    }
-}
-
-/// A request for a policy to judge.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
-    /// Principal of the request.
-    pub(crate) requester: &'a Requester,
-    /// Requested action.
-    pub(crate) action: Action,
-    /// Resource of the action: `bucket`, or `bucket/key`.
-    pub(crate) resource: &'a str,
-    /// Condition keys of the request.
-    pub(crate) context: &'a Context,
-}

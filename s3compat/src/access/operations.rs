@@ -3,7 +3,7 @@
 //! This is the only such mapping. An operation without an action does not compile.
 
 use super::action::{Action, ResourceKind};
-use crate::http::Operation;
+use crate::operation::Operation;
 
 /// Properties of a request, besides its operation, that decide its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,9 @@ pub(crate) fn actions(operation: Operation, case: RequestTraits) -> Vec<Action> 
         (case.sets_legal_hold && is_writing, A::PutObjectLegalHold),
         (case.bypasses_governance, A::BypassGovernanceRetention),
     ];
-    actions.extend(further.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, action)| action));
+    actions.extend(
+        further.into_iter().filter(|(is_requested, _)| *is_requested).map(|(_, action)| action),
+    );
     actions
 }
 
@@ -122,7 +124,7 @@ own_actions! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{PathKind, TABLE};
+    use crate::operation::{PathKind, TABLE};
 
     /// Operations on a bucket that name their keys in their bodies.
     const BY_KEY: [Operation; 2] = [Operation::DeleteObjects, Operation::PostObject];

@@ -8,9 +8,10 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
 
+use super::context::Context;
 use super::key::KeyType;
+use super::malformed::MalformedPolicy;
 use super::template::Template;
-use super::{Context, MalformedPolicy};
 
 /// An operator, with the prefix and suffix of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

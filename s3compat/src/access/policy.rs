@@ -10,10 +10,13 @@ use std::collections::BTreeSet;
 
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 
+use super::action::Action;
 use super::bindings::{Bindings, BoundName};
 use super::json::Json;
+use super::malformed::MalformedPolicy;
+use super::question::PolicyQuestion;
 use super::statement::{ARN, Effect, Statement, StatementContext};
-use super::{Action, MalformedPolicy, Question, Requester};
+use super::subject::Subject;
 
 /// Version that has variables.
 const VERSION_WITH_VARIABLES: &str = "2012-10-17";
@@ -112,7 +115,7 @@ impl Policy {
     }
 
     /// Judges a question.
-    pub(crate) fn evaluate(&self, question: &Question<'_>) -> PolicyDecision {
+    pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
         let arn = format!("{ARN}{}", question.resource);
         for statement in &self.statements {
@@ -131,8 +134,8 @@ impl Policy {
 
     /// Returns true if a statement may allow the requester an action, depending on resource and
     /// conditions.
-    pub(crate) fn may_allow(&self, requester: &Requester, action: Action) -> bool {
-        self.statements.iter().any(|statement| statement.may_allow(requester, action))
+    pub(crate) fn may_allow(&self, subject: &Subject<'_>, action: Action) -> bool {
+        self.statements.iter().any(|statement| statement.may_allow(subject, action))
     }
 
     /// True if the policy is public by S3's definition: an Allow for everyone without a condition

@@ -1,4 +1,4 @@
-//! Requesters, and the principals that policies name.
+//! Principals that policies name, and the requesters that they match.
 //!
 //! A tenant is an account. The requester of its own keys is a user with the tenant's name, which no
 //! other user can have. So `alice`, `arn:aws:iam::alice:root`, `arn:aws:iam::alice:user/alice` and
@@ -8,27 +8,12 @@
 //!
 //! Names are bound to ids when a document is put: a later holder of a name doesn't match.
 
-use std::sync::Arc;
+use martlet_proxy::is_of_tenant;
 
-use martlet_proxy::{Role, is_of_tenant};
-
-use super::MalformedPolicy;
-use super::action::{Action, ResourceKind};
 use super::bindings::{Bindings, BoundName, PrincipalKind};
 use super::json::Json;
-use super::{IdentityPolicy, PolicyDecision, Question};
-use crate::auth::AccountIdentity;
-
-/// Principal of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Requester {
-    /// An unsigned request.
-    Anonymous,
-    /// An account, or a user of one.
-    User(Arc<AccountIdentity>),
-    /// The store itself, when it delivers the access logs of buckets.
-    LogDelivery,
-}
+use super::malformed::MalformedPolicy;
+use super::subject::{Subject, UserNames};
 
 /// Service principal that delivers access logs.
 const LOG_DELIVERY: &str = "logging.s3.amazonaws.com";
@@ -112,82 +97,6 @@ const SERVICES: [&str; 73] = [
     "workspaces",
 ];
 
-impl Requester {
-    /// The account `name`.
-    #[cfg(test)]
-    pub(crate) fn named(name: &str) -> Self {
-        Self::User(Arc::new(AccountIdentity::named(name)))
-    }
-
-    /// True if the requester's role permits the action, whatever else decides.
-    pub(crate) fn has_role_for(&self, action: Action) -> bool {
-        match self {
-            Self::Anonymous | Self::LogDelivery => true,
-            Self::User(who) => role_allows(who.role, action),
-        }
-    }
-
-    /// True if the requester may do everything that its account may: no lesser role, no policy of
-    /// its own and no session.
-    pub(crate) fn is_whole(&self) -> bool {
-        match self {
-            Self::Anonymous | Self::LogDelivery => true,
-            Self::User(who) => {
-                who.role == Role::Admin && who.own.is_none() && who.session.is_none()
-            }
-        }
-    }
-
-    /// Verdict of the policies that the requester carries; `None` if it carries none. A session's
-    /// own policy must allow the action, otherwise the verdict is Deny. If so, the policy of the
-    /// role or user decides.
-    pub(crate) fn own_verdict(&self, question: &Question<'_>) -> Option<PolicyDecision> {
-        let Self::User(who) = self else { return None };
-        let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
-        if limit.is_some_and(|policy| policy.evaluate(question) != PolicyDecision::Allow) {
-            return Some(PolicyDecision::Deny);
-        }
-        who.own.as_ref().map(|policy| policy.evaluate(question))
-    }
-
-    /// True if evaluating these policies needs the tags of the existing object.
-    pub(crate) fn reads_existing_tags(&self) -> bool {
-        self.own_policies().any(IdentityPolicy::reads_existing_tags)
-    }
-
-    /// True if decisions by its own policies need values of the request.
-    pub(crate) fn reads_context(&self) -> bool {
-        self.own_policies().any(IdentityPolicy::reads_context)
-    }
-
-    /// Policies of the requester and of its session.
-    fn own_policies(&self) -> impl Iterator<Item = &IdentityPolicy> {
-        let who = match self {
-            Self::User(who) => Some(who),
-            Self::Anonymous | Self::LogDelivery => None,
-        };
-        let session = who.and_then(|who| who.session.as_ref());
-        let limit = session.and_then(|session| session.policy.as_ref());
-        who.and_then(|who| who.own.as_ref()).into_iter().chain(limit)
-    }
-
-    /// True if the requester is this owner, or root, which owns everything.
-    pub(crate) fn owns(&self, owner: &str) -> bool {
-        match self {
-            Self::Anonymous | Self::LogDelivery => false,
-            Self::User(who) => *who.canonical_id == *owner || who.is_root(),
-        }
-    }
-
-    /// ARN of the requester; `None` for anonymous requests and log delivery.
-    pub(crate) fn arn(&self) -> Option<String> {
-        match self {
-            Self::Anonymous | Self::LogDelivery => None,
-            Self::User(who) => Some(who.arn()),
-        }
-    }
-}
-
 /// Principals of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Principals(Vec<Principal>);
@@ -225,10 +134,10 @@ impl BoundPrincipal {
     }
 
     /// Returns true if this is the requester's account.
-    fn is_account_of(&self, who: &AccountIdentity) -> bool {
+    fn is_account_of(&self, who: &UserNames<'_>) -> bool {
         match &self.id {
-            Some(id) => **id == *who.canonical_id,
-            None => *self.name == *who.account || *self.name == *who.canonical_id,
+            Some(id) => id == who.canonical_id,
+            None => self.name == who.account || self.name == who.canonical_id,
         }
     }
 }
@@ -261,8 +170,8 @@ impl Principals {
     }
 
     /// True if a principal matches the requester.
-    pub(super) fn name(&self, requester: &Requester) -> bool {
-        self.0.iter().any(|principal| principal.is(requester))
+    pub(super) fn name(&self, subject: &Subject<'_>) -> bool {
+        self.0.iter().any(|principal| principal.is(subject))
     }
 
     /// Names of the principals.
@@ -281,11 +190,11 @@ impl Principals {
     }
 
     /// True if a principal matches the requester by more than its account.
-    pub(super) fn name_closely(&self, requester: &Requester) -> bool {
+    pub(super) fn name_closely(&self, subject: &Subject<'_>) -> bool {
         let is_close = |it: &&Principal| {
             matches!(it, Principal::Whole(_) | Principal::User { .. } | Principal::Role { .. })
         };
-        self.0.iter().filter(is_close).any(|principal| principal.is(requester))
+        self.0.iter().filter(is_close).any(|principal| principal.is(subject))
     }
 
     /// True if everyone is named.
@@ -383,12 +292,12 @@ impl Principal {
         Self::role(account, role, Some(session))
     }
 
-    fn is(&self, requester: &Requester) -> bool {
-        let who = match requester {
-            Requester::User(who) => who,
-            Requester::Anonymous => return *self == Self::Everyone,
+    fn is(&self, subject: &Subject<'_>) -> bool {
+        let who = match subject {
+            Subject::User(who) => who,
+            Subject::Anonymous => return *self == Self::Everyone,
             // Everyone excludes services: a service matches by its name only.
-            Requester::LogDelivery => {
+            Subject::LogDelivery => {
                 return matches!(self, Self::Service(name) if name == LOG_DELIVERY);
             }
         };
@@ -399,51 +308,24 @@ impl Principal {
             Self::User { account, user } => account.is_account_of(who) && is_user(user, who),
             Self::Role { account, role, session } => who.session.as_ref().is_some_and(|it| {
                 let is_role = match &role.id {
-                    Some(id) => **id == *it.role_id,
-                    None => *role.name == *it.role,
+                    Some(id) => id == it.role_id,
+                    None => role.name == it.role,
                 };
                 account.is_account_of(who)
                     && is_role
-                    && session.as_ref().is_none_or(|session| **session == *it.name)
+                    && session.as_ref().is_none_or(|session| session == it.name)
             }),
-            Self::Canonical(id) => **id == *who.canonical_id,
+            Self::Canonical(id) => id == who.canonical_id,
             Self::Service(_) => false,
         }
     }
 }
 
 /// Returns true if `user` names the requester within its account.
-fn is_user(user: &BoundPrincipal, who: &AccountIdentity) -> bool {
+fn is_user(user: &BoundPrincipal, who: &UserNames<'_>) -> bool {
     match &user.id {
-        Some(id) => who.user_id.as_deref() == Some(id.as_str()),
-        None => *user.name == *who.user || who.is_account() && user.is_account_of(who),
-    }
-}
-
-/// Object actions that the read-write role excludes: they change the access of others, or protect
-/// objects from deletion.
-const BEYOND_WRITING: [Action; 8] = [
-    Action::BypassGovernanceRetention,
-    Action::ObjectOwnerOverrideToBucketOwner,
-    Action::PutObjectAcl,
-    Action::PutObjectLegalHold,
-    Action::PutObjectRetention,
-    Action::PutObjectVersionAcl,
-    Action::ReplicateDelete,
-    Action::ReplicateObject,
-];
-
-/// True if a role permits an action, within the limits of its account.
-fn role_allows(role: Role, action: Action) -> bool {
-    let is_reading = || {
-        let name = action.name();
-        name.starts_with("s3:Get") || name.starts_with("s3:List")
-    };
-    let is_writing = || action.scope() == ResourceKind::Object && !BEYOND_WRITING.contains(&action);
-    match role {
-        Role::Admin => true,
-        Role::ReadWrite => is_reading() || is_writing(),
-        Role::ReadOnly => is_reading(),
+        Some(id) => who.user_id == Some(id.as_str()),
+        None => user.name == who.user || who.is_account() && user.is_account_of(who),
     }
 }
 

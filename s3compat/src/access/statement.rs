@@ -7,9 +7,11 @@ use super::bindings::{Bindings, BoundName};
 use super::condition::Condition;
 use super::glob::{atoms, goes_beyond, matches_text};
 use super::json::Json;
+use super::malformed::MalformedPolicy;
 use super::principal::Principals;
+use super::question::PolicyQuestion;
+use super::subject::Subject;
 use super::template::Template;
-use super::{MalformedPolicy, Question, Requester};
 
 /// Beginning of a resource's ARN.
 pub(super) const ARN: &str = "arn:aws:s3:::";
@@ -118,10 +120,10 @@ impl Statement {
 
     /// True if the statement applies to the question about the resource with this ARN. The cheapest
     /// test comes first.
-    pub(super) fn is_about(&self, question: &Question<'_>, arn: &str) -> bool {
+    pub(super) fn is_about(&self, question: &PolicyQuestion<'_>, arn: &str) -> bool {
         let is_allowing = self.effect == Effect::Allow;
         self.has_action(question.action)
-            && self.principals.has(|named| named.name(question.requester))
+            && self.principals.has(|named| named.name(&question.subject))
             && self
                 .resources
                 .has(|named| named.iter().any(|template| template.matches(arn, question.context)))
@@ -130,9 +132,9 @@ impl Statement {
 
     /// Returns true if the statement may allow the requester an action, depending on resource and
     /// conditions.
-    pub(super) fn may_allow(&self, requester: &Requester, action: Action) -> bool {
+    pub(super) fn may_allow(&self, subject: &Subject<'_>, action: Action) -> bool {
         self.effect == Effect::Allow
-            && self.principals.has(|named| named.name(requester))
+            && self.principals.has(|named| named.name(subject))
             && self.has_action(action)
     }
 

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 
+use super::context::Context;
 use super::glob::{Atom, Pattern, atoms, matches};
 use super::key::Key;
-use super::{Context, MalformedPolicy};
+use super::malformed::MalformedPolicy;
 
 /// A text of a policy.
 #[derive(Clone, Debug, PartialEq)]

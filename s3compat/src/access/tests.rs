@@ -29,7 +29,8 @@ fn refusal(text: &str) -> String {
 fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> PolicyDecision {
     let context = Context::default().with("aws:username", who);
     let requester = if who.is_empty() { Requester::Anonymous } else { Requester::named(who) };
-    policy.evaluate(&Question { requester: &requester, action, resource, context: &context })
+    let question = Question { requester: &requester, action, resource, context: &context };
+    policy.evaluate(&question.of_policy())
 }
 
 #[test]
@@ -109,12 +110,8 @@ fn tags_are_set_by_whom_the_statement_says() {
         let requester = Requester::named("bob");
         let judge = |action| {
             let resource = "bkt/k";
-            policy.evaluate(&Question {
-                requester: &requester,
-                action,
-                resource,
-                context: &context,
-            })
+            let question = Question { requester: &requester, action, resource, context: &context };
+            policy.evaluate(&question.of_policy())
         };
         [Action::PutObject, Action::PutObjectTagging].map(judge)
     };

@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 
 use super::bindings::{Bindings, BoundName};
 use super::condition::Condition;
+use super::context::Context;
 use super::glob::{Atom, atoms, matches};
 use super::json::Json;
 use super::key::Key;
+use super::malformed::MalformedPolicy;
 use super::principal::Principals;
-use super::{Context, MalformedPolicy, Requester};
+use super::requester::Requester;
 
 /// Maximum size of a document in bytes.
 const TRUST_BYTES_MAX: usize = 10 * 1024;
@@ -170,8 +172,8 @@ impl Statement {
                 let is_whole = !self.is_allowing || taker.requester.is_whole();
                 let is_somebody = *taker.requester != Requester::Anonymous;
                 is_somebody
-                    && named.name(taker.requester)
-                    && (is_whole || named.name_closely(taker.requester))
+                    && named.name(&taker.requester.subject())
+                    && (is_whole || named.name_closely(&taker.requester.subject()))
             }
             (TrustedPrincipal::Provider(name), AssumeMethod::AssumeRoleWithWebIdentity) => {
                 taker.provider == Some(name.as_str())

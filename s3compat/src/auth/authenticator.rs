@@ -4,148 +4,33 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method};
+use http::HeaderMap;
 use martlet_protocol::Clock;
 use sha2::{Digest, Sha256};
 
-use super::date::Timestamp;
-use super::identity::Identity;
-use super::keys::{Credential, Keys};
-use super::payload::{DeclaredPayload, Payload};
-use super::query::Query;
-use super::refusal::Refusal;
-use super::target::{RequestTarget, decode};
+use super::caller::{Caller, CheckContext};
+use super::config::AuthConfig;
+use super::credential::Credential;
+use super::head::{AuthenticatedHead, Mechanism, RequestHead, single_header};
+use super::keys::Keys;
+use super::payload::DeclaredPayload;
+use super::sessions::Sessions;
+use super::signature::{claim_of_v2, not_signed};
 use super::{v2, v4};
+use crate::access::Identity;
+use crate::date::Timestamp;
 use crate::messages;
-use crate::sts::Sessions;
+use crate::refusal::Refusal;
+use crate::target::percent_decode as decode;
 
 /// Header or query key of a session's token.
 const TOKEN: &str = "x-amz-security-token";
-
-/// Default region of buckets. S3 writes it as an empty location.
-pub const UNNAMED_REGION: &str = "us-east-1";
-
-/// Settings of authentication.
-#[derive(Clone, Debug)]
-pub struct AuthConfig {
-    /// Regions that a signature may name. Errors and buckets use the first one.
-    pub regions: Vec<String>,
-    /// True if SigV2 is accepted, in headers, links and forms. It signs only a small part of a
-    /// request.
-    pub allow_v2: bool,
-}
-
-impl Default for AuthConfig {
-    fn default() -> Self {
-        Self { regions: vec![UNNAMED_REGION.to_owned()], allow_v2: false }
-    }
-}
-
-/// A request as it came over the wire, without its body.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestHead<'a> {
-    /// Method.
-    pub method: &'a Method,
-    /// Path, undecoded.
-    pub raw_path: &'a str,
-    /// The path, parsed.
-    pub target: &'a RequestTarget,
-    /// Query.
-    pub query: &'a Query<'a>,
-    /// Headers.
-    pub headers: &'a HeaderMap,
-}
-
-impl<'a> RequestHead<'a> {
-    /// The one value of a header.
-    pub(crate) fn header(&self, name: &'static str) -> Result<Option<&'a str>, Refusal> {
-        single_header(self.headers, name)
-    }
-
-    pub(super) fn query_get(&self, name: &str) -> Option<&'a str> {
-        let pair = self.query.pairs().iter().find(|pair| pair.name == name);
-        pair.map(|pair| &*pair.value)
-    }
-
-    /// Value of a header that a presigned link carries in its query, in any case.
-    pub(super) fn query_header(&self, name: &str) -> Option<&'a str> {
-        let pair = self.query.pairs().iter().find(|pair| pair.name.eq_ignore_ascii_case(name));
-        pair.map(|pair| &*pair.value)
-    }
-
-    /// True if a presigned link carries the header in its query, where it is signed.
-    pub(super) fn is_hoisted(&self, name: &str, value: &HeaderValue) -> bool {
-        self.query.pairs().iter().any(|pair| {
-            pair.name.eq_ignore_ascii_case(name) && pair.value.as_bytes() == value.as_bytes()
-        })
-    }
-}
-
-/// The one value of a header. Two values are refused as ambiguous.
-pub(crate) fn single_header<'a>(
-    headers: &'a HeaderMap,
-    name: &'static str,
-) -> Result<Option<&'a str>, Refusal> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    let text = value.to_str().ok().filter(|_| values.next().is_none());
-    text.map(str::trim).map(Some).ok_or_else(|| messages::HEADER_TWICE.named(name))
-}
-
-/// Mechanism by which a request is signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mechanism {
-    None,
-    Header,
-    Query,
-    HeaderV2,
-    QueryV2,
-}
-
-/// Result of authentication.
-#[derive(Debug)]
-pub struct AuthenticatedHead {
-    /// Identity of the signer.
-    pub identity: Identity,
-    /// Requirement on the body.
-    pub payload: Payload,
-    pub(crate) mechanism: Mechanism,
-}
-
-/// Claimed signer of a request, before authentication, and the client's address.
-#[derive(Clone, Debug, Default)]
-pub struct Caller {
-    /// Credential of the named access key, unless the key is fixed.
-    pub(crate) credential: Option<Arc<Credential>>,
-    /// True if the credential comes from a session's token.
-    pub(crate) is_session: bool,
-    /// Address of the client, if known.
-    pub(crate) peer: Option<IpAddr>,
-}
-
-/// Context of a signature check.
-pub(super) struct CheckContext<'a> {
-    pub(super) keys: &'a Keys,
-    pub(super) caller: &'a Caller,
-    pub(super) service: &'static str,
-    pub(super) regions: &'a [String],
-    pub(super) now: Timestamp,
-}
-
-impl CheckContext<'_> {
-    /// Credential of an access key.
-    pub(super) fn credential(&self, access_key: &str) -> Result<&Arc<Credential>, Refusal> {
-        let called = || self.caller.credential.as_ref().filter(|it| it.access_key() == access_key);
-        let known = self.keys.lookup(access_key).or_else(called);
-        known.ok_or_else(|| v4::unknown_key(access_key))
-    }
-}
 
 /// Access key that a request names, in a header or in the query.
 fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
     if let Some(authorization) = headers.get("authorization") {
         let authorization = authorization.to_str().ok()?;
-        if let Some(claim) = v2::claim(authorization) {
+        if let Some(claim) = claim_of_v2(authorization) {
             return claim.split(':').next().map(Cow::Borrowed);
         }
         let (_, credential) = authorization.split_once("Credential=")?;
@@ -223,13 +108,14 @@ impl Authenticator {
     ) -> Result<Caller, Refusal> {
         if let Some(token) = token {
             let sessions = self.keys.sessions().ok_or_else(Refusal::invalid_token)?;
-            let named = (access_key, token);
-            let credential = sessions.credential(&self.keys, named, self.clock.now_ms());
+            let (keys, now_ms) = (self.keys.access_keys(), self.clock.now_ms());
+            let credential = sessions.credential(keys, access_key, token, now_ms);
             let credential = Some(Box::pin(credential).await?);
             return Ok(Caller { credential, is_session: true, peer });
         }
         let is_fixed = self.keys.lookup(access_key).is_some();
-        let credential = if is_fixed { None } else { self.keys.find(access_key).await? };
+        let credential =
+            if is_fixed { None } else { self.keys.access_keys().find(access_key).await? };
         Ok(Caller { credential, is_session: false, peer })
     }
 
@@ -278,7 +164,8 @@ impl Authenticator {
     /// Context of a signature check at the current time.
     pub(super) fn site<'a>(&'a self, caller: &'a Caller) -> CheckContext<'a> {
         let now = Timestamp::from_unix_ms(self.clock.now_ms());
-        CheckContext { keys: &self.keys, caller, service: "s3", regions: &self.config.regions, now }
+        let (keys, regions) = (self.keys.access_keys(), &self.config.regions);
+        CheckContext { keys, caller, service: "s3", regions, now }
     }
 
     fn prove(&self, head: &RequestHead<'_>, caller: &Caller) -> Result<AuthenticatedHead, Refusal> {
@@ -302,7 +189,7 @@ impl Authenticator {
             return Err(Refusal::invalid_token());
         }
         match authorization {
-            Some(authorization) if v2::claim(authorization).is_some() => {
+            Some(authorization) if claim_of_v2(authorization).is_some() => {
                 self.check_v2()?;
                 v2::by_header(head, authorization, &site)
             }
@@ -327,7 +214,7 @@ impl Authenticator {
 fn check_covered(headers: &HeaderMap) -> Result<(), Refusal> {
     let names = headers.keys().map(http::HeaderName::as_str);
     let stray: Vec<&str> = names.filter(|name| name.starts_with("x-martlet-")).collect();
-    if stray.is_empty() { Ok(()) } else { Err(v4::not_signed(&stray)) }
+    if stray.is_empty() { Ok(()) } else { Err(not_signed(&stray)) }
 }
 
 fn anonymous(head: &RequestHead<'_>) -> Result<AuthenticatedHead, Refusal> {
@@ -342,6 +229,8 @@ fn anonymous(head: &RequestHead<'_>) -> Result<AuthenticatedHead, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use super::authenticator::RequestHead;
+use super::head::RequestHead;
 
 /// Parts of the canonical request that the signature itself declares.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,14 @@
 //! Signatures of HTML forms. A signature covers the form's policy document, as it came.
 
-use super::authenticator::{Authenticator, Caller};
-use super::date::Timestamp;
-use super::identity::Identity;
-use super::refusal::Refusal;
+use super::authenticator::Authenticator;
+use super::caller::Caller;
 use super::scope::{CredentialScope, CredentialSource};
+use super::signature::{is_equal, mismatch};
 use super::v2;
-use super::v4::{is_equal, mismatch};
+use crate::access::Identity;
+use crate::date::Timestamp;
 use crate::messages;
+use crate::refusal::Refusal;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Fields of a signature of Version 4. One is enough to recognize such a form.
@@ -78,7 +79,7 @@ impl Authenticator {
         let date = get("x-amz-date", "X-Amz-Date")?;
         let time = Timestamp::parse_basic(date)
             .ok_or_else(|| messages::FORM_DATE.argument("X-Amz-Date", date))?;
-        scope.check(time, ("s3", &self.config.regions), CredentialSource::Form)?;
+        scope.check(time, "s3", &self.config.regions, CredentialSource::Form)?;
         let signature = get("x-amz-signature", "X-Amz-Signature")?;
         let key = scope.access_key;
         let site = self.site(caller);
@@ -123,8 +124,9 @@ mod tests {
     use martlet_protocol::ManualClock;
 
     use super::*;
+    use crate::auth::AuthConfig;
     use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
-    use crate::auth::{AuthConfig, Code};
+    use crate::refusal::Code;
 
     const POLICY: &str = "eyJjb25kaXRpb25zIjpbXX0=";
 

@@ -2,8 +2,8 @@
 //!
 //! This module finds out who signed a request, and what the signature covers. The HTTP pipeline
 //! calls it first, with the head as received: later steps remove and rewrite headers, and a
-//! signature must be checked over the bytes that the client signed. Whether the signer may do what
-//! the request asks is decided later, by `access`.
+//! signature must be checked over the bytes that the client signed. The rights of the signer are
+//! decided later, by `access`.
 //!
 //! ```text
 //! head ─▶ Caller (key looked up) ─▶ Authenticator ─▶ Identity · Mechanism · Payload
@@ -18,10 +18,9 @@
 //!   anonymous.
 //! * [`Keys`] holds access keys, secrets and [`Identity`]s, and caches signing keys. Keys of
 //!   tenants are looked up before a request is authenticated: [`Caller`].
-//! * [`RequestTarget`] is the bucket and key of a request, with its path decoded once and encoded
-//!   once. Signature and operations use one decoding, so that the operation acts on exactly the
-//!   path that was signed.
-//! * [`Refusal`] is the reason for refusing a request, with S3's own error code.
+//! * `Sessions` holds the credentials of roles' sessions, from their tokens; `sts` begins sessions.
+//! * [`RequestTarget`] has its path decoded once and encoded once. Signature and operations use one
+//!   decoding, so that the operation acts on exactly the path that was signed.
 //!
 //! Promises:
 //! * Every `x-amz-*` header of a request is signed, except a few that SDKs leave out and that
@@ -29,35 +28,44 @@
 //! * Signatures are compared in constant time, and secrets are never printed.
 //! * A body is only described here ([`Payload`]); [`decode`](crate::decode) reads it.
 
+mod access_keys;
 mod authenticator;
+mod caller;
 mod canonical;
-mod date;
+mod config;
+mod credential;
 mod form;
-mod identity;
+mod head;
+mod jwks;
 mod keys;
 mod payload;
-mod query;
-mod refusal;
 mod scope;
-mod target;
+mod session_token;
+mod sessions;
+mod signature;
 mod v2;
 mod v4;
 
-pub use authenticator::{
-    AuthConfig, AuthenticatedHead, Authenticator, Caller, RequestHead, UNNAMED_REGION,
-};
-pub(crate) use authenticator::{Mechanism, single_header};
-pub use date::Timestamp;
-pub(crate) use identity::RoleSession;
-pub use identity::{AccountIdentity, Identity};
-pub use keys::{Credential, Keys, SecretKey, SigningKey};
+pub use authenticator::Authenticator;
+pub use caller::Caller;
+pub use config::{AuthConfig, UNNAMED_REGION};
+pub use credential::{Credential, SecretKey};
+pub use head::{AuthenticatedHead, RequestHead};
+pub(crate) use head::{Mechanism, single_header};
+pub(crate) use jwks::{Algorithm, KeySet};
+pub use keys::Keys;
 pub use payload::Payload;
-pub use query::{Pair, Query};
-pub use refusal::{Code, Refusal};
-pub use target::RequestTarget;
-pub(crate) use target::decode as percent_decode;
+pub use session_token::SessionKey;
+pub(crate) use session_token::{IssuingKey, SessionToken};
+pub use sessions::IdentityProvider;
+pub(crate) use sessions::{ParsedRole, Sessions, user_id};
 pub(crate) use v2::signs as signs_v2;
-pub(crate) use v4::unknown_key;
+
+pub use crate::access::{AccountIdentity, Identity};
+pub use crate::date::Timestamp;
+pub use crate::decode::SigningKey;
+pub use crate::refusal::{Code, Refusal};
+pub use crate::target::{Pair, Query, RequestTarget};
 
 #[cfg(test)]
 pub(crate) mod testing;

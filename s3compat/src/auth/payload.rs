@@ -4,8 +4,7 @@ use http::Method;
 
 use crate::decode::ChunkSigner;
 use crate::messages;
-
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 
 /// Integrity check of a body.
 #[derive(Debug)]
@@ -92,7 +91,7 @@ fn unknown(text: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Code;
+    use crate::refusal::Code;
 
     #[test]
     fn only_its_own_words_are_understood() {

@@ -1,9 +1,9 @@
 //! Scope of a signature: access key, day, region and service.
 
-use super::authenticator::UNNAMED_REGION;
-use super::date::Timestamp;
-use super::refusal::{Code, Refusal};
+use super::config::UNNAMED_REGION;
+use crate::date::Timestamp;
 use crate::messages;
+use crate::refusal::{Code, Refusal};
 
 /// `AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,8 @@ impl<'a> CredentialScope<'a> {
     pub(super) fn check(
         &self,
         time: Timestamp,
-        (service, regions): (&str, &[String]),
+        service: &str,
+        regions: &[String],
         place: CredentialSource,
     ) -> Result<(), Refusal> {
         if !time.is_on(self.day) {

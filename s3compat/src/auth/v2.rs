@@ -9,12 +9,13 @@ use hmac::{Hmac, Mac};
 use http::HeaderMap;
 use sha1::Sha1;
 
-use super::authenticator::{AuthenticatedHead, CheckContext, Mechanism, RequestHead};
-use super::keys::SecretKey;
+use super::caller::CheckContext;
+use super::credential::SecretKey;
+use super::head::{AuthenticatedHead, Mechanism, RequestHead};
 use super::payload::DeclaredPayload;
-use super::refusal::Refusal;
-use super::v4::{check_skew, header_time, is_equal, mismatch};
+use super::signature::{check_skew, claim_of_v2, header_time, is_equal, mismatch};
 use crate::messages;
+use crate::refusal::Refusal;
 
 /// Header or query key of a session's token.
 const TOKEN: &str = "x-amz-security-token";
@@ -54,11 +55,11 @@ pub(crate) fn signs(name: &str) -> bool {
     SIGNED_KEYS.contains(&name)
 }
 
-/// Text behind the scheme of an `Authorization` header of Version 2: access key and signature, or
-/// nothing.
-pub(super) fn claim(authorization: &str) -> Option<&str> {
-    let claim = authorization.strip_prefix("AWS")?;
-    (claim.is_empty() || claim.starts_with(' ')).then(|| claim.trim())
+/// Date that a signature covers, and the mechanism, which decides its form.
+#[derive(Clone, Copy)]
+struct SignedDate<'a> {
+    date: &'a str,
+    mechanism: Mechanism,
 }
 
 /// Authenticates by the `Authorization` header.
@@ -67,13 +68,14 @@ pub(super) fn by_header(
     authorization: &str,
     site: &CheckContext<'_>,
 ) -> Result<AuthenticatedHead, Refusal> {
-    let pair = claim(authorization).and_then(|claim| claim.split_once(':'));
+    let pair = claim_of_v2(authorization).and_then(|claim| claim.split_once(':'));
     let (access_key, signature) =
         pair.ok_or_else(|| messages::AUTHORIZATION_V2.argument("Authorization", authorization))?;
     check_skew(header_time(head)?, site.now)?;
     // `x-amz-date` is signed like any other `x-amz-*` header.
     let date = if head.headers.contains_key("x-amz-date") { None } else { head.header("date")? };
-    check(head, site, (access_key, signature), (date.unwrap_or_default(), Mechanism::HeaderV2))
+    let signed = SignedDate { date: date.unwrap_or_default(), mechanism: Mechanism::HeaderV2 };
+    check(head, site, access_key, signature, signed)
 }
 
 /// Authenticates by `AWSAccessKeyId`, `Expires` and `Signature`.
@@ -91,15 +93,18 @@ pub(super) fn by_query(
     if site.now.unix_ms() / 1000 > expires_s {
         return Err(messages::EXPIRED.refusal().with_detail("ServerTime", site.now.to_iso()));
     }
-    check(head, site, (access_key, signature), (expires, Mechanism::QueryV2))
+    let signed = SignedDate { date: expires, mechanism: Mechanism::QueryV2 };
+    check(head, site, access_key, signature, signed)
 }
 
 fn check(
     head: &RequestHead<'_>,
     site: &CheckContext<'_>,
-    (access_key, signature): (&str, &str),
-    (date, mechanism): (&str, Mechanism),
+    access_key: &str,
+    signature: &str,
+    signed: SignedDate<'_>,
 ) -> Result<AuthenticatedHead, Refusal> {
+    let SignedDate { date, mechanism } = signed;
     let credential = site.credential(access_key)?;
     let text = string_to_sign(head, date, "");
     if is_ambiguous(head) {

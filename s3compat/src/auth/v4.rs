@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use subtle::ConstantTimeEq;
-
-use super::authenticator::{AuthenticatedHead, CheckContext, Mechanism, RequestHead};
+use super::caller::CheckContext;
 use super::canonical::{SignedParts, canonical_request, string_to_sign};
-use super::date::Timestamp;
-use super::keys::{Credential, SigningKey};
+use super::credential::Credential;
+use super::head::{AuthenticatedHead, Mechanism, RequestHead};
 use super::payload::{DeclaredPayload, UNSIGNED_PAYLOAD};
-use super::refusal::Refusal;
 use super::scope::{CredentialScope, CredentialSource};
-use crate::decode::ChunkSigner;
+use super::signature::{
+    SKEW_MS_MAX, check_skew, claim_of_v2, header_time, is_equal, mismatch, not_signed,
+};
+use crate::date::Timestamp;
+use crate::decode::{ChunkSigner, SigningKey};
 use crate::messages;
+use crate::refusal::Refusal;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// Maximum difference of the client's and the server's clock.
-const SKEW_MS_MAX: u64 = 15 * 60 * 1000;
 /// Maximum lifetime of a link: seven days.
 const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
 
@@ -143,7 +143,7 @@ impl<'a> PresentedSignature<'a> {
         self.check_signed_headers(head)?;
         let announced = DeclaredPayload::of(head.method, self.payload)?;
         // A wrong region or service is reported before an unknown access key.
-        self.scope.check(self.time, (site.service, site.regions), self.place)?;
+        self.scope.check(self.time, site.service, site.regions, self.place)?;
         let credential = site.credential(self.scope.access_key)?;
         let date = self.time.to_basic();
         let key = self.check_signature(head, site.service, credential, &date)?;
@@ -208,54 +208,12 @@ pub(super) fn must_be_signed(name: &str) -> bool {
     is_ours && !UNSIGNED_ALLOWED.contains(&name)
 }
 
-pub(super) fn not_signed(names: &[&str]) -> Refusal {
-    messages::HEADERS_NOT_SIGNED.refusal().with_detail("HeadersNotSigned", names.join(", "))
-}
-
-/// Compares in constant time.
-pub(super) fn is_equal(expected: &str, given: &str) -> bool {
-    expected.as_bytes().ct_eq(given.as_bytes()).into()
-}
-
-pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) -> Refusal {
-    messages::SIGNATURE
-        .refusal()
-        .with_detail("AWSAccessKeyId", access_key)
-        .with_detail("StringToSign", string_to_sign)
-        .with_detail("SignatureProvided", signature)
-}
-
-pub(crate) fn unknown_key(access_key: &str) -> Refusal {
-    messages::ACCESS_KEY.refusal().with_detail("AWSAccessKeyId", access_key)
-}
-
 fn unsupported(authorization: &str) -> Refusal {
-    let is_known = super::v2::claim(authorization).is_some() || authorization.starts_with("AWS4-");
+    let is_known = claim_of_v2(authorization).is_some() || authorization.starts_with("AWS4-");
     if is_known {
         return Refusal::unsupported_mechanism();
     }
     messages::AUTHORIZATION_TYPE.argument("Authorization", authorization)
-}
-
-/// Checks that the clocks of client and server differ by 15 minutes at most.
-pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Refusal> {
-    if request.unix_ms().abs_diff(server.unix_ms()) <= SKEW_MS_MAX {
-        return Ok(());
-    }
-    Err(messages::CLOCKS
-        .refusal()
-        .with_detail("RequestTime", request.to_basic())
-        .with_detail("ServerTime", server.to_iso())
-        .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string()))
-}
-
-/// Signing time of a request, from its headers.
-pub(super) fn header_time(head: &RequestHead<'_>) -> Result<Timestamp, Refusal> {
-    let time = match head.header("x-amz-date")? {
-        Some(date) => Timestamp::parse_header(date),
-        None => head.header("date")?.and_then(Timestamp::parse_header),
-    };
-    time.ok_or_else(|| messages::DATE_HEADER.refusal())
 }
 
 fn query_value<'a>(head: &RequestHead<'a>, name: &str) -> Result<&'a str, Refusal> {

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-use crate::auth::{Code, Refusal};
 use crate::messages::{self, ErrorMessage};
+use crate::refusal::{Code, Refusal};
 
 /// Reason for which a body is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! * [`ChunkDecoder`] decodes aws-chunked bytes to object bytes and trailers, without I/O and in
 //!   bounded memory, however the input is split.
 //! * [`ChunkSigner`] checks the chain of signatures over chunks and trailer.
+//! * [`SigningKey`] signs for one day, region and service.
 //! * [`DecodedBody`] drives a decoder from any HTTP body. It counts and hashes bytes, and times out
 //!   clients that are silent or slow.
 //! * [`BodyFacts`] holds the facts about a body that operations need besides its bytes.
@@ -23,6 +24,7 @@ mod error;
 mod facts;
 mod poll_flag;
 mod signer;
+mod signing_key;
 
 pub use body::DecodedBody;
 pub(crate) use body::{BodyPlan, BodyTimeouts, Framing, collect};
@@ -31,3 +33,4 @@ pub use error::BodyError;
 pub use facts::BodyFacts;
 pub(crate) use poll_flag::PollFlag;
 pub use signer::ChunkSigner;
+pub use signing_key::SigningKey;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::BodyError;
-use crate::auth::SigningKey;
+use super::signing_key::SigningKey;
 
 /// SHA-256 of the empty string, in hexadecimal.
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

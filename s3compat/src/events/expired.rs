@@ -9,7 +9,11 @@ use martlet_protocol::entry::Bucket;
 use martlet_protocol::id::random_bytes;
 use martlet_proxy::{Expired, Witness};
 
-use super::{Event, EventSink, ObjectEvent, RecordContext, send_events};
+use super::name::Event;
+use super::object_event::ObjectEvent;
+use super::record::RecordContext;
+use super::send::send_events;
+use super::sink::EventSink;
 use crate::auth::UNNAMED_REGION;
 
 /// Requester and source of lifecycle events.
@@ -124,8 +128,8 @@ mod tests {
         let version = Some(VersionId::Null);
         events.expired("b", &bucket, &Expired { version, is_new_marker: true, ..gone });
         events.expired("b", &bucket, &Expired { key: "new/k", ..gone });
-        let told = sink.0.lock();
-        let [(to, first), (again, second)] = &told[..] else { panic!("{told:?}") };
+        let sent = sink.0.lock();
+        let [(to, first), (again, second)] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!((to.as_str(), again.as_str()), ("all", "all"));
         for (pointer, value) in [
             ("/eventVersion", "2.3"),

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use super::ObjectEvent;
+use super::object_event::ObjectEvent;
 
 const ISO: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn told(about: &RecordContext<'_>, happening: &ObjectEvent) -> Value {
+    fn record_of(about: &RecordContext<'_>, happening: &ObjectEvent) -> Value {
         let document: Value = serde_json::from_slice(&message(about, happening, "r1")).unwrap();
         assert_eq!(document["Records"].as_array().unwrap().len(), 1);
         document["Records"][0].clone()
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_record_has_what_s3_has() {
-        let record = told(&ABOUT, &happening("a b/\u{fc}+.jpg", 7));
+        let record = record_of(&ABOUT, &happening("a b/\u{fc}+.jpg", 7));
         let at = |pointer: &str| record.pointer(pointer).cloned().unwrap_or_default();
         for (pointer, value) in [
             ("/eventVersion", "2.1"),
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn later_writes_have_greater_sequencers() {
         let sequencer = |ms| {
-            let record = told(&ABOUT, &happening("k", ms));
+            let record = record_of(&ABOUT, &happening("k", ms));
             record.pointer("/s3/object/sequencer").unwrap().as_str().unwrap().to_owned()
         };
         assert!(sequencer(255) < sequencer(256) && sequencer(256) < sequencer(1 << 40));
@@ -182,7 +182,7 @@ mod tests {
             ..happening("k", 7)
         };
         let nobody = RecordContext { requester: None, source: None, ..ABOUT };
-        let record = told(&nobody, &gone);
+        let record = record_of(&nobody, &gone);
         let object = record.pointer("/s3/object").unwrap();
         assert_eq!((object.get("size"), object.get("eTag")), (None, None));
         assert_eq!(object["versionId"], "v1");

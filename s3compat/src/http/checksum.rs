@@ -7,10 +7,11 @@ use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_proxy::checksum_of;
 use md5::{Digest, Md5};
 
-use crate::auth::{Refusal, single_header};
+use crate::auth::single_header;
 use crate::checksums;
 use crate::errors::bad_md5;
 use crate::messages;
+use crate::refusal::Refusal;
 
 /// Content-MD5 of a request, if any.
 pub(super) fn content_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, Refusal> {
@@ -75,7 +76,7 @@ fn check_announced(headers: &HeaderMap, found: Option<ChecksumAlgorithm>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Code;
+    use crate::refusal::Code;
 
     #[test]
     fn the_check_values_of_the_algorithms() {

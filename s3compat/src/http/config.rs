@@ -13,7 +13,7 @@ pub struct HttpConfig {
     /// True if unsigned requests are admitted, as [`Identity::Anonymous`]. The policies and lists
     /// of buckets then decide. If false, no policy gives unsigned requests access.
     ///
-    /// [`Identity::Anonymous`]: crate::auth::Identity::Anonymous
+    /// [`Identity::Anonymous`]: crate::access::Identity::Anonymous
     pub allow_anonymous: bool,
     /// Host names under which `bucket.name` names a bucket. Any other host means path style.
     pub domains: Vec<String>,

@@ -17,8 +17,10 @@ use s3s::dto::CORSRule;
 
 use self::rules::BrowserRequest;
 use super::host;
-use crate::auth::{Code, Refusal, RequestTarget, single_header};
+use crate::auth::single_header;
 use crate::messages::{self, ErrorMessage};
+use crate::refusal::{Code, Refusal};
+use crate::target::RequestTarget;
 
 /// `Vary` of replies, for caches.
 const VARIES: HeaderValue = HeaderValue::from_static(
@@ -74,8 +76,9 @@ impl CrossOriginRequest {
         let origin = single_header(headers, ORIGIN.as_str()).ok()??.to_owned();
         let (bucket, is_object) = aim(uri, headers, domains).ok()??;
         // A request that names another method gets the headers for that method.
-        let asked = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str()).ok()?;
-        let method = asked.unwrap_or(method.as_str()).to_owned();
+        let requested_method =
+            single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str()).ok()?;
+        let method = requested_method.unwrap_or(method.as_str()).to_owned();
         // A request that names headers gets nothing from a rule that does not allow them.
         let headers = requested_headers(headers).ok()?;
         Some(Self { bucket, is_object, wish: BrowserRequest { origin, method, headers } })

@@ -5,12 +5,11 @@ use http::HeaderValue;
 use http::header::CONTENT_LENGTH;
 
 use super::checksum::{check_checksums, check_md5};
-use super::operation::Operation;
-use super::pipeline::{PipelineError, RequestPipeline};
-use super::table::BodyKind;
+use super::pipeline_state::{PipelineError, RequestPipeline};
 use super::{schema, xml};
-use crate::auth::Refusal;
 use crate::decode::{DecodedBody, collect};
+use crate::operation::{BodyKind, Operation};
+use crate::refusal::Refusal;
 use crate::request::{Document, OperationRequest};
 
 impl RequestPipeline {

@@ -9,9 +9,11 @@ use http::header::RANGE;
 use http::{HeaderMap, HeaderName};
 
 use self::subjects::may_matter;
-use super::operation::Operation;
-use crate::auth::{Refusal, percent_decode, single_header};
+use crate::auth::single_header;
 use crate::messages;
+use crate::operation::Operation;
+use crate::refusal::Refusal;
+use crate::target::percent_decode;
 
 /// `x-amz-*` headers that are supported with any value.
 const KNOWN: &[&str] = &[
@@ -235,7 +237,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::auth::Code;
+    use crate::refusal::Code;
 
     fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
         let mut headers = HeaderMap::new();

@@ -8,7 +8,6 @@
 //! * `fields`: the fields, and the headers that they stand for.
 //! * `policy`: the permissions that a form's signer gives.
 //! * `file`: the file as a stream, within the allowed length.
-//! * `reply`: the reply that the form requests.
 //!
 //! No byte of the file is passed on before the fields are checked, and the file is never held
 //! whole.
@@ -16,7 +15,6 @@
 mod fields;
 mod file;
 mod policy;
-mod reply;
 
 use std::sync::Arc;
 
@@ -34,16 +32,19 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use self::fields::{Fields, PLAIN, too_long};
 use self::file::{ByteAllowance, FileBody, PacedBody, found};
 use self::policy::FormPolicy;
-pub(crate) use self::reply::FormReply;
 use super::checksum::content_md5;
-use super::operation::Operation;
-use super::pipeline::{AdmissionCheck, Arrival, PipelineError, RequestPipeline, number};
-use super::table::{PathKind, find};
-use crate::auth::{Authenticator, Caller, Identity, Mechanism, Query, Refusal, RequestTarget};
+use super::pipeline_state::{AdmissionCheck, Arrival, PipelineError, RequestPipeline, number};
+use crate::access::Identity;
+use crate::auth::{Authenticator, Caller, Mechanism};
 use crate::body::RequestBody;
+use crate::connection::Connection;
 use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing, PollFlag};
+use crate::form_reply::{FormReply, UploadedObject};
 use crate::messages;
-use crate::request::{Connection, OperationRequest, PreparedRequest, RequestContext};
+use crate::operation::{Operation, PathKind, find};
+use crate::refusal::Refusal;
+use crate::request::{OperationRequest, PreparedRequest, RequestContext};
+use crate::target::{Query, RequestTarget};
 
 /// Maximum bytes of a form before its file, and again after it, including the lines between parts.
 const AROUND_BYTES_MAX: u64 = 64 * 1024;
@@ -112,7 +113,11 @@ impl RequestPipeline {
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));
         let target = RequestTarget::parse(&path, None)?;
-        let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), &target.path());
+        let reply = {
+            let path = &*target.path();
+            let object = UploadedObject { bucket, key, path };
+            FormReply::new(field, &parts.headers, object)
+        };
         become_put(&mut parts.headers, &form.fields)?;
         super::features::check(&parts.headers)?;
         super::features::check_operation(Operation::PostObject, &parts.headers)?;

@@ -10,9 +10,6 @@
 //! * `cors`: cross-origin requests. Preflights are answered without a signature; all other replies
 //!   get the headers of the bucket's rules.
 //! * `host`: bucket names in `Host` headers.
-//! * `operation`: the operations, one of which is decided for each request.
-//! * `table`: the closed table of method × kind of path → allowed query keys. Requests outside of
-//!   it return NotImplemented; no request falls through to another operation.
 //! * `documents`: bodies that are read whole, and their memory.
 //! * `expect`: connections of clients that wait with their body.
 //! * `features`: refusal of headers that request unsupported features.
@@ -21,12 +18,15 @@
 //! * `tokens`: requests to the security token service.
 //! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or custom entities.
 //! * `schema`: the elements that XML bodies may have, and those that are numbers.
-//! * `pipeline`: the order of all steps for one request.
+//! * `pipeline`: the order of all steps for one request; `pipeline_state`: the state of the steps.
 //! * `reply`: request ids on every reply, complete error documents.
+//!
+//! The table is `operation`: method × kind of path → allowed query keys. Requests outside of the
+//! table return NotImplemented; no request falls through to another operation.
 //!
 //! No body is read before its request has passed authentication and the table. So a waiting client
 //! (`Expect: 100-continue`) is answered only then. Forms and token requests are exceptions: their
-//! fields hold the credentials. Documents of unsigned requests also wait for the judge.
+//! fields hold the credentials. Documents of unsigned requests also wait for `anonymous_check`.
 
 mod anonymous_check;
 mod checksum;
@@ -38,27 +38,22 @@ mod features;
 mod form;
 mod host;
 mod numbers;
-mod operation;
 mod pipeline;
+mod pipeline_state;
 mod reply;
 mod schema;
 mod service;
-mod table;
 mod tokens;
 mod xml;
 
-pub use crate::body::ResponseBody;
 pub(crate) use anonymous_check::AnonymousCheck;
 pub use config::HttpConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
-pub(crate) use form::FormReply;
-pub use operation::Operation;
-#[cfg(test)]
-pub(crate) use reply::read_detail;
-pub(crate) use reply::{DETAIL, QUOTA_DETAIL, detail, push_element};
 pub(crate) use service::{HttpService, OperationHandler};
-pub use table::{BodyKind, OperationRow, PathKind, TABLE};
+
+pub use crate::body::ResponseBody;
+pub use crate::operation::{BodyKind, Operation, OperationRow, PathKind, TABLE};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! Refusal of malformed numbers in the query, with S3's errors.
 
-use crate::auth::{Query, Refusal};
 use crate::messages;
+use crate::refusal::Refusal;
+use crate::target::Query;
 
 /// Query keys whose values are numbers.
 const NAMES: [&str; 6] =

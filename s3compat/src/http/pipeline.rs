@@ -1,34 +1,31 @@
 //! Preparation of a request for its operation.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue,
     TRANSFER_ENCODING,
 };
 use http::{Method, Request, Uri};
+use martlet_protocol::http::with_request;
 use martlet_protocol::limits::PUT_BYTES_MAX;
 
-use super::anonymous_check::AnonymousCheck;
 use super::checksum::content_md5;
-use super::config::HttpConfig;
 use super::form::{self, ReceivedForm};
-use super::operation::Operation;
-use super::table::{BodyKind, PathKind, find, is_override};
-use super::{features, host, numbers};
-use crate::auth::{
-    Authenticator, Caller, Identity, Mechanism, Payload, Query, Refusal, RequestHead,
-    RequestTarget, signs_v2, single_header,
-};
+use super::pipeline_state::{AdmissionCheck, Arrival, PipelineError, RequestPipeline, number};
+use super::{features, numbers};
+use crate::access::Identity;
+use crate::auth::{Caller, Mechanism, Payload, RequestHead, signs_v2, single_header};
 use crate::body::RequestBody;
 use crate::checksums;
-use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, PollFlag};
-use crate::limits::LimitReason;
-use crate::limits::documents::Documents;
+use crate::connection::Connection;
+use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, PollFlag};
 use crate::messages;
-use crate::request::{Connection, Observation, OperationRequest, PreparedRequest, RequestContext};
+use crate::operation::{BodyKind, Operation, PathKind, find, is_override};
+use crate::refusal::Refusal;
+use crate::request::{OperationRequest, PreparedRequest, RequestContext};
+use crate::target::{Query, RequestTarget};
 
 /// Query keys of a SigV4 signature.
 const V4_KEYS: [&str; 8] = [
@@ -60,71 +57,18 @@ const SPENT: [HeaderName; 7] = [
 /// Maximum number of trailers: more than there are checksums.
 const TRAILERS_MAX: usize = 16;
 
-/// Checks requests, and converts them to the form that operations expect.
-#[derive(Debug)]
-pub(super) struct RequestPipeline {
-    pub(super) authenticator: Authenticator,
-    pub(super) config: HttpConfig,
-    /// Memory for bodies that are read whole.
-    pub(super) documents: Documents,
-    /// Early access check. If unset, no document is refused by its head alone.
-    pub(super) judge: OnceLock<Arc<dyn AnonymousCheck>>,
-}
-
-/// Reason for which a request does not reach its operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PipelineError {
-    /// The request is invalid or not allowed.
-    Refused(Refusal),
-    /// The request may be retried, after this time if known.
-    Limited(LimitReason, Option<Duration>),
-}
-
-impl From<Refusal> for PipelineError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<BodyError> for PipelineError {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::NoMemory => Self::Limited(LimitReason::Overload, None),
-            error => Self::Refused(error.into()),
-        }
-    }
-}
-
-/// Function that counts a request for its principal, in place of the principal before.
-pub(super) type AdmissionCheck<'a> =
-    &'a mut (dyn FnMut(&Identity) -> Result<(), PipelineError> + Send);
-
-/// State of a request from its arrival.
-#[derive(Clone, Debug)]
-pub(super) struct Arrival {
-    pub(super) id: HeaderValue,
-    /// Set when the body is requested from the client.
-    pub(super) polled: PollFlag,
-    pub(super) observation: Observation,
-}
-
 /// A request that has passed the checks on its head. Only its body is left.
-pub(super) struct CheckedHead {
-    pub(super) identity: Identity,
+struct CheckedHead {
+    identity: Identity,
     mechanism: Mechanism,
-    pub(super) operation: Operation,
-    pub(super) target: RequestTarget,
+    operation: Operation,
+    target: RequestTarget,
     /// Query of the operation.
     query: String,
     plan: Option<BodyPlan>,
 }
 
 impl RequestPipeline {
-    pub(super) fn new(authenticator: Authenticator, config: HttpConfig) -> Self {
-        let documents = Documents::new(config.document_bytes_max);
-        Self { authenticator, config, documents, judge: OnceLock::new() }
-    }
-
     /// Returns the request in the form that its operation expects. No part of its body is awaited
     /// before `admit` has counted it for its principal: slow senders hold only turns of their own.
     pub(super) async fn prepare<B>(
@@ -212,25 +156,22 @@ impl RequestPipeline {
         Ok(CheckedHead { identity, mechanism, operation, target, query, plan })
     }
 
-    /// Bucket and key of a request.
-    pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap) -> Result<RequestTarget, Refusal> {
-        self.check_header_bytes(headers)?;
-        let bucket = match single_header(headers, HOST.as_str())? {
-            Some(host) => host::bucket_of(host, &self.config.domains),
-            None => return Err(messages::HOST_MISSING.refusal()),
-        };
-        RequestTarget::parse(uri.path(), bucket.as_deref())
-    }
-
-    fn check_header_bytes(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let bytes: usize =
-            headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        if bytes <= self.config.header_bytes_max {
-            return Ok(());
+    /// Refuses an anonymous document that nothing could allow, before its body is read.
+    async fn check_anonymous_document(
+        &self,
+        passed: &CheckedHead,
+        id: &HeaderValue,
+    ) -> Result<(), Refusal> {
+        let is_document =
+            matches!(passed.operation.row().body, BodyKind::Xml { .. } | BodyKind::Text { .. });
+        match self.anonymous_check.get() {
+            Some(anonymous_check) if is_document && passed.identity == Identity::Anonymous => {
+                let checked =
+                    anonymous_check.check_anonymous(passed.operation, passed.target.bucket());
+                with_request(id.clone(), checked).await
+            }
+            _ => Ok(()),
         }
-        Err(messages::HEADER_SECTION
-            .refusal()
-            .with_detail("MaxSizeAllowed", self.config.header_bytes_max.to_string()))
     }
 
     /// Plans the handling of the body, and corrects the headers that describe it.
@@ -405,14 +346,6 @@ fn strip_chunked(
 
 fn no_length() -> Refusal {
     messages::MISSING_LENGTH.refusal()
-}
-
-/// Parses a header that is a number.
-pub(super) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
-    let Some(text) = single_header(headers, name)? else { return Ok(None) };
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_number);
-    number.map(Some).ok_or_else(|| messages::LENGTH.argument(name, text))
 }
 
 /// Parses the names in `x-amz-trailer`.

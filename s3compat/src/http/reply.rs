@@ -1,45 +1,22 @@
 //! Request ids on every reply, and complete error documents.
 
-use std::fmt;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::auth::Refusal;
 use crate::body::ResponseBody;
 use crate::messages;
-use crate::request_observer::ReplyInfo;
+use crate::refusal::{DETAIL, Refusal, read_detail};
+use crate::reply::ReplyInfo;
+use crate::xml_text::{push_char, push_element};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
-/// `name=text`: an additional element for an error document, from the code that raised the error.
-/// The header is removed before the reply is sent.
-pub(crate) const DETAIL: HeaderName = HeaderName::from_static("x-martlet-error-detail");
-/// Characters that are percent-encoded in this header.
-const SPELT_OUT: &AsciiSet = &CONTROLS.add(b'%');
-/// Start of this header's value if a request would exceed a quota.
-pub(crate) const QUOTA_DETAIL: &str = "ExceededQuota=";
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 const END: &[u8] = b"</Error>";
-
-/// Encodes an additional element of an error document for a [`DETAIL`] header.
-pub(crate) fn detail(name: &str, text: impl fmt::Display) -> HeaderValue {
-    let text = format!("{name}={text}");
-    HeaderValue::try_from(utf8_percent_encode(&text, SPELT_OUT).to_string())
-        .expect("invalid header characters are escaped")
-}
-
-/// Name and text of the element in a [`DETAIL`] header.
-pub(crate) fn read_detail(detail: &HeaderValue) -> Option<(String, String)> {
-    let text = percent_decode_str(detail.to_str().ok()?).decode_utf8().ok()?;
-    let (name, text) = text.split_once('=')?;
-    Some((name.to_owned(), text.to_owned()))
-}
 
 /// Id of one request, in its reply and in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +66,11 @@ impl Stamper {
     }
 
     /// Builds the reply to a refused request.
-    pub(super) fn refuse(&self, asked: &ReplyContext, refusal: &Refusal) -> Response<ResponseBody> {
+    pub(super) fn refuse(
+        &self,
+        context: &ReplyContext,
+        refusal: &Refusal,
+    ) -> Response<ResponseBody> {
         let mut document = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
         push_element(&mut document, "Code", refusal.code.as_str());
         push_element(&mut document, "Message", &refusal.message);
@@ -105,36 +86,37 @@ impl Stamper {
                 .headers_mut()
                 .insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        self.complete(asked, response)
+        self.complete(context, response)
     }
 
     /// Adds the ids to a reply, and to its document if it is an error.
     pub(super) fn complete(
         &self,
-        asked: &ReplyContext,
+        context: &ReplyContext,
         mut response: Response<ResponseBody>,
     ) -> Response<ResponseBody> {
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
             note_code(&mut response);
         }
-        if asked.is_head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
+        if context.is_head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+        {
             if !status.is_success() {
                 *response.body_mut() = ResponseBody::empty();
                 response.headers_mut().remove(CONTENT_TYPE);
                 response.headers_mut().remove(CONTENT_LENGTH);
             }
         } else if status.is_client_error() || status.is_server_error() {
-            self.complete_document(asked, &mut response);
+            self.complete_document(context, &mut response);
         }
         let headers = response.headers_mut();
         headers.remove(DETAIL);
-        headers.insert(REQUEST_ID, asked.id.clone());
+        headers.insert(REQUEST_ID, context.id.clone());
         headers.insert(HOST_ID, self.host_id.clone());
         response
     }
 
-    fn complete_document(&self, asked: &ReplyContext, response: &mut Response<ResponseBody>) {
+    fn complete_document(&self, context: &ReplyContext, response: &mut Response<ResponseBody>) {
         let Some(body) = response.body().document() else { return };
         let Some(head) = body.trim_ascii_end().strip_suffix(END) else { return };
         let Ok(head) = std::str::from_utf8(head) else { return };
@@ -144,7 +126,7 @@ impl Stamper {
             push_element(&mut document, &name, &text);
         }
         let host_id = self.host_id.to_str().unwrap_or_default();
-        let id = asked.id.to_str().unwrap_or_default();
+        let id = context.id.to_str().unwrap_or_default();
         // Every error has a sentence for people, besides the code for programs.
         let code = head.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let code = code.map_or("InternalError", |(code, _)| code);
@@ -156,7 +138,7 @@ impl Stamper {
         }
         for (name, text) in [
             ("Message", code_text(code)),
-            ("Resource", &*asked.resource),
+            ("Resource", &*context.resource),
             ("RequestId", id),
             ("HostId", host_id),
         ] {
@@ -180,16 +162,6 @@ fn clean(document: &str) -> String {
         push_char(&mut cleaned, c);
     }
     cleaned
-}
-
-/// Appends a character, spelt out if no document can hold it.
-fn push_char(document: &mut String, c: char) {
-    let is_allowed = matches!(c, '\t' | '\n' | '\r') || !c.is_control();
-    if is_allowed && !matches!(c, '\u{fffe}' | '\u{ffff}') {
-        document.push(c);
-    } else {
-        write!(document, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String can't fail");
-    }
 }
 
 /// Stores the code in an error document in the reply's info, for observers.
@@ -217,37 +189,18 @@ fn code_text(code: &str) -> &str {
     }
 }
 
-pub(crate) fn push_element(document: &mut String, name: &str, text: &str) {
-    document.push('<');
-    document.push_str(name);
-    document.push('>');
-    for c in text.chars() {
-        match c {
-            '<' => document.push_str("&lt;"),
-            '>' => document.push_str("&gt;"),
-            '&' => document.push_str("&amp;"),
-            '"' => document.push_str("&quot;"),
-            '\r' => document.push_str("&#13;"),
-            c => push_char(document, c),
-        }
-    }
-    document.push_str("</");
-    document.push_str(name);
-    document.push('>');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Code;
+    use crate::refusal::Code;
 
     #[test]
     fn documents_hold_any_text() {
-        let asked =
+        let context =
             ReplyContext { id: RequestId(1).header(), resource: "/b/<k>".into(), is_head: false };
         let refusal = Refusal::new(Code::InvalidArgument, "a<b>&\"\u{1}\r\n\u{85}")
             .with_detail("ArgumentName", "x");
-        let response = Stamper::new().refuse(&asked, &refusal);
+        let response = Stamper::new().refuse(&context, &refusal);
         let text = std::str::from_utf8(response.body().document().unwrap()).unwrap();
         assert!(
             text.contains("<Message>a&lt;b&gt;&amp;&quot;\\u{1}&#13;\n\\u{85}</Message>"),
@@ -260,13 +213,13 @@ mod tests {
 
     #[test]
     fn what_s3s_wrote_becomes_xml() {
-        let asked =
+        let context =
             ReplyContext { id: RequestId(1).header(), resource: "/b/k".into(), is_head: false };
         let document = "<?xml version=\"1.0\"?><Error><Code>InvalidArgument</Code>\
                         <Message>the &apos;key&apos; \u{0}\u{1b}[2J\u{ffff} is &lt;wrong&gt;</Message></Error>";
         let mut response = Response::new(ResponseBody::from(document.to_owned()));
         *response.status_mut() = StatusCode::BAD_REQUEST;
-        let response = Stamper::new().complete(&asked, response);
+        let response = Stamper::new().complete(&context, response);
         let text = std::str::from_utf8(response.body().document().unwrap()).unwrap();
         let said = "<Message>the 'key' \\u{0}\\u{1b}[2J\\u{ffff} is &lt;wrong&gt;</Message>";
         assert!(text.contains(said), "{text}");

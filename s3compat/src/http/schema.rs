@@ -5,7 +5,7 @@
 //! be one day. So documents are checked against this table first.
 
 use self::ContentKind::{Group, Number, Text};
-use super::operation::Operation;
+use crate::operation::Operation;
 
 /// An element and its content.
 #[derive(Clone, Copy, Debug)]
@@ -248,8 +248,8 @@ pub(super) fn root_of(operation: Operation) -> Option<&'static Element> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{BodyKind, TABLE};
     use super::*;
+    use crate::operation::{BodyKind, TABLE};
 
     #[test]
     fn every_operation_with_a_document_has_a_root() {
@@ -267,7 +267,7 @@ mod tests {
         let names = children.iter().filter(|child| child.name.starts_with("Checksum"));
         for child in names.clone() {
             assert!(
-                crate::checksums::of_element(child.name.as_bytes()).is_some(),
+                crate::checksums::elements::of_element(child.name.as_bytes()).is_some(),
                 "{}",
                 child.name
             );

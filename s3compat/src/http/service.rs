@@ -15,17 +15,19 @@ use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
 use super::cors::{CorsRules, CrossOriginRequest};
 use super::expect;
-use super::pipeline::{Arrival, PipelineError, RequestPipeline};
-use super::reply::{DETAIL, QUOTA_DETAIL, ReplyContext, Stamper};
-use crate::auth::{Authenticator, Identity, Keys, Refusal, RequestTarget};
+use super::pipeline_state::{Arrival, PipelineError, RequestPipeline};
+use super::reply::{ReplyContext, Stamper};
+use crate::access::Identity;
+use crate::auth::{Authenticator, Keys};
 use crate::body::ResponseBody;
-use crate::dispatch::Reply;
 use crate::limits::LimitReason;
 use crate::limits::concurrency::{ConcurrencyLimiter, RequestPermit};
 use crate::logging::ReplyRequester;
 use crate::messages;
+use crate::refusal::{DETAIL, QUOTA_DETAIL, Refusal};
+use crate::reply::{Reply, ReplyInfo};
 use crate::request::{Observation, PreparedRequest};
-use crate::request_observer::ReplyInfo;
+use crate::target::RequestTarget;
 
 /// Runs the operations of requests that have passed the HTTP pipeline.
 pub(crate) trait OperationHandler: Clone + Send + Sync + 'static {
@@ -74,9 +76,9 @@ impl<H: OperationHandler> HttpService<H> {
     }
 
     /// Returns this service with `anonymous_check` as early access check of anonymous documents.
-    pub(crate) fn checked_by(self, judge: Arc<dyn AnonymousCheck>) -> Self {
-        // An HTTP service has one judge: a second one is ignored.
-        let _ = self.shared.gate.judge.set(judge);
+    pub(crate) fn checked_by(self, anonymous_check: Arc<dyn AnonymousCheck>) -> Self {
+        // An HTTP service has one such check: a second one is ignored.
+        let _ = self.shared.gate.anonymous_check.set(anonymous_check);
         self
     }
 
@@ -106,36 +108,36 @@ impl<H: OperationHandler> HttpService<H> {
         B::Error: std::fmt::Display,
     {
         let shared = &*self.shared;
-        let asked = ReplyContext {
+        let reply_context = ReplyContext {
             id: shared.stamper.next_id().header(),
             resource: request.uri().path().into(),
             is_head: request.method() == Method::HEAD,
         };
         let Some(permit) = shared.turns.take() else {
-            let mut response = shared.slow_down(&asked, LimitReason::Overload, None);
-            response.body_mut().hold(asked.id, None, None);
+            let mut response = shared.slow_down(&reply_context, LimitReason::Overload, None);
+            response.body_mut().hold(reply_context.id, None, None);
             return response;
         };
         let mut turn = None;
         let method = request.method();
         let mut response = match shared.preflight(method, request.uri(), request.headers()) {
-            Some(crossing) => match shared.admit(&Identity::Anonymous) {
+            Some((cross_origin, rules)) => match shared.admit(&Identity::Anonymous) {
                 Ok(admitted) => {
                     turn = Some(admitted);
-                    shared.answer_preflight(&asked, crossing).await
+                    shared.answer_preflight(&reply_context, cross_origin, rules).await
                 }
-                Err(stopped) => shared.stop(&asked, stopped),
+                Err(stopped) => shared.stop(&reply_context, stopped),
             },
-            None => self.answer_request(&asked, request, observation, &mut turn).await,
+            None => self.answer_request(&reply_context, request, observation, &mut turn).await,
         };
-        response.body_mut().hold(asked.id, turn, Some(permit));
+        response.body_mut().hold(reply_context.id, turn, Some(permit));
         response
     }
 
     /// Answers an admitted request, and sets `turn` to the turn of its principal.
     async fn answer_request<B>(
         &self,
-        asked: &ReplyContext,
+        reply_context: &ReplyContext,
         request: Request<B>,
         observation: Observation,
         turn: &mut Option<RequestPermit>,
@@ -145,17 +147,18 @@ impl<H: OperationHandler> HttpService<H> {
         B::Error: std::fmt::Display,
     {
         let shared = &*self.shared;
-        let crossing = shared.crossing(&request);
+        let cross_origin = shared.cross_origin(&request);
         let waiting = expect::watch(&request);
-        let arrival = Arrival { id: asked.id.clone(), polled: waiting.clone(), observation };
+        let arrival =
+            Arrival { id: reply_context.id.clone(), polled: waiting.clone(), observation };
         if shared.gate.is_for_tokens(&request) {
             let mut response = match shared.admit(&Identity::Anonymous) {
                 Ok(admitted) => {
                     *turn = Some(admitted);
                     let response = Box::pin(shared.gate.answer_for_tokens(request, arrival)).await;
-                    shared.stamper.complete(asked, response)
+                    shared.stamper.complete(reply_context, response)
                 }
-                Err(stopped) => shared.stop(asked, stopped),
+                Err(stopped) => shared.stop(reply_context, stopped),
             };
             expect::end(&waiting, response.headers_mut());
             return response;
@@ -171,11 +174,11 @@ impl<H: OperationHandler> HttpService<H> {
             Ok(())
         };
         let mut response = match shared.gate.prepare(request, arrival, &mut admit).await {
-            Ok(request) => self.carry_out(asked, request, turn.as_ref()).await,
-            Err(stopped) => shared.stop(asked, stopped),
+            Ok(request) => self.carry_out(reply_context, request, turn.as_ref()).await,
+            Err(stopped) => shared.stop(reply_context, stopped),
         };
-        if let Some((crossing, rules)) = crossing {
-            let headers = with_request(asked.id.clone(), crossing.headers(rules)).await;
+        if let Some((cross_origin, rules)) = cross_origin {
+            let headers = with_request(reply_context.id.clone(), cross_origin.headers(rules)).await;
             response.headers_mut().extend(headers);
         }
         expect::end(&waiting, response.headers_mut());
@@ -185,7 +188,7 @@ impl<H: OperationHandler> HttpService<H> {
     /// Runs the operation of a request.
     async fn carry_out(
         &self,
-        asked: &ReplyContext,
+        reply_context: &ReplyContext,
         mut request: PreparedRequest,
         turn: Option<&RequestPermit>,
     ) -> Response<ResponseBody> {
@@ -198,13 +201,13 @@ impl<H: OperationHandler> HttpService<H> {
         let operation = context.operation;
         let requester =
             ReplyRequester { identity: context.identity.clone(), mechanism: context.mechanism };
-        let mut reply = with_request(asked.id.clone(), self.handler.handle(request)).await;
+        let mut reply = with_request(reply_context.id.clone(), self.handler.handle(request)).await;
         if let Some(form) = form {
             form.apply(&mut reply);
         }
         let is_over_quota = reply.headers.get(DETAIL).is_some_and(is_quota);
         let (response, effects) = reply.into_parts();
-        let mut response = self.shared.stamper.complete(asked, response);
+        let mut response = self.shared.stamper.complete(reply_context, response);
         let extensions = response.extensions_mut();
         let info = extensions.get_or_insert_default::<ReplyInfo>();
         (info.operation, info.requester) = (Some(operation), Some(requester));
@@ -236,13 +239,13 @@ impl ServiceState {
     }
 
     /// Builds the reply to a request that does not reach its operation.
-    fn stop(&self, asked: &ReplyContext, stopped: PipelineError) -> Response<ResponseBody> {
+    fn stop(&self, reply_context: &ReplyContext, stopped: PipelineError) -> Response<ResponseBody> {
         match stopped {
-            PipelineError::Limited(why, wait) => self.slow_down(asked, why, wait),
+            PipelineError::Limited(why, wait) => self.slow_down(reply_context, why, wait),
             PipelineError::Refused(refusal) => {
-                let id = asked.id.to_str().unwrap_or_default();
+                let id = reply_context.id.to_str().unwrap_or_default();
                 tracing::debug!(id, %refusal, "refused a request");
-                self.stamper.refuse(asked, &refusal)
+                self.stamper.refuse(reply_context, &refusal)
             }
         }
     }
@@ -250,12 +253,12 @@ impl ServiceState {
     /// 503, with the time after which the client may retry.
     fn slow_down(
         &self,
-        asked: &ReplyContext,
+        reply_context: &ReplyContext,
         why: LimitReason,
         wait: Option<Duration>,
     ) -> Response<ResponseBody> {
         let refusal = messages::SLOW_DOWN.refusal();
-        let mut response = self.stamper.refuse(asked, &refusal);
+        let mut response = self.stamper.refuse(reply_context, &refusal);
         let retry_after = match wait {
             Some(wait) => HeaderValue::from(wait.as_secs().saturating_add(1)),
             None => self.retry_after.clone(),
@@ -273,32 +276,38 @@ impl ServiceState {
         headers: &HeaderMap,
     ) -> Option<(Result<CrossOriginRequest, Refusal>, &dyn CorsRules)> {
         let rules = self.cors.as_deref().filter(|_| *method == Method::OPTIONS)?;
-        let crossing =
+        let cross_origin =
             CrossOriginRequest::preflight(uri, headers, &self.gate.config.domains).transpose()?;
-        Some((crossing, rules))
+        Some((cross_origin, rules))
     }
 
     async fn answer_preflight(
         &self,
-        asked: &ReplyContext,
-        (crossing, rules): (Result<CrossOriginRequest, Refusal>, &dyn CorsRules),
+        reply_context: &ReplyContext,
+        cross_origin: Result<CrossOriginRequest, Refusal>,
+        rules: &dyn CorsRules,
     ) -> Response<ResponseBody> {
-        let granted = match crossing {
-            Ok(crossing) => with_request(asked.id.clone(), crossing.answer(rules)).await,
+        let granted = match cross_origin {
+            Ok(cross_origin) => {
+                with_request(reply_context.id.clone(), cross_origin.answer(rules)).await
+            }
             Err(refusal) => Err(refusal),
         };
         match granted {
             Ok(headers) => {
                 let mut response = Response::new(ResponseBody::empty());
                 *response.headers_mut() = headers;
-                self.stamper.complete(asked, response)
+                self.stamper.complete(reply_context, response)
             }
-            Err(refusal) => self.stamper.refuse(asked, &refusal),
+            Err(refusal) => self.stamper.refuse(reply_context, &refusal),
         }
     }
 
     /// Origin of a request, if it names one, and the CORS rules.
-    fn crossing<B>(&self, request: &Request<B>) -> Option<(CrossOriginRequest, &dyn CorsRules)> {
+    fn cross_origin<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Option<(CrossOriginRequest, &dyn CorsRules)> {
         let rules = self.cors.as_deref()?;
         let domains = &self.gate.config.domains;
         let (method, uri, headers) = (request.method(), request.uri(), request.headers());

@@ -15,10 +15,10 @@ use martlet_protocol::ManualClock;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::auth::Identity;
+use crate::access::Identity;
 use crate::auth::testing::{NOW_MS, TestSignature, keys};
 use crate::decode::BodyError;
-use crate::dispatch::Reply;
+use crate::reply::Reply;
 use crate::request::PreparedRequest;
 
 /// A request as received by the operations.

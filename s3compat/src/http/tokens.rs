@@ -6,11 +6,12 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 
-use super::pipeline::{Arrival, RequestPipeline, number};
-use crate::auth::{Refusal, RequestTarget};
+use super::pipeline_state::{Arrival, RequestPipeline, number};
 use crate::body::ResponseBody;
 use crate::decode::{BodyFacts, BodyPlan, DecodedBody, Framing, collect};
+use crate::refusal::Refusal;
 use crate::sts;
+use crate::target::RequestTarget;
 
 impl RequestPipeline {
     /// Returns true if a request is for the token service: a form that is posted to no bucket.
@@ -47,7 +48,7 @@ impl RequestPipeline {
         };
         let id = arrival.id.to_str().unwrap_or_default();
         let read = read.await;
-        let asked = (&self.authenticator, &parts);
-        sts::answer(asked, read.as_ref().map(|(target, body, _)| (target, &body[..])), id).await
+        let read = read.as_ref().map(|(target, body, _)| (target, &body[..]));
+        sts::answer(&self.authenticator, &parts, read, id).await
     }
 }

@@ -8,8 +8,8 @@
 use bytes::Bytes;
 
 use super::schema::{ContentKind, Element};
-use crate::auth::Refusal;
 use crate::messages;
+use crate::refusal::Refusal;
 
 /// Maximum depth of elements. S3's deepest request document has four levels.
 const DEPTH_MAX: usize = 8;
@@ -211,9 +211,9 @@ fn malformed(what: &str) -> Refusal {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::operation::Operation;
     use super::*;
-    use crate::auth::Code;
+    use crate::operation::Operation;
+    use crate::refusal::Code;
 
     #[test]
     fn documents_of_clients_pass() {

@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn anonymous_requests_have_a_bound_and_keys_have_none() {
         let turns = ConcurrencyLimiter::new(80, 10);
-        let ask = || Some((turns.take()?, turns.count(None)?));
-        let anonymous: Vec<_> = std::iter::from_fn(ask).collect();
+        let take_both = || Some((turns.take()?, turns.count(None)?));
+        let anonymous: Vec<_> = std::iter::from_fn(take_both).collect();
         assert_eq!(anonymous.len(), 10);
         assert_eq!(grab(&turns, &Meters::default()).len(), 60, "all but the last eighth");
         drop(anonymous);
-        assert!(ask().is_some());
+        assert!(take_both().is_some());
     }
 
     #[test]

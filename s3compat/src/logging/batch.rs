@@ -20,13 +20,13 @@ use bytes::Bytes;
 use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{ByteStream, Clock};
-use martlet_proxy::{Error, Incoming, ObjectStore, PutObject, WriteConditions};
+use martlet_proxy::{Error, NewBody, ObjectStore, PutObject, WriteConditions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::settings::Logging;
+use super::settings::{KeySource, Logging};
+use super::target::{mark_log, may_deliver};
 use crate::checksums;
-use crate::ops::{mark_log, may_deliver};
 
 /// Maximum number of lines in the queue.
 const QUEUED_LINES_MAX: usize = 16 * 1024;
@@ -37,7 +37,7 @@ const GATHERED_BYTES_MAX: usize = 32 << 20;
 /// Size in bytes at which a batch is delivered at the next tick.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of retries for a batch that can't be written.
-const ATTEMPTS_MAX: u32 = 5;
+const RETRIES_MAX: u32 = 5;
 /// Timeout of the last deliveries when the process stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -95,7 +95,7 @@ struct LogBatch {
     text: String,
     lines: u64,
     since: Instant,
-    attempts: u32,
+    retries: u32,
 }
 
 impl BucketLogs {
@@ -140,7 +140,7 @@ impl Delivery {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = told_to_stop(&mut stopped) => break,
+                () = until_stopped(&mut stopped) => break,
                 entry = self.queue.recv() => match entry {
                     Some(entry) => self.gather(entry),
                     None => break,
@@ -176,7 +176,7 @@ impl Delivery {
             text: String::new(),
             lines: 0,
             since: Instant::now(),
-            attempts: 0,
+            retries: 0,
         });
         batch.text.push_str(&line);
         batch.text.push('\n');
@@ -189,9 +189,9 @@ impl Delivery {
         for (name, mut batch) in due {
             match Box::pin(self.put(&batch)).await {
                 Ok(()) => self.gathered_bytes -= batch.text.len(),
-                Err(error) if is_worth_another_try(&error) && batch.attempts < ATTEMPTS_MAX => {
+                Err(error) if is_worth_another_try(&error) && batch.retries < RETRIES_MAX => {
                     tracing::debug!(bucket = batch.source.bucket, %error, "keeping a log for now");
-                    batch.attempts += 1;
+                    batch.retries += 1;
                     batch.since = Instant::now();
                     self.batches.insert(name, batch);
                 }
@@ -209,12 +209,12 @@ impl Delivery {
     async fn put(&self, batch: &LogBatch) -> Result<(), Error> {
         let LogSource { bucket, owner, logging, day } = &batch.source;
         let target = self.store.bucket(&logging.target).await?;
-        if target.owner != *owner || !may_deliver(&target, (bucket, owner), logging) {
+        if target.owner != *owner || !may_deliver(&target, bucket, owner, logging) {
             return Err(Error::AccessDenied);
         }
         let unique = hex::encode_upper(random_bytes::<8>());
-        let of = (owner.as_str(), self.options.region.as_str(), bucket.as_str());
-        let key = logging.key(of, (self.clock.now_ms(), *day), &unique);
+        let (region, now_ms) = (&self.options.region, self.clock.now_ms());
+        let key = logging.key(&KeySource { owner, region, bucket, now_ms, day: *day }, &unique);
         let mut marks = Marks::default();
         mark_log(&mut marks, &target, logging);
         let attributes = Attributes {
@@ -236,7 +236,7 @@ fn lines_of(text: &str) -> u64 {
     text.lines().count() as u64
 }
 
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+async fn until_stopped(stopped: &mut watch::Receiver<bool>) {
     // A closed channel also means to stop.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
@@ -246,11 +246,11 @@ fn is_worth_another_try(error: &Error) -> bool {
     !matches!(error, Error::AccessDenied | Error::NoSuchBucket | Error::InvalidRequest(_))
 }
 
-fn body(text: &str) -> Incoming {
+fn body(text: &str) -> NewBody {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let size = bytes.len() as u64;
     let bytes: ByteStream = Box::pin(futures::stream::iter([Ok(bytes)]));
-    Incoming {
+    NewBody {
         bytes,
         size: Some(size),
         md5: None,

@@ -11,13 +11,14 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use martlet_protocol::http::{TlsParameters, TlsVersion};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
 use super::settings::moment;
-use crate::auth::{Identity, Mechanism};
-use crate::service::{TlsParameters, TlsVersion};
+use crate::access::Identity;
+use crate::auth::Mechanism;
 
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
@@ -27,7 +28,7 @@ const QUOTED: &AsciiSet = &CONTROLS.add(b'"').add(b'\\');
 const BARE: &AsciiSet =
     &QUOTED.add(b' ').add(b'%').add(b'\'').add(b'`').add(b'[').add(b']').add(b'(').add(b')');
 
-/// Requester, among the extensions of a reply to an authenticated request.
+/// Requester of an authenticated request.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyRequester {
     pub(crate) identity: Identity,
@@ -41,7 +42,7 @@ pub(crate) struct LineContents<'a> {
     pub(crate) bucket: Option<&'a str>,
     pub(crate) time_ms: u64,
     pub(crate) ip: Option<IpAddr>,
-    pub(crate) asker: Option<&'a ReplyRequester>,
+    pub(crate) requester: Option<&'a ReplyRequester>,
     pub(crate) request_id: &'a str,
     pub(crate) operation: &'a str,
     pub(crate) key: Option<&'a str>,
@@ -144,7 +145,7 @@ impl FieldWriter {
         let time = moment(facts.time_ms).format(TIME).unwrap_or_default();
         self.plain(format_args!("[{time}]"));
         self.known(facts.ip.map(|ip| ip.to_canonical()));
-        self.bare(requester(facts.asker).as_deref());
+        self.bare(requester(facts.requester).as_deref());
         self.bare(Some(facts.request_id));
         self.bare(Some(operation));
         self.bare(key);
@@ -154,7 +155,7 @@ impl FieldWriter {
     fn end(&mut self, facts: &LineContents<'_>, version: Option<&str>) {
         self.bare(version);
         self.bare(Some(facts.host_id));
-        let (signature, kind) = authentication(facts.asker);
+        let (signature, kind) = authentication(facts.requester);
         self.bare(signature);
         self.bare(facts.tls.and_then(|tls| tls.cipher));
         self.bare(kind);
@@ -192,13 +193,15 @@ impl FieldWriter {
 }
 
 /// Requester of the line: an account's canonical id, or a user's ARN.
-fn requester(asker: Option<&ReplyRequester>) -> Option<String> {
-    Some(asker?.identity.who()?.wire_id())
+fn requester(requester: Option<&ReplyRequester>) -> Option<String> {
+    Some(requester?.identity.who()?.wire_id())
 }
 
 /// Version of the signature, and its place.
-fn authentication(asker: Option<&ReplyRequester>) -> (Option<&'static str>, Option<&'static str>) {
-    match asker.map(|asker| asker.mechanism) {
+fn authentication(
+    requester: Option<&ReplyRequester>,
+) -> (Option<&'static str>, Option<&'static str>) {
+    match requester.map(|requester| requester.mechanism) {
         None | Some(Mechanism::None) => (None, None),
         Some(Mechanism::Header) => (Some("SigV4"), Some("AuthHeader")),
         Some(Mechanism::Query) => (Some("SigV4"), Some("QueryString")),
@@ -241,10 +244,10 @@ mod tests {
     #[test]
     fn a_line_has_s3s_fields() {
         let identity = Identity::known("alice");
-        let asker = ReplyRequester { identity, mechanism: Mechanism::Header };
+        let requester = ReplyRequester { identity, mechanism: Mechanism::Header };
         let line = PendingLine::new(&LineContents {
             ip: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
-            asker: Some(&asker),
+            requester: Some(&requester),
             key: Some("a b/\u{fc}\n"),
             error: Some("NoSuchKey"),
             object_size: Some(9),
@@ -367,17 +370,19 @@ mod tests {
 
     #[test]
     fn users_are_told_from_their_accounts() {
-        let carol = crate::auth::AccountIdentity {
+        let carol = crate::access::AccountIdentity {
             user: "carol".into(),
-            ..crate::auth::AccountIdentity::named("alice")
+            ..crate::access::AccountIdentity::named("alice")
         };
         let identity = Identity::Known(std::sync::Arc::new(carol));
-        let asker = ReplyRequester { identity, mechanism: Mechanism::QueryV2 };
-        let line = PendingLine::new(&LineContents { asker: Some(&asker), ..facts() }).finish(0, 1);
+        let requester = ReplyRequester { identity, mechanism: Mechanism::QueryV2 };
+        let line =
+            PendingLine::new(&LineContents { requester: Some(&requester), ..facts() }).finish(0, 1);
         assert_eq!(fields(&line)[4], "arn:aws:iam::alice:user/carol");
         assert_eq!((&*fields(&line)[19], &*fields(&line)[21]), ("SigV2", "QueryString"));
         let nobody = ReplyRequester { identity: Identity::Anonymous, mechanism: Mechanism::None };
-        let line = PendingLine::new(&LineContents { asker: Some(&nobody), ..facts() }).finish(0, 1);
+        let line =
+            PendingLine::new(&LineContents { requester: Some(&nobody), ..facts() }).finish(0, 1);
         assert_eq!(fields(&line)[4], "-");
     }
 }

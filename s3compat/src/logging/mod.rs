@@ -7,6 +7,7 @@
 //!
 //! * [`line`]: the line of a request; [`operation_name`]: names of operations in lines.
 //! * [`settings`]: log settings of a bucket.
+//! * [`target`]: target buckets, which must accept logs.
 //! * [`batch`]: batches of lines, delivered as objects.
 //!
 //! Invariants:
@@ -18,6 +19,7 @@ mod batch;
 mod line;
 mod operation_name;
 mod settings;
+mod target;
 
 use std::fmt;
 
@@ -26,6 +28,7 @@ pub(crate) use batch::{Entry, LogSource};
 pub(crate) use line::{BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester};
 pub(crate) use operation_name::name as operation_name;
 pub(crate) use settings::{KeyFormat, Logging};
+pub(crate) use target::may_deliver;
 
 /// Receiver of a line for each request, to any bucket.
 pub trait AccessLog: fmt::Debug + Send + Sync {

@@ -1,6 +1,6 @@
 //! Names of operations in access logs, such as `REST.GET.OBJECT`.
 
-use crate::http::{Operation, PathKind};
+use crate::operation::{Operation, PathKind};
 
 /// Name of an operation with the method `method`. A request that was refused before routing is
 /// named after its path.

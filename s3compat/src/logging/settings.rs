@@ -40,6 +40,17 @@ pub(crate) struct Logging {
     pub(crate) grants: Vec<Grant>,
 }
 
+/// Requests of one source bucket, as the key of their log names them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeySource<'a> {
+    pub(super) owner: &'a str,
+    pub(super) region: &'a str,
+    pub(super) bucket: &'a str,
+    pub(super) now_ms: u64,
+    /// Day of the requests, for [`KeyFormat::ByEvent`].
+    pub(super) day: Option<u64>,
+}
+
 impl Logging {
     /// Encodes the settings as a document.
     pub(crate) fn document(&self) -> Vec<u8> {
@@ -60,14 +71,9 @@ impl Logging {
         (self.format == KeyFormat::ByEvent).then_some(event_ms / MS_PER_DAY)
     }
 
-    /// Key of a log object for requests to `bucket`. `day` is the day of the requests, for
-    /// [`KeyFormat::ByEvent`].
-    pub(crate) fn key(
-        &self,
-        (owner, region, bucket): (&str, &str, &str),
-        (now_ms, day): (u64, Option<u64>),
-        unique: &str,
-    ) -> String {
+    /// Key of a log object.
+    pub(super) fn key(&self, source: &KeySource<'_>, unique: &str) -> String {
+        let KeySource { owner, region, bucket, now_ms, day } = *source;
         let moment = moment(day.map_or(now_ms, |day| day * MS_PER_DAY));
         let text = |form| moment.format(form).unwrap_or_default();
         let prefix = &self.prefix;
@@ -108,8 +114,10 @@ mod tests {
 
     #[test]
     fn keys_are_s3s() {
-        let key =
-            |format, day| logging(format).key(("owner", "us-east-1", "b"), (NOW_MS, day), "0A");
+        let key = |format, day| {
+            let (owner, region, bucket, now_ms) = ("owner", "us-east-1", "b", NOW_MS);
+            logging(format).key(&KeySource { owner, region, bucket, now_ms, day }, "0A")
+        };
         assert_eq!(key(KeyFormat::Simple, None), "p/2023-11-14-22-13-20-0A");
         let by_delivery = "p/owner/us-east-1/b/2023/11/14/2023-11-14-22-13-20-0A";
         assert_eq!(key(KeyFormat::ByDelivery, None), by_delivery);

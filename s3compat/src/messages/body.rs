@@ -1,7 +1,7 @@
 //! Errors about bodies: their lengths, hashes, chunks and checksums.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const BAD_CHECKSUM: ErrorMessage =
     known(Code::BadDigest, "The {} you specified did not match the calculated checksum.");

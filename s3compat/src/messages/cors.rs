@@ -1,7 +1,7 @@
 //! Errors about CORS: a bucket's rules, and cross-origin requests.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const CORS_BUCKET: ErrorMessage =
     known(Code::AccessForbidden, "CORSResponse: Bucket not found");

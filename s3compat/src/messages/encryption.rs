@@ -1,7 +1,7 @@
 //! Errors about encryption, with the server's keys and with the customer's.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const CUSTOMER_ALGORITHM: ErrorMessage = known(
     Code::InvalidArgument,

@@ -1,7 +1,7 @@
 //! Errors about uploads by HTML forms.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const FORM_ALGORITHM: ErrorMessage =
     known(Code::InvalidArgument, "Only AWS4-HMAC-SHA256 is supported");

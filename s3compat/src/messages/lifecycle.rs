@@ -1,7 +1,7 @@
 //! Errors about the lifecycle rules of a bucket.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const LIFECYCLE_ACTION: ErrorMessage =
     known(Code::InvalidRequest, "At least one action needs to be specified in a rule");

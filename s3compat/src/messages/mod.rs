@@ -2,10 +2,11 @@
 //!
 //! Programs match codes, people search for sentences. So the sentences are S3's own, to the letter,
 //! whichever part of the store raises the error. A `{}` stands for the subject of the error.
-//! Further elements (`ArgumentName`, `ExpectedDigest`, …) are details of the [`Refusal`].
+//! Further elements (`ArgumentName`, `ExpectedDigest`, …) are details of a [`Refusal`](crate::refusal::Refusal).
 //!
 //! Errors of many parts of the store are in this file. Each subject has a file for its own errors:
 //!
+//! * [`message`]: an error as a value; [`refusals`]: refusals that several modules return.
 //! * [`body`], [`encryption`]: bodies of requests, and encryption.
 //! * [`signing`], [`form`]: authentication, and forms.
 //! * [`cors`], [`lifecycle`], [`notification`]: settings of buckets.
@@ -15,75 +16,22 @@ mod cors;
 mod encryption;
 mod form;
 mod lifecycle;
+mod message;
 mod notification;
+mod refusals;
 mod signing;
-
-use s3s::S3Error;
 
 pub(crate) use self::body::*;
 pub(crate) use self::cors::*;
 pub(crate) use self::encryption::*;
 pub(crate) use self::form::*;
 pub(crate) use self::lifecycle::*;
+pub(crate) use self::message::ErrorMessage;
 pub(crate) use self::notification::*;
 pub(crate) use self::signing::*;
 
-use crate::auth::{Code, Refusal};
-
-/// An error of S3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ErrorMessage {
-    /// Error code.
-    pub(crate) code: Code,
-    /// Message, with `{}` for each subject.
-    pub(crate) text: &'static str,
-}
-
-impl ErrorMessage {
-    /// Returns the error.
-    pub(crate) fn refusal(&self) -> Refusal {
-        Refusal::new(self.code, self.text)
-    }
-
-    /// Returns the error with `what` as its subject.
-    pub(crate) fn with_subject(&self, what: impl std::fmt::Display) -> Refusal {
-        Refusal::new(self.code, self.text.replacen("{}", &what.to_string(), 1))
-    }
-
-    /// Returns the error with two subjects, in this order.
-    pub(crate) fn with_subjects(
-        &self,
-        first: impl std::fmt::Display,
-        second: impl std::fmt::Display,
-    ) -> Refusal {
-        let (before, rest) = self.text.split_once("{}").unwrap_or((self.text, ""));
-        let (between, after) = rest.split_once("{}").unwrap_or((rest, ""));
-        Refusal::new(self.code, format!("{before}{first}{between}{second}{after}"))
-    }
-
-    /// Returns the error with an argument's value as subject, and its name and value as details.
-    pub(crate) fn argument(&self, name: &'static str, value: impl std::fmt::Display) -> Refusal {
-        let value = value.to_string();
-        self.with_subject(&value)
-            .with_detail("ArgumentName", name)
-            .with_detail("ArgumentValue", value)
-    }
-
-    /// Returns the error with an argument's name as subject and detail.
-    pub(crate) fn named(&self, name: impl std::fmt::Display) -> Refusal {
-        let name = name.to_string();
-        self.with_subject(&name).with_detail("ArgumentName", name)
-    }
-
-    /// Returns the error in the type that operations return.
-    pub(crate) fn error(&self) -> S3Error {
-        self.refusal().into()
-    }
-}
-
-const fn known(code: Code, text: &'static str) -> ErrorMessage {
-    ErrorMessage { code, text }
-}
+use self::message::known;
+use crate::refusal::Code;
 
 pub(crate) const ACCESS_DENIED: ErrorMessage = known(Code::AccessDenied, "Access Denied");
 pub(crate) const ACLS_BOTH: ErrorMessage =
@@ -303,8 +251,10 @@ pub(crate) const VERSION_ID_MARKER: ErrorMessage =
 
 #[cfg(test)]
 mod tests {
+    use s3s::S3Error;
+
     use super::*;
-    use crate::http::{DETAIL, read_detail};
+    use crate::refusal::{DETAIL, read_detail};
 
     #[test]
     fn what_an_error_is_about_stands_in_its_sentence() {

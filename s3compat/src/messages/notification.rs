@@ -1,7 +1,7 @@
 //! Errors about the notifications of a bucket.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const NOTIFICATION_AMBIGUOUS: ErrorMessage = known(
     Code::InvalidArgument,

@@ -1,7 +1,7 @@
 //! Errors about signatures, access keys and tokens.
 
-use super::{ErrorMessage, known};
-use crate::auth::Code;
+use super::message::{ErrorMessage, known};
+use crate::refusal::Code;
 
 pub(crate) const ACCESS_KEY: ErrorMessage = known(
     Code::InvalidAccessKeyId,

@@ -10,34 +10,27 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use martlet_protocol::Clock;
 use martlet_protocol::lock::Retention;
 use martlet_proxy::{Guard, Session};
 use s3s::dto::Tagging;
-use s3s::{S3Error, S3ErrorCode, S3Result};
+use s3s::{S3ErrorCode, S3Result};
 
-use super::Operations;
-use super::authorization::Authorization;
-use super::bucket_access::BucketAccess;
 use super::new_bucket::NewBucketDocument;
+use super::operations::Operations;
 use super::policy_context::{self, PolicyRequest};
 use crate::access::{
-    Action, Context, PolicyDecision, Question, RequestTraits, Requester, ResourceKind, actions,
+    Action, Context, Identity, PolicyDecision, Question, RequestTraits, Requester, ResourceKind,
+    actions,
 };
-use crate::auth::{AccountIdentity, Identity};
-use crate::errors::s3_error;
-use crate::http::Operation;
+use crate::authorization::{Authorization, BucketAccess, ExpectedOwner, add_requester};
+use crate::errors::{denied, s3_error};
 use crate::lock;
-use crate::messages;
+use crate::operation::Operation;
 use crate::request::OperationRequest;
 
 /// Header with the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
-/// Headers with the expected owners of the bucket and of a copy's source bucket.
-const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
-const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
-
 /// Access check by the authenticated identity and the bucket's settings.
 pub(crate) struct AccessCheck<'a> {
     /// Session of the request.
@@ -60,7 +53,7 @@ impl AccessCheck<'_> {
         }
         let requester = requester(&request.context.identity);
         let found = self.session.bucket(bucket).await.map_err(s3_error)?;
-        ExpectedOwner::of(&request.headers, EXPECTED_OWNER).check(&requester, &found.owner)?;
+        ExpectedOwner::of_bucket(&request.headers).check(&requester, &found.owner)?;
         let acl_use = request.context.observation.acl_use.clone();
         let access = BucketAccess::of(&requester, bucket, &found).with_acl_use(acl_use);
         if access.has_no_access() {
@@ -92,8 +85,8 @@ impl AccessCheck<'_> {
         access: BucketAccess,
     ) -> S3Result<(Authorization, Option<Arc<dyn Guard>>)> {
         let operation = request.operation();
-        let asked = PolicyRequest::of(request);
-        let actions = actions(operation, asked.case()?);
+        let policy_request = PolicyRequest::of(request);
+        let actions = actions(operation, policy_request.case()?);
         if !access.may_ever(&requester, &actions) {
             return Err(denied());
         }
@@ -103,15 +96,15 @@ impl AccessCheck<'_> {
             || requester.reads_context()
             || request.headers.contains_key(COPY_SOURCE)
         {
-            known = asked.context(self.clock.now_ms())?;
-            policy_context::add_requester(&mut known, &requester);
+            known = policy_request.context(self.clock.now_ms())?;
+            add_requester(&mut known, &requester);
             policy_context::add_request(&mut known, request);
             // In S3 this condition key does not apply to the deletion of a version.
             if actions.contains(&Action::DeleteObjectVersion) {
                 known.forget("s3:if-match");
             }
         }
-        let of_source = ExpectedOwner::of(&request.headers, EXPECTED_SOURCE_OWNER);
+        let of_source = ExpectedOwner::of_source(&request.headers);
         let key = request.target.key();
         let authorization = Authorization::new(self.session.clone(), requester, access, known)
             .expecting(of_source)
@@ -153,7 +146,7 @@ impl AccessCheck<'_> {
             return Ok(());
         }
         let mut known = PolicyRequest::of(request).context(self.clock.now_ms())?;
-        policy_context::add_requester(&mut known, &requester);
+        add_requester(&mut known, &requester);
         policy_context::add_request(&mut known, request);
         let may = |&action: &Action| {
             let question = Question { requester: &requester, action, resource, context: &known };
@@ -206,34 +199,6 @@ async fn check_document(request: &OperationRequest, authorization: Authorization
     authorization.check(&actions, request.object_name()?).await
 }
 
-/// Account that must own a bucket, if the request names one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ExpectedOwner(Option<Box<[u8]>>);
-
-impl ExpectedOwner {
-    fn of(headers: &HeaderMap, name: &str) -> Self {
-        Self(headers.get(name).map(|value| value.as_bytes().into()))
-    }
-
-    /// Refuses a bucket of another owner. The expected owner matches by canonical id, or by account
-    /// name if the requester is the owner.
-    pub(super) fn check(&self, requester: &Requester, owner: &str) -> S3Result<()> {
-        let Some(expected) = &self.0 else { return Ok(()) };
-        let is_own =
-            |who: &AccountIdentity| *who.canonical_id == *owner && is_text(expected, &who.account);
-        let is_met = match requester {
-            _ if is_text(expected, owner) => true,
-            Requester::Anonymous | Requester::LogDelivery => false,
-            Requester::User(who) => is_own(who),
-        };
-        if is_met { Ok(()) } else { Err(denied()) }
-    }
-}
-
-fn is_text(bytes: &[u8], text: &str) -> bool {
-    bytes == text.as_bytes()
-}
-
 /// Actions that a CreateBucket request needs: one more for each setting of the new bucket.
 fn creating(request: &OperationRequest) -> S3Result<Vec<Action>> {
     let has_tags = NewBucketDocument::of(request)?.has_tags();
@@ -276,37 +241,4 @@ pub(crate) async fn conceal<T>(
         _ => false,
     };
     if is_telling && !authorization.may_list().await? { Err(denied()) } else { outcome }
-}
-
-/// 403 AccessDenied.
-pub(crate) fn denied() -> S3Error {
-    messages::ACCESS_DENIED.error()
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn an_owner_is_expected_by_its_id_and_by_itself_by_its_name() {
-        let check = |expected: &'static str, requester: &Requester| {
-            let headers = HeaderMap::from_iter([(
-                http::HeaderName::from_static(EXPECTED_OWNER),
-                HeaderValue::from_static(expected),
-            )]);
-            ExpectedOwner::of(&headers, EXPECTED_OWNER).check(requester, "c0ffee").is_ok()
-        };
-        let alice = Requester::User(Arc::new(AccountIdentity {
-            canonical_id: "c0ffee".into(),
-            ..AccountIdentity::named("alice")
-        }));
-        let bob = Requester::named("bob");
-        assert!(check("c0ffee", &alice) && check("alice", &alice));
-        assert!(check("c0ffee", &bob) && !check("alice", &bob) && !check("bob", &bob));
-        assert!(check("c0ffee", &Requester::Anonymous) && !check("", &Requester::Anonymous));
-        assert!(!check("c0ffeefoo", &alice) && !check("123456789012", &alice));
-        assert!(ExpectedOwner::default().check(&bob, "c0ffee").is_ok(), "nobody is expected");
-    }
 }

@@ -2,17 +2,17 @@
 //! lists of new buckets and objects.
 //!
 //! ```text
-//! headers, document ─▶ asked ─▶ wanted ─▶ list ─▶ a bucket's setting, an object's mark
+//! headers, document ─▶ RequestedAcl ─▶ PendingAcl ─▶ list ─▶ a bucket's setting, an object's mark
 //! ```
 //!
 //! * `requested`, `canned`: the list in a request; `names`: lookup of its grantees.
 //! * `pending`: a list before its owner is known; `fresh`: lists of new buckets and objects.
-//! * `control`: settings of a bucket that apply to all lists in it.
+//!
+//! `authorization` has the settings of a bucket that apply to all lists in it, and objects' marks.
 //!
 //! Where only the bucket's owner has access, no list is stored. A list never changes an owner.
 
 mod canned;
-mod control;
 mod fresh;
 mod names;
 mod pending;
@@ -25,22 +25,17 @@ use martlet_proxy::{Error, ReadConditions, Selection, Session};
 use s3s::S3Result;
 use s3s::dto::{GetBucketAclOutput, GetObjectAclOutput, Grant as WireGrant};
 
-pub(crate) use self::control::AclSettings;
-pub(super) use self::control::{Ownership, bucket_has_list};
-pub(super) use self::fresh::mark;
 pub(super) use self::names::OwnerNames;
 pub(super) use self::requested::GRANTS;
 
-use self::control::not_supported;
 use self::pending::PendingAcl;
 use self::requested::RequestedAcl;
-use super::Operations;
-use super::access::denied;
-use super::object_acl::list_of;
+use super::operations::Operations;
 use crate::access::{Acl, GRANTS_MAX, Grant};
-use crate::dispatch::Reply;
-use crate::errors::s3_error;
+use crate::authorization::{AclSettings, list_of, mark, not_supported};
+use crate::errors::{denied, s3_error};
 use crate::events::{Event, ObjectEvents};
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 /// Resolves the grantees of grants outside of a list. The account `known` needs no lookup.
@@ -71,7 +66,7 @@ impl Operations {
 
     pub(super) async fn get_bucket_acl(&self, request: &OperationRequest) -> S3Result<Reply> {
         let name = request.bucket();
-        let settings = self.store.bucket_settings(name).await.map_err(s3_error)?;
+        let settings = self.store.buckets().settings(name).await.map_err(s3_error)?;
         let owner = self.store.bucket(name).await.map_err(s3_error)?.owner.clone();
         let is_enforced = AclSettings::of(&settings).is_enforced();
         let document = settings.get(Setting::Acl).filter(|_| !is_enforced);
@@ -87,9 +82,9 @@ impl Operations {
         request.refuse_conditions()?;
         let bucket = request.bucket();
         let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
-        let asked = RequestedAcl::of(&request.headers, document)?;
-        let wanted = PendingAcl::resolve(&self.store, asked, &[&owner]).await?;
-        let acl = wanted.list_of_bucket(&owner).ok_or_else(denied)?;
+        let requested_acl = RequestedAcl::of(&request.headers, document)?;
+        let pending_acl = PendingAcl::resolve(&self.store, requested_acl, &[&owner]).await?;
+        let acl = pending_acl.list_of_bucket(&owner).ok_or_else(denied)?;
         let mut refusal = None;
         let put = |settings: &mut Settings| {
             let control = AclSettings::of(settings);
@@ -105,7 +100,7 @@ impl Operations {
             }
             Ok(())
         };
-        self.store.change_bucket_settings(bucket, put).await.map_err(s3_error)?;
+        self.store.buckets().change_settings(bucket, put).await.map_err(s3_error)?;
         refusal.map_or_else(|| Ok(Reply::empty(StatusCode::OK)), Err)
     }
 
@@ -129,23 +124,23 @@ impl Operations {
         request.refuse_conditions()?;
         let access = request.authorization()?.bucket_access();
         let name = request.object_name()?;
-        let asked = RequestedAcl::of(&request.headers, document)?;
+        let requested_acl = RequestedAcl::of(&request.headers, document)?;
         if access.control().is_enforced() {
             return Err(not_supported());
         }
         let bucket_owner = access.owner();
-        let wanted = PendingAcl::resolve(&self.store, asked, &[bucket_owner]).await?;
+        let pending_acl = PendingAcl::resolve(&self.store, requested_acl, &[bucket_owner]).await?;
         let put = |object: &Object, marks: &mut Marks| {
             let before = list_of(&object.attributes.marks, bucket_owner);
             let owner = before.as_ref().map_or(bucket_owner, |acl| &acl.owner);
-            let acl = wanted.list(owner, bucket_owner).ok_or(Error::AccessDenied)?;
+            let acl = pending_acl.list(owner, bucket_owner).ok_or(Error::AccessDenied)?;
             if acl.is_public() && access.control().blocks_public {
                 return Err(Error::AccessDenied);
             }
             mark(marks, &acl, bucket_owner);
             Ok(())
         };
-        let changed = self.store.change_marks(request.bucket(), name, put).await;
+        let changed = self.store.versions().change_marks(request.bucket(), name, put).await;
         let written = changed.map_err(s3_error)?;
         let events = ObjectEvents::wrote(Event::AclPut, request.key(), &written);
         Ok(Reply::empty(StatusCode::OK).with_events(events))

@@ -3,11 +3,12 @@
 use futures::future::BoxFuture;
 use martlet_proxy::{Error, ObjectStore};
 
-use super::bucket_access::BucketAccess;
 use crate::access::{RequestTraits, Requester, actions};
-use crate::auth::Refusal;
-use crate::http::{AnonymousCheck, Operation};
+use crate::authorization::BucketAccess;
+use crate::http::AnonymousCheck;
 use crate::messages;
+use crate::operation::Operation;
+use crate::refusal::Refusal;
 
 /// Access check against the buckets of a store.
 pub(crate) struct StoreAnonymousCheck(pub(crate) ObjectStore);

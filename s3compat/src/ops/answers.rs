@@ -3,9 +3,9 @@
 use s3s::S3Result;
 use s3s::dto::{GetBucketRequestPaymentOutput, Payer};
 
-use super::Operations;
-use crate::dispatch::Reply;
+use super::operations::Operations;
 use crate::errors::s3_error;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 impl Operations {

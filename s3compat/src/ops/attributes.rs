@@ -10,12 +10,16 @@ use martlet_proxy::{Error, ObjectPart as StoredPart};
 use s3s::S3Result;
 use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 
-use super::{NAMESPACE, Operations, limit, wire_count, wire_size};
-use crate::attributes::{VERSION_ID, http_date, stamp_headers, wire_class, wire_version};
-use crate::checksums::{self, ChecksumElements};
-use crate::dispatch::{Reply, number};
+use super::operations::Operations;
+use super::wire::{NAMESPACE, limit, wire_count, wire_size};
+use crate::attributes::{stamp_headers, wire_class, wire_version};
+use crate::checksums;
+use crate::checksums::elements::ChecksumElements;
 use crate::errors::s3_error;
+use crate::fields::number;
+use crate::header_values::{VERSION_ID, http_date};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const MAX_PARTS: HeaderName = HeaderName::from_static("x-amz-max-parts");
@@ -50,7 +54,7 @@ impl Operations {
         let after = number(headers, &PART_NUMBER_MARKER)?.or(Some(0));
         let max_parts = number(headers, &MAX_PARTS)?;
         let wanted = requested_attributes(headers)?;
-        let wants = |attribute| wanted.contains(&attribute);
+        let is_requested = |attribute| wanted.contains(&attribute);
         let name = request.object_name()?;
         let page = PartsPage {
             after: limit(after, usize::MAX, "part-number-marker")?,
@@ -62,14 +66,14 @@ impl Operations {
             Err(error) => return Err(s3_error(error)),
         };
         let object = &found.object;
-        let has_parts = wants(Attribute::Parts) && !found.parts.is_empty();
+        let has_parts = is_requested(Attribute::Parts) && !found.parts.is_empty();
         let class = object.attributes.storage_class.as_deref();
         let document = AttributesDocument {
-            checksums_of: wants(Attribute::Checksum).then_some(object),
-            etag: wants(Attribute::ETag).then(|| object.etag.to_string()),
+            checksums_of: is_requested(Attribute::Checksum).then_some(object),
+            etag: is_requested(Attribute::ETag).then(|| object.etag.to_string()),
             parts: has_parts.then(|| PartsDocument::of(&found.parts, object.etag, page)),
-            size: wants(Attribute::Size).then(|| wire_size(object.size)),
-            storage_class: wants(Attribute::Class).then(|| wire_class(class)),
+            size: is_requested(Attribute::Size).then(|| wire_size(object.size)),
+            storage_class: is_requested(Attribute::Class).then(|| wire_class(class)),
         };
         let token = self.store.token(request.bucket(), request.key(), found.stamp);
         let mut headers = stamp_headers(token);
@@ -185,7 +189,7 @@ fn requested_attributes(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
 mod tests {
     use super::*;
 
-    fn asked(lines: &[&str]) -> Result<Vec<Attribute>, String> {
+    fn attributes_of(lines: &[&str]) -> Result<Vec<Attribute>, String> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(ATTRIBUTES, line.parse().unwrap());
@@ -195,16 +199,16 @@ mod tests {
 
     #[test]
     fn names_come_in_one_line_or_in_many() {
-        let wanted = asked(&["ETag, ObjectSize", "ObjectParts"]).unwrap();
+        let wanted = attributes_of(&["ETag, ObjectSize", "ObjectParts"]).unwrap();
         assert_eq!(wanted, [Attribute::ETag, Attribute::Size, Attribute::Parts]);
-        assert!(asked(&["Checksum,StorageClass"]).is_ok());
+        assert!(attributes_of(&["Checksum,StorageClass"]).is_ok());
     }
 
     #[test]
     fn something_that_there_is_must_be_asked_for() {
-        assert_eq!(asked(&[]), Err("InvalidRequest".into()));
-        assert_eq!(asked(&["", " , "]), Err("InvalidRequest".into()));
-        assert_eq!(asked(&["ETag,etag"]), Err("InvalidArgument".into()));
+        assert_eq!(attributes_of(&[]), Err("InvalidRequest".into()));
+        assert_eq!(attributes_of(&["", " , "]), Err("InvalidRequest".into()));
+        assert_eq!(attributes_of(&["ETag,etag"]), Err("InvalidArgument".into()));
     }
 
     #[test]

@@ -13,16 +13,18 @@ use s3s::dto::{
 use s3s::{S3Result, s3_error};
 
 use super::new_bucket::NewBucketDocument;
+use super::operations::Operations;
 use super::ownership::check_ownership;
-use super::settings::to_document;
-use super::{Operations, owner};
+use super::wire::owner;
 use crate::attributes::wire_time;
 use crate::auth::UNNAMED_REGION;
 use crate::consistency::one;
-use crate::dispatch::{Reply, flag, query_text, query_value, text};
 use crate::errors::s3_error;
+use crate::fields::{flag, query_text, query_value, text};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::settings::to_document;
 
 /// Header with a bucket's storage policy, in CreateBucket requests and in replies.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
@@ -100,13 +102,13 @@ impl Operations {
         let list = settings.get(Setting::Acl).map(<[u8]>::to_vec);
         let index_shards = INDEX_SHARDS_DEFAULT;
         let new = NewBucket { owner: owner.clone(), index_shards, policy, settings };
-        match self.store.create_bucket(request.bucket(), new).await {
+        match self.store.buckets().create(request.bucket(), new).await {
             Ok(bucket) => {
                 let headers = self.headers_of(request.bucket(), &bucket);
                 created(request.bucket()).map(|reply| reply.with_headers(headers))
             }
             Err(Error::BucketExists { owner: holder }) if holder == owner => {
-                let before = self.store.bucket_setting(request.bucket(), Setting::Acl).await;
+                let before = self.store.buckets().setting(request.bucket(), Setting::Acl).await;
                 // The existing bucket has another list, so the request conflicts with it.
                 if before.map_err(s3_error)? != list {
                     return Err(s3_error(Error::BucketExists { owner }));
@@ -151,7 +153,7 @@ impl Operations {
 
     pub(super) async fn delete_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {
         request.refuse_conditions()?;
-        self.store.delete_bucket(request.bucket()).await.map_err(s3_error)?;
+        self.store.buckets().delete(request.bucket()).await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
@@ -168,10 +170,10 @@ impl Operations {
         let owner = owner(request)?;
         let limit = match max_buckets {
             None => BUCKETS_MAX,
-            Some(asked) => usize::try_from(asked)
+            Some(requested) => usize::try_from(requested)
                 .ok()
-                .filter(|asked| (1..=BUCKETS_MAX).contains(asked))
-                .ok_or_else(|| messages::MAX_BUCKETS.argument("max-buckets", asked))?,
+                .filter(|requested| (1..=BUCKETS_MAX).contains(requested))
+                .ok_or_else(|| messages::MAX_BUCKETS.argument("max-buckets", requested))?,
         };
         let after = match query.get("continuation-token") {
             None => None,
@@ -201,7 +203,7 @@ impl Operations {
     ) -> S3Result<(Vec<NamedBucket>, bool)> {
         let mut found: Vec<NamedBucket> = Vec::new();
         loop {
-            let page = self.store.list_buckets(prefix, after.as_deref(), BUCKETS_MAX).await;
+            let page = self.store.buckets().list(prefix, after.as_deref(), BUCKETS_MAX).await;
             let (page, more) = page.map_err(s3_error)?;
             after = page.last().map(|last| last.name.clone());
             found.extend(

@@ -9,9 +9,10 @@ use s3s::xml::{
     SerializeContent, Serializer,
 };
 
-use super::NAMESPACE;
+use super::wire::NAMESPACE;
 use crate::attributes::wire_etag;
-use crate::checksums::{self, ChecksumElements, of_element};
+use crate::checksums;
+use crate::checksums::elements::{ChecksumElements, of_element};
 use crate::request::OperationRequest;
 
 /// Parts that a request names, before validation.

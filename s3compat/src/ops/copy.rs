@@ -10,19 +10,23 @@ use s3s::dto::{CopySource, TimestampFormat};
 use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 use s3s::{S3Result, s3_error};
 
-use super::Operations;
-use super::versions::version;
+use super::operations::Operations;
 use crate::attributes::{
-    VERSION_ID, from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of,
-    tags_of, wire_etag, wire_new_version, wire_time,
+    from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
+    wire_etag, wire_new_version, wire_time,
 };
-use crate::checksums::{self, ChecksumElements};
-use crate::dispatch::{Reply, text};
+use crate::checksums;
+use crate::checksums::elements::ChecksumElements;
 use crate::encryption::Encryption;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::fields::text;
+use crate::header_values::VERSION_ID;
+use crate::lock;
+use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
-use crate::{lock, messages};
+use crate::version_ids::version;
 
 const METADATA_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-metadata-directive");
 const TAGGING_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-tagging-directive");
@@ -43,7 +47,7 @@ impl Operations {
         let new_tags = replaces(directive, TAGGING_DIRECTIVE.as_str())?;
         let tags_to = (!new_tags).then_some(request.key());
         let from = ObjectName { key: &source.1, version: source_version };
-        let guard = authorization.check_source((&source.0, from), tags_to).await?;
+        let guard = authorization.check_source(&source.0, from, tags_to).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let onto_itself =
             source.0 == request.bucket() && source.1 == request.key() && source_version.is_none();
@@ -66,8 +70,8 @@ impl Operations {
         let written = store.copy(request.bucket(), request.key(), copy).await.map_err(s3_error)?;
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let mut headers = stamp_headers(token);
-        let place = (request.bucket(), request.key());
-        self.tell_expiration(&mut headers, place, &written.object).await;
+        let (bucket, key) = (request.bucket(), request.key());
+        self.add_expiration_header(&mut headers, bucket, key, &written.object).await;
         let copied = copied_version(source_version, written.source_version);
         let object = &written.object;
         let document = CopyDocument {
@@ -108,8 +112,11 @@ impl Serialize for CopyDocument<'_> {
 }
 
 /// Version that was copied: the requested one, or the current one of a bucket with versions.
-pub(super) fn copied_version(asked: Option<VersionId>, found: Option<Version>) -> Option<String> {
-    asked.or_else(|| found.map(Version::name)).map(|version| version.to_string())
+pub(super) fn copied_version(
+    requested: Option<VersionId>,
+    found: Option<Version>,
+) -> Option<String> {
+    requested.or_else(|| found.map(Version::name)).map(|version| version.to_string())
 }
 
 /// Returns true if a directive is REPLACE. COPY is the default.
@@ -170,7 +177,7 @@ pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{DETAIL, read_detail};
+    use crate::refusal::{DETAIL, read_detail};
 
     fn source(header: &str) -> Result<(String, String), String> {
         let source = CopySource::parse(header).map_err(|error| error.to_string())?;

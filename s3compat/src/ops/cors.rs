@@ -8,13 +8,13 @@ use martlet_proxy::{Error, ObjectStore};
 use s3s::S3Result;
 use s3s::dto::{CORSConfiguration, CORSRule, GetBucketCorsOutput};
 
-use super::Operations;
-use super::settings::from_document;
-use crate::auth::Refusal;
-use crate::dispatch::Reply;
+use super::operations::Operations;
 use crate::http::{CorsRules, is_cors_method};
 use crate::messages;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::settings::from_document;
 
 /// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -129,8 +129,8 @@ impl Operations {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::to_document;
     use super::*;
+    use crate::settings::to_document;
 
     fn rule() -> CORSRule {
         CORSRule {

@@ -11,28 +11,36 @@ use s3s::{S3Result, s3_error};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 
-use super::Operations;
-use super::authorization::Authorization;
-use super::lock::bypass_of;
-use super::versions::named;
-use crate::attributes::{VERSION_ID, stamp_headers, version_header};
+use super::lock::{BYPASS, bypass_of};
+use super::operations::Operations;
+use crate::attributes::stamp_headers;
+use crate::authorization::Authorization;
 use crate::checksums;
 use crate::decode::BodyFacts;
-use crate::dispatch::{Reply, date, flag, number};
 use crate::errors::s3_error;
 use crate::events::{ObjectEvent, ObjectEvents};
+use crate::fields::{date, flag, number};
+use crate::header_values::{VERSION_ID, version_header};
 use crate::logging::{BatchOutcome, BatchedKey};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::version_ids::named;
 
 /// Maximum number of concurrent deletes of one request: enough to share syncs, few enough to leave
 /// the node to other requests.
 const CONCURRENT_DELETES: usize = 64;
-/// Header of a request that bypasses retentions in governance mode.
-pub(super) const BYPASS: HeaderName = HeaderName::from_static("x-amz-bypass-governance-retention");
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 const IF_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
 const IF_SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
+
+/// Access check of each key that a request deletes.
+struct DeleteCheck<'a> {
+    authorization: &'a Authorization,
+    bypass: Bypass,
+    /// Turn of the one check that runs at a time.
+    turns: Mutex<()>,
+}
 
 impl Operations {
     pub(super) async fn delete_object(&self, request: &OperationRequest) -> S3Result<Reply> {
@@ -79,9 +87,9 @@ impl Operations {
         }
         self.store.bucket(bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
-        let judging = &Mutex::new(());
+        let check = &DeleteCheck { authorization, bypass, turns: Mutex::new(()) };
         let mut outcomes = futures::stream::iter(delete.objects)
-            .map(|object| self.delete_named((authorization, bypass, judging), bucket, object))
+            .map(|object| self.delete_named(check, bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         let (mut happened, mut batched) = (ObjectEvents::default(), BatchOutcome::default());
@@ -113,29 +121,30 @@ impl Operations {
 
     async fn delete_named(
         &self,
-        authorization: (&Authorization, Bypass, &Mutex<()>),
+        check: &DeleteCheck<'_>,
         bucket: &str,
         object: ObjectIdentifier,
     ) -> (ObjectIdentifier, S3Result<Deleted>) {
-        let outcome = self.delete_one(authorization, bucket, &object).await;
+        let outcome = self.delete_one(check, bucket, &object).await;
         (object, outcome)
     }
 
     async fn delete_one(
         &self,
-        (authorization, bypass, judging): (&Authorization, Bypass, &Mutex<()>),
+        check: &DeleteCheck<'_>,
         bucket: &str,
         object: &ObjectIdentifier,
     ) -> S3Result<Deleted> {
+        let DeleteCheck { authorization, bypass, turns } = check;
         let conditions = conditions_of(object)?;
         let name = named(&object.key, object.version_id.as_deref())?;
         // A thousand keys may be checked against a long policy: yield to other requests after each
         // key.
-        let turn = if authorization.reads_objects() { None } else { Some(judging.lock().await) };
+        let turn = if authorization.reads_objects() { None } else { Some(turns.lock().await) };
         tokio::task::yield_now().await;
-        authorization.check_delete(name, bypass).await?;
+        authorization.check_delete(name, *bypass).await?;
         drop(turn);
-        self.delete_object_named(bucket, name, &conditions, bypass).await
+        self.delete_object_named(bucket, name, &conditions, *bypass).await
     }
 
     async fn delete_object_named(
@@ -148,7 +157,7 @@ impl Operations {
         let deleted = match version {
             None => self.store.delete(bucket, key, conditions.clone()).await,
             Some(version) => {
-                self.store.delete_version_past(bucket, key, version, bypass, conditions).await
+                self.store.versions().delete_past(bucket, key, version, bypass, conditions).await
             }
         };
         deleted.map_err(s3_error)

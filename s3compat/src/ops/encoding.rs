@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn url_is_the_only_encoding() {
-        let asked = |name: &'static str| Encoding::requested(Some(name));
-        assert_eq!(asked("url").unwrap(), Encoding::Url);
-        assert_eq!(asked("").unwrap(), Encoding::Plain);
-        assert!(asked("base64").is_err());
+        let encoding_of = |name: &'static str| Encoding::requested(Some(name));
+        assert_eq!(encoding_of("url").unwrap(), Encoding::Url);
+        assert_eq!(encoding_of("").unwrap(), Encoding::Plain);
+        assert!(encoding_of("base64").is_err());
         assert_eq!(Encoding::requested(None).unwrap(), Encoding::Plain);
     }
 }

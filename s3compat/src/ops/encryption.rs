@@ -7,13 +7,13 @@ use martlet_proxy::{Error, Session};
 use s3s::S3Result;
 use s3s::dto::{ServerSideEncryptionConfiguration, ServerSideEncryptionRule};
 
-use super::Operations;
+use super::operations::Operations;
 use super::settings::missing;
-use crate::dispatch::Reply;
 use crate::encryption::{AES256, KeyUse, no_kms};
 use crate::errors::s3_error;
-use crate::http::Operation;
 use crate::messages;
+use crate::operation::Operation;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 /// Passes the keys in a request's headers to its session.

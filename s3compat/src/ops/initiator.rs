@@ -8,8 +8,8 @@ use martlet_protocol::entry::{Mark, Marks};
 use s3s::dto::{Initiator, Owner};
 use serde::{Deserialize, Serialize};
 
-use super::authorization::Authorization;
 use crate::access::Requester;
+use crate::authorization::Authorization;
 
 const FORMAT: u8 = 1;
 
@@ -57,22 +57,22 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::AccountIdentity;
+    use crate::access::AccountIdentity;
 
     #[test]
     fn only_owners_themselves_need_no_mark() {
         let alice =
             AccountIdentity { canonical_id: "c0ffee".into(), ..AccountIdentity::named("alice") };
         let carol = AccountIdentity { user: "carol".into(), ..alice.clone() };
-        let told =
+        let initiator_of =
             |who: AccountIdentity, owner: &str| named(&Requester::User(Arc::new(who)), owner);
-        assert_eq!(told(alice.clone(), "c0ffee"), None);
-        assert_eq!(told(alice, "another").unwrap().id, "c0ffee");
+        assert_eq!(initiator_of(alice.clone(), "c0ffee"), None);
+        assert_eq!(initiator_of(alice, "another").unwrap().id, "c0ffee");
         let user = InitiatorName {
             id: "arn:aws:iam::alice:user/carol".to_owned(),
             display_name: "carol".to_owned(),
         };
-        assert_eq!(told(carol, "c0ffee"), Some(user));
+        assert_eq!(initiator_of(carol, "c0ffee"), Some(user));
         assert_eq!(named(&Requester::Anonymous, "c0ffee"), None);
     }
 

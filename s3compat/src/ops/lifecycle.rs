@@ -12,10 +12,11 @@ use martlet_protocol::lifecycle::Lifecycle;
 use s3s::S3Result;
 use s3s::dto::GetBucketLifecycleConfigurationOutput;
 
-use super::Operations;
-use crate::dispatch::{Reply, text};
+use super::operations::Operations;
 use crate::errors::{internal, s3_error};
+use crate::fields::text;
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const MINIMUM_SIZE: HeaderName =
@@ -31,7 +32,7 @@ impl Operations {
         request: &OperationRequest,
     ) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let document = self.store.bucket_setting(bucket, Setting::Lifecycle).await;
+        let document = self.store.buckets().setting(bucket, Setting::Lifecycle).await;
         let document =
             document.map_err(s3_error)?.ok_or_else(|| messages::NO_SUCH_LIFECYCLE.error())?;
         let lifecycle = Lifecycle::of(&document).map_err(|error| {
@@ -60,7 +61,7 @@ impl Operations {
         let rules = wire::from_wire(configuration)?;
         let lifecycle = Lifecycle { rules, transition_minimum: given };
         let document = lifecycle.document();
-        let put = self.store.put_bucket_setting(request.bucket(), Setting::Lifecycle, document);
+        let put = self.store.buckets().put_setting(request.bucket(), Setting::Lifecycle, document);
         put.await.map_err(s3_error)?;
         let minimum = lifecycle.transition_minimum.as_deref().unwrap_or(MINIMUM_DEFAULT);
         Reply::empty(StatusCode::OK).with_header(MINIMUM_SIZE, Some(minimum))

@@ -8,13 +8,15 @@ use s3s::{S3Result, s3_error};
 
 use super::acl::OwnerNames;
 use super::encoding::Encoding;
-use super::{Operations, limit, wire_count, wire_size};
+use super::operations::Operations;
+use super::wire::{limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
-use crate::auth::Query;
 use crate::checksums::{wire_algorithm, wire_kind};
-use crate::dispatch::{Reply, query_text, query_value};
 use crate::errors::s3_error;
+use crate::fields::{query_text, query_value};
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::target::Query;
 
 /// Request parameters of both versions.
 struct ListParameters {
@@ -91,7 +93,7 @@ impl Operations {
             Some(true) => Some(self.owners_in(request.bucket()).await?),
             _ => None,
         };
-        let asked = ListParameters {
+        let parameters = ListParameters {
             bucket: request.bucket().to_owned(),
             prefix: prefix.clone(),
             delimiter: delimiter.clone(),
@@ -100,7 +102,7 @@ impl Operations {
             owners,
             encoding,
         };
-        let listed = self.listing(asked).await?;
+        let listed = self.listing(parameters).await?;
         let token = listed.next.as_deref().map(|next| self.tokens.seal(request.bucket(), next));
         Reply::xml(&ListObjectsV2Output {
             name: Some(request.bucket().to_owned()),
@@ -119,9 +121,9 @@ impl Operations {
         })
     }
 
-    async fn listing(&self, asked: ListParameters) -> S3Result<ListResults> {
+    async fn listing(&self, parameters: ListParameters) -> S3Result<ListResults> {
         let ListParameters { bucket, prefix, delimiter, after, limit, mut owners, encoding } =
-            asked;
+            parameters;
         if limit == 0 {
             // An empty page is never truncated: the client could not continue from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;

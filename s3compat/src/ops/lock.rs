@@ -1,7 +1,7 @@
 //! Object lock: `PutObjectLockConfiguration`, `GetObjectLockConfiguration`, `PutObjectRetention`,
 //! `GetObjectRetention`, `PutObjectLegalHold`, `GetObjectLegalHold`, and locks in replies to reads.
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use martlet_protocol::entry::Object;
 use martlet_protocol::lock::{BucketLock, Bypass, DefaultRetention, Lock, Period, Retention};
 use martlet_proxy::{ObjectName, ReadAfter, ReadConditions, Selection};
@@ -12,20 +12,22 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Result};
 
-use super::Operations;
-use super::authorization::Authorization;
-use super::delete::BYPASS;
+use super::operations::Operations;
 use super::settings::missing;
 use crate::access::Action;
 use crate::attributes::stamp_headers;
-use crate::dispatch::{Reply, flag};
+use crate::authorization::Authorization;
 use crate::errors::{custom, s3_error};
+use crate::fields::flag;
 use crate::lock::{
     hold_name, hold_of, mode_name, mode_of, ms_of, wire_date, write_hold, write_retention,
 };
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
+/// Header of a request that bypasses retentions in governance mode.
+pub(super) const BYPASS: HeaderName = HeaderName::from_static("x-amz-bypass-governance-retention");
 /// Maximum default retention, in days and in years.
 const DAYS_MAX: u32 = 36_500;
 const YEARS_MAX: u32 = 100;
@@ -35,14 +37,15 @@ fn malformed() -> S3Error {
 }
 
 /// Locks that a request bypasses. The access check decides if it may.
-pub(super) fn bypass_of(asked: Option<bool>) -> Bypass {
-    if asked == Some(true) { Bypass::Governance } else { Bypass::Nothing }
+pub(super) fn bypass_of(requested: Option<bool>) -> Bypass {
+    if requested == Some(true) { Bypass::Governance } else { Bypass::Nothing }
 }
 
 /// Validates a retention period within S3's limits.
 fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
-    let within = |asked: i32, maximum: u32| {
-        u32::try_from(asked).ok().filter(|asked| (1..=maximum).contains(asked)).ok_or_else(|| {
+    let within = |requested: i32, maximum: u32| {
+        let count = u32::try_from(requested).ok().filter(|count| (1..=maximum).contains(count));
+        count.ok_or_else(|| {
             custom(
                 "InvalidRetentionPeriod",
                 "Default retention period must be a positive integer value, of at most 36500 days \
@@ -91,9 +94,9 @@ fn wire_bucket_lock(lock: BucketLock) -> ObjectLockConfiguration {
 }
 
 /// Retention in a document. None if the document removes the retention.
-pub(super) fn retention(asked: Option<&ObjectLockRetention>) -> S3Result<Option<Retention>> {
-    let asked = asked.ok_or_else(malformed)?;
-    match (&asked.mode, &asked.retain_until_date) {
+pub(super) fn retention(requested: Option<&ObjectLockRetention>) -> S3Result<Option<Retention>> {
+    let requested = requested.ok_or_else(malformed)?;
+    match (&requested.mode, &requested.retain_until_date) {
         (None, None) => Ok(None),
         (Some(mode), Some(date)) => {
             let mode = mode_of(mode.as_str()).ok_or_else(malformed)?;
@@ -104,8 +107,8 @@ pub(super) fn retention(asked: Option<&ObjectLockRetention>) -> S3Result<Option<
 }
 
 /// Legal hold in a document.
-pub(super) fn legal_hold(asked: Option<&ObjectLockLegalHold>) -> S3Result<bool> {
-    let status = asked.and_then(|asked| asked.status.as_ref());
+pub(super) fn legal_hold(requested: Option<&ObjectLockLegalHold>) -> S3Result<bool> {
+    let status = requested.and_then(|requested| requested.status.as_ref());
     status.and_then(|status| hold_of(status.as_str())).ok_or_else(malformed)
 }
 
@@ -121,7 +124,8 @@ fn no_lock() -> S3Error {
 pub(super) async fn add_lock(
     headers: &mut HeaderMap,
     authorization: Option<&Authorization>,
-    (name, object): (ObjectName<'_>, &Object),
+    name: ObjectName<'_>,
+    object: &Object,
 ) -> S3Result<()> {
     let Ok(lock) = Lock::of(&object.attributes.marks) else { return Ok(()) };
     let Some(authorization) = authorization.filter(|_| !lock.is_empty()) else { return Ok(()) };
@@ -143,7 +147,7 @@ impl Operations {
         &self,
         request: &OperationRequest,
     ) -> S3Result<Reply> {
-        let lock = self.store.object_lock(request.bucket()).await.map_err(s3_error)?;
+        let lock = self.store.buckets().object_lock(request.bucket()).await.map_err(s3_error)?;
         let lock = lock.ok_or_else(|| {
             missing(
                 "ObjectLockConfigurationNotFoundError",
@@ -160,7 +164,7 @@ impl Operations {
         let configuration = request.parse_optional_document()?;
         request.refuse_conditions()?;
         let lock = bucket_lock(configuration)?;
-        self.store.set_object_lock(request.bucket(), lock).await.map_err(s3_error)?;
+        self.store.buckets().set_object_lock(request.bucket(), lock).await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::OK))
     }
 
@@ -170,7 +174,7 @@ impl Operations {
         let conditions = ReadConditions::default();
         let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
         let read = read.map_err(s3_error)?;
-        self.store.check_lockable(bucket).await.map_err(s3_error)?;
+        self.store.buckets().check_lockable(bucket).await.map_err(s3_error)?;
         let lock = Lock::of(&read.object.attributes.marks);
         let lock = lock.map_err(|error| s3_error(error.into()))?;
         Ok((lock, self.store.token(bucket, name.key, read.stamp)))
@@ -193,7 +197,8 @@ impl Operations {
         self.check_retention(request, retention).await?;
         request.refuse_conditions()?;
         let name = request.object_name()?;
-        let written = self.store.set_retention(request.bucket(), name, retention, bypass).await;
+        let written =
+            self.store.versions().set_retention(request.bucket(), name, retention, bypass).await;
         let stamp = written.map_err(s3_error)?.stamp;
         let token = self.store.token(request.bucket(), request.key(), stamp);
         Ok(Reply::empty(StatusCode::OK).with_headers(stamp_headers(token)))
@@ -218,7 +223,7 @@ impl Operations {
         self.check_legal_hold(request, is_on).await?;
         request.refuse_conditions()?;
         let name = request.object_name()?;
-        let written = self.store.set_legal_hold(request.bucket(), name, is_on).await;
+        let written = self.store.versions().set_legal_hold(request.bucket(), name, is_on).await;
         let stamp = written.map_err(s3_error)?.stamp;
         let token = self.store.token(request.bucket(), request.key(), stamp);
         Ok(Reply::empty(StatusCode::OK).with_headers(stamp_headers(token)))
@@ -275,31 +280,31 @@ mod tests {
 
     #[test]
     fn a_retention_is_whole_or_none() {
-        let asked = |mode: Option<&'static str>, date: Option<u64>| {
+        let requested = |mode: Option<&'static str>, date: Option<u64>| {
             let mode = mode.map(ObjectLockRetentionMode::from_static);
-            let asked = ObjectLockRetention { mode, retain_until_date: date.map(wire_date) };
-            retention(Some(&asked)).map_err(|error| error.code().as_str().to_owned())
+            let requested = ObjectLockRetention { mode, retain_until_date: date.map(wire_date) };
+            retention(Some(&requested)).map_err(|error| error.code().as_str().to_owned())
         };
         let expected = Retention { mode: RetentionMode::Compliance, until_ms: 7 };
-        assert_eq!(asked(Some("COMPLIANCE"), Some(7)), Ok(Some(expected)));
-        assert_eq!(asked(None, None), Ok(None));
+        assert_eq!(requested(Some("COMPLIANCE"), Some(7)), Ok(Some(expected)));
+        assert_eq!(requested(None, None), Ok(None));
         for (mode, date) in
             [(Some("COMPLIANCE"), None), (None, Some(7)), (Some("compliance"), Some(7))]
         {
-            assert_eq!(asked(mode, date), Err("MalformedXML".to_owned()));
+            assert_eq!(requested(mode, date), Err("MalformedXML".to_owned()));
         }
         assert!(retention(None).is_err());
     }
 
     #[test]
     fn a_legal_hold_is_on_or_off() {
-        let asked = |status: Option<&'static str>| {
+        let requested = |status: Option<&'static str>| {
             let status = status.map(ObjectLockLegalHoldStatus::from_static);
             legal_hold(Some(&ObjectLockLegalHold { status }))
         };
-        assert!(asked(Some("ON")).unwrap() && !asked(Some("OFF")).unwrap());
+        assert!(requested(Some("ON")).unwrap() && !requested(Some("OFF")).unwrap());
         for wrong in [None, Some("on"), Some("")] {
-            assert_eq!(asked(wrong).unwrap_err().code().as_str(), "MalformedXML");
+            assert_eq!(requested(wrong).unwrap_err().code().as_str(), "MalformedXML");
         }
         assert!(legal_hold(None).is_err());
     }

@@ -7,7 +7,6 @@
 
 use http::StatusCode;
 use martlet_protocol::Setting;
-use martlet_protocol::entry::{Bucket, Marks};
 use martlet_protocol::limits::KEY_BYTES_MAX;
 use s3s::dto::{
     BucketLoggingStatus, BucketLogsPermission, GetBucketLoggingOutput, Grant as WireGrant,
@@ -16,15 +15,14 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Result};
 
-use super::Operations;
-use super::access::denied;
-use super::acl::{AclSettings, OwnerNames, mark, resolve_grants};
-use super::bucket_access::{AccessDecision, BucketAccess};
-use crate::access::{Acl, Action, Context, Grant, Question, Requester};
-use crate::dispatch::Reply;
-use crate::errors::{custom, internal, s3_error};
-use crate::logging::{KeyFormat, Logging};
+use super::acl::{OwnerNames, resolve_grants};
+use super::operations::Operations;
+use crate::access::{Acl, Grant};
+use crate::authorization::AclSettings;
+use crate::errors::{custom, denied, internal, s3_error};
+use crate::logging::{KeyFormat, Logging, may_deliver};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 /// Maximum length of a log's key after its prefix, in bytes.
@@ -32,39 +30,10 @@ const AFTER_PREFIX_BYTES: usize = 256;
 /// Permissions on logs that a configuration can grant.
 const PERMISSIONS: [&str; 3] = ["FULL_CONTROL", "READ", "WRITE"];
 
-/// Returns true if the target bucket accepts logs of requests to the source bucket.
-pub(crate) fn may_deliver(target: &Bucket, source: (&str, &str), logging: &Logging) -> bool {
-    let (bucket, owner) = source;
-    let requester = Requester::LogDelivery;
-    let access = BucketAccess::of(&requester, &logging.target, target);
-    let mut context = Context::default();
-    context.add("aws:SourceArn", format!("arn:aws:s3:::{bucket}"));
-    context.add("aws:SourceAccount", owner);
-    context.add("s3:ResourceAccount", &target.owner);
-    let resource = format!("{}/{}", logging.target, logging.prefix);
-    let question = Question {
-        requester: &requester,
-        action: Action::PutObject,
-        resource: &resource,
-        context: &context,
-    };
-    access.allows(&question) == AccessDecision::Yes
-}
-
-/// Sets the access control list of a log: the configured grants.
-pub(crate) fn mark_log(marks: &mut Marks, target: &Bucket, logging: &Logging) {
-    if logging.grants.is_empty() || AclSettings::of(&target.settings).is_enforced() {
-        return;
-    }
-    let mut acl = Acl::private(&target.owner);
-    acl.grants.extend(logging.grants.iter().cloned());
-    mark(marks, &acl, &target.owner);
-}
-
 impl Operations {
     pub(super) async fn get_bucket_logging(&self, request: &OperationRequest) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let document = self.store.bucket_setting(bucket, Setting::Logging).await;
+        let document = self.store.buckets().setting(bucket, Setting::Logging).await;
         let Some(document) = document.map_err(s3_error)? else {
             return Reply::xml(&GetBucketLoggingOutput::default());
         };
@@ -104,10 +73,10 @@ impl Operations {
         if !logging.grants.is_empty() && AclSettings::of(&target.settings).is_enforced() {
             return Err(messages::LOGGING_GRANTS.error());
         }
-        if !may_deliver(&target, (bucket, &owner), &logging) {
+        if !may_deliver(&target, bucket, &owner, &logging) {
             return Err(denied());
         }
-        let put = self.store.put_bucket_setting(bucket, Setting::Logging, logging.document());
+        let put = self.store.buckets().put_setting(bucket, Setting::Logging, logging.document());
         put.await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::OK))
     }
@@ -195,9 +164,6 @@ fn to_wire(logging: Logging, grants: Vec<WireGrant>) -> LoggingEnabled {
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::entry::BucketState;
-    use martlet_protocol::{BucketId, Level, PolicyId, Settings};
-
     use super::*;
 
     fn format(source: Option<&str>) -> Result<KeyFormat, String> {
@@ -215,63 +181,5 @@ mod tests {
         assert_eq!(format(Some("EventTime")), Ok(KeyFormat::ByEvent));
         assert_eq!(format(Some("DeliveryTime")), Ok(KeyFormat::ByDelivery));
         assert_eq!(format(Some("kaboom")), Err("MalformedXML".to_owned()));
-    }
-
-    fn logs(setting: Setting, document: &[u8]) -> Bucket {
-        let mut settings = Settings::default();
-        settings.set(setting, document.to_vec()).unwrap();
-        Bucket {
-            id: BucketId([1; 16]),
-            created_ms: 0,
-            generation: 0,
-            state: BucketState::Open,
-            index_shards: 1,
-            policy: PolicyId(0),
-            owner: "alice".into(),
-            consistency: Level::default(),
-            settings,
-        }
-    }
-
-    fn takes(policy: &str) -> bool {
-        let target = logs(Setting::Policy, policy.as_bytes());
-        let logging = Logging {
-            target: "logs".into(),
-            prefix: "p/".into(),
-            format: KeyFormat::Simple,
-            grants: Vec::new(),
-        };
-        may_deliver(&target, ("source", "alice"), &logging)
-    }
-
-    #[test]
-    fn a_target_takes_logs_by_its_policy() {
-        let policy =
-            |principal: &str, action: &str, resource: &str, source: &str, account: &str| {
-                takes(&format!(
-                    r#"{{"Version": "2012-10-17", "Statement": [{{"Effect": "Allow",
-                "Principal": {principal}, "Action": "{action}",
-                "Resource": "arn:aws:s3:::logs/{resource}", "Condition": {{
-                "ArnLike": {{"aws:SourceArn": "arn:aws:s3:::{source}"}},
-                "StringEquals": {{"aws:SourceAccount": "{account}"}}}}}}]}}"#
-                ))
-            };
-        let service = r#"{"Service": "logging.s3.amazonaws.com"}"#;
-        assert!(policy(service, "s3:PutObject", "p/", "source", "alice"));
-        assert!(policy(service, "s3:PutObject", "p*", "sour*", "alice"));
-        let other = r#"{"Service": "logging.s3.amazonaws.comx"}"#;
-        for (principal, action, resource, source, account) in [
-            (r#"{"AWS": "*"}"#, "s3:PutObject", "p/", "source", "alice"),
-            (other, "s3:PutObject", "p/", "source", "alice"),
-            (service, "s3:GetObject", "p/", "source", "alice"),
-            (service, "s3:PutObject", "q/", "source", "alice"),
-            (service, "s3:PutObject", "p/", "another", "alice"),
-            (service, "s3:PutObject", "p/", "source", "bob"),
-        ] {
-            assert!(
-                !policy(principal, action, resource, source, account),
-                "{principal} {action} {resource} {source} {account}"
-            );
-        }
     }
 }

@@ -8,17 +8,20 @@ use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
 use s3s::dto::CreateMultipartUploadOutput;
 use s3s::{S3Error, S3Result};
 
-use super::Operations;
 use super::completion::{CompletedDocument, RequestedPart, RequestedParts};
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
-use crate::attributes::{VERSION_ID, from_request, stamp_headers, wire_new_version};
+use super::operations::Operations;
+use crate::attributes::{from_request, stamp_headers, wire_new_version};
 use crate::checksums;
-use crate::dispatch::{Reply, number, required_query};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::fields::{number, required_query};
+use crate::header_values::VERSION_ID;
+use crate::lock;
+use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
-use crate::{lock, messages};
 
 /// Headers with the abortion of an upload by a lifecycle rule.
 pub(super) const ABORT_DATE: HeaderName = HeaderName::from_static("x-amz-abort-date");
@@ -44,11 +47,12 @@ impl Operations {
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload = self
             .store
-            .create_upload(request.bucket(), request.key(), new)
+            .uploads()
+            .create(request.bucket(), request.key(), new)
             .await
             .map_err(s3_error)?;
-        let place = (request.bucket(), request.key());
-        let (abort_date, abort_rule_id) = self.abort_of(place, upload.initiated_ms).await;
+        let (abort_date, abort_rule_id) =
+            self.abort_of(request.bucket(), request.key(), upload.initiated_ms).await;
         let output = CreateMultipartUploadOutput {
             bucket: Some(request.bucket().to_owned()),
             key: Some(request.key().to_owned()),
@@ -81,13 +85,14 @@ impl Operations {
         };
         let written = self
             .store
-            .complete_upload(request.bucket(), request.key(), upload, complete)
+            .uploads()
+            .complete(request.bucket(), request.key(), upload, complete)
             .await
             .map_err(s3_error)?;
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let object = &written.object;
         let mut headers = stamp_headers(token);
-        self.tell_expiration(&mut headers, (request.bucket(), request.key()), object).await;
+        self.add_expiration_header(&mut headers, request.bucket(), request.key(), object).await;
         let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, request.key(), &written);
         let document = CompletedDocument {
             request,
@@ -107,7 +112,11 @@ impl Operations {
         request.refuse_conditions()?;
         let query = request.query()?;
         let upload = upload_id(required_query(&query, "uploadId")?)?;
-        self.store.abort_upload(request.bucket(), request.key(), upload).await.map_err(s3_error)?;
+        self.store
+            .uploads()
+            .abort(request.bucket(), request.key(), upload)
+            .await
+            .map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }

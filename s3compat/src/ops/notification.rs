@@ -18,11 +18,12 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Result};
 
-use super::Operations;
-use crate::dispatch::{Reply, flag};
+use super::operations::Operations;
 use crate::errors::{internal, s3_error};
-use crate::events::{Rule, RuleConflict, Rules, TargetKind, is_known};
+use crate::events::{Rule, RuleConflict, Rules, TargetKind, is_known, target_of};
+use crate::fields::flag;
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const SKIP_VALIDATION: HeaderName = HeaderName::from_static("x-amz-skip-destination-validation");
@@ -40,7 +41,7 @@ impl Operations {
         request: &OperationRequest,
     ) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let document = self.store.bucket_setting(bucket, Setting::Notification).await;
+        let document = self.store.buckets().setting(bucket, Setting::Notification).await;
         let document = document.map_err(s3_error)?;
         let rules = document.map_or_else(|| Some(Rules::default()), |it| Rules::of(&it));
         let Some(Rules(rules)) = rules else {
@@ -79,7 +80,7 @@ impl Operations {
             self.unset(bucket, Setting::Notification).await?;
         } else {
             let put =
-                self.store.put_bucket_setting(bucket, Setting::Notification, rules.document());
+                self.store.buckets().put_setting(bucket, Setting::Notification, rules.document());
             put.await.map_err(s3_error)?;
         }
         let mut reply = Reply::empty(StatusCode::OK);
@@ -96,18 +97,9 @@ impl Operations {
     /// Name of the tenant that owns a bucket.
     async fn tenant_of(&self, bucket: &str) -> S3Result<String> {
         let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
-        let account = self.store.account_called(&owner).await.map_err(s3_error)?;
+        let account = self.store.directory().account_called(&owner).await.map_err(s3_error)?;
         Ok(account.map_or(owner, |account| account.name))
     }
-}
-
-/// Name of the target at the end of an ARN. None if the text is no ARN.
-pub(crate) fn target_of(arn: &str) -> Option<&str> {
-    let mut fields = arn.splitn(6, ':');
-    let is_arn = fields.next() == Some("arn");
-    let resource = fields.nth(4).filter(|_| is_arn)?;
-    let name = resource.strip_prefix("function:").unwrap_or(resource);
-    (!name.is_empty()).then_some(name)
 }
 
 fn unknown_target() -> S3Error {

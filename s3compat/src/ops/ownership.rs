@@ -9,13 +9,14 @@ use s3s::dto::{
     ObjectOwnership, OwnershipControls, OwnershipControlsRule, PublicAccessBlockConfiguration,
 };
 
-use super::Operations;
-use super::acl::{AclSettings, bucket_has_list};
-use super::settings::{missing, to_document};
-use crate::dispatch::Reply;
+use super::operations::Operations;
+use super::settings::missing;
+use crate::authorization::{AclSettings, bucket_has_list};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::settings::to_document;
 
 /// Sets the absent fields of a public access block to false.
 fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
@@ -114,7 +115,7 @@ impl Operations {
             }
             Ok(())
         };
-        self.store.change_bucket_settings(request.bucket(), put).await.map_err(s3_error)?;
+        self.store.buckets().change_settings(request.bucket(), put).await.map_err(s3_error)?;
         if has_list {
             return Err(bucket_has_list());
         }
@@ -133,8 +134,8 @@ impl Operations {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::from_document;
     use super::*;
+    use crate::settings::from_document;
 
     fn controls(kinds: &[&'static str]) -> OwnershipControls {
         let rule = |kind: &&'static str| OwnershipControlsRule {

@@ -16,17 +16,20 @@ use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 use super::copy::{COPIED_VERSION, CopyDocument, copied_version, copy_source, source_of};
 use super::initiator::initiator_of;
 use super::multipart::{ABORT_DATE, ABORT_RULE, part_number, upload_id};
+use super::operations::Operations;
+use super::wire::{NAMESPACE, limit, wire_count, wire_size};
 use super::write::incoming;
-use super::{NAMESPACE, Operations, limit, wire_count, wire_size};
 use crate::attributes::{etag_header, wire_class, wire_etag, wire_time};
-use crate::auth::Query;
 use crate::body::RequestBody;
-use crate::checksums::{self, ChecksumElements};
-use crate::dispatch::{Reply, query_value, required_query, text};
+use crate::checksums;
+use crate::checksums::elements::ChecksumElements;
 use crate::errors::s3_error;
+use crate::fields::{query_value, required_query, text};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::request_headers::parse_range;
+use crate::target::Query;
 
 const COPY_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 
@@ -43,14 +46,17 @@ impl Operations {
         let number = part_number(number)?;
         let body = incoming(&request.headers, &request.context.facts, body)?;
         let given = body.compute.clone();
-        let part =
-            self.store.upload_part(request.bucket(), request.key(), upload, number, body).await;
+        let part = self
+            .store
+            .uploads()
+            .put_part(request.bucket(), request.key(), upload, number, body)
+            .await;
         let part = part.map_err(s3_error)?;
         // The reply has the checksums that the client sent. ListParts adds those that the upload
         // needs.
-        let told = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
+        let is_returned = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
         let mut headers = HeaderMap::from_iter([(ETAG, etag_header(part.etag))]);
-        checksums::set_headers(&mut headers, part.checksums.iter().filter(told), part.etag);
+        checksums::set_headers(&mut headers, part.checksums.iter().filter(is_returned), part.etag);
         Ok(Reply::empty(StatusCode::OK).with_headers(headers))
     }
 
@@ -65,13 +71,14 @@ impl Operations {
         let upload = upload_id(required_query(&query, "uploadId")?)?;
         let authorization = request.authorization()?;
         let from = ObjectName { key: &source.1, version: source_version };
-        let guard = authorization.check_source((&source.0, from), None).await?;
+        let guard = authorization.check_source(&source.0, from, None).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let selection = copy_range(range)?;
-        check_copy_range(&store, (&source.0, from), selection).await?;
+        check_copy_range(&store, &source.0, from, selection).await?;
         let source_conditions = parsed.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
-        let part = store.copy_part(request.bucket(), request.key(), upload, number, copy).await;
+        let part =
+            store.uploads().copy_part(request.bucket(), request.key(), upload, number, copy).await;
         let part = part.map_err(s3_error)?;
         let result = CopyDocument {
             root: "CopyPartResult",
@@ -96,13 +103,17 @@ impl Operations {
                 .with_detail("ArgumentName", "part-number-marker")
                 .with_detail("ArgumentValue", marker.to_string())
         })?;
-        let page =
-            self.store.list_parts(request.bucket(), request.key(), upload, after, limit).await;
+        let page = self
+            .store
+            .uploads()
+            .list_parts(request.bucket(), request.key(), upload, after, limit)
+            .await;
         let page = page.map_err(s3_error)?;
         let owner = self.owners_in(request.bucket()).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
-        let place = (request.bucket(), request.key());
-        let (abort_date, abort_rule_id) = self.abort_of(place, page.upload.initiated_ms).await;
+        let initiated_ms = page.upload.initiated_ms;
+        let (abort_date, abort_rule_id) =
+            self.abort_of(request.bucket(), request.key(), initiated_ms).await;
         let document = PartsDocument {
             request,
             upload_id: id,
@@ -131,7 +142,8 @@ fn requested_number(query: &Query<'_>) -> S3Result<i32> {
 /// Refuses a copy range that ends beyond the source. Reads shorten such ranges; copies must not.
 async fn check_copy_range(
     store: &Session,
-    (bucket, name): (&str, ObjectName<'_>),
+    bucket: &str,
+    name: ObjectName<'_>,
     selection: Selection,
 ) -> S3Result<()> {
     let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };

@@ -6,17 +6,17 @@
 
 use http::{HeaderName, StatusCode};
 use martlet_protocol::{Setting, Settings};
-use s3s::dto::{PolicyStatus, PublicAccessBlockConfiguration};
+use s3s::dto::PolicyStatus;
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
-use super::Operations;
-use super::access::denied;
-use super::acl::AclSettings;
+use super::operations::Operations;
 use super::principals::{BindError, bind};
-use super::settings::{from_document, missing};
+use super::settings::missing;
 use crate::access::{Acl, Policy};
-use crate::dispatch::{Reply, flag};
-use crate::errors::{internal, s3_error};
+use crate::authorization::{AclSettings, is_blocked};
+use crate::errors::{denied, internal, s3_error};
+use crate::fields::flag;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const CONFIRM_REMOVAL: HeaderName =
@@ -24,7 +24,7 @@ const CONFIRM_REMOVAL: HeaderName =
 
 impl Operations {
     pub(super) async fn get_bucket_policy(&self, request: &OperationRequest) -> S3Result<Reply> {
-        let document = self.store.bucket_setting(request.bucket(), Setting::Policy).await;
+        let document = self.store.buckets().setting(request.bucket(), Setting::Policy).await;
         let document = document
             .map_err(s3_error)?
             .ok_or_else(|| missing("NoSuchBucketPolicy", "The bucket policy does not exist"))?;
@@ -56,7 +56,7 @@ impl Operations {
             settings.set(Setting::Policy, document.as_bytes().to_vec())?;
             Ok(settings.set(Setting::PolicyPrincipals, bindings.encode())?)
         };
-        self.store.change_bucket_settings(bucket, put).await.map_err(s3_error)?;
+        self.store.buckets().change_settings(bucket, put).await.map_err(s3_error)?;
         if is_blocked {
             return Err(denied());
         }
@@ -70,7 +70,7 @@ impl Operations {
             settings.remove(Setting::PolicyPrincipals);
             Ok(())
         };
-        let changed = self.store.change_bucket_settings(request.bucket(), delete).await;
+        let changed = self.store.buckets().change_settings(request.bucket(), delete).await;
         changed.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
@@ -81,7 +81,7 @@ impl Operations {
         request: &OperationRequest,
     ) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let settings = self.store.bucket_settings(bucket).await.map_err(s3_error)?;
+        let settings = self.store.buckets().settings(bucket).await.map_err(s3_error)?;
         let document = settings.get(Setting::Policy);
         let policy = document.map(|document| Policy::parse(document, bucket)).transpose();
         let policy = policy.map_err(|_| internal())?;
@@ -111,24 +111,13 @@ fn blocks_public_policies(settings: &Settings) -> bool {
     is_blocked(settings, |block| block.block_public_policy)
 }
 
-/// Returns true if a public policy gives access to the owner alone (`RestrictPublicBuckets`).
-pub(crate) fn is_restricted(settings: &Settings) -> bool {
-    is_blocked(settings, |block| block.restrict_public_buckets)
-}
-
-/// Returns a field of the bucket's public access block. An unreadable block counts as all true.
-pub(super) fn is_blocked(
-    settings: &Settings,
-    said: impl Fn(&PublicAccessBlockConfiguration) -> Option<bool>,
-) -> bool {
-    let Some(document) = settings.get(Setting::PublicAccessBlock) else { return false };
-    from_document(document).map_or(true, |block| said(&block) == Some(true))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::settings::to_document;
+    use s3s::dto::PublicAccessBlockConfiguration;
+
     use super::*;
+    use crate::authorization::is_restricted;
+    use crate::settings::to_document;
 
     #[test]
     fn a_block_blocks_what_it_says_and_one_that_is_broken_all() {

@@ -1,21 +1,19 @@
 //! Policy context of a request, from its head.
 
-use std::net::IpAddr;
-
 use http::HeaderMap;
 use martlet_proxy::{ETagCondition, ReadConditions};
 use percent_encoding::percent_decode_str;
 use s3s::S3Result;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::acl::GRANTS;
-use crate::access::{Context, RequestTraits, Requester};
+use crate::access::{Context, RequestTraits};
 use crate::attributes::tags_of;
-use crate::auth::{Mechanism, Query};
-use crate::http::Operation;
+use crate::auth::Mechanism;
+use crate::authorization::{add_connection, add_time};
 use crate::lock;
-use crate::request::{Connection, OperationRequest};
+use crate::operation::Operation;
+use crate::request::OperationRequest;
+use crate::target::Query;
 
 /// Canned lists that change nothing: the owner's rights stay as they are.
 const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
@@ -102,48 +100,6 @@ fn source_of(header: &str) -> String {
     path.strip_prefix('/').unwrap_or(&path).to_owned()
 }
 
-pub(crate) fn add_time(context: &mut Context, now_ms: u64) {
-    let nanoseconds = i128::from(now_ms) * 1_000_000;
-    let now = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok();
-    if let Some(text) = now.and_then(|now| now.format(&Rfc3339).ok()) {
-        context.add("aws:CurrentTime", text);
-    }
-    context.add("aws:EpochTime", (now_ms / 1000).to_string());
-}
-
-/// Adds the principal.
-pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
-    match requester {
-        Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
-        Requester::LogDelivery => context.add("aws:PrincipalType", "Service"),
-        Requester::User(who) => {
-            let kind = if who.session.is_some() { "AssumedRole" } else { "User" };
-            context.add("aws:PrincipalType", kind);
-            context.add("aws:PrincipalAccount", &*who.account);
-            if who.session.is_none() {
-                context.add("aws:username", &*who.user);
-            }
-            context.add("aws:userid", &*who.user);
-        }
-    }
-    if let Some(arn) = requester.arn() {
-        context.add("aws:PrincipalArn", arn);
-    }
-}
-
-/// Adds the connection.
-pub(crate) fn add_connection(context: &mut Context, connection: Connection) {
-    let Connection { peer, tls } = connection;
-    if let Some(address) = peer {
-        let address: IpAddr = address.to_canonical();
-        context.add("aws:SourceIp", address.to_string());
-    }
-    context.add("aws:SecureTransport", tls.is_some().to_string());
-    if let Some(tls) = tls {
-        context.add("s3:TlsVersion", tls.version.number());
-    }
-}
-
 /// Adds the connection, the signature's kind and the conditions of a request.
 pub(super) fn add_request(context: &mut Context, request: &OperationRequest) {
     add_connection(context, request.context.connection);
@@ -189,10 +145,11 @@ fn add_tags(context: &mut Context, key: &str, condition: Option<&ETagCondition>)
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, HeaderValue};
+    use martlet_protocol::http::{TlsParameters, TlsVersion};
 
     use super::*;
+    use crate::connection::Connection;
     use crate::request_headers::ParsedHeaders;
-    use crate::service::{TlsParameters, TlsVersion};
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
@@ -242,7 +199,7 @@ mod tests {
             ("x-amz-tagging", "a=b"),
             ("referer", "https://example.com/"),
         ]);
-        let asked = PolicyRequest {
+        let policy_request = PolicyRequest {
             operation: Operation::PutObject,
             headers: &headers,
             query: "prefix=a%2F&x",
@@ -255,9 +212,10 @@ mod tests {
             .with("s3:RequestObjectTagKeys", "a")
             .with("aws:CurrentTime", "2026-01-01T00:00:00Z")
             .with("aws:EpochTime", "1767225600");
-        assert_eq!(asked.context(1_767_225_600_000).unwrap(), expected);
-        let mut part =
-            PolicyRequest { operation: Operation::UploadPart, ..asked }.context(0).unwrap();
+        assert_eq!(policy_request.context(1_767_225_600_000).unwrap(), expected);
+        let mut part = PolicyRequest { operation: Operation::UploadPart, ..policy_request }
+            .context(0)
+            .unwrap();
         assert_ne!(part, Context::default());
         part = Context::default();
         let peer = Some("::ffff:192.0.2.7".parse().unwrap());

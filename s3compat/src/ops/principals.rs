@@ -36,17 +36,18 @@ pub(crate) async fn bind(
 }
 
 async fn look_up(store: &ObjectStore, name: BoundName) -> Result<(BoundName, String), BindError> {
-    let account = store.account_called(&name.account).await.map_err(BindError::Failed)?;
+    let account =
+        store.directory().account_called(&name.account).await.map_err(BindError::Failed)?;
     let account = account.ok_or(BindError::Unknown)?;
     let is_itself = |user: &str| user == account.name || user == account.canonical_id;
     let id = match &name.member {
         None => Some(account.canonical_id),
         Some((PrincipalKind::User, user)) if is_itself(user) => Some(account.canonical_id),
         Some((PrincipalKind::User, user)) => {
-            store.user_id(&account, user).await.map_err(BindError::Failed)?
+            store.directory().user_id(&account, user).await.map_err(BindError::Failed)?
         }
         Some((PrincipalKind::Role, role)) => {
-            store.role_id(&account, role).await.map_err(BindError::Failed)?
+            store.directory().role_id(&account, role).await.map_err(BindError::Failed)?
         }
     };
     Ok((name, id.ok_or(BindError::Unknown)?))

@@ -10,19 +10,20 @@ use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
 use s3s::S3Result;
 use s3s::dto::{Timestamp, TimestampFormat};
 
-use super::Operations;
-use super::authorization::Authorization;
 use super::lock::add_lock;
-use super::versions::named;
-use crate::attributes::{object_headers, validators};
-use crate::auth::Query;
+use super::operations::Operations;
+use crate::attributes::{metadata, object_headers, validators};
+use crate::authorization::Authorization;
 use crate::body::ResponseBody;
 use crate::checksums;
-use crate::dispatch::{Reply, malformed_query, query_value, text, write_metadata};
 use crate::errors::s3_error;
+use crate::fields::{malformed_query, query_value, text};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::request_headers::ParsedHeaders;
+use crate::target::Query;
+use crate::version_ids::named;
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
@@ -47,21 +48,22 @@ impl Operations {
         let parsed = request.conditions();
         let (bucket, name) = (request.bucket(), named(request.key(), query.get("versionId"))?);
         let selection = selection(parsed.range, part)?;
-        let asked = ReadRequest { bucket, name, parsed: &parsed, wants_bytes };
-        let mut read = match self.read_range(&asked, selection).await {
+        let read_request = ReadRequest { bucket, name, parsed: &parsed, wants_bytes };
+        let mut read = match self.read_range(&read_request, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
             Err(error) => return Err(s3_error(error)),
         };
         let token = self.store.token(bucket, name.key, read.stamp);
         let mut headers = headers_of(&read, token);
-        write_metadata(&mut headers, &read.object.attributes.user_metadata)?;
+        metadata::write(&mut headers, &read.object.attributes.user_metadata)?;
         if mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ENABLED")) {
             checksum_headers(&mut headers, &read);
         }
         overrides.apply(&mut headers)?;
         let authorization = request.authorization.as_ref();
-        self.tell_beside(&mut headers, &asked, &read.object, authorization).await?;
+        self.add_attribute_headers(&mut headers, &read_request, &read.object, authorization)
+            .await?;
         let status = if read.partial { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
         let mut reply = Reply::empty(status).with_headers(headers);
         if let Some(bytes) = read.body.take() {
@@ -81,26 +83,26 @@ struct ReadRequest<'a> {
 
 impl Operations {
     /// Adds headers that are not in the object's entry, or depend on the reader's rights.
-    async fn tell_beside(
+    async fn add_attribute_headers(
         &self,
         headers: &mut HeaderMap,
-        asked: &ReadRequest<'_>,
+        read_request: &ReadRequest<'_>,
         object: &Object,
         authorization: Option<&Authorization>,
     ) -> S3Result<()> {
-        let ObjectName { key, version } = asked.name;
+        let ObjectName { key, version } = read_request.name;
         if version.is_none() {
-            self.tell_expiration(headers, (asked.bucket, key), object).await;
+            self.add_expiration_header(headers, read_request.bucket, key, object).await;
         }
-        add_lock(headers, authorization, (asked.name, object)).await
+        add_lock(headers, authorization, read_request.name, object).await
     }
 
     async fn read(
         &self,
-        asked: &ReadRequest<'_>,
+        read_request: &ReadRequest<'_>,
         selection: Selection,
     ) -> Result<ObjectRead, Error> {
-        let ReadRequest { bucket, name, parsed, wants_bytes } = asked;
+        let ReadRequest { bucket, name, parsed, wants_bytes } = read_request;
         if *wants_bytes {
             self.store.get(bucket, *name, selection, &parsed.conditions).await
         } else {
@@ -112,21 +114,21 @@ impl Operations {
     /// the object that it returns, because the object may change between two reads.
     async fn read_range(
         &self,
-        asked: &ReadRequest<'_>,
+        read_request: &ReadRequest<'_>,
         selection: Selection,
     ) -> Result<ObjectRead, Error> {
-        let first = self.read(asked, selection).await;
-        let if_range = asked.parsed.if_range.as_ref();
+        let first = self.read(read_request, selection).await;
+        let if_range = read_request.parsed.if_range.as_ref();
         let is_range = matches!(selection, Selection::From { .. } | Selection::Suffix { .. });
         let Some(if_range) = if_range.filter(|_| is_range) else { return first };
         match first {
             Ok(first) if if_range.is(&first.object) => Ok(first),
             Err(Error::InvalidRange { size }) => {
-                let whole = self.read(asked, Selection::Whole).await?;
+                let whole = self.read(read_request, Selection::Whole).await?;
                 let is_beyond = whole.object.size == size && if_range.is(&whole.object);
                 if is_beyond { Err(Error::InvalidRange { size }) } else { Ok(whole) }
             }
-            Ok(_) => self.read(asked, Selection::Whole).await,
+            Ok(_) => self.read(read_request, Selection::Whole).await,
             Err(error) => Err(error),
         }
     }
@@ -207,13 +209,13 @@ fn content_range(read: &ObjectRead) -> HeaderValue {
 /// Adds the checksums of an object or a part, with the checksum type of the object.
 fn checksum_headers(headers: &mut HeaderMap, read: &ObjectRead) {
     let object = &read.object;
-    let told: &[Checksum] = match &read.checksum {
+    let returned: &[Checksum] = match &read.checksum {
         Some(of_part) => std::slice::from_ref(of_part),
         None if read.partial => &[],
         None => &object.checksums,
     };
-    checksums::set_headers(headers, told, object.etag);
-    if let Some(checksum) = told.first() {
+    checksums::set_headers(headers, returned, object.etag);
+    if let Some(checksum) = returned.first() {
         let own = object.checksums.first().map_or(checksum.kind, |own| own.kind);
         let kind = HeaderValue::from_static(checksums::kind_name(own));
         headers.insert(CHECKSUM_TYPE, kind);

@@ -1,15 +1,16 @@
 //! Tags of objects: `GetObjectTagging`, `PutObjectTagging`, `DeleteObjectTagging`.
 
 use http::StatusCode;
-use martlet_proxy::{ReadConditions, Selection, Written};
+use martlet_proxy::{ReadConditions, Selection, WrittenObject};
 use s3s::S3Result;
 use s3s::dto::{GetObjectTaggingOutput, Tagging};
 
-use super::Operations;
-use crate::attributes::{VERSION_ID, stamp_headers, wire_version};
-use crate::dispatch::Reply;
+use super::operations::Operations;
+use crate::attributes::{stamp_headers, wire_version};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::header_values::VERSION_ID;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::tags;
 
@@ -35,7 +36,7 @@ impl Operations {
         request.refuse_conditions()?;
         let name = request.object_name()?;
         let tags = tags::from_xml(tagging.tag_set)?;
-        let written = self.store.set_tags(request.bucket(), name, tags).await;
+        let written = self.store.versions().set_tags(request.bucket(), name, tags).await;
         let written = written.map_err(s3_error)?;
         let reply = self.tagged(request, Reply::empty(StatusCode::OK), &written)?;
         Ok(reply.with_events(ObjectEvents::wrote(Event::TaggingPut, request.key(), &written)))
@@ -47,7 +48,7 @@ impl Operations {
     ) -> S3Result<Reply> {
         request.refuse_conditions()?;
         let name = request.object_name()?;
-        let written = self.store.set_tags(request.bucket(), name, Vec::new()).await;
+        let written = self.store.versions().set_tags(request.bucket(), name, Vec::new()).await;
         let written = written.map_err(s3_error)?;
         let reply = self.tagged(request, Reply::empty(StatusCode::NO_CONTENT), &written)?;
         Ok(reply.with_events(ObjectEvents::wrote(Event::TaggingDelete, request.key(), &written)))
@@ -58,7 +59,7 @@ impl Operations {
         &self,
         request: &OperationRequest,
         reply: Reply,
-        written: &Written,
+        written: &WrittenObject,
     ) -> S3Result<Reply> {
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let reply = reply.with_headers(stamp_headers(token));

@@ -8,12 +8,14 @@ use s3s::dto::{CommonPrefix, ListMultipartUploadsOutput, MultipartUpload, Owner}
 
 use super::encoding::Encoding;
 use super::initiator::initiator_of;
-use super::{Operations, limit, wire_count};
+use super::operations::Operations;
+use super::wire::{limit, wire_count};
 use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
-use crate::dispatch::{Reply, query_text, query_value};
 use crate::errors::s3_error;
+use crate::fields::{query_text, query_value};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 impl Operations {
@@ -73,7 +75,7 @@ impl Operations {
             self.store.bucket(bucket).await.map_err(s3_error)?;
             return Ok(UploadPage::default());
         }
-        self.store.list_uploads(bucket, list).await.map_err(s3_error)
+        self.store.uploads().list(bucket, list).await.map_err(s3_error)
     }
 }
 

@@ -1,10 +1,9 @@
-//! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`, `ListObjectVersions`, and
-//! version ids in other operations.
+//! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`, `ListObjectVersions`.
 
 use http::StatusCode;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_protocol::{VersionId, Versioning};
-use martlet_proxy::{ListVersions, ListedVersion, ObjectName, VersionPage};
+use martlet_proxy::{ListVersions, ListedVersion, VersionPage};
 use s3s::dto::{
     BucketVersioningStatus, CommonPrefix, DeleteMarkerEntry, GetBucketVersioningOutput,
     ListObjectVersionsOutput, MFADelete, ObjectVersion, Owner, VersioningConfiguration,
@@ -12,42 +11,25 @@ use s3s::dto::{
 use s3s::{S3Result, s3_error};
 
 use super::encoding::Encoding;
-use super::{Operations, limit, wire_count, wire_size};
+use super::operations::Operations;
+use super::wire::{limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
-use crate::dispatch::{Reply, query_text, query_value};
 use crate::errors::s3_error;
+use crate::fields::{query_text, query_value};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::version_ids::version_in;
 
 const VERSION_ID_MARKER: &str = "version-id-marker";
-
-/// Parses the version id in a request, if any.
-pub(super) fn version(text: Option<&str>) -> S3Result<Option<VersionId>> {
-    version_in("versionId", text)
-}
-
-/// Parses the version id in the argument `name`, if any.
-fn version_in(name: &'static str, text: Option<&str>) -> S3Result<Option<VersionId>> {
-    let Some(text) = text else { return Ok(None) };
-    if text.is_empty() {
-        return Err(messages::VERSION_ID_EMPTY.argument(name, text).into());
-    }
-    let parsed = text.parse();
-    parsed.map(Some).map_err(|_| messages::VERSION_ID.argument(name, text).into())
-}
-
-/// Object with a key and, if given, a version id.
-pub(crate) fn named<'a>(key: &'a str, version_id: Option<&str>) -> S3Result<ObjectName<'a>> {
-    Ok(ObjectName { key, version: version(version_id)? })
-}
 
 impl Operations {
     pub(super) async fn get_bucket_versioning(
         &self,
         request: &OperationRequest,
     ) -> S3Result<Reply> {
-        let state = self.store.versioning(request.bucket()).await.map_err(s3_error)?;
+        let state = self.store.buckets().versioning(request.bucket()).await.map_err(s3_error)?;
         let status = match state {
             // A bucket that never had versions returns no status.
             Versioning::Off | Versioning::Preparing => None,
@@ -62,12 +44,12 @@ impl Operations {
         &self,
         request: &OperationRequest,
     ) -> S3Result<Reply> {
-        let asked: VersioningConfiguration = request.parse_document()?;
+        let configuration: VersioningConfiguration = request.parse_document()?;
         request.refuse_conditions()?;
-        if asked.mfa_delete.as_ref().map(MFADelete::as_str) == Some("Enabled") {
+        if configuration.mfa_delete.as_ref().map(MFADelete::as_str) == Some("Enabled") {
             return Err(s3_error!(NotImplemented, "MFA delete is not implemented"));
         }
-        let is_on = match asked.status.as_ref().map(BucketVersioningStatus::as_str) {
+        let is_on = match configuration.status.as_ref().map(BucketVersioningStatus::as_str) {
             Some(BucketVersioningStatus::ENABLED) => true,
             Some(BucketVersioningStatus::SUSPENDED) => false,
             Some(_) => {
@@ -77,7 +59,7 @@ impl Operations {
                 return Err(messages::VERSIONING_STATUS.error());
             }
         };
-        self.store.set_versioning(request.bucket(), is_on).await.map_err(s3_error)?;
+        self.store.buckets().set_versioning(request.bucket(), is_on).await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::OK))
     }
 
@@ -98,7 +80,7 @@ impl Operations {
             after_version,
             limit,
         };
-        let page = self.store.list_versions(request.bucket(), list).await.map_err(s3_error)?;
+        let page = self.store.versions().list(request.bucket(), list).await.map_err(s3_error)?;
         let mut owners = self.owners_in(request.bucket()).await?;
         let VersionPage { versions, prefixes, next } = page;
         let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
@@ -175,7 +157,8 @@ fn wire_marker(version: ListedVersion, encoding: Encoding, owner: &Owner) -> Del
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{DETAIL, read_detail};
+    use crate::refusal::{DETAIL, read_detail};
+    use crate::version_ids::version;
 
     fn code<T: std::fmt::Debug>(outcome: S3Result<T>) -> String {
         outcome.unwrap_err().code().as_str().to_owned()

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::entry::ChecksumAlgorithm;
-use martlet_proxy::{Incoming, PutObject, Result};
+use martlet_proxy::{NewBody, PutObject, Result};
 use s3s::S3Result;
 
-use super::Operations;
-use crate::attributes::{
-    VERSION_ID, etag_header, from_request, new_version_of, stamp_headers, version_header,
-};
+use super::operations::Operations;
+use crate::attributes::{etag_header, from_request, new_version_of, stamp_headers};
 use crate::body::RequestBody;
 use crate::checksums;
 use crate::decode::BodyFacts;
-use crate::dispatch::Reply;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
-use crate::http::Operation;
+use crate::header_values::{VERSION_ID, version_header};
+use crate::lock;
+use crate::messages;
+use crate::operation::Operation;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
-use crate::{lock, messages};
 
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
@@ -54,7 +54,7 @@ impl Operations {
             headers.insert(CHECKSUM_TYPE, kind);
         }
         checksums::set_headers(&mut headers, &object.checksums, object.etag);
-        self.tell_expiration(&mut headers, (bucket, key), object).await;
+        self.add_expiration_header(&mut headers, bucket, key, object).await;
         let event = match request.operation() {
             Operation::PostObject => Event::Post,
             _ => Event::Put,
@@ -69,7 +69,7 @@ pub(super) fn incoming(
     headers: &HeaderMap,
     facts: &Arc<BodyFacts>,
     body: RequestBody,
-) -> S3Result<Incoming> {
+) -> S3Result<NewBody> {
     let facts = facts.clone();
     let in_header = checksums::in_headers(headers, checksums::decode)?;
     let in_trailer = announced_trailers(&facts);
@@ -82,7 +82,7 @@ pub(super) fn incoming(
         return Err(messages::MANY_CHECKSUMS.error());
     }
     checksums::check_announced(headers, &compute)?;
-    Ok(Incoming {
+    Ok(NewBody {
         bytes: body.into_stream(),
         size: facts.length(),
         md5: facts.content_md5(),
@@ -133,7 +133,7 @@ mod tests {
 
     const CRC: (&str, &str) = ("x-amz-checksum-crc32", "AAAAAA==");
 
-    fn body_of(pairs: &[(&'static str, &str)], facts: BodyFacts) -> S3Result<Incoming> {
+    fn body_of(pairs: &[(&'static str, &str)], facts: BodyFacts) -> S3Result<NewBody> {
         let headers =
             pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         incoming(&headers.collect(), &Arc::new(facts), RequestBody::default())

@@ -5,14 +5,15 @@ use martlet_proxy::{SESSION_S, SESSION_S_DEFAULT};
 use super::form::StsForm;
 use super::jwt::{self, Claims, TokenRequirements};
 use super::reply::{Elements, StsCode, StsError};
-use super::session_token::{IssuingKey, SessionKey, SessionToken};
-use super::sessions::{IdentityProvider, ParsedRole, Sessions, user_id};
 use crate::access::{
-    AssumeMethod, AssumeRequest, Context, IdentityPolicy, Requester, provider_name,
+    AccountIdentity, AssumeMethod, AssumeRequest, Context, IdentityPolicy, Requester, provider_name,
 };
-use crate::auth::{AccountIdentity, Credential, Timestamp};
-use crate::ops::{add_connection, add_requester, add_time};
-use crate::request::Connection;
+use crate::auth::{
+    Credential, IdentityProvider, IssuingKey, ParsedRole, SessionKey, SessionToken, Sessions,
+    Timestamp, user_id,
+};
+use crate::authorization::{add_connection, add_requester, add_time};
+use crate::connection::Connection;
 
 /// Limit of a session's policy in bytes.
 const POLICY_BYTES_MAX: usize = 2048;
@@ -76,7 +77,7 @@ impl<'a> SessionParameters<'a> {
         let most = role.of.role.session_s_max;
         match self.duration_s {
             None => Ok(SESSION_S_DEFAULT.min(most)),
-            Some(asked) if asked <= most => Ok(asked),
+            Some(parameters) if parameters <= most => Ok(parameters),
             Some(_) => Err(StsError::validation(
                 "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.",
             )),
@@ -92,18 +93,18 @@ impl StsRequest<'_> {
         who: &AccountIdentity,
         requester: &Requester,
     ) -> Result<Elements, StsError> {
-        let asked = SessionParameters::of(self.form)?;
+        let parameters = SessionParameters::of(self.form)?;
         let denied = || {
-            let (arn, who) = (asked.arn, who.arn());
+            let (arn, who) = (parameters.arn, who.arn());
             let message = format!(
                 "User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
             );
             StsError::new(StsCode::AccessDenied, message)
         };
-        let (tenant, name) = asked.role()?;
+        let (tenant, name) = parameters.role()?;
         let role = self.sessions.role(tenant, name).await?.ok_or_else(denied)?;
         let mut context = self.context(requester);
-        context.add_trust("sts:RoleSessionName", asked.name);
+        context.add_trust("sts:RoleSessionName", parameters.name);
         if let Some(id) = self.form.get("ExternalId") {
             context.add_trust("sts:ExternalId", id);
         }
@@ -121,23 +122,23 @@ impl StsRequest<'_> {
             user: who.user.clone().into(),
             mark: self.sessions.key.mark(credential.secret()),
         };
-        self.begin(&asked, &role, Some(source))
+        self.begin(&parameters, &role, Some(source))
     }
 
     /// `AssumeRoleWithWebIdentity`, by the holder of a provider's token.
     pub(super) async fn assume_role_with_web_identity(&self) -> Result<Elements, StsError> {
-        let asked = SessionParameters::of(self.form)?;
+        let parameters = SessionParameters::of(self.form)?;
         let (provider, claims) = self.claims(self.form.need("WebIdentityToken")?).await?;
         let issuer = provider_name(&provider.issuer);
         let denied = || {
             let message = "Not authorized to perform sts:AssumeRoleWithWebIdentity";
             StsError::new(StsCode::AccessDenied, message)
         };
-        let (tenant, name) = asked.role()?;
+        let (tenant, name) = parameters.role()?;
         let role = self.sessions.role(tenant, name).await?.ok_or_else(denied)?;
         let requester = &Requester::Anonymous;
         let mut context = self.context(requester);
-        context.add_trust("sts:RoleSessionName", asked.name);
+        context.add_trust("sts:RoleSessionName", parameters.name);
         context.add_trust("token:sub", claims.subject.as_str());
         for audience in &claims.audiences {
             context.add_trust("token:aud", audience.as_str());
@@ -148,7 +149,7 @@ impl StsRequest<'_> {
             return Err(denied());
         }
         let audience = claims.audiences.iter().find(|it| provider.audiences.contains(it));
-        let begun = self.begin(&asked, &role, None)?;
+        let begun = self.begin(&parameters, &role, None)?;
         Ok(begun
             .text("SubjectFromWebIdentityToken", &claims.subject)
             .text("Audience", audience.map_or("", String::as_str))
@@ -199,19 +200,19 @@ impl StsRequest<'_> {
 
     fn begin(
         &self,
-        asked: &SessionParameters<'_>,
+        parameters: &SessionParameters<'_>,
         role: &ParsedRole,
         source: Option<IssuingKey>,
     ) -> Result<Elements, StsError> {
-        let duration_s = asked.duration_s(role)?;
+        let duration_s = parameters.duration_s(role)?;
         let ticket = SessionToken {
             access_key: SessionKey::new_access_key(),
             expires_ms: (self.now_ms / 1000 + u64::from(duration_s)) * 1000,
             tenant: role.of.tenant.name.clone(),
             role: role.of.role.name.clone(),
             role_id: role.of.role.id.clone(),
-            name: asked.name.to_owned(),
-            policy: asked.policy.map(str::to_owned),
+            name: parameters.name.to_owned(),
+            policy: parameters.policy.map(str::to_owned),
             source,
         };
         let key = &self.sessions.key;
@@ -221,11 +222,11 @@ impl StsRequest<'_> {
             .text("SessionToken", &key.seal(&ticket))
             .text("Expiration", &Timestamp::from_unix_ms(ticket.expires_ms).to_iso());
         let user = Elements::default()
-            .text("AssumedRoleId", &user_id(role, asked.name))
+            .text("AssumedRoleId", &user_id(role, parameters.name))
             .text("Arn", &session_arn(&ticket.tenant, &ticket.role, &ticket.name));
         let begun =
             Elements::default().inner("Credentials", &credentials).inner("AssumedRoleUser", &user);
-        let percent = asked.policy.map(|policy| policy.len() * 100 / POLICY_BYTES_MAX);
+        let percent = parameters.policy.map(|policy| policy.len() * 100 / POLICY_BYTES_MAX);
         Ok(match percent {
             None => begun,
             Some(percent) => begun.text("PackedPolicySize", &percent.to_string()),

@@ -1,7 +1,7 @@
 //! Form parameters of a request: a closed list for each action.
 
 use super::reply::{StsCode, StsError};
-use crate::auth::Query;
+use crate::target::Query;
 
 /// The supported version of the service.
 const VERSION: &str = "2011-06-15";

@@ -9,8 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use super::jwks::{Algorithm, KeySet};
 use super::reply::{StsCode, StsError};
+use crate::auth::{Algorithm, KeySet};
 
 /// Limit of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 20_000;

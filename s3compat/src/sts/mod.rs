@@ -3,16 +3,15 @@
 //!
 //! ```text
 //! POST / (a form) ─▶ signature of the service "sts", or a token ─▶ trust document ─▶ a session
-//! any S3 request with a session token ─▶ Authenticator ─▶ Sessions ─▶ current role, tenant, source
+//! any S3 request with a session token ─▶ Authenticator ─▶ current role, tenant, source
 //! ```
 //!
-//! * [`session_token`]: session tokens; [`sessions`]: credentials of sessions.
-//! * [`jwt`], [`jwks`]: tokens of identity providers, and the public keys that verify them.
+//! * [`jwt`]: tokens of identity providers. `auth` has the public keys that verify them.
 //! * [`form`], [`assume`], [`reply`]: the actions, in the form and XML of the SDKs.
 //!
-//! Its only caller is the HTTP pipeline, in two places. `http::tokens` passes on forms that are
-//! posted to no bucket, and this module answers them whole. The authenticator requests
-//! the credentials of an S3 request that carries a session token.
+//! Its only caller is the HTTP pipeline: `http::tokens` passes on forms that are posted to no
+//! bucket, and this module answers them whole. Session tokens and the credentials of sessions are
+//! in `auth`, which reads them for each S3 request with a session token.
 //!
 //! A session has no state in the store. Its token, sealed with the cluster's key, holds the role,
 //! the issuing key and the end of the session. The role, its tenant and the issuing key are looked
@@ -24,11 +23,8 @@
 
 mod assume;
 mod form;
-mod jwks;
 mod jwt;
 mod reply;
-mod session_token;
-mod sessions;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
@@ -37,13 +33,12 @@ use http::{HeaderMap, Method, Response, Uri};
 use self::assume::StsRequest;
 use self::form::{StsAction, StsForm};
 use self::reply::{Elements, StsCode, StsError};
-pub use self::session_token::SessionKey;
-pub use self::sessions::IdentityProvider;
-pub(crate) use self::sessions::Sessions;
 use crate::access::Requester;
-use crate::auth::{Authenticator, Caller, Query, Refusal, RequestHead, RequestTarget};
+use crate::auth::{Authenticator, Caller, RequestHead};
 use crate::body::ResponseBody;
-use crate::request::Connection;
+use crate::connection::Connection;
+use crate::refusal::Refusal;
+use crate::target::{Query, RequestTarget};
 
 /// Limit of a form in bytes: a token, a policy and some names, all of them encoded.
 pub(crate) const FORM_BYTES_MAX: u64 = 128 * 1024;
@@ -59,12 +54,13 @@ pub(crate) fn is_for(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
 
 /// Answers a request, given the result of reading its body.
 pub(crate) async fn answer(
-    (authenticator, parts): (&Authenticator, &Parts),
+    authenticator: &Authenticator,
+    parts: &Parts,
     read: Result<(&RequestTarget, &[u8]), &Refusal>,
     id: &str,
 ) -> Response<ResponseBody> {
     let outcome = match read {
-        Ok((target, body)) => act(authenticator, (parts, target), body).await,
+        Ok((target, body)) => act(authenticator, parts, target, body).await,
         Err(refusal) => Err(refusal.clone().into()),
     };
     match outcome {
@@ -83,7 +79,8 @@ pub(crate) async fn answer(
 
 async fn act(
     authenticator: &Authenticator,
-    (parts, target): (&Parts, &RequestTarget),
+    parts: &Parts,
+    target: &RequestTarget,
     body: &[u8],
 ) -> Result<(StsAction, Elements), StsError> {
     let text = std::str::from_utf8(body)

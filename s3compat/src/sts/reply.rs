@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
-use crate::auth::{Code, Refusal};
 use crate::body::ResponseBody;
-use crate::http::push_element;
+use crate::refusal::{Code, Refusal};
+use crate::xml_text::push_element;
 
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn refusals_of_the_http_pipeline_have_names_here() {
-        let told = |code| StsError::from(Refusal::new(code, "x")).code.code_and_status();
+        let converted = |code| StsError::from(Refusal::new(code, "x")).code.code_and_status();
         assert_eq!(
-            told(Code::SignatureDoesNotMatch),
+            converted(Code::SignatureDoesNotMatch),
             ("SignatureDoesNotMatch", StatusCode::FORBIDDEN)
         );
-        assert_eq!(told(Code::InvalidAccessKeyId).0, "InvalidClientTokenId");
-        assert_eq!(told(Code::ServiceUnavailable).1, 503);
-        assert_eq!(told(Code::InvalidUri), ("ValidationError", StatusCode::BAD_REQUEST));
+        assert_eq!(converted(Code::InvalidAccessKeyId).0, "InvalidClientTokenId");
+        assert_eq!(converted(Code::ServiceUnavailable).1, 503);
+        assert_eq!(converted(Code::InvalidUri), ("ValidationError", StatusCode::BAD_REQUEST));
     }
 }

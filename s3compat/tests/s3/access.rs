@@ -309,18 +309,18 @@ async fn whoever_has_a_name_later_inherits_nothing() {
     get("CAROL").await.expect(200);
     get("BLUE").await.refused(403, "AccessDenied");
     // Another user of the same name.
-    world.accounts.delete_key("CAROL").await.unwrap();
-    world.accounts.delete_user("blue", "carol").await.unwrap();
+    world.accounts.keys().delete("CAROL").await.unwrap();
+    world.accounts.users().delete("blue", "carol").await.unwrap();
     world.user("blue", "carol", Role::Admin, "CAROL2").await;
     get("CAROL2").await.refused(403, "AccessDenied");
     // Another tenant of the same name.
     put(whole).await.expect(204);
     get("CAROL2").await.expect(200);
     for key in ["CAROL2", "BLUE"] {
-        world.accounts.delete_key(key).await.unwrap();
+        world.accounts.keys().delete(key).await.unwrap();
     }
-    world.accounts.delete_user("blue", "carol").await.unwrap();
-    world.accounts.delete_tenant("blue").await.unwrap();
+    world.accounts.users().delete("blue", "carol").await.unwrap();
+    world.accounts.tenants().delete("blue").await.unwrap();
     world.tenant("blue", "BLUE2").await;
     get("BLUE2").await.refused(403, "AccessDenied");
     let shown = world.call("GET", "/bkt?policy").by("RED").send().await.expect(200).text();

@@ -36,7 +36,7 @@ async fn world(trust: Option<&str>) -> World {
     for key in ["/bkt/k", "/bkt/a/k"] {
         world.call("PUT", key).by("TKEY").body("x").send().await.expect(200);
     }
-    world.accounts.create_role(role(trust)).await.unwrap();
+    world.accounts.roles().create(role(trust)).await.unwrap();
     world
 }
 
@@ -149,34 +149,35 @@ async fn a_session_ends_with_what_it_rests_on() {
     alive().await;
     for disabled in [true, false] {
         let change = RoleChange { disabled: Some(disabled), ..RoleChange::default() };
-        accounts.change_role("t", "reader", change).await.unwrap();
+        accounts.roles().change("t", "reader", change).await.unwrap();
         if disabled { over().await } else { alive().await }
     }
     for disabled in [true, false] {
-        accounts.change_tenant("t", Some(disabled), None).await.unwrap();
+        accounts.tenants().change("t", Some(disabled), None).await.unwrap();
         if disabled { over().await } else { alive().await }
     }
     for disabled in [true, false] {
-        accounts.change_tenant("o", Some(disabled), None).await.unwrap();
+        accounts.tenants().change("o", Some(disabled), None).await.unwrap();
         if disabled { over().await } else { alive().await }
     }
     for disabled in [true, false] {
-        accounts.change_user("o", "carol", Some(disabled), None).await.unwrap();
+        accounts.users().change("o", "carol", Some(disabled), None).await.unwrap();
         if disabled { over().await } else { alive().await }
     }
     for disabled in [true, false] {
-        accounts.change_key("CKEY", Some(disabled), None).await.unwrap();
+        accounts.keys().change("CKEY", Some(disabled), None).await.unwrap();
         if disabled { over().await } else { alive().await }
     }
     let policy = Some(READER.replace("GetObject", "PutObject"));
     accounts
-        .change_role("t", "reader", RoleChange { policy, ..RoleChange::default() })
+        .roles()
+        .change("t", "reader", RoleChange { policy, ..RoleChange::default() })
         .await
         .unwrap();
     get(&world, &session, "/bkt/k").await.refused(403, "AccessDenied");
-    accounts.delete_role("t", "reader").await.unwrap();
+    accounts.roles().delete("t", "reader").await.unwrap();
     over().await;
-    accounts.create_role(role(None)).await.unwrap();
+    accounts.roles().create(role(None)).await.unwrap();
     over().await;
 }
 
@@ -185,10 +186,10 @@ async fn another_secret_of_the_key_that_began_it_ends_a_session() {
     let world = world(Some(&trusting("t"))).await;
     let session = begin(&world, "").await;
     get(&world, &session, "/bkt/k").await.expect(200);
-    world.accounts.rotate_key("TKEY", Some("another secret altogether".into())).await.unwrap();
+    world.accounts.keys().rotate("TKEY", Some("another secret altogether".into())).await.unwrap();
     get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
     // A new key with the name of a deleted key is another key.
-    world.accounts.delete_key("TKEY").await.unwrap();
+    world.accounts.keys().delete("TKEY").await.unwrap();
     get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
     let new = NewKey {
         tenant: "t".into(),
@@ -196,7 +197,7 @@ async fn another_secret_of_the_key_that_began_it_ends_a_session() {
         given: Some(("TKEY".into(), "a third secret of them".into())),
         networks: Vec::new(),
     };
-    world.accounts.create_key(new).await.unwrap();
+    world.accounts.keys().create(new).await.unwrap();
     get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
 }
 
@@ -237,7 +238,7 @@ async fn a_role_is_taken_on_by_whom_it_trusts() {
     let trust =
         |principal: &str| RoleChange { trust: Some(trusting(principal)), ..RoleChange::default() };
     let change =
-        async |change| drop(world.accounts.change_role("t", "reader", change).await.unwrap());
+        async |change| drop(world.accounts.roles().change("t", "reader", change).await.unwrap());
     change(trust("o")).await;
     refused("TKEY").await;
     let session = session(world.ask_tokens("OKEY", None, &form("")).await);
@@ -269,7 +270,7 @@ async fn another_tenants_bucket_opens_where_both_say_so() {
     get(&world, &session, "/theirs/k").await.refused(403, "AccessDenied");
     let wider = Some(READER.replace("bkt/*", "*"));
     let change = RoleChange { policy: wider, ..RoleChange::default() };
-    world.accounts.change_role("t", "reader", change).await.unwrap();
+    world.accounts.roles().change("t", "reader", change).await.unwrap();
     get(&world, &session, "/theirs/k").await.expect(200);
     let call = world.call("GET", "/theirs/k").by("TKEY");
     call.send().await.refused(403, "AccessDenied");

@@ -145,15 +145,15 @@ async fn what_is_disabled_or_unknown_is_no_key() {
     let (world, _) = world().await;
     by(&world, "NOBODY", "GET", "/").await.refused(403, "InvalidAccessKeyId");
     let desk = &world.accounts;
-    desk.change_key("RED", Some(true), None).await.unwrap();
+    desk.keys().change("RED", Some(true), None).await.unwrap();
     by(&world, "RED", "GET", "/").await.refused(403, "InvalidAccessKeyId");
-    desk.change_key("RED", Some(false), None).await.unwrap();
+    desk.keys().change("RED", Some(false), None).await.unwrap();
     by(&world, "RED", "GET", "/").await.expect(200);
-    desk.change_tenant("red", Some(true), None).await.unwrap();
+    desk.tenants().change("red", Some(true), None).await.unwrap();
     by(&world, "RED", "GET", "/red-bkt/k").await.refused(403, "InvalidAccessKeyId");
     by(&world, "BLUE", "GET", "/blue-bkt/k").await.expect(200);
-    desk.change_tenant("red", Some(false), None).await.unwrap();
-    desk.rotate_key("RED", Some("another secret altogether".into())).await.unwrap();
+    desk.tenants().change("red", Some(false), None).await.unwrap();
+    desk.keys().rotate("RED", Some("another secret altogether".into())).await.unwrap();
     by(&world, "RED", "GET", "/").await.refused(403, "SignatureDoesNotMatch");
 }
 
@@ -163,17 +163,20 @@ async fn requests_come_from_where_they_may() {
     let from = |address: &'static str| world.call("GET", "/red-bkt/k").by("RED").from(address);
     let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
     let desk = &world.accounts;
-    desk.change_key("RED", None, Some(networks(&["10.0.0.0/8", "2001:db8::/32"]))).await.unwrap();
+    desk.keys()
+        .change("RED", None, Some(networks(&["10.0.0.0/8", "2001:db8::/32"])))
+        .await
+        .unwrap();
     for address in ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::7"] {
         from(address).send().await.expect(200);
     }
     from("192.0.2.1").send().await.refused(403, "AccessDenied");
     by(&world, "RED", "GET", "/red-bkt/k").await.refused(403, "AccessDenied");
-    desk.change_tenant("red", None, Some(networks(&["10.1.0.0/16"]))).await.unwrap();
+    desk.tenants().change("red", None, Some(networks(&["10.1.0.0/16"]))).await.unwrap();
     from("10.1.2.3").send().await.expect(200);
     from("10.2.0.1").send().await.refused(403, "AccessDenied");
-    desk.change_key("RED", None, Some(Vec::new())).await.unwrap();
-    desk.change_tenant("red", None, Some(Vec::new())).await.unwrap();
+    desk.keys().change("RED", None, Some(Vec::new())).await.unwrap();
+    desk.tenants().change("red", None, Some(Vec::new())).await.unwrap();
     from("192.0.2.1").send().await.expect(200);
 }
 

@@ -26,7 +26,7 @@ async fn world(role: Role) -> World {
 
 async fn give(world: &World, statements: &[String]) {
     let policy = Some(policy(statements));
-    world.accounts.set_user_policy("t", "carol", policy).await.unwrap();
+    world.accounts.users().set_policy("t", "carol", policy).await.unwrap();
 }
 
 async fn carol(world: &World, method: &'static str, target: &str) -> TestReply {
@@ -80,7 +80,7 @@ async fn a_user_may_do_what_its_policy_allows() {
         let call = world.call("PUT", "/of-carol-2").by("CKEY").header(name, value);
         call.send().await.refused(403, "AccessDenied");
     }
-    world.accounts.set_user_policy("t", "carol", None).await.unwrap();
+    world.accounts.users().set_policy("t", "carol", None).await.unwrap();
     carol(&world, "GET", "/bkt/k").await.expect(200);
     world.call("GET", "/bkt/k").by("TKEY").send().await.expect(200);
 }

@@ -91,7 +91,7 @@ impl World {
     /// Creates a tenant with this access key, and returns the tenant's canonical id.
     pub(crate) async fn tenant(&self, name: &str, access_key: &str) -> String {
         let display_name = format!("{name} by name");
-        let made = self.accounts.create_tenant(name, Some(&display_name), Vec::new()).await;
+        let made = self.accounts.tenants().create(name, Some(&display_name), Vec::new()).await;
         self.key(name, None, access_key).await;
         made.unwrap().canonical_id
     }
@@ -99,7 +99,7 @@ impl World {
     /// Creates a user of a tenant with this access key.
     pub(crate) async fn user(&self, tenant: &str, name: &str, role: Role, access_key: &str) {
         let new = NewUser { tenant: tenant.into(), name: name.into(), role };
-        self.accounts.create_user(new).await.unwrap();
+        self.accounts.users().create(new).await.unwrap();
         self.key(tenant, Some(name), access_key).await;
     }
 
@@ -110,7 +110,7 @@ impl World {
             given: Some((access_key.into(), SECRET.into())),
             networks: Vec::new(),
         };
-        self.accounts.create_key(new).await.unwrap();
+        self.accounts.keys().create(new).await.unwrap();
     }
 
     /// Begins a request; path and query are encoded as on the wire.

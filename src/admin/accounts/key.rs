@@ -9,7 +9,9 @@ use martlet_admin_api::accounts::{
 use martlet_protocol::Network;
 use martlet_serving::Failure;
 
-use super::{LimitArgs, all, print};
+use super::limit_args::LimitArgs;
+use super::pages::fetch_all;
+use super::print;
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
 
@@ -128,7 +130,7 @@ impl KeyCommand {
             Self::Create(args) => server.post(KEYS, &args.key_request())?,
             Self::List { tenant } => {
                 let query: Vec<_> = tenant.iter().map(|name| ("tenant", name.as_str())).collect();
-                let lines: Vec<KeyLine> = all(server, KEYS, &query)?;
+                let lines: Vec<KeyLine> = fetch_all(server, KEYS, &query)?;
                 show(&lines, json, |lines| print::keys(lines));
                 return Ok(());
             }

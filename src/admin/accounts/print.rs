@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_shown_where_it_was_made() {
-        let told = key(&line(Some("very secret")));
+        let text = key(&line(Some("very secret")));
         for words in [
             "very secret",
             "this once",
@@ -176,7 +176,7 @@ mod tests {
             "10.0.0.0/8",
             "7 requests/s",
         ] {
-            assert!(told.contains(words), "{words}: {told}");
+            assert!(text.contains(words), "{words}: {text}");
         }
         let shown = key(&line(None));
         assert!(!shown.contains("secret key") && !shown.contains("this once"), "{shown}");

@@ -8,7 +8,8 @@ use martlet_admin_api::accounts::DeletedLine;
 use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest};
 use martlet_serving::{Failure, parse_span};
 
-use super::{all, print};
+use super::pages::fetch_all;
+use super::print;
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
 
@@ -109,19 +110,19 @@ impl RoleCommand {
             Self::Create { who, policy, trust, max_session } => {
                 let (policy, trust) = (Some(document(policy)?), optional(trust)?);
                 let max_session_seconds = Some(seconds(*max_session));
-                let asked =
+                let request =
                     RoleRequest { policy, trust, max_session_seconds, ..who.role_request() };
-                server.post(ROLES, &asked)?
+                server.post(ROLES, &request)?
             }
             Self::Set { who, policy, trust, max_session } => {
                 let (policy, trust) = (optional(policy)?, optional(trust)?);
                 let max_session_seconds = max_session.map(seconds);
-                let asked =
+                let request =
                     RoleRequest { policy, trust, max_session_seconds, ..who.role_request() };
-                server.put(ROLE, &asked)?
+                server.put(ROLE, &request)?
             }
             Self::List { tenant } => {
-                let lines: Vec<RoleLine> = all(server, ROLES, &[("tenant", tenant)])?;
+                let lines: Vec<RoleLine> = fetch_all(server, ROLES, &[("tenant", tenant)])?;
                 show(&lines, json, |lines| print::roles(lines));
                 return Ok(());
             }

@@ -8,7 +8,9 @@ use martlet_admin_api::limits::TENANT_QUOTA;
 use martlet_protocol::Network;
 use martlet_serving::Failure;
 
-use super::{LimitArgs, all, print};
+use super::limit_args::LimitArgs;
+use super::pages::fetch_all;
+use super::print;
 use crate::admin::client::AdminEndpoint;
 use crate::admin::limits::QuotaArgs;
 use crate::admin::print::show;
@@ -84,11 +86,11 @@ impl TenantCommand {
         let line: TenantLine = match self {
             Self::Create { name, display_name, networks } => {
                 let (display_name, networks) = (display_name.clone(), networks.clone());
-                let asked = TenantRequest { tenant: tenant(name), display_name, networks };
-                server.post(TENANTS, &asked)?
+                let request = TenantRequest { tenant: tenant(name), display_name, networks };
+                server.post(TENANTS, &request)?
             }
             Self::List => {
-                let lines: Vec<TenantLine> = all(server, TENANTS, &[])?;
+                let lines: Vec<TenantLine> = fetch_all(server, TENANTS, &[])?;
                 show(&lines, json, |lines| print::tenants(lines));
                 return Ok(());
             }
@@ -101,7 +103,7 @@ impl TenantCommand {
                 let (networks, rate) = (limit.networks(), limit.rate());
                 change(TenantChange { tenant: tenant(name), enabled: None, networks, rate })?
             }
-            Self::Quota(args) => return args.run(server, (TENANT_QUOTA, "tenant"), json),
+            Self::Quota(args) => return args.run(server, TENANT_QUOTA, "tenant", json),
             Self::Delete { name } => {
                 let deleted: DeletedLine = server.delete(TENANT, &[("tenant", name)])?;
                 show(&deleted, json, |it| format!("deleted tenant {}\n", it.deleted));

@@ -8,8 +8,9 @@ use martlet_admin_api::roles::{USER_POLICY, UserPolicy};
 use martlet_proxy::Role;
 use martlet_serving::Failure;
 
+use super::pages::fetch_all;
+use super::print;
 use super::role::document;
-use super::{all, print};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
 
@@ -124,15 +125,15 @@ impl UserCommand {
     pub(in crate::admin) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let line: UserLine = match self {
             Self::Create { who, role } | Self::Set { who, role } => {
-                let asked = UserRequest { role: Some(role.to_string()), ..who.user_request() };
+                let request = UserRequest { role: Some(role.to_string()), ..who.user_request() };
                 if matches!(self, Self::Create { .. }) {
-                    server.post(USERS, &asked)?
+                    server.post(USERS, &request)?
                 } else {
-                    server.put(USER, &asked)?
+                    server.put(USER, &request)?
                 }
             }
             Self::List { tenant } => {
-                let lines: Vec<UserLine> = all(server, USERS, &[("tenant", tenant)])?;
+                let lines: Vec<UserLine> = fetch_all(server, USERS, &[("tenant", tenant)])?;
                 show(&lines, json, |lines| print::users(lines));
                 return Ok(());
             }

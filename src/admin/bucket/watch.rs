@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn the_bar_says_what_was_moved_and_what_is_left() {
-        let told = "4 of 10 objects moved, 4.0 MiB of 10.0 MiB, 7 seen, 90 s left";
-        assert_eq!(message(&moving()), told);
+        let text = "4 of 10 objects moved, 4.0 MiB of 10.0 MiB, 7 seen, 90 s left";
+        assert_eq!(message(&moving()), text);
         let looking = RewriteLine { state: "looking".into(), ..moving() };
         assert_eq!(message(&looking), "scanning: 10 objects to move, 10.0 MiB");
     }

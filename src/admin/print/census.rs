@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use martlet_replicator::{CensusReport, KindCounts};
 
-use super::row;
+use super::cells::row;
 use crate::columns::table;
 
 /// Formats the counts and findings of a census.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use martlet_admin_api::forecast::{Capacity, DeviceCapacity, RingSpread};
 
-use super::{bar, percent, row, size};
+use super::cells::{bar, percent, row, size};
 use crate::columns::table;
 
 /// Formats the capacity forecast of the cluster.

@@ -7,8 +7,8 @@ use martlet_admin_api::{
     DeviceLine, MemberLine, MovesLine, NodeLine, ProcessReport, RingLine, ServerStatus, WorkerLine,
 };
 
+use super::cells::{bar, percent, row, size, span};
 use super::workers::eta;
-use super::{bar, percent, row, size, span};
 use crate::columns::table;
 
 /// Formats the status of a process, with its view of the cluster.
@@ -26,8 +26,9 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     text += &cluster(status);
     let newest = newest(nodes, members);
     let _ = write!(text, "\n{}", processes(nodes, members, &newest));
-    let told = nodes.iter().filter_map(|node| Some((node.name.as_str(), node.report.as_ref()?)));
-    let all = told.flat_map(|(name, report)| report.devices.iter().map(move |it| (name, it)));
+    let reported =
+        nodes.iter().filter_map(|node| Some((node.name.as_str(), node.report.as_ref()?)));
+    let all = reported.flat_map(|(name, report)| report.devices.iter().map(move |it| (name, it)));
     let _ = write!(text, "\n{}", devices(all));
     if !moves.is_empty() {
         let _ = write!(text, "\n{}", moving(moves));
@@ -49,11 +50,11 @@ fn cluster(status: &ServerStatus) -> String {
     let reports = || nodes.iter().filter_map(|node| node.report.as_ref());
     let devices: Vec<&DeviceLine> = reports().flat_map(|report| &report.devices).collect();
     let hints: u64 = devices.iter().map(|device| device.hints).sum();
-    let mute = devices.iter().filter(|device| !device.voting).count();
+    let without_votes = devices.iter().filter(|device| !device.voting).count();
     let up = reports().count();
     let mut text = format!(
-        "{up} of {} nodes answer, with {} devices ({mute} without votes); {} other processes; {hints} \
-         hints wait\nterm {}; this machine's clock is {} ms ahead of the cluster's\n",
+        "{up} of {} nodes answer, with {} devices ({without_votes} without votes); {} other \
+         processes; {hints} hints wait\nterm {}; this machine's clock is {} ms ahead of the cluster's\n",
         nodes.len(),
         devices.len(),
         members.len(),

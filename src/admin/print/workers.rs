@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use martlet_admin_api::{ProcessWorkers, WorkerLine};
 
-use super::{row, size, span};
+use super::cells::{row, size, span};
 use crate::columns::table;
 
 /// Age in milliseconds of a report above which its process has probably ended.

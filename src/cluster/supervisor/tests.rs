@@ -80,13 +80,16 @@ async fn proxies_stop_first_and_nodes_last_and_nothing_stays() {
 async fn a_number_names_a_node_and_a_name_a_process() {
     let (_place, mut supervisor) = stand_in(LOYAL);
     start_each(&mut supervisor);
-    let said = supervisor.kill(&TargetSelector::Node(2)).await.unwrap();
-    assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].starts_with("n2 (process ") && said[1].starts_with("r2 (process "), "{said:?}");
+    let lines = supervisor.kill(&TargetSelector::Node(2)).await.unwrap();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].starts_with("n2 (process ") && lines[1].starts_with("r2 (process "),
+        "{lines:?}"
+    );
     let refusal = supervisor.kill(&TargetSelector::Node(2)).await.unwrap_err().to_string();
     assert_eq!(refusal, "no process of node 2 is running: n2 is stopped, r2 is stopped");
-    let said = supervisor.pause(&TargetSelector::Process("p1".into())).unwrap();
-    assert!(said.len() == 1 && said[0].ends_with("is paused"), "{said:?}");
+    let lines = supervisor.pause(&TargetSelector::Process("p1".into())).unwrap();
+    assert!(lines.len() == 1 && lines[0].ends_with("is paused"), "{lines:?}");
     let refusal =
         supervisor.kill(&TargetSelector::Process("x9".into())).await.unwrap_err().to_string();
     assert!(refusal.starts_with("there is no x9; there are: n1, n2"), "{refusal}");
@@ -102,16 +105,16 @@ async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
     let at = supervisor.positions(|watched| watched.member.name == "r3")[0];
     supervisor.watched[at].process.start().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
-    let told = loop {
-        let told = supervisor.poll_exits();
-        if !told.is_empty() {
-            break told.concat();
+    let text = loop {
+        let text = supervisor.poll_exits();
+        if !text.is_empty() {
+            break text.concat();
         }
         assert!(Instant::now() < deadline);
         sleep(LOOK_EVERY).await;
     };
     for words in ["r3 (process ", "died: exit code 7", "martlet cluster start r3", "│ alas"] {
-        assert!(told.contains(words), "{told}");
+        assert!(text.contains(words), "{text}");
     }
     // A process that dies before it is ready fails the start.
     let refusal =

@@ -12,8 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{DeviceSource, WorkerSource};
-use crate::process::admin_status::eta_s;
+use crate::process::sources::{DeviceSource, WorkerSource, eta_s};
 
 const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
     Figure("device_up", "1 if the device serves reads and writes", RisesAndFalls, |device| {

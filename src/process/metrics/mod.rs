@@ -3,29 +3,20 @@
 mod devices;
 mod requests;
 
-use std::sync::Arc;
-
-use martlet_replicator::WorkerStatus;
-use martlet_storage_node::DeviceMetrics;
-
 pub(crate) use self::devices::{DeviceCollector, WorkerCollector};
 pub(crate) use self::requests::{Labels, Requests};
 
-/// Source of the devices' metrics.
-pub(crate) type DeviceSource = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
-/// Source of the workers' metrics.
-pub(crate) type WorkerSource = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use hyper::{Method, Response};
     use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
     use martlet_protocol::{DeviceId, DeviceIdentity, Term};
-    use martlet_replicator::StepProgress;
+    use martlet_replicator::{StepProgress, WorkerStatus};
     use martlet_serving::metrics::Metrics;
-    use martlet_storage_node::IndexMetrics;
+    use martlet_storage_node::{DeviceMetrics, IndexMetrics};
 
     use super::*;
 

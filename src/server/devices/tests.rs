@@ -18,9 +18,9 @@ impl Folders {
         self.0.borrow_mut().remove(Path::new(path));
     }
 
-    fn settle(&self, file: &mut ClusterFile, asked: &[&str]) -> Result<StartDevices, Failure> {
-        let asked: Vec<PathBuf> = asked.iter().map(PathBuf::from).collect();
-        file.settle(&asked, PathBuf::from("/data/device0"), |path| Ok(self.identify(path)))
+    fn settle(&self, file: &mut ClusterFile, configured: &[&str]) -> Result<StartDevices, Failure> {
+        let configured: Vec<PathBuf> = configured.iter().map(PathBuf::from).collect();
+        file.settle(&configured, PathBuf::from("/data/device0"), |path| Ok(self.identify(path)))
     }
 
     fn identify(&self, path: &Path) -> FolderContents {

@@ -6,9 +6,9 @@ use super::super::devices::FolderContents;
 use super::*;
 
 fn cluster(file: &mut ClusterFile, paths: &[&str]) {
-    let asked: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+    let configured: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
     let name = |path: &Path| Ok(FolderContents::Device(path.display().to_string()));
-    file.settle(&asked, "/none".into(), name).unwrap();
+    file.settle(&configured, "/none".into(), name).unwrap();
     file.learn(name).unwrap();
 }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use martlet_protocol::{Error, Result};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-use super::Reserve;
+use super::config::Reserve;
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;

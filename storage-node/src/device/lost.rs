@@ -14,8 +14,8 @@ use std::path::Path;
 
 use martlet_protocol::{Error, Result};
 
+use super::config::{DeviceConfig, SharedResources};
 use super::format::Format;
-use super::{DeviceConfig, SharedResources};
 
 /// Returns the damage if only the index is missing. Opened with an empty index, the device would
 /// vote as if it remembered. The index is made before the extents' folders.

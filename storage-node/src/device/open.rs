@@ -21,9 +21,10 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::ballast::{Ballast, FillLevel};
+use super::config::{DeviceConfig, SharedResources};
 use super::format::{self, Format};
+use super::lost;
 use super::pool::Pool;
-use super::{DeviceConfig, SharedResources, lost, opening};
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, IndexContext};
 use crate::metrics::IndexCounters;
@@ -77,7 +78,7 @@ impl OpenDevice {
                 format = lost::renew(config, shared, &format, found)?;
                 (*damage, clean, renewed) = (None, false, true);
             }
-            format = opening::begin(format, config, shared)?;
+            format = begin_opening(format, config, shared)?;
             let surroundings = surroundings(config, shared, &format, &ballast, counters, threads);
             match OpenStores::open(root, shared, surroundings, clean) {
                 Ok(OpenStores { index, extents, report }) => {
@@ -119,7 +120,7 @@ impl OpenDevice {
 
     /// Returns the reason if the device must not use its votes (rule G1).
     fn unconfirmed(&self) -> Option<String> {
-        let standing = self.index.voting_snapshot();
+        let votes = self.index.voting_snapshot();
         match self.format.lock().replaced_by {
             Some(Incarnation { device, .. }) if device == self.device => Some(
                 "the device is older than its peers remember, and has no vote until it has \
@@ -130,7 +131,7 @@ impl OpenDevice {
                 "its peers remember another disk in its place, {device}; the device has no vote \
                  until it has restarted with an empty index and synced"
             )),
-            None if standing.has_votes && !standing.voting => {
+            None if votes.has_votes && !votes.voting => {
                 Some("its peers have not confirmed the device yet".to_owned())
             }
             None => None,
@@ -314,6 +315,22 @@ fn load_or_make(config: &DeviceConfig, shared: &SharedResources) -> Result<Forma
             Ok(format)
         }
     }
+}
+
+/// Begins the opening: stores its generation on disk, if the device must be introduced to peers.
+fn begin_opening(
+    format: Format,
+    config: &DeviceConfig,
+    shared: &SharedResources,
+) -> Result<Format> {
+    if !shared.introduced {
+        return Ok(format);
+    }
+    let opened = format.opened(shared.clock.now_ms());
+    if opened != format {
+        opened.store(&config.path)?;
+    }
+    Ok(opened)
 }
 
 /// Returns true if the device was closed in good order, and removes the marker.

@@ -1,4 +1,4 @@
-//! Openings of a device that has peers, which tell each opening from all others (rule G1).
+//! Openings of a device that has peers, which distinguish each opening from all others (rule G1).
 //!
 //! ```text
 //!            base: the opening before            quorum remembers current
@@ -22,23 +22,7 @@ use martlet_protocol::{Error, Result};
 
 use super::format::Format;
 use super::open::OpenDevice;
-use super::{Device, DeviceConfig, DeviceState, SharedResources};
-
-/// Begins the opening: stores its generation on disk, if the device must be introduced to peers.
-pub(super) fn begin(
-    format: Format,
-    config: &DeviceConfig,
-    shared: &SharedResources,
-) -> Result<Format> {
-    if !shared.introduced {
-        return Ok(format);
-    }
-    let opened = format.opened(shared.clock.now_ms());
-    if opened != format {
-        opened.store(&config.path)?;
-    }
-    Ok(opened)
-}
+use super::{Device, DeviceState};
 
 impl OpenDevice {
     /// Changes the format on disk, then in memory. `votes`, if any, takes effect before the next

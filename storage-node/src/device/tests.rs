@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
-use martlet_protocol::opening::Incarnation;
+use martlet_protocol::opening::{Incarnation, Uuid};
+use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, ManualClock};
 use parking_lot::Condvar;
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::*;
 use crate::device::pulse::STALL_AFTER;
 use crate::disk::PosixDisk;
+use crate::index::Caches;
 
 mod bad_sector;
 
@@ -31,15 +34,15 @@ fn device(root: &Path, clock: Arc<dyn Clock>, introduced: bool) -> Arc<Device> {
     device_of(root, clock, InitialState { peers: true, introduced })
 }
 
-fn device_of(root: &Path, clock: Arc<dyn Clock>, standing: InitialState) -> Arc<Device> {
+fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<Device> {
     let config = DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, root) };
     let shared = SharedResources {
         clock,
         caches: Caches::default(),
         disk: Arc::new(PosixDisk),
         cluster: None,
-        votes_when_new: !standing.peers,
-        introduced: standing.introduced,
+        votes_when_new: !initial.peers,
+        introduced: initial.introduced,
         tree_key: TreeKey::default(),
         stall_after: STALL_AFTER,
     };
@@ -111,8 +114,8 @@ async fn a_refusal_outlives_a_confirmation_that_hung() {
     // The confirmation fails if the refusal came first.
     let _ = confirming.join().unwrap();
     refusing.join().unwrap().unwrap();
-    let standing = opened.index.voting_snapshot();
-    assert!(standing.has_votes && !standing.voting, "{standing:?}");
+    let votes = opened.index.voting_snapshot();
+    assert!(votes.has_votes && !votes.voting, "{votes:?}");
     assert_eq!(device.opening().unwrap().replaced_by, Some(another()));
 }
 

@@ -21,7 +21,6 @@ use super::gather::Gather;
 use super::seal::Description;
 use super::state::{Counters, Headroom, Suspect};
 use super::store::StoreState;
-use super::write::described;
 
 /// A file extent that is being written. Dropped before [`Self::keep`], it removes its file.
 pub(super) struct FileWriter {
@@ -145,8 +144,8 @@ impl FileWriter {
         let offset = self.hasher.length();
         self.hasher.update(&last.all()[..last.filled]);
         let length = self.hasher.length();
-        let (record, crcs) = described(facts, length, &mut self.hasher);
-        let footer = footer::encode(&Description { record: record.clone(), crcs });
+        let description = Description::complete(facts, length, &mut self.hasher);
+        let footer = footer::encode(&description);
         last.pad();
         let limit = last.capacity();
         let written = last.append(&footer, limit);
@@ -160,7 +159,7 @@ impl FileWriter {
         self.suspect.record_outcome(self.file.write_at(&[last], offset))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.file.sync().inspect_err(|error| self.suspect.set(error))?;
-        Ok((self, record))
+        Ok((self, description.record))
     }
 
     /// Keeps the file when this is dropped.

@@ -20,7 +20,9 @@
 //!   and names.
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`heads`]: copies of volume heads.
-//! * [`recover`], [`scan`], [`classify`] and [`recovery_actions`]: recovery at opening.
+//! * [`recover`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]: recovery at
+//!   opening; [`recovery_report`]: its findings.
+//! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
 //!   [`upkeep`]: presence and release of copies that move (rule X4).
 //!
@@ -45,11 +47,13 @@ mod gather;
 mod heads;
 mod lease;
 mod open;
+mod options;
 mod quarantine;
 mod read;
 mod record;
 mod recover;
 mod recovery_actions;
+mod recovery_report;
 mod row;
 mod scan;
 mod seal;
@@ -57,12 +61,14 @@ mod space;
 mod state;
 mod store;
 mod table;
+mod unknown_extent;
+mod upkeep;
+mod usage;
 mod volumes;
 mod write;
 
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 use std::ops::Range;
 use std::path::Path;
@@ -73,17 +79,16 @@ use martlet_protocol::backend::{ExtentStat, NewExtent};
 use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
+pub use self::options::ExtentOptions;
 use self::read::ExtentReader;
 use self::record::BlockRun;
+pub use self::recovery_report::RecoveryReport;
 use self::row::{Row, RowLocation};
 use self::seal::SealLocation;
 use self::store::{Removal, RemovalGuard, StoreState};
 pub use self::table::Table;
-use crate::device::pool::Pool;
-use crate::device::pulse::STALL_AFTER;
+pub use self::usage::ExtentUsage;
 use crate::disk::Disk;
-
-const MIB: u64 = 1024 * 1024;
 
 /// The extents of one device. Clones share its state.
 #[derive(Clone)]
@@ -93,84 +98,6 @@ impl std::fmt::Debug for ExtentStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ExtentStore").field(&self.0.root).finish()
     }
-}
-
-/// Options of a store.
-#[derive(Clone, Debug)]
-pub struct ExtentOptions {
-    /// Free bytes that new extents must leave on the device (beyond the bytes of the ballast).
-    pub reserve_bytes: u64,
-    /// Length of a volume.
-    pub volume_bytes: u64,
-    /// Bytes that a volume is preallocated by at a time.
-    pub volume_step_bytes: u64,
-    /// Number of file extents that are kept open for later readers; 64 packed extents count as one
-    /// file extent.
-    pub open_files_max: u64,
-    /// Minimum length in bytes of free runs that `reclaim` returns to the file system.
-    pub punch_bytes_min: u64,
-    /// True if the table is complete, because the store was closed before the process ended.
-    pub clean: bool,
-    /// Threads on which calls wait for the disk.
-    pub(crate) threads: Arc<Pool>,
-}
-
-impl Default for ExtentOptions {
-    fn default() -> Self {
-        Self {
-            reserve_bytes: 0,
-            volume_bytes: 4096 * MIB,
-            volume_step_bytes: 32 * MIB,
-            open_files_max: 256,
-            punch_bytes_min: 4 * MIB,
-            clean: false,
-            threads: Arc::new(Pool::new("a store of its own".to_owned(), STALL_AFTER)),
-        }
-    }
-}
-
-/// Findings of an opening.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// Number of readable extents.
-    pub extents: u64,
-    /// Extents that had no row in the table and were found on disk.
-    pub rediscovered: u64,
-    /// Extents whose write had not ended; removed.
-    pub unfinished: u64,
-    /// Extents whose delete had not ended; removed now.
-    pub deleted: u64,
-    /// Second copies of extents; removed.
-    pub duplicates: u64,
-    /// Contradictions moved to quarantine.
-    pub quarantined: u64,
-    /// Extents with a row in the table that the disk doesn't have.
-    pub missing: Vec<ExtentId>,
-}
-
-/// Usage figures of a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExtentUsage {
-    /// Bytes in extents.
-    pub bytes: u64,
-    /// Number of extents.
-    pub extents: u64,
-    /// Number of items in quarantine.
-    pub quarantined: u64,
-    /// Bytes in volumes that are free for new records.
-    pub volume_free_bytes: u64,
-    /// Extents written since the store was opened.
-    pub writes: u64,
-    /// Data syncs of files and volumes since the store was opened.
-    pub syncs: u64,
-    /// Folder syncs since the store was opened.
-    pub folder_syncs: u64,
-    /// Reads that found corrupt bytes.
-    pub corrupt_reads: u64,
-    /// Chunk reads answered from the page cache without a thread hop.
-    pub inline_reads: u64,
-    /// Chunk reads that waited for the device on a thread of their own.
-    pub blocking_reads: u64,
 }
 
 impl ExtentStore {

@@ -17,13 +17,14 @@ use super::buffer::ALIGN;
 use super::classify::{DiscoveredExtent, Evidence};
 use super::footer::{self, Footer};
 use super::record::{BlockRun, VolumeHead};
-use super::recovery_actions::{UnknownExtent, UnknownLocation};
+use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::state::Counters;
 use super::table::Table;
+use super::unknown_extent::{UnknownExtent, UnknownLocation};
 use super::volumes::{Volume, Volumes};
-use super::{RecoveryReport, heads, quarantine, scan};
+use super::{heads, quarantine, scan};
 use crate::disk::{Caching, Disk};
 
 /// Inputs of recovery.

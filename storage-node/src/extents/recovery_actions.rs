@@ -5,7 +5,6 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
 use martlet_protocol::Result;
-use martlet_protocol::extent::ExtentRecord;
 
 use super::buffer::ALIGN;
 use super::classify::{DiscoveredExtent, RecoveryAction, classify};
@@ -14,22 +13,7 @@ use super::record::BlockRun;
 use super::recover::{Recovery, RecoveryInputs};
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
-
-/// A file or record without a row.
-pub(super) struct UnknownExtent {
-    pub(super) found: DiscoveredExtent,
-    pub(super) place: UnknownLocation,
-    pub(super) record: Option<ExtentRecord>,
-}
-
-/// Location of a thing.
-#[derive(Clone)]
-pub(super) enum UnknownLocation {
-    File(PathBuf),
-    Record(BlockRun),
-    /// At the location in its row: a known rival of a thing without a row.
-    Row(Row),
-}
+use super::unknown_extent::{UnknownExtent, UnknownLocation};
 
 impl Recovery<'_> {
     /// Classifies all things, and applies the verdict on each.

@@ -5,7 +5,9 @@
 //! rot. A valid head with a wrong body may also be a write that never ended.
 
 use martlet_protocol::ExtentId;
-use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+
+use super::blocks::BlockHasher;
 
 /// Unit in bytes that a disk writes whole or not at all.
 pub(super) const SECTOR: usize = 512;
@@ -158,6 +160,14 @@ impl Seal {
 }
 
 impl Description {
+    /// Completes an extent's record with its length and hashes, after its last byte.
+    pub(super) fn complete(facts: ExtentRecord, length: u64, hasher: &mut BlockHasher) -> Self {
+        let length = u32::try_from(length).expect("the gatherer bounds an extent's length");
+        let (blake3, crcs) = hasher.finish();
+        let extent = ExtentRef { length, blake3, ..facts.extent };
+        Self { record: ExtentRecord { extent, ..facts }, crcs }
+    }
+
     /// Returns the matching head and the bytes of the body, unpadded.
     pub(super) fn encode(&self) -> (SealSector, Vec<u8>) {
         let mut body = Vec::with_capacity(self.crcs.len() * 4 + 1536);

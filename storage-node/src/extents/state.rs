@@ -9,7 +9,7 @@ use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::ExtentUsage;
+use super::usage::ExtentUsage;
 use crate::disk::Disk;
 
 /// Time for which the file system's free space is cached.
@@ -79,14 +79,14 @@ impl Counters {
 #[derive(Debug, Default)]
 pub(super) struct Suspect {
     why: OnceLock<String>,
-    told: Notify,
+    failure: Notify,
 }
 
 impl Suspect {
     pub(super) fn set(&self, error: &Error) {
         if self.why.set(error.to_string()).is_ok() {
             tracing::error!(%error, "the device refuses all writes");
-            self.told.notify_waiters();
+            self.failure.notify_waiters();
         }
     }
 
@@ -111,11 +111,11 @@ impl Suspect {
     /// Waits until a write or a sync fails.
     pub(super) async fn failed(&self) -> Error {
         loop {
-            let told = self.told.notified();
+            let failure = self.failure.notified();
             if let Some(why) = self.why.get() {
                 return suspect(why);
             }
-            told.await;
+            failure.await;
         }
     }
 }

@@ -14,13 +14,15 @@ use super::buffer::{AlignedBuffer, BufferPool};
 use super::committer::{Committer, CommitterState};
 use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
+use super::options::ExtentOptions;
 use super::record::BlockRun;
+use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::Volumes;
-use super::{ExtentOptions, RecoveryReport, footer, quarantine, record, recover};
+use super::{footer, quarantine, record, recover};
 use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
 

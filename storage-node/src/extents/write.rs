@@ -91,9 +91,10 @@ async fn packed(
     hasher.update(&buffer.all()[ALIGN..buffer.filled]);
     let length = buffer.filled - ALIGN;
     buffer.pad();
-    let (record, crcs) = described(facts, length as u64, &mut hasher);
+    let description = Description::complete(facts, length as u64, &mut hasher);
+    let header = record::prepare(&description)?;
+    let record = description.record;
     let extent = record.extent;
-    let header = record::prepare(&Description { record: record.clone(), crcs })?;
     if store.volumes.free_bytes() < buffer.filled as u64 {
         let (headroom, bytes) = (store.headroom.clone(), buffer.filled as u64);
         store.threads.run(move || headroom.admit(bytes)).await?;
@@ -138,18 +139,6 @@ fn publish(store: &StoreState, writer: FileWriter, record: ExtentRecord) -> Resu
     store.counters.added(u64::from(extent.length));
     writer.keep();
     Ok(extent)
-}
-
-/// Completes an extent's record with its length and hashes, after its last byte.
-pub(super) fn described(
-    facts: ExtentRecord,
-    length: u64,
-    hasher: &mut BlockHasher,
-) -> (ExtentRecord, Vec<u32>) {
-    let length = u32::try_from(length).expect("the gatherer bounds an extent's length");
-    let (blake3, crcs) = hasher.finish();
-    let extent = ExtentRef { length, blake3, ..facts.extent };
-    (ExtentRecord { extent, ..facts }, crcs)
 }
 
 fn bytes_in_memory(length: u64) -> usize {

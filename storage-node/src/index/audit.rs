@@ -17,13 +17,15 @@ use std::time::{Duration, Instant};
 use martlet_protocol::backend::AuditResult;
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::id::{BucketId, Shard};
-use martlet_protocol::tree::{Bin, BinKey, Sum, TreeKey};
+use martlet_protocol::tree::{BinKey, Sum, TreeKey};
 use martlet_protocol::{Error, Result};
 use rocksdb::{DBRawIterator, Snapshot};
 
+use super::audit_page::{AuditFindings, SUMS_ALONE, WITH_ENTRIES, WITHIN};
 use super::audit_sessions::WaitingCalls;
 use super::build::{self, Sums};
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::rows::{self, LAST_KEY};
 use super::tree::{self, LAST_ROW, RowKey};
 
@@ -46,25 +48,6 @@ impl Default for AuditLimits {
 
 /// Number of runs after which a page ends.
 const RUNS_MAX: usize = 1000;
-/// Position after a run with entries: no bin has this number.
-const WITH_ENTRIES: Bin = Bin(u16::MAX);
-/// Position after a run that may have no entries.
-const SUMS_ALONE: Bin = Bin(u16::MAX - 1);
-/// Position in the middle of a run.
-const WITHIN: Bin = Bin(u16::MAX - 2);
-
-/// Returns true if a page ended in the middle of a run.
-pub(super) fn is_within(next: Option<BinKey>) -> bool {
-    next.is_some_and(|next| next.bin == WITHIN)
-}
-
-/// Findings, and the corrections that make the sums match the entries.
-#[derive(Default)]
-pub(super) struct AuditFindings {
-    pub(super) audited: AuditResult<BinKey>,
-    pub(super) mends: Vec<(RowKey, Sum)>,
-}
-
 /// Verifies runs above `after` on a thread of its own, which sends a page to each of `calls`. The
 /// thread drops the database before it sends the last page, so that the caller may close and reopen
 /// the index.
@@ -174,8 +157,8 @@ impl<'a> Audit<'a> {
     fn pause(&mut self, bucket: BucketId, shard: Shard) -> Result<()> {
         self.found.audited.next = Some(BinKey { bucket, shard, bin: WITHIN });
         let calls = self.calls.take();
-        let told = calls.and_then(|calls| calls.send(Ok(std::mem::take(&mut self.found))));
-        self.calls = told.and_then(WaitingCalls::next);
+        let later = calls.and_then(|calls| calls.send(Ok(std::mem::take(&mut self.found))));
+        self.calls = later.and_then(WaitingCalls::next);
         self.began = Instant::now();
         match self.calls {
             Some(_) => Ok(()),

@@ -18,7 +18,7 @@ use martlet_protocol::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::audit::{AuditFindings, is_within};
+use super::audit_page::{AuditFindings, is_within};
 
 /// Maximum number of sessions of an index: one for each auditor. One auditor is expected.
 const SESSIONS_MAX: usize = 4;
@@ -68,8 +68,8 @@ struct AuditSession {
 
 /// Progress of a session's current page.
 enum PageState {
-    /// No call has asked for the page.
-    Unasked,
+    /// No call has requested the page.
+    Unrequested,
     /// A call waits for the page.
     Awaited,
     /// A caller gave up. The next call from the session's position receives the page.
@@ -128,7 +128,7 @@ impl SessionTable {
             let session = &mut self.sessions[at];
             let page = match std::mem::replace(&mut session.page, PageState::Awaited) {
                 PageState::Left(page) => page,
-                PageState::Unasked | PageState::Awaited => {
+                PageState::Unrequested | PageState::Awaited => {
                     let (answer, page) = oneshot::channel();
                     if session.calls.send(answer).is_err() {
                         // Its thread has ended.
@@ -197,7 +197,7 @@ impl AuditSessions {
         if is_within(next) {
             if let Some(session) = kept.numbered(number) {
                 session.at = next;
-                session.page = PageState::Unasked;
+                session.page = PageState::Unrequested;
             }
         } else {
             kept.sessions.retain(|session| session.number != number);

@@ -10,7 +10,8 @@ use martlet_protocol::tree::{BinKey, Sum, TreeKey};
 use martlet_protocol::{RegisterKey, Result};
 use rocksdb::WriteBatch;
 
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::rows::{self, LAST_KEY};
 use super::tree::{self, LAST_ROW, RowKey};
 

@@ -19,7 +19,7 @@ use crate::metrics::IndexCounters;
 pub(super) struct Committer {
     pub(super) database: Arc<Database>,
     pub(super) fences: Arc<Fences>,
-    pub(super) standing: Arc<VotingState>,
+    pub(super) voting_state: Arc<VotingState>,
     pub(super) name: String,
     pub(super) queue: Arc<Queue>,
     pub(super) ballast: Arc<Ballast>,
@@ -91,7 +91,7 @@ impl Committer {
         GroupInputs {
             database: &self.database,
             fences: &self.fences,
-            standing: &self.standing,
+            voting_state: &self.voting_state,
             name: &self.name,
             now_ms: self.clock.now_ms(),
             level: self.ballast.before_write(),

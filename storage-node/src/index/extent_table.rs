@@ -18,7 +18,8 @@ use std::sync::Arc;
 use martlet_protocol::{Error, ExtentId, Result};
 use rocksdb::WriteBatch;
 
-use super::database::{CachedRead, Database, Family};
+use super::database::{CachedRead, Database};
+use super::family::Family;
 use super::options::Caches;
 
 const BY_ID: u8 = 0;

@@ -4,6 +4,11 @@
 //! group's earlier operations. No reply, refusals included, is sent before the batch is on disk. So
 //! no reply reports a state that a power cut could undo.
 
+mod eviction;
+mod fences;
+mod hints;
+mod voting;
+
 use std::collections::HashMap;
 
 use martlet_protocol::backend::{BucketFence, WriteReply};
@@ -14,7 +19,8 @@ use martlet_protocol::tree::{Sum, TreeKey};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term, WriteId};
 use rocksdb::WriteBatch;
 
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::fences::Fences;
 use super::queue::{IndexOp, PromiseOp, PromiseOutcome, ReplySender, WriteOp};
 use super::rows::{self, RegisterRow};
@@ -27,7 +33,7 @@ use crate::device::ballast::FillLevel;
 pub(super) struct GroupInputs<'a> {
     pub(super) database: &'a Database,
     pub(super) fences: &'a Fences,
-    pub(super) standing: &'a VotingState,
+    pub(super) voting_state: &'a VotingState,
     pub(super) name: &'a str,
     pub(super) now_ms: u64,
     pub(super) level: FillLevel,
@@ -39,22 +45,22 @@ pub(super) struct GroupInputs<'a> {
 
 /// Operations that become durable together.
 pub(super) struct Group<'a> {
-    pub(super) conditions: GroupInputs<'a>,
-    pub(super) batch: WriteBatch,
+    conditions: GroupInputs<'a>,
+    batch: WriteBatch,
     /// Registers after the group's operations so far.
-    pub(super) rows: HashMap<Vec<u8>, RegisterRow>,
+    rows: HashMap<Vec<u8>, RegisterRow>,
     /// Changes of the sums.
-    pub(super) sums: Deltas,
+    sums: Deltas,
     /// Hints after the group's operations so far.
-    pub(super) hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
+    hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
     /// Change of the number of hints.
-    pub(super) hints_more: i64,
-    pub(super) change: Option<StateChange>,
+    hints_more: i64,
+    change: Option<StateChange>,
     answers: Vec<GroupReply>,
 }
 
 /// Change of the device's state that takes effect once the group is on disk.
-pub(super) enum StateChange {
+enum StateChange {
     Fence(BucketFence),
     Floor(Stamp),
     Votes(bool),
@@ -162,15 +168,15 @@ impl<'a> Group<'a> {
             self.conditions.database.healthy()
         };
         if outcome.is_ok() {
-            let GroupInputs { fences, standing, .. } = self.conditions;
-            standing.count_hints(self.hints_more);
+            let GroupInputs { fences, voting_state, .. } = self.conditions;
+            voting_state.count_hints(self.hints_more);
             match self.change {
                 None => {}
                 Some(StateChange::Fence(fence)) => fences.apply(fence),
-                Some(StateChange::Floor(floor)) => standing.raise_floor(floor),
-                Some(StateChange::Votes(voting)) => standing.set_voting(voting),
-                Some(StateChange::Term(term)) => standing.raise_term(term),
-                Some(StateChange::Joined(change)) => standing.set_joined(change),
+                Some(StateChange::Floor(floor)) => voting_state.raise_floor(floor),
+                Some(StateChange::Votes(voting)) => voting_state.set_voting(voting),
+                Some(StateChange::Term(term)) => voting_state.raise_term(term),
+                Some(StateChange::Joined(change)) => voting_state.set_joined(change),
             }
         }
         for answer in self.answers {
@@ -180,7 +186,7 @@ impl<'a> Group<'a> {
     }
 
     fn write(&mut self, write: WriteOp) -> Result<WriteReply> {
-        self.conditions.standing.check_term(write.term)?;
+        self.conditions.voting_state.check_term(write.term)?;
         let old = self.row(&write.key)?;
         let before = self.register(&old)?;
         let mut register = before;
@@ -211,18 +217,18 @@ impl<'a> Group<'a> {
     /// Returns the reply to a write that is on disk; without votes the write doesn't count (rule
     /// G1).
     fn stored(&self, reply: WriteReply) -> WriteReply {
-        if self.conditions.standing.voting() { reply } else { WriteReply::Unvoted }
+        if self.conditions.voting_state.voting() { reply } else { WriteReply::Unvoted }
     }
 
     /// Returns a register, with its promise raised to the device's floor (rule G2).
     fn register(&self, row: &RegisterRow) -> Result<Register> {
         let Register { promise, held } = row.register()?;
-        Ok(Register { promise: promise.max(self.conditions.standing.floor()), held })
+        Ok(Register { promise: promise.max(self.conditions.voting_state.floor()), held })
     }
 
     /// Returns the reason if a write must be refused, whatever its order (rules M2, X2, C1, T2).
     /// For writes that are not first-hand, only `commit_by_ms` is judged.
-    pub(super) fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
+    fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
         let GroupInputs { fences, now_ms, .. } = self.conditions;
         let late = now_ms > write.commit_by_ms;
         if !write.mode.is_first_hand() {
@@ -239,7 +245,7 @@ impl<'a> Group<'a> {
 
     /// Returns `Full` for writes that may not use the reserve. The reserve serves deletes, and
     /// entries whose bytes are on disk already.
-    pub(super) fn check_room(&self, write: &WriteOp) -> Result<()> {
+    fn check_room(&self, write: &WriteOp) -> Result<()> {
         match self.conditions.level {
             FillLevel::Ready => Ok(()),
             FillLevel::Full if write.inline.is_none() => Ok(()),
@@ -279,7 +285,7 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the leaf of a row, if the row counts in the sums.
-    pub(super) fn leaf(&self, key: &[u8], row: &RegisterRow) -> Result<Option<Sum>> {
+    fn leaf(&self, key: &[u8], row: &RegisterRow) -> Result<Option<Sum>> {
         let Some((order, write_id)) = row.counted()? else { return Ok(None) };
         let key = RegisterKey::decode(key)?;
         Ok(Some(Sum::leaf(self.conditions.secret, &key, order, write_id)))
@@ -299,9 +305,9 @@ impl<'a> Group<'a> {
     }
 
     fn promise(&mut self, promise: PromiseOp) -> Result<PromiseOutcome> {
-        let GroupInputs { now_ms, standing, name, .. } = self.conditions;
-        standing.check_votes(name)?;
-        standing.check_term(promise.term)?;
+        let GroupInputs { now_ms, voting_state, name, .. } = self.conditions;
+        voting_state.check_votes(name)?;
+        voting_state.check_term(promise.term)?;
         let mut row = self.row(&promise.key)?;
         let mut register = self.register(&row)?;
         if is_ahead(promise.ballot, &register, now_ms) {
@@ -321,7 +327,7 @@ impl<'a> Group<'a> {
         Ok(PromiseOutcome::Granted(row))
     }
 
-    pub(super) fn row(&self, key: &[u8]) -> Result<RegisterRow> {
+    fn row(&self, key: &[u8]) -> Result<RegisterRow> {
         if let Some(row) = self.rows.get(key) {
             return Ok(row.clone());
         }

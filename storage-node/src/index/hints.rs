@@ -10,14 +10,12 @@
 //! extents without an owner.
 
 use bytes::Bytes;
-use martlet_protocol::backend::{Hint, RegisterView, Want, WriteReply};
+use martlet_protocol::backend::{Hint, RegisterView, Want};
 use martlet_protocol::entry::{Body, Entry};
-use martlet_protocol::register::Register;
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, WriteId};
 
-use super::database::{CachedRead, Database, Family};
-use super::group::Group;
-use super::queue::WriteOp;
+use super::database::{CachedRead, Database};
+use super::family::Family;
 use super::read::RegisterReader;
 use super::rows;
 
@@ -26,14 +24,14 @@ const HEAD_BYTES: usize = 1 + 1 + 8 + 4;
 
 /// A parsed row of `hints`.
 pub(super) struct HintRow<'a> {
-    keep_body: bool,
-    since_ms: u64,
-    entry: &'a [u8],
-    inline: &'a [u8],
+    pub(super) keep_body: bool,
+    pub(super) since_ms: u64,
+    pub(super) entry: &'a [u8],
+    pub(super) inline: &'a [u8],
 }
 
 impl<'a> HintRow<'a> {
-    fn parse(row: &'a [u8]) -> Result<Self> {
+    pub(super) fn parse(row: &'a [u8]) -> Result<Self> {
         let malformed = || Error::corrupt("a row of hints is malformed");
         let (head, rest) = row.split_first_chunk::<HEAD_BYTES>().ok_or_else(malformed)?;
         let [FORMAT, keep_body @ (0 | 1), rest_of_head @ ..] = head else {
@@ -47,7 +45,7 @@ impl<'a> HintRow<'a> {
         Ok(Self { keep_body: *keep_body == 1, since_ms, entry, inline })
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let length = u32::try_from(self.entry.len()).expect("an entry is shorter than 4 GiB");
         let mut row = Vec::with_capacity(HEAD_BYTES + self.entry.len() + self.inline.len());
         row.extend_from_slice(&[FORMAT, u8::from(self.keep_body)]);
@@ -58,7 +56,7 @@ impl<'a> HintRow<'a> {
         row
     }
 
-    fn held(&self) -> Result<(Stamp, WriteId)> {
+    pub(super) fn held(&self) -> Result<(Stamp, WriteId)> {
         Entry::peek(self.entry)
     }
 
@@ -124,59 +122,6 @@ pub(super) fn page(
     };
     database.scan(Family::Hints, &rows::above(after), &rows::LAST_KEY, limit, visit)?;
     Ok(hints)
-}
-
-impl Group<'_> {
-    /// Judges a hint like a first-hand write, and stages it.
-    pub(super) fn keep_hint(&mut self, write: WriteOp) -> Result<WriteReply> {
-        let kept = self.hint_of(&write.key)?;
-        let before = Register { promise: Stamp::ZERO, held: kept };
-        if let Some(refusal) = self.refusal(&write, &before) {
-            return Ok(refusal);
-        }
-        match kept {
-            Some((order, _)) if order > write.order => return Ok(WriteReply::Superseded),
-            Some((order, _)) if order == write.order => return Ok(WriteReply::Stored),
-            _ => {}
-        }
-        if write.row.has_inline() && write.inline.is_none() {
-            return Err(Error::invalid("an inline entry came without its bytes"));
-        }
-        self.check_room(&write)?;
-        let inline = match &write.inline {
-            Some(row) => rows::split_inline(row)?.1,
-            None => &[],
-        };
-        let row = HintRow {
-            keep_body: write.keep_body,
-            since_ms: self.conditions.now_ms,
-            entry: write.row.entry_bytes(),
-            inline,
-        };
-        let family = self.conditions.database.family(Family::Hints);
-        self.batch.put_cf(family, &write.key, row.encode());
-        self.hints_more += i64::from(kept.is_none());
-        self.hints.insert(write.key, Some((write.order, write.write_id)));
-        Ok(WriteReply::Stored)
-    }
-
-    /// Stages the removal of a hint, unless its order is higher.
-    pub(super) fn forget_hint(&mut self, key: Vec<u8>, order: Stamp) -> Result<()> {
-        if self.hint_of(&key)?.is_some_and(|(kept, _)| kept <= order) {
-            self.batch.delete_cf(self.conditions.database.family(Family::Hints), &key);
-            self.hints_more -= 1;
-            self.hints.insert(key, None);
-        }
-        Ok(())
-    }
-
-    fn hint_of(&self, key: &[u8]) -> Result<Option<(Stamp, WriteId)>> {
-        if let Some(kept) = self.hints.get(key) {
-            return Ok(*kept);
-        }
-        let row = self.conditions.database.get_pinned(Family::Hints, key)?;
-        row.map(|row| HintRow::parse(&row)?.held()).transpose()
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{RegisterKey, Result, Stamp, WriteId};
 use rocksdb::DBRawIterator;
 
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::{hints, rows};
 
 /// Source of a listing.

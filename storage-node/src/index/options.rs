@@ -5,7 +5,7 @@ use rocksdb::{
     Options, WriteBufferManager,
 };
 
-use super::database::Family;
+use super::family::Family;
 use super::tree;
 
 const KIB: usize = 1024;

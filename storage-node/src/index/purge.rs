@@ -3,7 +3,8 @@
 
 use martlet_protocol::{BucketId, Result};
 
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::queue::IndexOp;
 use super::rows::{self, RegisterRow};
 use super::{Index, group};

@@ -12,7 +12,8 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp};
 
-use super::database::{CachedRead, Database, Family};
+use super::database::{CachedRead, Database};
+use super::family::Family;
 use super::rows::{self, LAST_KEY};
 use super::voting::VotingState;
 use crate::device::pool::Pool;
@@ -25,7 +26,7 @@ const TRIES: usize = 3;
 #[derive(Clone)]
 pub(super) struct RegisterReader {
     pub(super) database: Arc<Database>,
-    pub(super) standing: Arc<VotingState>,
+    pub(super) voting_state: Arc<VotingState>,
     pub(super) counters: Arc<IndexCounters>,
     pub(super) threads: Arc<Pool>,
 }
@@ -124,11 +125,11 @@ impl RegisterReader {
     /// Returns promise and entry of a row; the promise is raised to the device's floor.
     pub(super) fn decode(&self, row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
         let (promise, entry) = row.map_or(Ok((Stamp::ZERO, None)), rows::decode_register)?;
-        Ok((promise.max(self.standing.floor()), entry))
+        Ok((promise.max(self.voting_state.floor()), entry))
     }
 
     fn empty(&self) -> RegisterView {
-        RegisterView { promise: self.standing.floor(), ..RegisterView::default() }
+        RegisterView { promise: self.voting_state.floor(), ..RegisterView::default() }
     }
 
     /// Returns the bytes of an inline row, if they belong to `entry`.

@@ -6,7 +6,9 @@ use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term};
 
-use super::database::{Database, Family};
+use super::audit_page::AuditFindings;
+use super::database::Database;
+use super::family::Family;
 use super::queue::{DropOp, IndexOp};
 use super::rows::RegisterRow;
 use super::{Index, audit, hints, tree, walk};
@@ -72,7 +74,7 @@ impl Index {
                 |error| Error::internal("the audit's thread can't be started").with_source(error);
             thread.spawn(read).map(drop).map_err(failed)
         };
-        let audit::AuditFindings { audited, mends } = self.audits.page(after, begin).await?;
+        let AuditFindings { audited, mends } = self.audits.page(after, begin).await?;
         if !mends.is_empty() {
             let (device, bins) = (&self.name, mends.len());
             tracing::error!(%device, bins, "repaired hash sums that did not match their entries");

@@ -1,4 +1,4 @@
-//! Standing of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
+//! Voting state of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
 //! its term and joined ring change (rules P1 to P3), and its number of hints.
 //!
 //! ```text
@@ -17,20 +17,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use martlet_protocol::{Error, Result, Stamp, Term};
 use parking_lot::RwLock;
 
-use super::database::{Database, Family};
-use super::group::{Group, StateChange};
+use super::database::Database;
+use super::family::Family;
 use super::rows::LAST_KEY;
 
 /// Key of the floor in `meta`.
-const FLOOR_KEY: &[u8] = b"p";
+pub(super) const FLOOR_KEY: &[u8] = b"p";
 /// Key of the votes in `meta`.
-const VOTES_KEY: &[u8] = b"v";
+pub(super) const VOTES_KEY: &[u8] = b"v";
 /// Key of the term in `meta`.
-const TERM_KEY: &[u8] = b"t";
+pub(super) const TERM_KEY: &[u8] = b"t";
 /// Key of the last joined change in `meta`.
-const JOINED_KEY: &[u8] = b"j";
+pub(super) const JOINED_KEY: &[u8] = b"j";
 
-/// The standing of one device.
+/// The voting state of one device.
 #[derive(Debug)]
 pub(super) struct VotingState {
     voting: AtomicBool,
@@ -42,7 +42,7 @@ pub(super) struct VotingState {
     joined: AtomicU64,
 }
 
-/// Snapshot of a device's standing, for its status.
+/// Snapshot of a device's voting state, for its status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VotingSnapshot {
     /// True if it has its votes and may use them.
@@ -58,7 +58,7 @@ pub(crate) struct VotingSnapshot {
 }
 
 impl VotingState {
-    /// Loads the standing. `votes` applies if the disk records none; `confirmed` allows their use
+    /// Loads the state. `votes` applies if the disk records none; `confirmed` allows their use
     /// at once.
     pub(super) fn load(database: &Database, votes: bool, confirmed: bool) -> Result<Self> {
         let floor = match database.get(Family::Meta, FLOOR_KEY)? {
@@ -88,7 +88,7 @@ impl VotingState {
         })
     }
 
-    /// Returns a snapshot of the standing.
+    /// Returns a snapshot of the state.
     pub(super) fn now(&self) -> VotingSnapshot {
         VotingSnapshot {
             voting: self.voting(),
@@ -123,11 +123,11 @@ impl VotingState {
         if term < held { Err(Error::outdated(held)) } else { Ok(()) }
     }
 
-    fn term(&self) -> Term {
+    pub(super) fn term(&self) -> Term {
         Term(self.term.load(Ordering::Acquire))
     }
 
-    fn joined(&self) -> u64 {
+    pub(super) fn joined(&self) -> u64 {
         self.joined.load(Ordering::Acquire)
     }
 
@@ -174,41 +174,4 @@ fn number(database: &Database, key: &[u8]) -> Result<u64> {
     let Some(row) = database.get(Family::Meta, key)? else { return Ok(0) };
     let row = row.try_into().map_err(|_| Error::corrupt("a number of the device is malformed"))?;
     Ok(u64::from_le_bytes(row))
-}
-
-impl Group<'_> {
-    /// Stages a floor, if it is higher than the current floor.
-    pub(super) fn raise_floor(&mut self, floor: Stamp) {
-        if floor > self.conditions.standing.floor() {
-            let family = self.conditions.database.family(Family::Meta);
-            self.batch.put_cf(family, FLOOR_KEY, floor.to_bytes());
-            self.change = Some(StateChange::Floor(floor));
-        }
-    }
-
-    /// Stages the votes, even if unchanged: the votes so far may come from the device's formatting,
-    /// not from a row.
-    pub(super) fn set_voting(&mut self, voting: bool) {
-        let family = self.conditions.database.family(Family::Meta);
-        self.batch.put_cf(family, VOTES_KEY, [u8::from(voting)]);
-        self.change = Some(StateChange::Votes(voting));
-    }
-
-    /// Stages a term, if it is higher than the current term (rule P3).
-    pub(super) fn raise_term(&mut self, term: Term) {
-        if term > self.conditions.standing.term() {
-            let family = self.conditions.database.family(Family::Meta);
-            self.batch.put_cf(family, TERM_KEY, term.0.to_le_bytes());
-            self.change = Some(StateChange::Term(term));
-        }
-    }
-
-    /// Stages a joined ring change, if it is later than the last one (rule P2).
-    pub(super) fn set_joined(&mut self, change: u64) {
-        if change > self.conditions.standing.joined() {
-            let family = self.conditions.database.family(Family::Meta);
-            self.batch.put_cf(family, JOINED_KEY, change.to_le_bytes());
-            self.change = Some(StateChange::Joined(change));
-        }
-    }
 }

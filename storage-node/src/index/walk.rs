@@ -12,7 +12,8 @@ use martlet_protocol::tree::{BinKey, Span};
 use martlet_protocol::{RegisterKey, Result};
 use rocksdb::Snapshot;
 
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::read::RegisterReader;
 use super::rows::{self, LAST_KEY};
 use super::tree;
@@ -110,7 +111,8 @@ impl Walker<'_> {
     }
 
     /// Adds the matching registers of a run, from `from` on, until the page is full.
-    fn run(&self, (bucket, shard): BucketShard, from: &[u8], page: &mut ViewPage) -> Result<()> {
+    fn run(&self, run: BucketShard, from: &[u8], page: &mut ViewPage) -> Result<()> {
+        let (bucket, shard) = run;
         let database = &self.reader.database;
         let prefix = tree::run_prefix(bucket, shard);
         let upper = tree::above_run(bucket, shard);
@@ -118,8 +120,8 @@ impl Walker<'_> {
         rows.seek(from.max(&prefix[..]));
         while let Some((key, row)) = rows.item().filter(|_| page.len() < self.limit) {
             let at = RegisterKey::decode(key)?;
-            let asked_for = self.walk.bin.is_none_or(|bin| bin == BinKey::of(&at));
-            if asked_for && rows::counted(row)?.is_some() {
+            let is_selected = self.walk.bin.is_none_or(|bin| bin == BinKey::of(&at));
+            if is_selected && rows::counted(row)?.is_some() {
                 let (promise, entry) = self.reader.decode(Some(row))?;
                 let inline = match self.walk.want {
                     Want::Entry => None,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use martlet_protocol::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 
-use super::Patience;
+use super::patience::Patience;
 use crate::device::Device;
 
 /// Interval between two checks of a device.

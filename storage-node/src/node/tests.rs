@@ -12,6 +12,7 @@ use martlet_protocol::{BackendExt, BucketId, ErrorKind, ManualClock};
 
 use super::*;
 use crate::device::Reserve;
+use crate::device::pulse::STALL_AFTER;
 use crate::disk::{DiskFault, FaultyDisk};
 use crate::metrics::DeviceMetrics;
 

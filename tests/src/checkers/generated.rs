@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -53,7 +53,15 @@ pub(super) fn of(operations: &[(u32, u64, u64, Invocation, Response)]) -> Histor
             let key = if *call == Invocation::List { "" } else { "k" }.to_owned();
             let (call, outcome) = (call.clone(), outcome.clone());
             let (client, invoked_at, returned_at) = (*client, *invoked_at, *returned_at);
-            Operation { client, key, call, invoked_at, returned_at, outcome, given: Given::Quorum }
+            Operation {
+                client,
+                key,
+                call,
+                invoked_at,
+                returned_at,
+                outcome,
+                given: AchievedLevel::Quorum,
+            }
         };
     History { operations: operations.iter().map(operation).collect() }
 }
@@ -145,7 +153,15 @@ impl HistoryMaker {
         self.undo_deletes();
         let key = if call == Invocation::List { "k".to_owned() } else { key };
         let OperationTimes { client, invoked_at, returned_at, .. } = time;
-        Operation { client, key, call, invoked_at, returned_at, outcome, given: Given::Quorum }
+        Operation {
+            client,
+            key,
+            call,
+            invoked_at,
+            returned_at,
+            outcome,
+            given: AchievedLevel::Quorum,
+        }
     }
 
     fn call(&mut self, key: &str) -> Invocation {
@@ -254,7 +270,7 @@ impl HistoryMaker {
     fn census(&mut self, end: u64) -> Vec<Operation> {
         let read = |key: String, call, outcome, at: u64| {
             let (invoked_at, returned_at) = (at, at + 1);
-            let given = Given::Quorum;
+            let given = AchievedLevel::Quorum;
             Operation { client: 99, key, call, invoked_at, returned_at, outcome, given }
         };
         let found: Vec<ListedKey> = self

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 
 /// Id of a write. No two writes of a history share a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +93,7 @@ pub struct Operation {
     /// The outcome.
     pub outcome: Response,
     /// Consistency that the reply claims.
-    pub given: Given,
+    pub given: AchievedLevel,
 }
 
 /// All operations of all clients, in any order.
@@ -183,12 +183,12 @@ impl History {
     #[must_use]
     pub fn firm(&self) -> Self {
         let firm = |operation: &Operation| {
-            if operation.given == Given::Quorum {
+            if operation.given == AchievedLevel::Quorum {
                 return Some(operation.clone());
             }
             operation.may_have_written().then(|| {
                 let outcome = Response::Unknown;
-                Operation { outcome, given: Given::Quorum, ..operation.clone() }
+                Operation { outcome, given: AchievedLevel::Quorum, ..operation.clone() }
             })
         };
         Self { operations: self.operations.iter().filter_map(firm).collect() }
@@ -218,11 +218,11 @@ impl History {
                 continue;
             };
             for key in keys.keys().filter(|key| key.starts_with(&operation.key)) {
-                let said = match listing.of(key) {
+                let listed = match listing.of(key) {
                     Some(found) => found.value.map(Some),
                     None => listing.covers(key).then_some(None),
                 };
-                operations.extend(said.map(|value| Operation {
+                operations.extend(listed.map(|value| Operation {
                     key: (*key).to_owned(),
                     call: Invocation::Get,
                     outcome: Response::Read(value),

@@ -20,8 +20,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
             may_be_there(operation, found, writes)?;
         }
         for (key, operations) in &keys {
-            let asked = key.starts_with(&operation.key) && listing.covers(key);
-            if asked && listing.of(key).is_none() {
+            let is_in_range = key.starts_with(&operation.key) && listing.covers(key);
+            if is_in_range && listing.of(key).is_none() {
                 may_be_absent(operation, key, operations)?;
             }
         }
@@ -31,7 +31,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
 
 /// Checks that keys are strictly ascending, above the listing's start and within its prefix.
 fn shape(operation: &Operation, listing: &Listing) -> Result<(), Violation> {
-    let wrong = |kind, said| Err(Violation::new(kind, said, &[operation]));
+    let wrong = |kind, message| Err(Violation::new(kind, message, &[operation]));
     for pair in listing.found.windows(2) {
         let (one, next) = (&pair[0].key, &pair[1].key);
         if one == next {
@@ -59,16 +59,16 @@ fn may_be_there(
     let wrote = |it: &&&Operation| it.call.writes().is_some() && it.may_have_written();
     let mut writes = operations.iter().filter(wrote).filter(|write| !listing.precedes(write));
     if writes.clone().next().is_none() {
-        let said = format!("{key:?} is listed, but nobody wrote it");
-        return Err(Violation::new("invented", said, &[listing]));
+        let message = format!("{key:?} is listed, but nobody wrote it");
+        return Err(Violation::new("invented", message, &[listing]));
     }
     let deletes = operations
         .iter()
         .filter(|it| it.call.deletes() && it.outcome == Response::Done && it.precedes(listing));
     let Some(last) = deletes.max_by_key(|delete| delete.invoked_at) else { return Ok(()) };
     if writes.all(|write| write.precedes(last)) {
-        let said = format!("{key:?} is listed after its delete was acknowledged");
-        return Err(Violation::new("resurrected", said, &[last, listing]));
+        let message = format!("{key:?} is listed after its delete was acknowledged");
+        return Err(Violation::new("resurrected", message, &[last, listing]));
     }
     Ok(())
 }
@@ -88,8 +88,8 @@ fn may_be_absent(
     if operations.iter().any(may_delete) {
         return Ok(());
     }
-    let said = format!("{key:?} is not listed, though its write was acknowledged before");
-    Err(Violation::new("missing from a listing", said, &[last, listing]))
+    let message = format!("{key:?} is not listed, though its write was acknowledged before");
+    Err(Violation::new("missing from a listing", message, &[last, listing]))
 }
 
 #[cfg(test)]

@@ -29,16 +29,16 @@ pub fn invented(history: &History) -> Result<(), Violation> {
     each_read(history, |key, read, value, operations| {
         let Some(value) = value else { return Ok(()) };
         let Some(write) = write_of(operations, value) else {
-            let said = format!("{value} was read under {key:?}, where nobody wrote it");
-            return Err(Violation::new("invented", said, &[read]));
+            let message = format!("{value} was read under {key:?}, where nobody wrote it");
+            return Err(Violation::new("invented", message, &[read]));
         };
         if matches!(write.outcome, Response::Refused | Response::Failed) {
-            let said = format!("{value} was read, but its write was {}", write.outcome);
-            return Err(Violation::new("a refused write was seen", said, &[write, read]));
+            let message = format!("{value} was read, but its write was {}", write.outcome);
+            return Err(Violation::new("a refused write was seen", message, &[write, read]));
         }
         if read.precedes(write) {
-            let said = format!("{value} was read before it was sent");
-            return Err(Violation::new("invented", said, &[write, read]));
+            let message = format!("{value} was read before it was sent");
+            return Err(Violation::new("invented", message, &[write, read]));
         }
         Ok(())
     })
@@ -58,8 +58,9 @@ pub fn older_than_acknowledged(history: &History) -> Result<(), Violation> {
             None if value.is_some() || last.call.deletes() => Ok(()),
             None if may_have_been_deleted(operations, last, read) => Ok(()),
             None => {
-                let said = "an acknowledged write is not there, and nobody deleted it".to_owned();
-                Err(Violation::new("lost write", said, &[last, read]))
+                let message =
+                    "an acknowledged write is not there, and nobody deleted it".to_owned();
+                Err(Violation::new("lost write", message, &[last, read]))
             }
         }
     })
@@ -67,11 +68,11 @@ pub fn older_than_acknowledged(history: &History) -> Result<(), Violation> {
 
 fn older(seen: &Operation, last: &Operation, read: &Operation) -> Violation {
     if last.call.deletes() {
-        let said = "what was there before an acknowledged delete is back".to_owned();
-        return Violation::new("resurrected", said, &[seen, last, read]);
+        let message = "what was there before an acknowledged delete is back".to_owned();
+        return Violation::new("resurrected", message, &[seen, last, read]);
     }
-    let said = "a read shows what an acknowledged write had replaced before".to_owned();
-    Violation::new("stale read", said, &[seen, last, read])
+    let message = "a read shows what an acknowledged write had replaced before".to_owned();
+    Violation::new("stale read", message, &[seen, last, read])
 }
 
 /// Returns true if a delete can have taken effect between a write and a read.
@@ -100,9 +101,9 @@ pub fn going_back(history: &History, among: ReadScope) -> Result<(), Violation> 
                 together && earlier.precedes(later) && old.precedes(new)
             });
             if let Some((earlier, new)) = earlier {
-                let said = "a later read shows what was replaced before".to_owned();
+                let message = "a later read shows what was replaced before".to_owned();
                 let shown = [*old, *new, *earlier, *later];
-                return Err(Violation::new("reads go back", said, &shown));
+                return Err(Violation::new("reads go back", message, &shown));
             }
         }
     }
@@ -124,8 +125,8 @@ pub fn census(history: &History) -> Result<(), Violation> {
             .max_by_key(|write| write.returned_at);
         let Some(last_write) = last_write else { continue };
         if read_at(&operations).is_none_or(|read| read <= last_write.returned_at) {
-            let said = format!("nobody looked at {key:?} after its last write");
-            return Err(Violation::new("no census", said, &[last_write]));
+            let message = format!("nobody looked at {key:?} after its last write");
+            return Err(Violation::new("no census", message, &[last_write]));
         }
     }
     older_than_acknowledged(history)

@@ -25,16 +25,16 @@ pub fn check(history: &History) -> Result<(), Violation> {
         match verdict(&operations) {
             SearchResult::Linearizable => {}
             SearchResult::Impossible => {
-                let said = format!("no order of what happened to {key:?} explains this");
+                let message = format!("no order of what happened to {key:?} explains this");
                 let smallest = smallest(&operations);
-                return Err(Violation::new("not linearizable", said, &refer(&smallest)));
+                return Err(Violation::new("not linearizable", message, &refer(&smallest)));
             }
             SearchResult::GaveUp => {
-                let said = format!(
+                let message = format!(
                     "{} operations of {key:?} were not understood in {STEPS_MAX} steps",
                     operations.len()
                 );
-                return Err(Violation::new("gave up", said, &operations));
+                return Err(Violation::new("gave up", message, &operations));
             }
         }
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::certificates::Authority;
-use super::{ClusterMember, ClusterPlan, ProcessRole};
+use super::member::{ClusterMember, ProcessRole};
+use super::plan::ClusterPlan;
 use crate::image::Image;
 use crate::network::{BridgeNetwork, Host};
 use crate::s3::{ACCESS_KEY, SECRET_KEY};

@@ -22,9 +22,9 @@ use martlet_protocol::{
 use martlet_ring::Ring;
 use tokio::time::sleep;
 
-use super::TestCluster;
 use super::fragments::places;
-use super::rings::INDEX;
+use super::ring_files::INDEX;
+use super::running::TestCluster;
 
 /// Registers, extents and hints that one request to a node returns at most.
 const PAGE: usize = 500;

@@ -9,7 +9,7 @@ use std::path::Path;
 use martlet_protocol::http::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-use super::member::quoted;
+use super::settings_text::quoted;
 
 /// A certificate authority.
 #[derive(Debug)]

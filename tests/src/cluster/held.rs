@@ -12,9 +12,9 @@ use martlet_protocol::key::{RegisterKey, RegisterKind};
 use martlet_protocol::{Backend, BackendExt, DeviceId, Entry, Result};
 use martlet_ring::Ring;
 
-use super::internal::Request;
-use super::rings::INDEX;
-use super::{CLUSTER_KEY, TestCluster};
+use super::internal::{CLUSTER_KEY, Request};
+use super::ring_files::INDEX;
+use super::running::TestCluster;
 
 /// Registers or extents that one request to a node returns at most.
 const PAGE: usize = 500;

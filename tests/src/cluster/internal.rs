@@ -8,8 +8,10 @@ use ::bytes::Bytes;
 use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use martlet_protocol::{Clock, SystemClock};
 
-use super::CLUSTER_KEY;
 use crate::s3::{LostReply, Reply, exchange};
+
+/// Content of the cluster key file.
+pub const CLUSTER_KEY: &str = "6d6172746c65742d746573742d636c75737465722d6b65792d6d6172746c6574";
 
 /// A request to an internal port.
 #[derive(Clone, Debug)]

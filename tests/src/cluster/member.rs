@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use martlet_protocol::http::TlsFiles;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
-use super::{certificates, rings};
+use super::settings_text::quoted;
+use super::{certificates, ring_files};
 use crate::image::Image;
 use crate::network::Host;
 use crate::s3;
@@ -18,7 +19,7 @@ use crate::server::binary;
 
 /// Maximum time for a process to become ready or to end. Machines that also run builds are slow.
 const PATIENCE: Duration = Duration::from_mins(1);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Log lines of each member that are printed when a test panics.
 const LINES_SHOWN: usize = 40;
 
@@ -100,23 +101,18 @@ impl ClusterMember {
         self.disk.as_ref().expect("it was given a disk")
     }
 
-    /// Folder of all persistent data of the process.
-    fn kept(&self) -> PathBuf {
-        self.disk.as_ref().map_or_else(|| self.folder.clone(), Image::path)
-    }
-
     /// Writes the settings file: the settings common to all roles, with the rings of so many
     /// policies, then `lines`.
     pub(super) fn configure(&self, policies: usize, lines: &str) {
-        let (data, Self { name, admin_address, folder, .. }) = (self.kept().join("data"), self);
+        let (data, Self { name, admin_address, folder, .. }) = (data_root(self).join("data"), self);
         let cluster = folder.parent().unwrap();
         let settings = format!(
             "name = \"{name}\"\ndata_dir = {}\nadmin_address = \"{admin_address}\"\n\
              cluster_key_file = {}\nrings = [{}]\n{}{lines}",
             quoted(&data),
             quoted(&cluster.join("cluster.key")),
-            rings::names(policies)
-                .map(|name| quoted(&rings::path(cluster, &name)))
+            ring_files::names(policies)
+                .map(|name| quoted(&ring_files::path(cluster, &name)))
                 .collect::<Vec<_>>()
                 .join(", "),
             self.certificates.as_ref().map(certificates::settings).unwrap_or_default(),
@@ -131,7 +127,7 @@ impl ClusterMember {
 
     /// Folder of a device; numbers start at 1.
     pub fn device(&self, number: usize) -> PathBuf {
-        self.kept().join(format!("d{number}"))
+        data_root(self).join(format!("d{number}"))
     }
 
     /// Empties a device, as if its disk had been replaced. The process must not be running.
@@ -198,7 +194,7 @@ impl ClusterMember {
             let (name, log) = (&self.name, self.logged());
             assert!(ended.is_none(), "{name} ended with {ended:?}:\n{log}");
             assert!(begun.elapsed() < PATIENCE, "{name} does not become ready:\n{log}");
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -209,8 +205,8 @@ impl ClusterMember {
 
     /// Sends a GET to the admin address, with a timeout of two seconds.
     pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::LostReply> {
-        let asked = timeout(Duration::from_secs(2), s3::plain(self.admin_address, path)).await;
-        asked.unwrap_or_else(|_| Err("no answer in time".to_owned()))
+        let reply = timeout(Duration::from_secs(2), s3::plain(self.admin_address, path)).await;
+        reply.unwrap_or_else(|_| Err("no answer in time".to_owned()))
     }
 
     /// Sums all samples of an integer metric; `None` without a reply.
@@ -223,8 +219,8 @@ impl ClusterMember {
         let text = self.admin("/metrics").await.ok()?.text();
         let sample = |line: &str| {
             let (series, value) = line.rsplit_once(' ')?;
-            let is_asked = series.split('{').next() == Some(name) && series.contains(label);
-            is_asked.then(|| value.parse::<u64>().ok())?
+            let matches = series.split('{').next() == Some(name) && series.contains(label);
+            matches.then(|| value.parse::<u64>().ok())?
         };
         Some(text.lines().filter_map(sample).sum())
     }
@@ -255,48 +251,31 @@ impl ClusterMember {
         assert!(Image::cut_all_power(members.iter().map(|it| it.disk())), "the power stays on");
         for member in &mut members {
             member.kill();
-            member.replug();
+            assert!(member.process.is_none(), "{} has its disk open", member.name);
+            remount(member.disk.as_mut().expect("it was given a disk"), &member.name);
         }
-    }
-
-    /// Mounts the disk again after its power was cut and its process killed.
-    fn replug(&mut self) {
-        assert!(self.process.is_none(), "{} has its disk open", self.name);
-        let disk = self.disk.as_mut().expect("it was given a disk");
-        disk.unmount();
-        assert!(disk.mount(), "{} has lost its disk", self.name);
     }
 
     /// Sends SIGTERM and waits until the process has ended.
     pub async fn stop(&mut self) {
-        self.signal(Signal::TERM);
+        send(self.pid(), Signal::TERM);
         let begun = Instant::now();
         while self.process.as_mut().expect("it runs").try_wait().unwrap().is_none() {
             assert!(begun.elapsed() < PATIENCE, "{} does not end:\n{}", self.name, self.logged());
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.process = None;
     }
 
     /// Stops the process with SIGSTOP, so that it hangs.
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
+        send(self.pid(), Signal::STOP);
     }
 
     /// Resumes a paused process.
     pub fn resume(&self) {
-        self.signal(Signal::CONT);
+        send(self.pid(), Signal::CONT);
     }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
-    }
-}
-
-/// Formats a path as a TOML string.
-pub(super) fn quoted(path: &Path) -> String {
-    toml::Value::from(path.display().to_string()).to_string()
 }
 
 impl Drop for ClusterMember {
@@ -309,4 +288,20 @@ impl Drop for ClusterMember {
             println!("── the end of the log of {} ──\n{end}", self.name);
         }
     }
+}
+
+/// Folder of all persistent data of a member's process.
+fn data_root(member: &ClusterMember) -> PathBuf {
+    member.disk.as_ref().map_or_else(|| member.folder.clone(), Image::path)
+}
+
+/// Mounts a disk again after its power was cut and its process killed.
+fn remount(disk: &mut Image, member: &str) {
+    disk.unmount();
+    assert!(disk.mount(), "{member} has lost its disk");
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use martlet_protocol::{Clock, DeviceId, PolicyId, Redundancy, SystemClock};
 use martlet_ring::{Builder, DeviceInfo, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
-use super::{ClusterMember, ClusterPlan};
+use super::member::ClusterMember;
+use super::plan::ClusterPlan;
+pub use super::ring_files::{DATA, INDEX};
+use super::ring_files::{names, path};
 
-/// Name of the index ring, which places entries.
-pub const INDEX: &str = "index";
-/// Name of the ring of extents of policy 0, the default policy.
-pub const DATA: &str = "data-0";
 const PART_POWER: u8 = 5;
 const COPIES: f64 = 3.0;
 
@@ -25,17 +24,6 @@ pub struct RingMaker {
     folder: PathBuf,
     /// The index ring's builder, then one builder for each policy.
     builders: Vec<(String, Builder)>,
-}
-
-/// Names of all rings: the index ring, then the rings of so many policies.
-pub(super) fn names(policies: usize) -> impl Iterator<Item = String> {
-    let data = (0..policies).map(|policy| format!("data-{policy}"));
-    std::iter::once(INDEX.to_owned()).chain(data)
-}
-
-/// Path of a ring's file in the folder of its cluster.
-pub(super) fn path(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.ring"))
 }
 
 impl RingMaker {

@@ -16,10 +16,11 @@ use martlet_protocol::{
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::TestCluster;
 use super::census::named;
 use super::fragments::places;
-use super::rings::INDEX;
+use super::member::ClusterMember;
+use super::ring_files::INDEX;
+use super::running::TestCluster;
 
 /// A copy or a fragment on a device.
 #[derive(Clone, Debug)]
@@ -105,7 +106,7 @@ impl TestCluster {
         let ring = self.rings.ring(INDEX);
         let device =
             ring.devices().iter().find(|it| it.id == device).expect("a device of the ring");
-        let of = |node: &super::ClusterMember| node.name == device.node.name;
+        let of = |node: &ClusterMember| node.name == device.node.name;
         self.nodes.iter().position(of).expect("a node of the cluster")
     }
 
@@ -120,7 +121,7 @@ impl TestCluster {
             for place in places(ring, &extent) {
                 let mut bytes = Bytes::new();
                 for device in place.homes {
-                    match self.whole(device, place.id, place.length).await {
+                    match whole(self, device, place.id, place.length).await {
                         Ok(read) => bytes = read,
                         Err(error) => {
                             wrong.insert(format!("{key}: {} on {device}: {error}", place.id));
@@ -136,13 +137,18 @@ impl TestCluster {
         }
         wrong
     }
+}
 
-    async fn whole(&self, device: DeviceId, id: ExtentId, length: u64) -> Result<Bytes> {
-        let backend = self.backend(self.node_of(device));
-        let pieces: Vec<Bytes> =
-            backend.read_extent(device, id, 0..length).await?.try_collect().await?;
-        Ok(pieces.concat().into())
-    }
+async fn whole(
+    cluster: &TestCluster,
+    device: DeviceId,
+    id: ExtentId,
+    length: u64,
+) -> Result<Bytes> {
+    let backend = cluster.backend(cluster.node_of(device));
+    let pieces: Vec<Bytes> =
+        backend.read_extent(device, id, 0..length).await?.try_collect().await?;
+    Ok(pieces.concat().into())
 }
 
 /// Returns the wrong part of an extent's fragments: `data` or `parity`. `found` is in the order of

@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::bytes::Bytes;
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 use tokio::time::{sleep, timeout};
 
+use super::bodies::{body_of, value_of};
+use super::recorder::{RecordedOperation, Recorder};
 use super::write_methods::{WriteAttempt, WriteMethod};
-use super::{PATIENCE, RecordedOperation, Recorder, body_of, is_conditional, value_of};
 use crate::checkers::{Invocation, Listing, Operation, Response, Value};
+use crate::cluster::TestCluster;
 use crate::s3::{LostReply, Reply, S3, encoded};
 
+/// Maximum time to wait for a reply.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum number of keys of a listing page.
 const PAGE: usize = 1000;
 
@@ -37,13 +41,17 @@ pub struct RecordedClient {
     pub reply: Option<Reply>,
 }
 
+impl Recorder {
+    /// Returns a client of one of a cluster's proxies.
+    pub fn client(self: &Arc<Self>, cluster: &TestCluster, proxy: usize) -> RecordedClient {
+        let number = self.next_client();
+        let endpoints = cluster.endpoints();
+        RecordedClient::new(self.clone(), number, &endpoints, proxy % endpoints.len())
+    }
+}
+
 impl RecordedClient {
-    pub(super) fn new(
-        recorder: Arc<Recorder>,
-        number: u32,
-        endpoints: &[SocketAddr],
-        proxy: usize,
-    ) -> Self {
+    fn new(recorder: Arc<Recorder>, number: u32, endpoints: &[SocketAddr], proxy: usize) -> Self {
         Self {
             recorder,
             number,
@@ -129,7 +137,7 @@ impl RecordedClient {
     }
 
     async fn call(&mut self, key: &str, call: Invocation) -> Response {
-        let target = format!("/{}/{}", self.recorder.bucket, encoded(key));
+        let target = format!("/{}/{}", self.recorder.bucket(), encoded(key));
         let method = match call {
             Invocation::Get => "GET",
             Invocation::Delete | Invocation::DeleteIf(_) | Invocation::DeleteIfThere(_) => "DELETE",
@@ -184,8 +192,8 @@ impl RecordedClient {
             .chain(&more)
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
-        let asked = self.s3.send_with(method, target, &headers, body);
-        match timeout(self.patience, asked).await {
+        let sent = self.s3.send_with(method, target, &headers, body);
+        match timeout(self.patience, sent).await {
             Ok(reply) => reply,
             Err(_) => Err("no answer in time".to_owned()),
         }
@@ -231,7 +239,7 @@ impl RecordedClient {
         reply: Result<Reply, LostReply>,
         listed: Vec<(String, String)>,
     ) {
-        let given = reply.as_ref().map_or(Given::Quorum, |reply| given(reply, &outcome));
+        let given = reply.as_ref().map_or(AchievedLevel::Quorum, |reply| given(reply, &outcome));
         let (client, key, returned_at) = (self.number, key.to_owned(), self.recorder.now());
         let operation = Operation { client, key, call, invoked_at, returned_at, outcome, given };
         self.recorder.record(RecordedOperation { operation, listed });
@@ -254,7 +262,7 @@ impl RecordedClient {
     pub async fn list(&mut self, prefix: &str, after: &str, keys_max: usize) -> Response {
         let target = format!(
             "/{}?list-type=2&max-keys={keys_max}&prefix={}&start-after={}",
-            self.recorder.bucket,
+            self.recorder.bucket(),
             encoded(prefix),
             encoded(after)
         );
@@ -295,12 +303,17 @@ impl RecordedClient {
 
 /// Returns the consistency of a reply. An answer without the header would promise nothing, so it
 /// panics.
-fn given(reply: &Reply, outcome: &Response) -> Given {
-    let all = [Given::Quorum, Given::Any, Given::Degraded];
+fn given(reply: &Reply, outcome: &Response) -> AchievedLevel {
+    let all = [AchievedLevel::Quorum, AchievedLevel::Any, AchievedLevel::Degraded];
     let header = reply.header("x-martlet-consistency");
     let found = all.into_iter().find(|given| given.name() == header);
     let is_answer = !matches!(outcome, Response::Unknown | Response::Failed);
     let status = reply.status;
     assert!(found.is_some() || !is_answer, "{status} without x-martlet-consistency: {header:?}");
     found.unwrap_or_default()
+}
+
+/// Returns true for a conditional write.
+fn is_conditional(call: &Invocation) -> bool {
+    !call.is_plain() && call.leaves().is_some()
 }

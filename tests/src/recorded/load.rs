@@ -8,7 +8,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
-use super::{RecordedClient, Recorder, WriteMethod};
+use super::client::RecordedClient;
+use super::recorder::Recorder;
+use super::write_methods::WriteMethod;
 use crate::checkers::{Response, Value};
 use crate::cluster::TestCluster;
 

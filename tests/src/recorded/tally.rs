@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 
-use super::Recorder;
+use super::recorder::Recorder;
 use crate::checkers::{Operation, Response};
 
 /// Counts of a stretch of time.
@@ -37,7 +37,7 @@ impl PeriodCounts {
             operations: operations.len(),
             written: count(Operation::is_acknowledged_write),
             errors: count(|it| it.outcome == Response::Unknown),
-            degraded: count(|it| it.given != Given::Quorum),
+            degraded: count(|it| it.given != AchievedLevel::Quorum),
             slowest: Duration::from_nanos(slowest),
             time,
         }
@@ -90,7 +90,7 @@ mod tests {
     use crate::checkers::{Invocation, Value};
 
     fn operation(call: Invocation, outcome: Response, nanoseconds: u64) -> Operation {
-        let (client, key, given) = (1, "k".to_owned(), Given::Quorum);
+        let (client, key, given) = (1, "k".to_owned(), AchievedLevel::Quorum);
         let (invoked_at, returned_at) = (7, 7 + nanoseconds);
         Operation { client, key, call, invoked_at, returned_at, outcome, given }
     }
@@ -100,7 +100,7 @@ mod tests {
         let written = operation(Invocation::Put(Value(1)), Response::Done, 5);
         let unknown = operation(Invocation::Put(Value(2)), Response::Unknown, 90);
         let mut read = operation(Invocation::Get, Response::Read(None), 8);
-        read.given = Given::Degraded;
+        read.given = AchievedLevel::Degraded;
         let refused = operation(Invocation::Create(Value(3)), Response::Refused, 6);
         let mut all = vec![&written; 12];
         all.extend([&unknown, &read, &refused]);

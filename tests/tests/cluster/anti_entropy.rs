@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use martlet_protocol::backend::{EntryWrite, WriteReply};
+use martlet_protocol::backend::{CallKind, EntryWrite, WriteReply};
 use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::http::{
     Announcement, ClientOptions, ClusterKey, HttpBackend, ServeOptions, ServerOptions, guarded,
     router, serve,
 };
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{
     Backend, BackendExt, BucketId, Clock, DeviceId, Entry, PolicyId, RegisterKey, Stamp,
     SystemClock, Term, WriteId,
@@ -77,7 +77,7 @@ async fn listen(node: Arc<StorageNode>) -> SocketAddr {
 }
 
 /// Number of calls by operation.
-type CallCounts = Arc<Mutex<HashMap<Op, u64>>>;
+type CallCounts = Arc<Mutex<HashMap<CallKind, u64>>>;
 
 fn client(address: SocketAddr, calls: &CallCounts) -> Arc<dyn Backend> {
     let options = ClientOptions::default();

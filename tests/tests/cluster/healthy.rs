@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 use martlet_tests::bytes::chance;
 use martlet_tests::checkers::Response;
 use martlet_tests::cluster::ClusterPlan;
@@ -17,7 +17,7 @@ async fn r5_r7_mixed_load_is_linearizable() {
     let recorder = recorder(&cluster).await;
     Load::default().run(&recorder, &cluster, &mut chance, Duration::from_secs(5)).await;
     let history = recorder.history();
-    let is_firm = |given| given == Given::Quorum;
+    let is_firm = |given| given == AchievedLevel::Quorum;
     let firm = history.operations.iter().filter(|it| is_firm(it.given)).count();
     assert_eq!(firm, history.operations.len(), "all replies rest on a quorum");
     let unknown = history.operations.iter().filter(|it| it.outcome == Response::Unknown).count();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 use martlet_tests::bytes::chance;
 use martlet_tests::checkers::Response;
 use martlet_tests::cluster::ClusterPlan;
@@ -35,7 +35,7 @@ async fn r3_r5_a_node_dies_under_load_and_returns() {
     seconds(2.0).await;
     load.stop().await;
     let history = recorder.history();
-    let degraded = history.operations.iter().filter(|it| it.given != Given::Quorum).count();
+    let degraded = history.operations.iter().filter(|it| it.given != AchievedLevel::Quorum).count();
     println!("{degraded} of {} replies were degraded", history.operations.len());
     recorder.finish(&cluster).await;
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, Marks, Object};
-use martlet_protocol::{Given, Level};
+use martlet_protocol::{AchievedLevel, Level};
 use martlet_proxy::{
-    Ask, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter, ReadConditions,
-    Result, Selection, Session, WriteConditions, Written,
+    ConsistencyOptions, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter,
+    ReadConditions, Result, Selection, Session, WriteConditions, WrittenObject,
 };
 use martlet_tests::checkers::{Invocation, ListedKey, Listing, Response, Value};
 use tokio::time::sleep;
@@ -113,7 +113,7 @@ impl SimulatedClient {
         let proxy = self.simulated.proxy(self.chance.index(self.simulated.proxies()));
         let chosen = self.chance.pick(&LEVELS);
         let level = self.level.or(chosen);
-        let session = proxy.store.session(Ask { level, read_after });
+        let session = proxy.store.session(ConsistencyOptions { level, read_after });
         ProxyRoute { proxy, session, level }
     }
 
@@ -132,15 +132,20 @@ impl SimulatedClient {
     }
 
     /// Consistency of a session's replies.
-    pub(crate) fn given(&self, route: &ProxyRoute) -> Given {
+    pub(crate) fn given(&self, route: &ProxyRoute) -> AchievedLevel {
         let given = route.session.given();
-        if route.level == Some(Level::Strict) && given != Given::Quorum {
+        if route.level == Some(Level::Strict) && given != AchievedLevel::Quorum {
             self.record.surprise(format!("a strict request was given {given}"));
         }
         given
     }
 
-    fn written(&self, begun: BegunOperation, route: &ProxyRoute, answer: Option<&Result<Written>>) {
+    fn written(
+        &self,
+        begun: BegunOperation,
+        route: &ProxyRoute,
+        answer: Option<&Result<WrittenObject>>,
+    ) {
         let returned_at = self.moment();
         let outcome = match answer {
             None => Response::Unknown,
@@ -335,7 +340,11 @@ impl SimulatedClient {
             // The source did not exist.
             Some(Err(error)) if is_absence(&error) => {
                 let returned_at = self.moment();
-                self.record.operation(begun.end(returned_at, Response::Failed, Given::Quorum));
+                self.record.operation(begun.end(
+                    returned_at,
+                    Response::Failed,
+                    AchievedLevel::Quorum,
+                ));
             }
             answer => self.written(begun, &route, answer.as_ref()),
         }

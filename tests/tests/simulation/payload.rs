@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use martlet_proxy::Incoming;
+use martlet_proxy::NewBody;
 use martlet_tests::checkers::Value;
 
 use super::chance::SharedRng;
@@ -45,13 +45,13 @@ pub(crate) fn value_of(body: &[u8]) -> Option<Value> {
 }
 
 /// An incoming body in chunks.
-pub(crate) fn incoming(bytes: Bytes) -> Incoming {
+pub(crate) fn incoming(bytes: Bytes) -> NewBody {
     let size = Some(bytes.len() as u64);
     let mut rest = bytes;
     let pieces = std::iter::from_fn(move || {
         (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(10_000))))
     });
-    Incoming {
+    NewBody {
         bytes: stream::iter(pieces).boxed(),
         size,
         md5: None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use martlet_protocol::{ErrorKind, Given};
+use martlet_protocol::{AchievedLevel, ErrorKind};
 use martlet_proxy::{Error, ReadAfter};
 use martlet_tests::checkers::{History, Invocation, Operation, Response, Value};
 use parking_lot::Mutex;
@@ -133,7 +133,12 @@ pub(crate) struct BegunOperation {
 }
 
 impl BegunOperation {
-    pub(crate) fn end(self, returned_at: u64, outcome: Response, given: Given) -> Operation {
+    pub(crate) fn end(
+        self,
+        returned_at: u64,
+        outcome: Response,
+        given: AchievedLevel,
+    ) -> Operation {
         let Self { client, key, call, invoked_at } = self;
         Operation { client, key, call, invoked_at, returned_at, outcome, given }
     }

@@ -160,7 +160,7 @@ async fn make_bucket(
 ) -> Result<(), String> {
     let settings = Settings::default();
     let new = NewBucket { owner: "me".into(), index_shards, policy: None, settings };
-    let created = simulated.proxy(0).store.create_bucket(BUCKET, new).await;
+    let created = simulated.proxy(0).store.buckets().create(BUCKET, new).await;
     created.map_err(|error| format!("no bucket in calm weather: {error}"))?;
     if keeps_versions { versions::enable(simulated).await } else { Ok(()) }
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use futures::future::join;
-use martlet_protocol::{Given, UploadId};
-use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, Written};
+use martlet_protocol::{AchievedLevel, UploadId};
+use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, WrittenObject};
 use martlet_tests::checkers::{Invocation, Response, Value};
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ struct SentUpload {
 struct PartAnswers {
     /// True if a quorum acknowledged every part; other parts may not be visible yet (rule A1).
     parts_are_firm: bool,
-    written: Option<(ProxyRoute, Written)>,
+    written: Option<(ProxyRoute, WrittenObject)>,
     refused: usize,
     /// Attempts without a reply, or with an ambiguous one.
     open: usize,
@@ -66,8 +66,8 @@ impl SimulatedClient {
                 self.note_token(&route, &key, written.stamp);
                 (Response::Done, self.given(&route))
             }
-            None if only_refused => (Response::Refused, Given::Quorum),
-            None => (self.give_up(&key, upload).await, Given::Quorum),
+            None if only_refused => (Response::Refused, AchievedLevel::Quorum),
+            None => (self.give_up(&key, upload).await, AchievedLevel::Quorum),
         };
         let returned_at = self.moment();
         self.record.operation(begun.end(returned_at, outcome, given));
@@ -77,7 +77,7 @@ impl SimulatedClient {
     async fn send_parts(&self, key: &str, value: Value) -> Option<SentUpload> {
         let route = self.route(None);
         let new = NewUpload { attributes: attributes(value), checksum: None };
-        let begun = self.wait(&route, route.session.create_upload(BUCKET, key, new)).await;
+        let begun = self.wait(&route, route.session.uploads().create(BUCKET, key, new)).await;
         let upload = begun?.ok()?.id;
         let count = 1 + self.chance.index(3);
         let body = payload::bytes(value, count * PART_BYTES - self.chance.index(100));
@@ -88,10 +88,10 @@ impl SimulatedClient {
             for _ in 0..ATTEMPTS {
                 let route = self.route(None);
                 let body = payload::incoming(bytes.clone());
-                let sent = route.session.upload_part(BUCKET, key, upload, number, body);
+                let sent = route.session.uploads().put_part(BUCKET, key, upload, number, body);
                 etag = self.wait(&route, sent).await.and_then(Result::ok).map(|part| part.etag);
                 if etag.is_some() {
-                    are_firm &= self.given(&route) == Given::Quorum;
+                    are_firm &= self.given(&route) == AchievedLevel::Quorum;
                     break;
                 }
             }
@@ -112,7 +112,7 @@ impl SimulatedClient {
         let once = |wait_ms| async move {
             sleep(Duration::from_millis(wait_ms)).await;
             let route = self.route(None);
-            let sent = route.session.complete_upload(BUCKET, key, upload, complete.clone());
+            let sent = route.session.uploads().complete(BUCKET, key, upload, complete.clone());
             let answer = self.wait(&route, sent).await;
             (route, answer)
         };
@@ -129,7 +129,7 @@ impl SimulatedClient {
                 // The upload ended in another way, or the outcome is unknown.
                 Some(Err(Error::NoSuchUpload)) | None => answers.open += 1,
                 Some(Err(Error::InvalidPart(_)))
-                    if !answers.parts_are_firm || self.given(&route) != Given::Quorum =>
+                    if !answers.parts_are_firm || self.given(&route) != AchievedLevel::Quorum =>
                 {
                     answers.open += 1;
                 }
@@ -145,7 +145,7 @@ impl SimulatedClient {
     /// never completes.
     async fn give_up(&self, key: &str, upload: UploadId) -> Response {
         let route = self.route(None);
-        match self.wait(&route, route.session.abort_upload(BUCKET, key, upload)).await {
+        match self.wait(&route, route.session.uploads().abort(BUCKET, key, upload)).await {
             Some(Ok(())) => Response::Failed,
             _ => Response::Unknown,
         }

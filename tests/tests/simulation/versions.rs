@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::VersionId;
 use martlet_proxy::{
-    Error, ListVersions, ListedVersion, ObjectName, ReadConditions, Result, Selection, Written,
+    Error, ListVersions, ListedVersion, ObjectName, ReadConditions, Result, Selection,
+    WrittenObject,
 };
 use martlet_tests::checkers::Value;
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ struct VersionLog {
 
 impl Versions {
     /// Records an acknowledged write.
-    pub(crate) fn written(&self, key: &str, value: Value, written: &Written) {
+    pub(crate) fn written(&self, key: &str, value: Value, written: &WrittenObject) {
         if let Some(version) = written.object.version {
             self.0.lock().written.insert((key.to_owned(), version.name()), value);
         }
@@ -59,7 +60,7 @@ impl Versions {
 
 /// Enables versioning of the run's bucket.
 pub(crate) async fn enable(simulated: &SimulatedCluster) -> std::result::Result<(), String> {
-    let set = simulated.proxy(0).store.set_versioning(BUCKET, true).await;
+    let set = simulated.proxy(0).store.buckets().set_versioning(BUCKET, true).await;
     set.map_err(|error| format!("no versions in calm weather: {error}"))
 }
 
@@ -69,7 +70,7 @@ impl SimulatedClient {
         let route = self.route(None);
         let list = ListVersions { prefix: key.clone(), limit: 100, ..ListVersions::default() };
         let store = &route.proxy.store;
-        let Some(Ok(page)) = self.wait(&route, store.list_versions(BUCKET, list)).await else {
+        let Some(Ok(page)) = self.wait(&route, store.versions().list(BUCKET, list)).await else {
             return;
         };
         let is_old = |version: &ListedVersion| version.key == key && !version.is_latest;
@@ -81,7 +82,7 @@ impl SimulatedClient {
         let client = self.number;
         self.simulated.network.trace.note(format_args!("client {client} {key}: remove {id}"));
         self.record.versions.removed(&key, id, false);
-        let answer = self.wait(&route, store.delete_version(BUCKET, &key, id)).await;
+        let answer = self.wait(&route, store.versions().delete(BUCKET, &key, id)).await;
         let is_sure = matches!(answer, Some(Ok(_)));
         self.simulated.network.trace.note(format_args!("client {client} {key}: gone {is_sure}"));
         self.record.versions.removed(&key, id, is_sure);
@@ -91,7 +92,7 @@ impl SimulatedClient {
     pub(crate) async fn check_versions(&self) -> std::result::Result<(), String> {
         let store = &self.simulated.proxy(0).store;
         let list = ListVersions { limit: 100_000, ..ListVersions::default() };
-        let page = store.list_versions(BUCKET, list).await;
+        let page = store.versions().list(BUCKET, list).await;
         let page = page.map_err(|error| format!("versions can't be listed: {error}"))?;
         let (mut there, mut current) = (BTreeMap::new(), BTreeSet::new());
         let mut wrong = Vec::new();

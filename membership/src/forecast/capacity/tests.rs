@@ -6,7 +6,7 @@ use crate::testing::{builder, device, next};
 const GIB: u64 = 1 << 30;
 
 /// Device of node `n{id + 1}` with 100 GiB, 10 GiB of them reserved.
-fn told(id: u32, used_gib: u64) -> DeviceReport {
+fn report(id: u32, used_gib: u64) -> DeviceReport {
     DeviceReport {
         node: format!("n{}", id + 1),
         device: DeviceLine {
@@ -28,7 +28,7 @@ fn close(bytes: u64, gib: u64) -> bool {
 #[test]
 fn without_moves_things_stay_as_they_are() {
     let ring = next(&mut builder(0, 3));
-    let devices = [told(0, 30), told(1, 30), told(2, 30)];
+    let devices = [report(0, 30), report(1, 30), report(2, 30)];
     let capacity = project(&[ring], &devices, Vec::new());
     assert_eq!((capacity.replicas, capacity.used_bytes), (3, 90 * GIB));
     for device in &capacity.devices {
@@ -46,7 +46,7 @@ fn without_moves_things_stay_as_they_are() {
 #[test]
 fn the_fullest_device_is_the_first_and_handoffs_go_on_without_it() {
     let ring = next(&mut builder(0, 4));
-    let devices = [told(0, 80), told(1, 30), told(2, 30), told(3, 30)];
+    let devices = [report(0, 80), report(1, 30), report(2, 30), report(3, 30)];
     let capacity = project(&[ring], &devices, Vec::new());
     // 48 replicas over 4 devices: each device stores 3/4 of each byte.
     let first = capacity.writable_until_first_full_bytes;
@@ -61,7 +61,7 @@ fn moves_fill_who_gets_and_free_who_gives() {
     next(&mut builder);
     builder.add(device(4, "d1")).unwrap();
     let ring = next(&mut builder);
-    let devices = [told(0, 80), told(1, 80), told(2, 80), told(3, 0)];
+    let devices = [report(0, 80), report(1, 80), report(2, 80), report(3, 0)];
     let capacity = project(std::slice::from_ref(&ring), &devices, Vec::new());
     let new = &capacity.devices[3];
     let moving = u64::try_from(ring.moves().len()).unwrap();
@@ -84,7 +84,7 @@ fn what_has_arrived_on_a_new_device_comes_no_more() {
     builder.add(device(4, "d1")).unwrap();
     let ring = next(&mut builder);
     let coming = |used_gib| {
-        let devices = [told(0, 80), told(1, 80), told(2, 80), told(3, used_gib)];
+        let devices = [report(0, 80), report(1, 80), report(2, 80), report(3, used_gib)];
         project(std::slice::from_ref(&ring), &devices, Vec::new()).devices[3].bytes_in
     };
     assert!(close(coming(0) - coming(20), 20), "20 GiB are there already");
@@ -97,9 +97,9 @@ fn who_will_pass_the_mark_is_named() {
     next(&mut builder);
     builder.add(device(4, "d1")).unwrap();
     let ring = next(&mut builder);
-    let mut small = told(3, 0);
+    let mut small = report(3, 0);
     small.device.total_bytes = 30 * GIB;
-    let devices = [told(0, 95), told(1, 80), told(2, 80), small];
+    let devices = [report(0, 95), report(1, 80), report(2, 80), small];
     let capacity = project(&[ring], &devices, vec!["n9".into()]);
     assert_eq!(capacity.warnings.len(), 2, "{:?}", capacity.warnings);
     assert!(capacity.warnings[0].starts_with("d0 (n1/d1) is 95.0 % full"));
@@ -113,7 +113,7 @@ fn nobody_to_ask_is_no_room() {
     let capacity = project(&[next(&mut builder(0, 3))], &[], Vec::new());
     assert_eq!(capacity.writable_until_first_full_bytes, 0);
     assert_eq!(capacity.writable_until_all_full_bytes, 0);
-    assert!(project(&[], &[told(0, 1)], Vec::new()).warnings.is_empty());
+    assert!(project(&[], &[report(0, 1)], Vec::new()).warnings.is_empty());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn no_node_holds_two_copies_of_a_byte() {
     let rooms = |used: &[u64]| {
         let devices: Vec<DeviceCapacity> = (0u32..)
             .zip(used)
-            .map(|(id, used)| line(&told(id, *used), AssignedShare::default()))
+            .map(|(id, used)| line(&report(id, *used), AssignedShare::default()))
             .collect();
         until_all_full(&devices, 3, 1) / GIB
     };
@@ -147,7 +147,7 @@ fn a_policy_of_fragments_writes_a_part_of_everything_to_each_device() {
     let code = Redundancy::erasure(2, 1).unwrap();
     let ring = Ring::of_code(martlet_protocol::PolicyId(1), "ec", code, &[0, 1, 2].map(node));
     let ring = Arc::new(ring.unwrap());
-    let devices = [told(0, 30), told(1, 30), told(2, 30)];
+    let devices = [report(0, 30), report(1, 30), report(2, 30)];
     let capacity = project(std::slice::from_ref(&ring), &devices, Vec::new());
     assert_eq!((capacity.replicas, capacity.redundancy.as_str()), (3, "2+1"));
     // Each device has 60 GiB free and stores half of each byte.

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use http::{Method, Uri};
 
+use super::HttpBackend;
 use super::exchange::SmallRequest;
-use super::{HttpBackend, RemoteNode};
+use super::remote_node::RemoteNode;
 use crate::backend::{Backend, ByteStream, Call, CallKind, DeviceStatus, NewExtent, Reply};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
@@ -112,7 +113,7 @@ impl Backend for HttpBackend {
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        let ask = SmallRequest {
+        let request = SmallRequest {
             method: Method::GET,
             uri: Uri::from_static("/v1/devices"),
             body: bytes::Bytes::new(),
@@ -120,6 +121,6 @@ impl Backend for HttpBackend {
             again: true,
             wait: self.0.options.call,
         };
-        decode(&self.0.call_once(ask).await?)
+        decode(&self.0.call_once(request).await?)
     }
 }

@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::ClientOptions;
+use super::options::ClientOptions;
 use super::upload::RequestBody;
 use crate::error::{Error, Result};
 
@@ -99,7 +99,7 @@ impl Pool {
 impl Connection {
     /// Connects to `address` within the timeout.
     pub(super) async fn open(address: &str, options: &ClientOptions) -> Result<Self> {
-        let told = |cause: &dyn std::fmt::Display| {
+        let unreached = |cause: &dyn std::fmt::Display| {
             Error::unreached(format!("no connection to the node at {address}"), cause)
         };
         let connected = timeout(options.connect, async {
@@ -110,8 +110,8 @@ impl Connection {
                 None => Self::over(stream).await,
             }
         });
-        let connected = connected.await.map_err(|_| told(&"timed out"))?;
-        connected.map_err(|error| told(&error))
+        let connected = connected.await.map_err(|_| unreached(&"timed out"))?;
+        connected.map_err(|error| unreached(&error))
     }
 
     async fn over(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> io::Result<Self> {
@@ -164,10 +164,10 @@ impl Connection {
 /// After 250 ms without a connection a further attempt starts beside, and the first connection made
 /// is taken.
 async fn connect(address: &str) -> io::Result<TcpStream> {
-    let mut asked = FuturesUnordered::new();
+    let mut attempts = FuturesUnordered::new();
     loop {
-        asked.push(TcpStream::connect(address));
-        if let Ok(Some(connected)) = timeout(CONNECT_AGAIN_AFTER, asked.next()).await {
+        attempts.push(TcpStream::connect(address));
+        if let Ok(Some(connected)) = timeout(CONNECT_AGAIN_AFTER, attempts.next()).await {
             return connected;
         }
     }

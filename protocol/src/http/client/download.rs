@@ -13,8 +13,8 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::RemoteNode;
 use super::connection::Connection;
+use super::remote_node::RemoteNode;
 use crate::error::{Error, Result};
 use crate::http::frames::{UnframedStream, framed_length};
 

@@ -1,7 +1,7 @@
 //! One request and its reply.
 //!
 //! ```text
-//! breaker ─ pooled connection, else a new one ─ head of the reply ─ heard ─ body within bounds
+//! breaker ─ pooled connection, else a new one ─ head of the reply ─ report ─ body within bounds
 //!              └ connection had ended: nothing was sent, take the next
 //! ```
 
@@ -12,9 +12,9 @@ use http::{HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use super::RemoteNode;
 use super::breaker::CallPermit;
 use super::connection::{Connection, SendOutcome, gather};
+use super::remote_node::RemoteNode;
 use super::upload::RequestBody;
 use crate::error::{Error, Result};
 use crate::http::announce::NodeReport;
@@ -51,13 +51,16 @@ impl AttemptError {
 }
 
 /// Head of a reply, with the connection that carries its body.
-pub(super) type ReplyHead = (Response<Incoming>, Connection);
+pub(super) struct ReplyHead {
+    pub(super) response: Response<Incoming>,
+    pub(super) connection: Connection,
+}
 
 impl RemoteNode {
     /// Sends a small request and collects its small reply, within the request's timeout.
-    pub(super) async fn call_once(&self, ask: SmallRequest) -> Result<Bytes> {
+    pub(super) async fn call_once(&self, small: SmallRequest) -> Result<Bytes> {
         let pass = self.breaker.pass(&self.address)?;
-        match timeout(ask.wait, self.call_with_retries(&ask)).await {
+        match timeout(small.wait, self.call_with_retries(&small)).await {
             Ok(Err(AttemptError::Unreached(error))) => {
                 self.unanswered(pass);
                 Err(error)
@@ -75,15 +78,15 @@ impl RemoteNode {
     }
 
     /// Outer errors come from the connection, inner errors from the node.
-    async fn call_with_retries(&self, ask: &SmallRequest) -> Result<Result<Bytes>, AttemptError> {
-        let (response, mut connection) = if ask.again {
-            self.exchange_again(|| self.request(ask)).await?
+    async fn call_with_retries(&self, small: &SmallRequest) -> Result<Result<Bytes>, AttemptError> {
+        let ReplyHead { response, mut connection } = if small.again {
+            self.exchange_again(|| self.request(small)).await?
         } else {
-            self.exchange(self.request(ask)).await?
+            self.exchange(self.request(small)).await?
         };
         let (head, body) = response.into_parts();
         let is_good = head.status.is_success();
-        let max = if is_good { ask.reply_bytes_max } else { fault::SENTENCE_BYTES_MAX };
+        let max = if is_good { small.reply_bytes_max } else { fault::SENTENCE_BYTES_MAX };
         let body = match connection.driving(gather(body, max)).await {
             Ok(body) => body,
             Err(error) => return Ok(Err(error)),
@@ -96,15 +99,15 @@ impl RemoteNode {
         }
     }
 
-    fn request(&self, ask: &SmallRequest) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::Whole(ask.body.clone()));
-        *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = ask.uri.clone();
+    fn request(&self, small: &SmallRequest) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::Whole(small.body.clone()));
+        *request.method_mut() = small.method.clone();
+        *request.uri_mut() = small.uri.clone();
         let headers = request.headers_mut();
-        if !ask.body.is_empty() {
-            headers.insert(sign::DIGEST, sign::digest(&ask.body));
+        if !small.body.is_empty() {
+            headers.insert(sign::DIGEST, sign::digest(&small.body));
         }
-        let limit_ms = u64::try_from(ask.wait.as_millis()).unwrap_or(u64::MAX);
+        let limit_ms = u64::try_from(small.wait.as_millis()).unwrap_or(u64::MAX);
         headers.insert(calls::DEADLINE, HeaderValue::from(limit_ms));
         self.seal(&mut request);
         request
@@ -172,10 +175,10 @@ impl RemoteNode {
         let began = Instant::now();
         match connection.send(request).await {
             SendOutcome::Replied(response) => {
-                if let Some(heard) = NodeReport::of(response.headers(), began.elapsed()) {
-                    (self.heard)(heard);
+                if let Some(report) = NodeReport::of(response.headers(), began.elapsed()) {
+                    (self.report_observer)(report);
                 }
-                Ok((*response, connection))
+                Ok(ReplyHead { response: *response, connection })
             }
             SendOutcome::Unsent(request, error) => {
                 let message = format!("the connection to the node at {} was closed", self.address);

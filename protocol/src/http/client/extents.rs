@@ -8,11 +8,11 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::RemoteNode;
 use super::backend::path;
 use super::connection::gather;
 use super::download::Download;
 use super::exchange::{AttemptError, ReplyHead};
+use super::remote_node::RemoteNode;
 use super::upload::{ExtentUpload, RequestBody, UploadProgress};
 use crate::backend::{ByteStream, CallKind, NewExtent};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ impl RemoteNode {
 
         let reply = self.sent_whole(request, &progress).await?;
         let is_ended = progress.is_ended();
-        if reply.0.status() != StatusCode::OK {
+        if reply.response.status() != StatusCode::OK {
             return Err(self.refused(reply, is_ended).await);
         }
         if !is_ended {
@@ -90,13 +90,13 @@ impl RemoteNode {
             return Err(Error::invalid(format!("extent {id} has no bytes {start}..{end}")));
         }
         let uri = path(&format!("/v1/d/{}/extents/{id}?from={start}&to={end}", device.0));
-        let ask = || {
+        let make_request = || {
             let mut request = request(Method::GET, uri.clone(), RequestBody::Whole(Bytes::new()));
             self.seal(&mut request);
             request
         };
         let pass = self.breaker.pass(&self.address)?;
-        let reply = match timeout(self.options.idle, self.exchange_again(ask)).await {
+        let reply = match timeout(self.options.idle, self.exchange_again(make_request)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(missed)) => {
                 if matches!(missed, AttemptError::Unreached(_)) {
@@ -110,17 +110,15 @@ impl RemoteNode {
             }
         };
         pass.answered();
-        if reply.0.status() != StatusCode::OK {
+        if reply.response.status() != StatusCode::OK {
             return Err(self.refused(reply, true).await);
         }
-        let (response, connection) = reply;
+        let ReplyHead { response, connection } = reply;
         Download::new(self.clone(), connection, response.into_body(), &range)
     }
 
-    async fn gathered<T: DeserializeOwned>(
-        &self,
-        (response, mut connection): ReplyHead,
-    ) -> Result<T> {
+    async fn gathered<T: DeserializeOwned>(&self, reply: ReplyHead) -> Result<T> {
+        let ReplyHead { response, mut connection } = reply;
         let body = gather(response.into_body(), CallKind::StatExtent.reply_bytes_max());
         let body = timeout(self.options.idle, connection.driving(body))
             .await
@@ -130,7 +128,8 @@ impl RemoteNode {
     }
 
     /// Reads the error of a failed reply. The connection returns to the pool only if `is_reusable`.
-    async fn refused(&self, (response, mut connection): ReplyHead, is_reusable: bool) -> Error {
+    async fn refused(&self, reply: ReplyHead, is_reusable: bool) -> Error {
+        let ReplyHead { response, mut connection } = reply;
         let (head, body) = response.into_parts();
         let sentence = gather(body, fault::SENTENCE_BYTES_MAX);
         match timeout(self.options.idle, connection.driving(sentence)).await {

@@ -45,9 +45,9 @@ async fn in_time(
     headers: &HeaderMap,
     answer: impl Future<Output = Result<Bytes>>,
 ) -> Result<Bytes> {
-    let asked = headers.get(DEADLINE).and_then(|value| value.to_str().ok()?.parse().ok());
+    let requested = headers.get(DEADLINE).and_then(|value| value.to_str().ok()?.parse().ok());
     let longest = served.options.idle;
-    let limit = asked.map_or(served.options.call, Duration::from_millis).min(longest);
+    let limit = requested.map_or(served.options.call, Duration::from_millis).min(longest);
     let answer = timeout(limit, answer).await;
     answer.unwrap_or_else(|_| Err(Error::unavailable("the call took longer than its timeout")))
 }

@@ -61,7 +61,7 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send,
 ) {
     let places = Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS)));
-    let (told, stopping) = watch::channel(false);
+    let (stop_sender, stopping) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -82,7 +82,7 @@ pub async fn serve(
         }
     }
     drop(listener);
-    told.send_replace(true);
+    stop_sender.send_replace(true);
     let deadline = Instant::now() + options.drain;
     while timeout_at(deadline, connections.join_next()).await.is_ok_and(|one| one.is_some()) {}
     connections.shutdown().await;

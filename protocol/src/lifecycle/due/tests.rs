@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::tests::rule;
+use super::super::rules::rule;
 use super::*;
 
 const DAY_MS: u64 = Day::FULL.ms();
@@ -31,10 +31,10 @@ const OBJECT: Subject<'static> = Subject { key: "k", object: Some((5, &[])) };
 fn at(
     rules: &Lifecycle,
     subject: &Subject<'_>,
-    standing: VersionPosition,
+    position: VersionPosition,
     day: Day,
 ) -> Option<u64> {
-    rules.due(subject, standing, day).map(|due| due.at_ms)
+    rules.due(subject, position, day).map(|due| due.at_ms)
 }
 
 #[test]
@@ -79,12 +79,12 @@ fn a_marker_that_is_left_alone_goes_at_once_or_when_it_is_old() {
 fn noncurrent_versions_go_but_for_the_newest_that_are_kept() {
     let keeping =
         |newer| rules([Rule { noncurrent: Some(Noncurrent { days: 1, newer }), ..rule(all()) }]);
-    let standing = |newer| VersionPosition::Noncurrent { since_ms: 10, newer };
+    let position = |newer| VersionPosition::Noncurrent { since_ms: 10, newer };
     let day = Day::of_seconds(1);
-    assert_eq!(at(&keeping(None), &OBJECT, standing(0), day), Some(1010));
-    assert_eq!(at(&keeping(Some(2)), &OBJECT, standing(1), day), None);
-    assert_eq!(at(&keeping(Some(2)), &OBJECT, standing(2), day), Some(1010));
-    assert_eq!(at(&keeping(None), &NOTHING, standing(0), day), Some(1010), "markers too");
+    assert_eq!(at(&keeping(None), &OBJECT, position(0), day), Some(1010));
+    assert_eq!(at(&keeping(Some(2)), &OBJECT, position(1), day), None);
+    assert_eq!(at(&keeping(Some(2)), &OBJECT, position(2), day), Some(1010));
+    assert_eq!(at(&keeping(None), &NOTHING, position(0), day), Some(1010), "markers too");
     let current = VersionPosition::Current { modified_ms: 1 };
     assert_eq!(at(&keeping(None), &OBJECT, current, day), None);
 }
@@ -94,7 +94,10 @@ fn uploads_go_by_their_own_rule_and_by_their_key() {
     let rules = rules([Rule { abort_upload_days: Some(2), ..rule(Scope::Prefix("a/".into())) }]);
     let upload = VersionPosition::Upload { initiated_ms: 0 };
     let of = |key| rules.due(&Subject { key, object: None }, upload, Day::of_seconds(1));
-    assert_eq!(of("a/b"), Some(DueAction { at_ms: 2000, fate: LifecycleAction::Abort, rule: "r" }));
+    assert_eq!(
+        of("a/b"),
+        Some(DueAction { at_ms: 2000, action: LifecycleAction::Abort, rule: "r" })
+    );
     assert_eq!(of("b"), None);
     assert!(!rules.needs_objects());
 }
@@ -143,7 +146,7 @@ fn the_earliest_rule_counts_and_disabled_ones_do_not() {
         named("second", 2, true),
     ]);
     let due = rules.due(&OBJECT, VersionPosition::Current { modified_ms: 0 }, Day::FULL).unwrap();
-    assert_eq!((due.rule, due.at_ms, due.fate), ("first", 2 * DAY_MS, LifecycleAction::Expire));
+    assert_eq!((due.rule, due.at_ms, due.action), ("first", 2 * DAY_MS, LifecycleAction::Expire));
     assert!(rules.needs_objects());
     assert!(!Lifecycle { rules: rules.rules[..1].to_vec(), ..rules }.needs_objects());
 }
@@ -203,13 +206,13 @@ proptest! {
     fn rules_only_ever_add(
         some in proptest::collection::vec(any_rule(), 0..5),
         more in any_rule(),
-        standing in any_standing(),
+        position in any_standing(),
         key in "[ab]{1,3}",
     ) {
         let subject = Subject { key: &key, object: None };
-        let before = at(&rules(some.clone()), &subject, standing, Day::FULL);
+        let before = at(&rules(some.clone()), &subject, position, Day::FULL);
         let with = rules(some.iter().cloned().chain([more.clone()]));
-        let after = at(&with, &subject, standing, Day::FULL);
+        let after = at(&with, &subject, position, Day::FULL);
         prop_assert!(after.unwrap_or(u64::MAX) <= before.unwrap_or(u64::MAX));
         if !more.is_enabled {
             prop_assert_eq!(after, before);

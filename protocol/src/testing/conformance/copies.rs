@@ -40,13 +40,13 @@ async fn a_deleted_extent_is_remembered_and_a_released_one_is_not(
     for id in &ids[..2] {
         put(backend, device, *id, None).await.unwrap();
     }
-    let asked = backend.presence(device, &ids).await.unwrap();
-    assert_eq!(asked, [Presence::Here, Presence::Here, Presence::Missing], "in their order");
+    let presence = backend.presence(device, &ids).await.unwrap();
+    assert_eq!(presence, [Presence::Here, Presence::Here, Presence::Missing], "in their order");
     // A delete of a missing extent is remembered too: a copy of the extent may be in transit.
     backend.delete_extents(device, &[ids[0], ids[2]]).await.unwrap();
     backend.release_extents(device, &[ids[1], ids[2]]).await.unwrap();
-    let asked = backend.presence(device, &ids).await.unwrap();
-    assert_eq!(asked, [Presence::Deleted, Presence::Missing, Presence::Deleted]);
+    let presence = backend.presence(device, &ids).await.unwrap();
+    assert_eq!(presence, [Presence::Deleted, Presence::Missing, Presence::Deleted]);
     for id in [ids[0], ids[2]] {
         let error = put(backend, device, id, None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");

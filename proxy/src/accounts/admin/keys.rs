@@ -3,7 +3,7 @@
 use martlet_protocol::Network;
 use martlet_protocol::id::random_bytes;
 
-use super::client::{Accounts, Listed, check_networks};
+use super::client::{Accounts, Page, check_networks};
 use crate::accounts::documents::missing;
 use crate::accounts::records::{Key, Rate, User, UserOf, check_credentials};
 use crate::error::{Error, Result};
@@ -45,25 +45,32 @@ fn random_text<const LETTERS: usize>(alphabet: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect()
 }
 
-impl Accounts {
+/// Access keys of tenants and users.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessKeys<'a> {
+    pub(super) accounts: &'a Accounts,
+}
+
+impl AccessKeys<'_> {
     /// Creates a key. Returns its secret, which no later call returns.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] without its tenant or user; [`Error::AccountConflict`] if the
     /// access key exists or no master key can seal its secret; [`Error::InvalidArgument`] for
     /// credentials or networks outside their limits.
-    pub async fn create_key(&self, new: NewKey) -> Result<(Key, String)> {
+    pub async fn create(self, new: NewKey) -> Result<(Key, String)> {
         self.check_sealing()?;
         check_networks(&new.networks)?;
         let (access_key, secret) = new.given.unwrap_or_else(|| {
             (random_text::<20>(ACCESS_KEY_LETTERS), random_text::<40>(SECRET_LETTERS))
         });
         check_credentials(&access_key, &secret)?;
-        let tenant = self.tenant(&new.tenant).await?;
+        let tenant = self.accounts.tenants().get(&new.tenant).await?;
         let user = match &new.user {
             None => None,
             Some(name) => {
-                let User { name, id, tenant_id, .. } = self.user(&tenant.name, name).await?;
+                let User { name, id, tenant_id, .. } =
+                    self.accounts.users().get(&tenant.name, name).await?;
                 if tenant_id != tenant.canonical_id {
                     let left =
                         format!("the user {name} belongs to a deleted tenant {}", tenant.name);
@@ -74,9 +81,12 @@ impl Accounts {
                 Some(UserOf { name, id })
             }
         };
-        let now_ms = self.now_ms();
+        let now_ms = self.accounts.now_ms();
         let key = Key {
-            secret: self.vault.seal(&secret, &belonging(&access_key, &tenant.canonical_id)),
+            secret: self
+                .accounts
+                .vault
+                .seal(&secret, &belonging(&access_key, &tenant.canonical_id)),
             access_key,
             tenant: tenant.name,
             tenant_id: tenant.canonical_id,
@@ -87,7 +97,7 @@ impl Accounts {
             networks: new.networks,
             rate: Rate::default(),
         };
-        self.documents().create_document(&key).await?;
+        self.accounts.documents().create_document(&key).await?;
         Ok((key, secret))
     }
 
@@ -95,27 +105,31 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
-    pub async fn key(&self, access_key: &str) -> Result<Key> {
-        self.documents().document(access_key).await?.ok_or_else(|| missing::<Key>(access_key))
+    pub async fn get(self, access_key: &str) -> Result<Key> {
+        self.accounts
+            .documents()
+            .document(access_key)
+            .await?
+            .ok_or_else(|| missing::<Key>(access_key))
     }
 
     /// Keys of a tenant, or all keys, in order of access key, above `after`.
-    pub async fn keys(
-        &self,
+    pub async fn list(
+        self,
         tenant: Option<&str>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Listed<Key>> {
+    ) -> Result<Page<Key>> {
         let is_its = |key: &Key| tenant.is_none_or(|tenant| key.tenant == tenant);
-        self.documents().list_documents("", after, limit, is_its).await
+        self.accounts.documents().list_documents("", after, limit, is_its).await
     }
 
     /// Enables or disables a key, or sets the networks that its requests may come from.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
-    pub async fn change_key(
-        &self,
+    pub async fn change(
+        self,
         access_key: &str,
         disabled: Option<bool>,
         networks: Option<Vec<Network>>,
@@ -128,34 +142,30 @@ impl Accounts {
             }
             Ok(())
         };
-        self.documents().change_document(access_key, change).await
+        self.accounts.documents().change_document(access_key, change).await
     }
 
     /// Replaces a key's secret by `given` or by a random one. The old secret becomes invalid.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`] if no master key can seal the secret.
-    pub async fn rotate_key(
-        &self,
-        access_key: &str,
-        given: Option<String>,
-    ) -> Result<(Key, String)> {
+    pub async fn rotate(self, access_key: &str, given: Option<String>) -> Result<(Key, String)> {
         self.check_sealing()?;
         let secret = given.unwrap_or_else(|| random_text::<40>(SECRET_LETTERS));
         check_credentials(access_key, &secret)?;
-        let now_ms = self.now_ms();
+        let now_ms = self.accounts.now_ms();
         let change = |key: &mut Key| {
-            key.secret = self.vault.seal(&secret, &belonging(access_key, &key.tenant_id));
+            key.secret = self.accounts.vault.seal(&secret, &belonging(access_key, &key.tenant_id));
             key.rotated_ms = now_ms;
             Ok(())
         };
-        let key = self.documents().change_document(access_key, change).await?;
+        let key = self.accounts.documents().change_document(access_key, change).await?;
         Ok((key, secret))
     }
 
     /// Refuses without a master key: no secret is written in clear.
-    fn check_sealing(&self) -> Result<()> {
-        if self.vault.seals() {
+    fn check_sealing(self) -> Result<()> {
+        if self.accounts.vault.seals() {
             return Ok(());
         }
         Err(Error::AccountConflict(
@@ -170,13 +180,13 @@ impl Accounts {
     ///
     /// # Errors
     /// Fails if no quorum replies; some secrets may be sealed by then.
-    pub async fn seal_secrets(&self) -> Result<u64> {
+    pub async fn seal_secrets(self) -> Result<u64> {
         let (mut after, mut sealed) = (None::<String>, 0);
-        if !self.vault.seals() {
+        if !self.accounts.vault.seals() {
             return Ok(0);
         }
         loop {
-            let (keys, more) = self.keys(None, after.as_deref(), PAGE).await?;
+            let (keys, more) = self.list(None, after.as_deref(), PAGE).await?;
             for key in keys.iter().filter(|key| !key.secret.is_sealed()) {
                 sealed += u64::from(self.seal_secret(&key.access_key).await?);
             }
@@ -189,26 +199,26 @@ impl Accounts {
 
     /// Stores a secret in clear, as a version without a master key did.
     #[cfg(test)]
-    pub(crate) async fn leave_in_clear(&self, access_key: &str, secret: &str) {
+    pub(crate) async fn leave_in_clear(self, access_key: &str, secret: &str) {
         let clear = |key: &mut Key| {
             key.secret = Sealed::Clear(secret.to_owned());
             Ok(())
         };
-        self.documents().change_document(access_key, clear).await.expect("the key exists");
+        self.accounts.documents().change_document(access_key, clear).await.expect("the key exists");
     }
 
     /// Seals a secret; returns false if it is no longer in clear.
-    async fn seal_secret(&self, access_key: &str) -> Result<bool> {
+    async fn seal_secret(self, access_key: &str) -> Result<bool> {
         let mut was_clear = false;
         let change = |key: &mut Key| {
             was_clear = false;
             if let Some(secret) = key.secret.in_clear() {
                 let belonging = belonging(access_key, &key.tenant_id);
-                (key.secret, was_clear) = (self.vault.seal(secret, &belonging), true);
+                (key.secret, was_clear) = (self.accounts.vault.seal(secret, &belonging), true);
             }
             Ok(())
         };
-        match self.documents().change_document(access_key, change).await {
+        match self.accounts.documents().change_document(access_key, change).await {
             Ok(_) => Ok(was_clear),
             Err(Error::NoSuchAccount(_)) => Ok(false),
             Err(error) => Err(error),
@@ -219,8 +229,8 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
-    pub async fn delete_key(&self, access_key: &str) -> Result<()> {
-        self.documents().delete_document::<Key>(access_key).await
+    pub async fn delete(self, access_key: &str) -> Result<()> {
+        self.accounts.documents().delete_document::<Key>(access_key).await
     }
 }
 

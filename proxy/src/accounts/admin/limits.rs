@@ -2,7 +2,8 @@
 
 use martlet_protocol::Quota;
 
-use super::client::Accounts;
+use super::keys::AccessKeys;
+use super::tenants::Tenants;
 use crate::accounts::records::{Key, Rate, Tenant};
 use crate::error::{Error, Result};
 
@@ -15,13 +16,13 @@ fn check(rate: &Rate) -> Result<()> {
     Ok(())
 }
 
-impl Accounts {
+impl Tenants<'_> {
     /// Changes the quota of all buckets of a tenant together.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
     pub async fn change_quota(
-        &self,
+        self,
         tenant: &str,
         change: impl Fn(&mut Quota) + Send + Sync,
     ) -> Result<Tenant> {
@@ -29,15 +30,15 @@ impl Accounts {
             change(&mut tenant.quota);
             Ok(())
         };
-        self.documents().change_document(tenant, change).await
+        self.accounts.documents().change_document(tenant, change).await
     }
 
     /// Changes the rate limit of a tenant.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`]; [`Error::InvalidArgument`] for a rate of zero.
-    pub async fn change_tenant_rate(
-        &self,
+    pub async fn change_rate(
+        self,
         tenant: &str,
         change: impl Fn(&mut Rate) + Send + Sync,
     ) -> Result<Tenant> {
@@ -45,15 +46,17 @@ impl Accounts {
             change(&mut tenant.rate);
             check(&tenant.rate)
         };
-        self.documents().change_document(tenant, change).await
+        self.accounts.documents().change_document(tenant, change).await
     }
+}
 
+impl AccessKeys<'_> {
     /// Changes the rate limit of a key.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`]; [`Error::InvalidArgument`] for a rate of zero.
-    pub async fn change_key_rate(
-        &self,
+    pub async fn change_rate(
+        self,
         access_key: &str,
         change: impl Fn(&mut Rate) + Send + Sync,
     ) -> Result<Key> {
@@ -61,6 +64,6 @@ impl Accounts {
             change(&mut key.rate);
             check(&key.rate)
         };
-        self.documents().change_document(access_key, change).await
+        self.accounts.documents().change_document(access_key, change).await
     }
 }

@@ -2,7 +2,7 @@
 
 use martlet_protocol::id::random_bytes;
 
-use super::client::{Accounts, Listed};
+use super::client::{Accounts, Page};
 use crate::accounts::documents::missing;
 use crate::accounts::records::check_name;
 use crate::accounts::roles::{SessionRole, check_session};
@@ -40,29 +40,35 @@ pub struct RoleChange {
     pub session_s_max: Option<u32>,
 }
 
-impl Accounts {
+/// Roles of tenants.
+#[derive(Clone, Copy, Debug)]
+pub struct Roles<'a> {
+    pub(super) accounts: &'a Accounts,
+}
+
+impl Roles<'_> {
     /// Creates a role.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount) without its tenant;
     /// [`Error::AccountConflict`](crate::Error::AccountConflict) if the name is taken.
-    pub async fn create_role(&self, new: NewRole) -> Result<SessionRole> {
+    pub async fn create(self, new: NewRole) -> Result<SessionRole> {
         check_name("role", &new.name)?;
         check_session(new.session_s_max)?;
-        let tenant = self.tenant(&new.tenant).await?;
+        let tenant = self.accounts.tenants().get(&new.tenant).await?;
         let role = SessionRole {
             tenant: tenant.name,
             tenant_id: tenant.canonical_id,
             name: new.name,
             id: hex::encode(random_bytes::<16>()),
-            created_ms: self.now_ms(),
+            created_ms: self.accounts.now_ms(),
             policy: new.policy,
             trust: new.trust,
             trust_ids: new.trust_ids,
             session_s_max: new.session_s_max,
             disabled: false,
         };
-        self.documents().create_document(&role).await?;
+        self.accounts.documents().create_document(&role).await?;
         Ok(role)
     }
 
@@ -70,21 +76,25 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount).
-    pub async fn role(&self, tenant: &str, name: &str) -> Result<SessionRole> {
+    pub async fn get(self, tenant: &str, name: &str) -> Result<SessionRole> {
         let path = format!("{tenant}/{name}");
-        self.documents().document(&path).await?.ok_or_else(|| missing::<SessionRole>(&path))
+        self.accounts
+            .documents()
+            .document(&path)
+            .await?
+            .ok_or_else(|| missing::<SessionRole>(&path))
     }
 
     /// Roles of a tenant by name, above `after`.
-    pub async fn roles(
-        &self,
+    pub async fn list(
+        self,
         tenant: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Listed<SessionRole>> {
+    ) -> Result<Page<SessionRole>> {
         let below = format!("{tenant}/");
         let after = after.map(|after| format!("{below}{after}"));
-        self.documents().list_documents(&below, after.as_deref(), limit, |_| true).await
+        self.accounts.documents().list_documents(&below, after.as_deref(), limit, |_| true).await
     }
 
     /// Changes a role. The new permissions apply to its open sessions too.
@@ -93,8 +103,8 @@ impl Accounts {
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount);
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a session length outside its
     /// bounds.
-    pub async fn change_role(
-        &self,
+    pub async fn change(
+        self,
         tenant: &str,
         name: &str,
         requested: RoleChange,
@@ -114,14 +124,14 @@ impl Accounts {
             }
             Ok(())
         };
-        self.documents().change_document(&format!("{tenant}/{name}"), change).await
+        self.accounts.documents().change_document(&format!("{tenant}/{name}"), change).await
     }
 
     /// Deletes a role and ends its sessions.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount).
-    pub async fn delete_role(&self, tenant: &str, name: &str) -> Result<()> {
-        self.documents().delete_document::<SessionRole>(&format!("{tenant}/{name}")).await
+    pub async fn delete(self, tenant: &str, name: &str) -> Result<()> {
+        self.accounts.documents().delete_document::<SessionRole>(&format!("{tenant}/{name}")).await
     }
 }

@@ -2,7 +2,7 @@
 
 use martlet_protocol::id::random_bytes;
 
-use super::client::{Accounts, Listed};
+use super::client::{Accounts, Page};
 use crate::accounts::documents::missing;
 use crate::accounts::records::{Key, Role, User, check_name};
 use crate::error::{Error, Result};
@@ -18,15 +18,21 @@ pub struct NewUser {
     pub role: Role,
 }
 
-impl Accounts {
+/// Users of tenants.
+#[derive(Clone, Copy, Debug)]
+pub struct Users<'a> {
+    pub(super) accounts: &'a Accounts,
+}
+
+impl Users<'_> {
     /// Creates a user.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] without its tenant; [`Error::AccountConflict`] if the name is
     /// taken; [`Error::InvalidArgument`] for a malformed name or the tenant's own.
-    pub async fn create_user(&self, new: NewUser) -> Result<User> {
+    pub async fn create(self, new: NewUser) -> Result<User> {
         check_name("user", &new.name)?;
-        let tenant = self.tenant(&new.tenant).await?;
+        let tenant = self.accounts.tenants().get(&new.tenant).await?;
         if new.name == tenant.name {
             let taken =
                 "a user can't have its tenant's name, which stands for the tenant's own keys";
@@ -37,12 +43,12 @@ impl Accounts {
             tenant_id: tenant.canonical_id,
             name: new.name,
             id: hex::encode(random_bytes::<16>()),
-            created_ms: self.now_ms(),
+            created_ms: self.accounts.now_ms(),
             role: new.role,
             policy: None,
             disabled: false,
         };
-        self.documents().create_document(&user).await?;
+        self.accounts.documents().create_document(&user).await?;
         Ok(user)
     }
 
@@ -50,29 +56,24 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
-    pub async fn user(&self, tenant: &str, name: &str) -> Result<User> {
+    pub async fn get(self, tenant: &str, name: &str) -> Result<User> {
         let path = format!("{tenant}/{name}");
-        self.documents().document(&path).await?.ok_or_else(|| missing::<User>(&path))
+        self.accounts.documents().document(&path).await?.ok_or_else(|| missing::<User>(&path))
     }
 
     /// Users of a tenant by name, above `after`.
-    pub async fn users(
-        &self,
-        tenant: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Listed<User>> {
+    pub async fn list(self, tenant: &str, after: Option<&str>, limit: usize) -> Result<Page<User>> {
         let below = format!("{tenant}/");
         let after = after.map(|after| format!("{below}{after}"));
-        self.documents().list_documents(&below, after.as_deref(), limit, |_| true).await
+        self.accounts.documents().list_documents(&below, after.as_deref(), limit, |_| true).await
     }
 
     /// Enables or disables a user, or changes its role.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
-    pub async fn change_user(
-        &self,
+    pub async fn change(
+        self,
         tenant: &str,
         name: &str,
         disabled: Option<bool>,
@@ -83,15 +84,15 @@ impl Accounts {
             user.role = role.unwrap_or(user.role);
             Ok(())
         };
-        self.documents().change_document(&format!("{tenant}/{name}"), change).await
+        self.accounts.documents().change_document(&format!("{tenant}/{name}"), change).await
     }
 
     /// Replaces the policy of a user, or removes it.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
-    pub async fn set_user_policy(
-        &self,
+    pub async fn set_policy(
+        self,
         tenant: &str,
         name: &str,
         policy: Option<String>,
@@ -100,23 +101,23 @@ impl Accounts {
             user.policy.clone_from(&policy);
             Ok(())
         };
-        self.documents().change_document(&format!("{tenant}/{name}"), change).await
+        self.accounts.documents().change_document(&format!("{tenant}/{name}"), change).await
     }
 
     /// Deletes a user that has no keys.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], which names a key of the user.
-    pub async fn delete_user(&self, tenant: &str, name: &str) -> Result<()> {
-        let user = self.user(tenant, name).await?;
+    pub async fn delete(self, tenant: &str, name: &str) -> Result<()> {
+        let user = self.get(tenant, name).await?;
         let is_its = |key: &Key| key.user.as_ref().is_some_and(|of| of.id == user.id);
-        let (keys, _) = self.documents().list_documents("", None, 1, is_its).await?;
+        let (keys, _) = self.accounts.documents().list_documents("", None, 1, is_its).await?;
         if let Some(key) = keys.first() {
             let access_key = &key.access_key;
             return Err(Error::AccountConflict(format!(
                 "the user {tenant}/{name} still has the access key {access_key}"
             )));
         }
-        self.documents().delete_document::<User>(&format!("{tenant}/{name}")).await
+        self.accounts.documents().delete_document::<User>(&format!("{tenant}/{name}")).await
     }
 }

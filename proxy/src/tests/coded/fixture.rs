@@ -13,11 +13,12 @@ use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
     Backend, BackendExt, DeviceId, ExtentId, PolicyId, Redundancy, SystemClock,
 };
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::Ring;
+use martlet_ring::fixtures::devices;
 
 use crate::tests::extents::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, put};
-use crate::{Cluster, ObjectStore, Result, StoreOptions, WriteConditions, Written};
+use crate::{Cluster, ObjectStore, Result, StoreOptions, WriteConditions, WrittenObject};
 
 /// Policy of all objects.
 pub(in crate::tests) const POLICY: PolicyId = PolicyId(1);
@@ -28,20 +29,6 @@ pub(in crate::tests) struct CodedFixture {
     pub(in crate::tests) node: Arc<Wayward>,
     pub(in crate::tests) ring: Arc<Ring>,
     pub(in crate::tests) codec: Codec,
-}
-
-/// Devices 1, 2, … with `on_each_node` on each node.
-fn devices(count: u32, on_each_node: u32) -> Vec<Device> {
-    let device = |id: u32| Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{}", (id - 1) / on_each_node), address: String::new() },
-        name: format!("d{id}"),
-        weight: 1.0,
-        meta: String::new(),
-    };
-    (1..=count).map(device).collect()
 }
 
 fn at(bytes: u64) -> usize {
@@ -79,7 +66,7 @@ impl CodedFixture {
         self.codec.code()
     }
 
-    pub(in crate::tests) async fn put(&self, key: &str, bytes: Bytes) -> Result<Written> {
+    pub(in crate::tests) async fn put(&self, key: &str, bytes: Bytes) -> Result<WrittenObject> {
         put(&self.store, key, body(bytes), WriteConditions::default()).await
     }
 
@@ -149,7 +136,7 @@ impl CodedFixture {
 
     /// Checks that an object's extents cover `bytes`, that each has at least d+1 correct fragments
     /// on devices of their own, and that any d of them decode the extent.
-    pub(in crate::tests) async fn check(&self, written: &Written, bytes: &Bytes) {
+    pub(in crate::tests) async fn check(&self, written: &WrittenObject, bytes: &Bytes) {
         let mut from = 0;
         for extent in extents(written) {
             let part = bytes.slice(from..from + extent.length as usize);
@@ -160,7 +147,7 @@ impl CodedFixture {
     }
 
     /// Runs [`Self::check`], and checks that each fragment is stored once, on its primary.
-    pub(in crate::tests) async fn check_at_home(&self, written: &Written, bytes: &Bytes) {
+    pub(in crate::tests) async fn check_at_home(&self, written: &WrittenObject, bytes: &Bytes) {
         self.check(written, bytes).await;
         for extent in extents(written) {
             let geometry = Geometry::new(self.code(), u64::from(extent.length)).unwrap();
@@ -238,7 +225,7 @@ impl CodedFixture {
 }
 
 /// The extents of an object.
-pub(in crate::tests) fn extents(written: &Written) -> Vec<ExtentRef> {
+pub(in crate::tests) fn extents(written: &WrittenObject) -> Vec<ExtentRef> {
     match &written.object.body {
         Body::Extents(manifest) => manifest.extents.clone(),
         _ => Vec::new(),

@@ -100,7 +100,7 @@ async fn a_healthy_read_requests_only_its_range_from_the_holders() {
         fixture.node.reads();
         fixture.check_range(&extent, &bytes, range.clone()).await;
         let expected: Vec<_> = geometry
-            .pieces(range.clone())
+            .fragment_ranges(range.clone())
             .unwrap()
             .into_iter()
             .map(|FragmentColumns { fragment, columns }| {
@@ -133,7 +133,7 @@ async fn a_degraded_read_requests_equal_columns_of_as_many_fragments_as_needed()
         for (device, columns) in fixture.node.reads() {
             reads.entry(device).or_default().push((columns.start, columns.end));
         }
-        assert_eq!(reads.remove(&lost).map(|reads| reads.len()), Some(1), "home is asked first");
+        assert_eq!(reads.remove(&lost).map(|reads| reads.len()), Some(1), "home is queried first");
         assert_eq!(reads.values().flatten().count(), needed);
         assert!(reads.values().flatten().all(|reads| columns.contains(reads)), "{reads:?}");
     }
@@ -177,7 +177,7 @@ async fn beyond_what_may_be_lost_it_is_said_and_what_is_left_still_reads() {
         let opened = fixture.open(&[extent], 0..900_000).await;
         assert_eq!(kind(opened), Some(ErrorKind::Internal), "before any bytes have left");
         let geometry = fixture.geometry(&extent);
-        for piece in geometry.pieces(0..900_000).unwrap() {
+        for piece in geometry.fragment_ranges(0..900_000).unwrap() {
             let start = geometry.offset(&piece).unwrap();
             let range = start..start + piece.bytes();
             if !lost.contains(&piece.fragment.0) {

@@ -242,9 +242,9 @@ async fn recoveries_wait_for_each_other_and_not_for_readers_that_stand_still() {
     let extent = fixture.keep(&bytes).await;
     fixture.lose(&extent, &fragments(&[1])).await;
     let start = fixture.geometry(&extent).fragment_bytes();
-    let mut standing = Vec::new();
+    let mut open_reads = Vec::new();
     for _ in 0..20 {
-        standing.push(fixture.open(&[extent], start..2 * start).await.unwrap());
+        open_reads.push(fixture.open(&[extent], start..2 * start).await.unwrap());
     }
     settle().await;
     assert_eq!(fixture.node.open.load(Ordering::SeqCst), 0, "what was begun has ended");
@@ -252,7 +252,7 @@ async fn recoveries_wait_for_each_other_and_not_for_readers_that_stand_still() {
     for read in futures::future::join_all(reads).await {
         assert!(read.unwrap() == bytes);
     }
-    for mut stream in standing {
+    for mut stream in open_reads {
         let mut read = 0;
         while let Some(piece) = stream.next().await {
             read += piece.unwrap().len();

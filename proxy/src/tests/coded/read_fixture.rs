@@ -118,8 +118,8 @@ impl CodedFixture {
     pub(super) async fn read(&self, extents: &[ExtentRef], range: Range<u64>) -> Result<Bytes> {
         let mut stream = self.open(extents, range).await?;
         let mut bytes = BytesMut::new();
-        while let Some(piece) = stream.next().await {
-            bytes.extend_from_slice(&piece?);
+        while let Some(chunk) = stream.next().await {
+            bytes.extend_from_slice(&chunk?);
         }
         Ok(bytes.freeze())
     }

@@ -14,7 +14,7 @@ use crate::orphan_guard::OrphanGuard;
 use crate::tests::harness::{body, pattern, put, settle, unsized_body};
 use crate::tests::multipart::naming;
 use crate::upload::{Destination, StoredBody};
-use crate::{NewUpload, StoreOptions, WriteConditions, Written};
+use crate::{NewUpload, StoreOptions, WriteConditions, WrittenObject};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -22,7 +22,7 @@ fn bytes(length: u64, seed: u32) -> Bytes {
     pattern(usize::try_from(length).unwrap(), seed)
 }
 
-async fn put_unsized(fixture: &CodedFixture, bytes: &Bytes) -> Written {
+async fn put_unsized(fixture: &CodedFixture, bytes: &Bytes) -> WrittenObject {
     put(&fixture.store, "key", unsized_body(bytes.clone()), WriteConditions::default())
         .await
         .unwrap()
@@ -170,17 +170,17 @@ async fn parts_and_manifests_that_spill_are_coded_too() {
     let options = StoreOptions { part_bytes_min: 10, ..StoreOptions::default() };
     let fixture = CodedFixture::with("2+1", 3, 1, options).await;
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    let upload = fixture.store.create_upload("b", "key", new).await.unwrap().id;
+    let upload = fixture.store.uploads().create("b", "key", new).await.unwrap().id;
     let (mut sent, mut whole) = (Vec::new(), Vec::new());
     for number in 1..=150_u32 {
         let part = bytes(100 * u64::from(number), number);
         whole.extend_from_slice(&part);
-        let part = fixture.store.upload_part("b", "key", upload, number, body(part));
+        let part = fixture.store.uploads().put_part("b", "key", upload, number, body(part));
         sent.push((number, part.await.unwrap()));
     }
     let named: Vec<_> = sent.iter().map(|(number, part)| (*number, part)).collect();
     let complete = naming(&named);
-    let written = fixture.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let written = fixture.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     let Body::Spilled { policy, manifest } = &written.object.body else {
         panic!("150 extents don't fit into an entry");
     };

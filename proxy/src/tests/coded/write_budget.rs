@@ -13,7 +13,7 @@ use super::fixture::{CodedFixture, extents};
 use crate::tests::extents::slow::HeldBytes;
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
-use crate::{Error, Incoming, StoreOptions, WriteConditions};
+use crate::{Error, NewBody, StoreOptions, WriteConditions};
 
 const MIB: usize = 1024 * 1024;
 const PIECE: usize = MIB / 16;
@@ -30,9 +30,9 @@ fn taken(fixture: &CodedFixture, budget: usize) -> usize {
 
 /// Writes a body, and releases its extents so that the test itself holds little memory.
 async fn write(fixture: &CodedFixture, held: &HeldBytes, key: String, size_known: bool) {
-    let mut incoming = held.body(2 * MIB / PIECE, PIECE);
-    incoming.size = incoming.size.filter(|_| size_known);
-    let written = put(&fixture.store, &key, incoming, WriteConditions::default()).await.unwrap();
+    let mut new_body = held.body(2 * MIB / PIECE, PIECE);
+    new_body.size = new_body.size.filter(|_| size_known);
+    let written = put(&fixture.store, &key, new_body, WriteConditions::default()).await.unwrap();
     for extent in extents(&written) {
         let on = fixture.held(extent.id);
         assert!(on.len() >= 5, "{on:?}");
@@ -76,11 +76,11 @@ async fn a_budget_smaller_than_an_extent_is_enough() {
     let fixture = fixture(budget).await;
     let bodies: Vec<_> = (0..4).map(|seed| pattern(5 * MIB, seed)).collect();
     let writes = bodies.iter().zip(0..).map(|(bytes, at)| {
-        let (fixture, mut incoming) = (&fixture, body(bytes.clone()));
+        let (fixture, mut new_body) = (&fixture, body(bytes.clone()));
         async move {
-            incoming.size = incoming.size.filter(|_| at % 2 > 0);
+            new_body.size = new_body.size.filter(|_| at % 2 > 0);
             let key = format!("{at}");
-            let written = put(&fixture.store, &key, incoming, WriteConditions::default()).await;
+            let written = put(&fixture.store, &key, new_body, WriteConditions::default()).await;
             fixture.check_at_home(&written.unwrap(), bytes).await;
         }
     });
@@ -90,14 +90,14 @@ async fn a_budget_smaller_than_an_extent_is_enough() {
 }
 
 /// A body whose client sends the first MiB, and the rest after an hour.
-fn stopping(bytes: &Bytes, size: Option<u64>) -> Incoming {
+fn stopping(bytes: &Bytes, size: Option<u64>) -> NewBody {
     let begin = futures::stream::iter([Ok(bytes.slice(..MIB))]);
     let rest = bytes.slice(MIB..);
     let end = futures::stream::once(async move {
         tokio::time::sleep(Duration::from_hours(1)).await;
         Ok(rest)
     });
-    Incoming { bytes: begin.chain(end).boxed(), size, ..body(Bytes::new()) }
+    NewBody { bytes: begin.chain(end).boxed(), size, ..body(Bytes::new()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,8 +112,8 @@ async fn clients_that_stopped_give_way_to_one_who_waits() {
         let other = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let begun = Instant::now();
-            let incoming = Incoming { size, ..body(pattern(6_000_000, 2)) };
-            let written = put(&fixture.store, "other", incoming, WriteConditions::default()).await;
+            let new_body = NewBody { size, ..body(pattern(6_000_000, 2)) };
+            let written = put(&fixture.store, "other", new_body, WriteConditions::default()).await;
             assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
             fixture.check_at_home(&written.unwrap(), &pattern(6_000_000, 2)).await;
         };

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::fixture::{CodedFixture, extents};
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
-use crate::{Error, Incoming, Result, StoreOptions, WriteConditions};
+use crate::{Error, NewBody, Result, StoreOptions, WriteConditions};
 
 const OUT: Conduct = Conduct::Refuses(ErrorKind::Unavailable);
 /// One data fragment, a row of blocks, and fragments that are too long for a retry.
@@ -190,13 +190,13 @@ async fn a_write_that_is_cut_off_leaves_nothing_anywhere() {
             let fixture = CodedFixture::new("4+2", 8).await;
             fixture.let_be([DeviceId(2)], Conduct::WriteSlow(Duration::from_millis(7)));
             fixture.let_be([DeviceId(4)], OUT);
-            let incoming = body(bytes.clone());
-            let slow = incoming.bytes.then(|piece| async {
+            let new_body = body(bytes.clone());
+            let slow = new_body.bytes.then(|piece| async {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 piece
             });
-            let incoming = Incoming { bytes: slow.boxed(), size, ..body(Bytes::new()) };
-            let write = put(&fixture.store, "key", incoming, WriteConditions::default());
+            let new_body = NewBody { bytes: slow.boxed(), size, ..body(Bytes::new()) };
+            let write = put(&fixture.store, "key", new_body, WriteConditions::default());
             timeout(Duration::from_millis(cut_ms), write).await.expect_err("it takes longer");
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert!(fixture.node.memory.extents_in_use().is_empty(), "cut off after {cut_ms} ms");
@@ -209,13 +209,13 @@ async fn a_body_that_is_not_what_was_said_of_it_leaves_nothing() {
     let fixture = CodedFixture::new("4+2", 8).await;
     let bytes = pattern(6_000_000, 1);
     let (short, long) = (Some(6_000_001), Some(5_999_999));
-    for incoming in [
-        Incoming { md5: Some([9; 16]), ..body(bytes.clone()) },
-        Incoming { md5: Some([9; 16]), size: None, ..body(bytes.clone()) },
-        Incoming { size: short, ..body(bytes.clone()) },
-        Incoming { size: long, ..body(bytes.clone()) },
+    for new_body in [
+        NewBody { md5: Some([9; 16]), ..body(bytes.clone()) },
+        NewBody { md5: Some([9; 16]), size: None, ..body(bytes.clone()) },
+        NewBody { size: short, ..body(bytes.clone()) },
+        NewBody { size: long, ..body(bytes.clone()) },
     ] {
-        put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap_err();
+        put(&fixture.store, "key", new_body, WriteConditions::default()).await.unwrap_err();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(fixture.node.memory.extents_in_use().is_empty());
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::fixture::{CodedFixture, extents};
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put};
-use crate::{Error, Incoming, WriteConditions};
+use crate::{Error, NewBody, WriteConditions};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -99,9 +99,9 @@ async fn what_has_not_begun_is_not_counted_on() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             piece
         });
-        let incoming = Incoming { bytes: slow.boxed(), ..body(bytes.clone()) };
+        let new_body = NewBody { bytes: slow.boxed(), ..body(bytes.clone()) };
         let written =
-            put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap();
+            put(&fixture.store, "key", new_body, WriteConditions::default()).await.unwrap();
         fixture.check(&written, &bytes).await;
         assert_eq!(fixture.held(extents(&written)[0].id).len(), 5);
     }
@@ -118,8 +118,8 @@ async fn a_slow_client_is_not_taken_for_slow_devices_and_keeps_none_waiting() {
     let (node, ready_counts) = (fixture.node.clone(), Arc::new(Mutex::new(Vec::new())));
     let noted = ready_counts.clone();
     let watched = slow.inspect(move |_| noted.lock().push(node.writes().len()));
-    let incoming = Incoming { bytes: watched.boxed(), ..body(bytes.clone()) };
-    let written = put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap();
+    let new_body = NewBody { bytes: watched.boxed(), ..body(bytes.clone()) };
+    let written = put(&fixture.store, "key", new_body, WriteConditions::default()).await.unwrap();
     fixture.check_at_home(&written, &bytes).await;
     // The first fragment, and in the middle the second with parity.
     assert_eq!(*ready_counts.lock(), [0, 1, 0, 0, 2, 0, 0]);

@@ -13,7 +13,7 @@ use crate::{
 async fn rewrap(store: &ObjectStore, page: usize) -> Rewrapped {
     let (mut all, mut after) = (Rewrapped::default(), None);
     loop {
-        let one = store.rewrap("b", after, page).await.unwrap();
+        let one = store.data_keys().rewrap("b", after, page).await.unwrap();
         assert!(one.seen <= page as u64);
         all.seen += one.seen;
         all.changed += one.changed;
@@ -40,7 +40,7 @@ async fn every_version_is_wrapped_anew_and_stays_what_it_was() {
     put(&old, managed(), "a", body(pattern(100_000, 1))).await.unwrap();
     put(&old, Keys::default(), "plain", body(pattern(3000, 1))).await.unwrap();
     put(&old, customer(7), "theirs", body(pattern(3000, 1))).await.unwrap();
-    old.set_versioning("b", true).await.unwrap();
+    old.buckets().set_versioning("b", true).await.unwrap();
     let mut versions = Vec::new();
     for size in [100, 20_000, 300_000] {
         let written = put(&old, managed(), "k", body(pattern(size, 2))).await.unwrap().object;
@@ -49,7 +49,7 @@ async fn every_version_is_wrapped_anew_and_stays_what_it_was() {
     super::super::versions::delete(&old, "k").await;
     let both = with_keys(&harness.store, &[2, 1]);
     put(&both, managed(), "z", body(pattern(3000, 3))).await.unwrap();
-    let refused = harness.store.rewrap("b", None, 10).await;
+    let refused = harness.store.data_keys().rewrap("b", None, 10).await;
     assert!(matches!(refused, Err(Error::NoMasterKey)));
     let expected = Rewrapped { seen: 8, changed: 4, ..Rewrapped::default() };
     assert_eq!(rewrap(&both, 2).await, expected);
@@ -87,7 +87,7 @@ async fn uploads_that_began_before_are_counted() {
     let begin = |store: &ObjectStore, keys| {
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
         let session = session(store, keys);
-        async move { session.create_upload("b", "up", new).await.unwrap().id }
+        async move { session.uploads().create("b", "up", new).await.unwrap().id }
     };
     let old = with_keys(&harness.store, &[1]);
     let upload = begin(&old, managed()).await;
@@ -95,7 +95,7 @@ async fn uploads_that_began_before_are_counted() {
     begin(&old, customer(1)).await;
     let both = with_keys(&harness.store, &[2, 1]);
     begin(&both, managed()).await;
-    assert_eq!(both.outdated_uploads("b").await.unwrap(), 1);
-    both.abort_upload("b", "up", upload).await.unwrap();
-    assert_eq!(both.outdated_uploads("b").await.unwrap(), 0);
+    assert_eq!(both.data_keys().outdated_uploads("b").await.unwrap(), 1);
+    both.uploads().abort("b", "up", upload).await.unwrap();
+    assert_eq!(both.data_keys().outdated_uploads("b").await.unwrap(), 0);
 }

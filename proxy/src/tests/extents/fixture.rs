@@ -7,11 +7,13 @@ use bytes::Bytes;
 use martlet_protocol::entry::Body;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, BackendExt, DeviceId, ExtentId, PolicyId, SystemClock};
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::{Ring, fixtures};
 
 use super::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, get, put};
-use crate::{Cluster, ObjectStore, Result, Selection, StoreOptions, WriteConditions, Written};
+use crate::{
+    Cluster, ObjectStore, Result, Selection, StoreOptions, WriteConditions, WrittenObject,
+};
 
 /// A store with three replicas of each extent.
 pub(super) struct ExtentFixture {
@@ -22,16 +24,7 @@ pub(super) struct ExtentFixture {
 
 /// A ring of devices 1, 2, … with `on_each_node` on each node.
 pub(super) fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
-    let device = |id: u32| Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{}", (id - 1) / on_each_node), address: String::new() },
-        name: format!("d{id}"),
-        weight: 1.0,
-        meta: String::new(),
-    };
-    let devices: Vec<_> = (1..=devices).map(device).collect();
+    let devices = fixtures::devices(devices, on_each_node);
     Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap())
 }
 
@@ -53,7 +46,7 @@ impl ExtentFixture {
         Self { store, node, ring }
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<Written> {
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<WrittenObject> {
         put(&self.store, key, body(bytes), WriteConditions::default()).await
     }
 
@@ -118,7 +111,7 @@ impl ExtentFixture {
 }
 
 /// The extents of an object.
-pub(super) fn extents(written: &Written) -> Vec<ExtentId> {
+pub(super) fn extents(written: &WrittenObject) -> Vec<ExtentId> {
     match &written.object.body {
         Body::Extents(manifest) => manifest.extents.iter().map(|extent| extent.id).collect(),
         _ => Vec::new(),
@@ -126,7 +119,7 @@ pub(super) fn extents(written: &Written) -> Vec<ExtentId> {
 }
 
 /// The only extent of an object.
-pub(super) fn extent(written: &Written) -> ExtentId {
+pub(super) fn extent(written: &WrittenObject) -> ExtentId {
     let extents = extents(written);
     assert_eq!(extents.len(), 1);
     extents[0]

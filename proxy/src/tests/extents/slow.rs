@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::fixture::{ExtentFixture, extent, extents};
 use super::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put};
-use crate::{Error, Incoming, StoreOptions, WriteConditions};
+use crate::{Error, NewBody, StoreOptions, WriteConditions};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -93,13 +93,13 @@ async fn nodes_that_are_slow_alike_are_waited_for() {
 async fn a_slow_client_is_not_taken_for_a_slow_node() {
     let fixture = ExtentFixture::new(3).await;
     let bytes = pattern(3_000_000, 1);
-    let incoming = body(bytes.clone());
-    let slow = incoming.bytes.then(|chunk| async {
+    let new_body = body(bytes.clone());
+    let slow = new_body.bytes.then(|chunk| async {
         tokio::time::sleep(Duration::from_secs(90)).await;
         chunk
     });
-    let incoming = Incoming { bytes: slow.boxed(), ..body(bytes.clone()) };
-    let written = put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap();
+    let new_body = NewBody { bytes: slow.boxed(), ..body(bytes.clone()) };
+    let written = put(&fixture.store, "key", new_body, WriteConditions::default()).await.unwrap();
     assert_eq!(fixture.holders(extent(&written)).len(), 3);
 }
 
@@ -182,11 +182,11 @@ impl HeldBytes {
     }
 
     /// A body whose chunks are made on demand.
-    pub(in crate::tests) fn body(&self, chunks: usize, length: usize) -> Incoming {
+    pub(in crate::tests) fn body(&self, chunks: usize, length: usize) -> NewBody {
         let held = self.clone();
         let stream = futures::stream::iter(0..chunks).map(move |_| Ok(held.chunk(length)));
         let size = Some((chunks * length) as u64);
-        Incoming { bytes: stream.boxed(), size, ..body(Bytes::new()) }
+        NewBody { bytes: stream.boxed(), size, ..body(Bytes::new()) }
     }
 }
 
@@ -218,8 +218,8 @@ async fn bytes_that_wait_for_a_hanging_node_are_bounded_and_delay_no_write() {
             async move {
                 for round in 0..4 {
                     let key = format!("{writer}-{round}");
-                    let incoming = held.body(48, MIB / 4);
-                    let written = put(&fixture.store, &key, incoming, WriteConditions::default())
+                    let new_body = held.body(48, MIB / 4);
+                    let written = put(&fixture.store, &key, new_body, WriteConditions::default())
                         .await
                         .unwrap();
                     assert!(extents(&written).iter().all(|id| fixture.holders(*id).len() >= 2));
@@ -249,8 +249,8 @@ async fn copies_that_go_on_behind_their_writes_hold_a_quarter_of_the_budget_at_m
     let held = HeldBytes::default();
     for round in 0..40 {
         let key = format!("{round}");
-        let incoming = held.body(8, MIB / 4);
-        put(&fixture.store, &key, incoming, WriteConditions::default()).await.unwrap();
+        let new_body = held.body(8, MIB / 4);
+        put(&fixture.store, &key, new_body, WriteConditions::default()).await.unwrap();
         let now = held.now.load(Ordering::SeqCst);
         assert!(now <= budget / 4 + 2 * MIB, "{now} bytes after {round} writes");
     }

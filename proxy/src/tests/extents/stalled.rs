@@ -11,7 +11,7 @@ use martlet_protocol::ErrorKind;
 
 use super::fixture::ExtentFixture;
 use crate::tests::harness::{body, get, pattern, put};
-use crate::{Error, Incoming, Selection, StoreOptions, WriteConditions};
+use crate::{Error, NewBody, Selection, StoreOptions, WriteConditions};
 
 const MIB: usize = 1024 * 1024;
 
@@ -26,7 +26,7 @@ impl Drop for OccupiedPlace {
 
 /// A body of a MiB whose client sends 800 kB and then stalls. `taken` counts the body once bytes
 /// after the first 100 kB are requested.
-fn stalling(taken: &Arc<AtomicUsize>) -> Incoming {
+fn stalling(taken: &Arc<AtomicUsize>) -> NewBody {
     let taken = taken.clone();
     let head = futures::stream::iter([Ok(Bytes::from(vec![7; 100_000]))]);
     let rest = futures::stream::unfold(None, move |place: Option<OccupiedPlace>| {
@@ -39,7 +39,7 @@ fn stalling(taken: &Arc<AtomicUsize>) -> Incoming {
             Some((Ok(Bytes::from(vec![7; 700_000])), Some(OccupiedPlace(taken))))
         }
     });
-    Incoming { bytes: head.chain(rest).boxed(), size: Some(MIB as u64), ..body(Bytes::new()) }
+    NewBody { bytes: head.chain(rest).boxed(), size: Some(MIB as u64), ..body(Bytes::new()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,9 +49,9 @@ async fn devices_gather_no_more_for_clients_that_stall_than_half_of_the_budget()
     let taken = Arc::new(AtomicUsize::new(0));
     let stalled: Vec<_> = (0..4)
         .map(|at| {
-            let (store, incoming) = (fixture.store.clone(), stalling(&taken));
+            let (store, new_body) = (fixture.store.clone(), stalling(&taken));
             tokio::spawn(async move {
-                put(&store, &format!("s{at}"), incoming, WriteConditions::default()).await
+                put(&store, &format!("s{at}"), new_body, WriteConditions::default()).await
             })
         })
         .collect();

@@ -9,15 +9,15 @@ use tokio::time::{Instant, timeout};
 use super::fixture::ExtentFixture;
 use super::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
-use crate::{Incoming, WriteConditions};
+use crate::{NewBody, WriteConditions};
 
 /// A whole body that is then refused for its wrong MD5.
-fn refused(length: usize) -> Incoming {
-    Incoming { md5: Some([9; 16]), ..body(pattern(length, 1)) }
+fn refused(length: usize) -> NewBody {
+    NewBody { md5: Some([9; 16]), ..body(pattern(length, 1)) }
 }
 
-async fn put_in_vain(fixture: &ExtentFixture, incoming: Incoming) {
-    let refused = put(&fixture.store, "key", incoming, WriteConditions::default()).await;
+async fn put_in_vain(fixture: &ExtentFixture, new_body: NewBody) {
+    let refused = put(&fixture.store, "key", new_body, WriteConditions::default()).await;
     refused.expect_err("the body isn't what was said of it");
 }
 
@@ -66,9 +66,9 @@ async fn a_dead_node_does_not_keep_the_others_from_being_told() {
             Ok(bytes.slice(half * length / halves..(half + 1) * length / halves))
         }
     });
-    let incoming = Incoming { bytes: dying.boxed(), ..refused(length) };
+    let new_body = NewBody { bytes: dying.boxed(), ..refused(length) };
     let begun = Instant::now();
-    put_in_vain(&fixture, incoming).await;
+    put_in_vain(&fixture, new_body).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "the client doesn't wait for that");
     tokio::time::sleep(Duration::from_millis(100)).await;
     let left: Vec<_> =
@@ -83,13 +83,13 @@ async fn a_write_that_is_cut_off_leaves_nothing_anywhere() {
         fixture.let_be([DeviceId(2)], Conduct::WriteSlow(Duration::from_millis(7)));
         fixture.let_be([DeviceId(4)], Conduct::Refuses(ErrorKind::Unavailable));
         let bytes = pattern(2_000_000, 1);
-        let incoming = body(bytes.clone());
-        let slow = incoming.bytes.then(|piece| async {
+        let new_body = body(bytes.clone());
+        let slow = new_body.bytes.then(|piece| async {
             tokio::time::sleep(Duration::from_millis(10)).await;
             piece
         });
-        let incoming = Incoming { bytes: slow.boxed(), ..body(bytes) };
-        let write = put(&fixture.store, "key", incoming, WriteConditions::default());
+        let new_body = NewBody { bytes: slow.boxed(), ..body(bytes) };
+        let write = put(&fixture.store, "key", new_body, WriteConditions::default());
         timeout(Duration::from_millis(cut_ms), write).await.expect_err("it takes longer");
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(fixture.node.memory.extents_in_use().is_empty(), "cut off after {cut_ms} ms");

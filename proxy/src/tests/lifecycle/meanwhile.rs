@@ -13,7 +13,7 @@ async fn candidate_at(
     position: fn(u64) -> VersionPosition,
 ) -> ExpirationCandidate {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
-    let mut page = fixture.store().list_versions("b", list).await.unwrap();
+    let mut page = fixture.store().versions().list("b", list).await.unwrap();
     let version = page.versions.remove(at);
     let (modified_ms, position) = (version.modified_ms, position(version.modified_ms));
     ExpirationCandidate { key: version.key, id: version.id, modified_ms, position, action }
@@ -77,9 +77,9 @@ async fn m1_other_tags_save_an_object() {
     fixture.put_with("k", &[("x", "1")], Marks::default()).await;
     fixture.days(2);
     let candidate = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
-    fixture.store().set_tags("b", "k", Vec::new()).await.unwrap();
+    fixture.store().versions().set_tags("b", "k", Vec::new()).await.unwrap();
     assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
-    fixture.store().set_tags("b", "k", vec![("x".into(), "1".into())]).await.unwrap();
+    fixture.store().versions().set_tags("b", "k", vec![("x".into(), "1".into())]).await.unwrap();
     assert!(is_done(&expire(&fixture, &rules, &candidate).await));
     assert_eq!(fixture.keys().await, [""; 0]);
 }
@@ -94,7 +94,7 @@ async fn m1_a_version_that_is_the_current_one_again_stays() {
     fixture.days(2);
     let newer = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
     let candidate = candidate_at(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
-    fixture.store().delete_version("b", "k", newer.id).await.unwrap();
+    fixture.store().versions().delete("b", "k", newer.id).await.unwrap();
     assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
     assert_eq!(fixture.versions().await, ["k*"]);
     put_plain(fixture.store(), "k").await.unwrap();
@@ -116,7 +116,7 @@ async fn m1_a_marker_goes_only_while_it_is_alone() {
         "a version is behind it"
     );
     assert_eq!(fixture.versions().await, ["k -*", "k"]);
-    fixture.store().delete_version("b", "k", behind.id).await.unwrap();
+    fixture.store().versions().delete("b", "k", behind.id).await.unwrap();
     put_plain(fixture.store(), "k").await.unwrap();
     assert_eq!(
         expire(&fixture, &rules, &marker).await,
@@ -124,7 +124,7 @@ async fn m1_a_marker_goes_only_while_it_is_alone() {
         "one is in front of it"
     );
     let front = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
-    fixture.store().delete_version("b", "k", front.id).await.unwrap();
+    fixture.store().versions().delete("b", "k", front.id).await.unwrap();
     assert!(is_done(&expire(&fixture, &rules, &marker).await));
     assert_eq!(fixture.versions().await, [""; 0]);
 }

@@ -33,7 +33,7 @@ async fn heard(fixture: &Fixture) -> Vec<(String, Option<String>, bool)> {
 
 async fn version_ids(fixture: &Fixture) -> Vec<String> {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
-    let page = fixture.store().list_versions("b", list).await.unwrap();
+    let page = fixture.store().versions().list("b", list).await.unwrap();
     page.versions.iter().map(|version| version.id.to_string()).collect()
 }
 
@@ -70,7 +70,7 @@ async fn created_markers_and_removed_versions_are_reported_apart() {
 #[tokio::test]
 async fn a_null_marker_has_a_name_too() {
     let fixture = Fixture::versioned().await;
-    fixture.store().set_versioning("b", false).await.unwrap();
+    fixture.store().buckets().set_versioning("b", false).await.unwrap();
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.set(&rules([expiring("", 1)])).await;
     fixture.days(1);

@@ -14,21 +14,21 @@ const ALLOWED: u64 = 20_000;
 
 async fn allow(store: &ObjectStore, bucket: &str, index: u64) {
     let quota = Quota { index: Some(index), ..Quota::default() };
-    store.change_bucket_quota(bucket, |it| *it = quota).await.unwrap();
+    store.buckets().change_quota(bucket, |it| *it = quota).await.unwrap();
 }
 
 /// A store with a bucket that keeps versions and has an index quota.
 async fn limited() -> ObjectStore {
     let Harness { store, .. } = Harness::with_bucket(1).await;
-    store.set_versioning("b", true).await.unwrap();
+    store.buckets().set_versioning("b", true).await.unwrap();
     allow(&store, "b", ALLOWED).await;
     store
 }
 
 /// Repeats a request. Returns the number of successes and the first refusal.
-async fn until_refused<T>(mut ask: impl AsyncFnMut(u32) -> Result<T>) -> (u32, Exceeded) {
+async fn until_refused<T>(mut request: impl AsyncFnMut(u32) -> Result<T>) -> (u32, Exceeded) {
     for number in 1..200 {
-        if let Some(refused) = exceeded(ask(number).await) {
+        if let Some(refused) = exceeded(request(number).await) {
             return (number - 1, refused);
         }
     }
@@ -40,7 +40,7 @@ async fn begin(
     key: &str,
     attributes: Attributes,
 ) -> Result<crate::UploadInfo> {
-    store.create_upload("b", key, NewUpload { attributes, checksum: None }).await
+    store.uploads().create("b", key, NewUpload { attributes, checksum: None }).await
 }
 
 fn metadata(bytes: usize) -> Attributes {
@@ -60,7 +60,7 @@ async fn delete_markers_are_bounded_and_what_makes_room_is_not_refused() {
         until_refused(async |_| store.delete("b", "a", &unconditional).await).await;
     assert_eq!(refused, REFUSED);
     assert!((30..40).contains(&taken), "{taken} of 512 bytes and a key");
-    store.delete_version("b", "a", version).await.unwrap();
+    store.versions().delete("b", "a", version).await.unwrap();
 }
 
 #[tokio::test]
@@ -76,13 +76,13 @@ async fn uploads_that_are_begun_are_bounded() {
 async fn parts_without_bytes_are_bounded_also_those_of_one_number() {
     let store = limited().await;
     let upload = begin(&store, "a", Attributes::default()).await.unwrap().id;
-    let part = async |_| store.upload_part("b", "a", upload, 1, body(Bytes::new())).await;
+    let part = async |_| store.uploads().put_part("b", "a", upload, 1, body(Bytes::new())).await;
     let (taken, refused) = until_refused(part).await;
     assert_eq!(refused, REFUSED);
     assert!((25..40).contains(&taken), "{taken}");
     let counted = store.count_bucket("b").await.unwrap();
     assert!(counted.usage.index > u64::from(taken) * 512, "each is there until the upload ends");
-    store.abort_upload("b", "a", upload).await.unwrap();
+    store.uploads().abort("b", "a", upload).await.unwrap();
 }
 
 #[tokio::test]
@@ -108,12 +108,12 @@ async fn what_is_set_about_objects_and_buckets_is_bounded_where_it_grows() {
     put(&store, "a", 10).await.unwrap();
     allow(&store, "b", 2000).await;
     let tags = |length| vec![("k".to_owned(), "v".repeat(length))];
-    store.set_tags("b", "a", tags(10)).await.unwrap();
-    let refused = exceeded(store.set_tags("b", "a", tags(2000)).await);
+    store.versions().set_tags("b", "a", tags(10)).await.unwrap();
+    let refused = exceeded(store.versions().set_tags("b", "a", tags(2000)).await);
     assert_eq!(refused, Some(over(Whose::Bucket, Excess::Index(2000))));
-    store.set_tags("b", "a", Vec::new()).await.unwrap();
+    store.versions().set_tags("b", "a", Vec::new()).await.unwrap();
     let policy = vec![b'{'; 4000];
-    let refused = exceeded(store.put_bucket_setting("b", Setting::Policy, policy).await);
+    let refused = exceeded(store.buckets().put_setting("b", Setting::Policy, policy).await);
     assert_eq!(refused, Some(over(Whose::Bucket, Excess::Index(2000))));
     allow(&store, "b", 1).await;
     allow(&store, "b", ALLOWED).await;
@@ -122,13 +122,14 @@ async fn what_is_set_about_objects_and_buckets_is_bounded_where_it_grows() {
 #[tokio::test]
 async fn buckets_are_bounded_by_the_quota_of_their_owner() {
     let Harness { store, .. } = Harness::new(1, 1);
-    let desk = tenant_with_buckets(&store, &[]).await;
-    let tenant = desk.change_quota("t", |quota| quota.index = Some(ALLOWED)).await.unwrap();
+    let accounts = tenant_with_buckets(&store, &[]).await;
+    let tenant =
+        accounts.tenants().change_quota("t", |quota| quota.index = Some(ALLOWED)).await.unwrap();
     a_while().await;
     let (taken, refused) = until_refused(async |number| {
         let (owner, settings) = (tenant.canonical_id.clone(), Settings::default());
         let new = NewBucket { owner, index_shards: 1, policy: None, settings };
-        store.create_bucket(&format!("bucket-{number}"), new).await
+        store.buckets().create(&format!("bucket-{number}"), new).await
     })
     .await;
     assert_eq!(refused, over(Whose::Tenant, Excess::Index(ALLOWED)));
@@ -141,20 +142,20 @@ async fn one_of_each(store: &ObjectStore, bucket: &str) -> Result<()> {
     put_in(store, bucket, "e", body(Bytes::new())).await?;
     store.delete(bucket, "a", &WriteConditions::default()).await?;
     let new = NewUpload { attributes: metadata(100), checksum: None };
-    let upload = store.create_upload(bucket, "u", new).await?.id;
-    store.upload_part(bucket, "u", upload, 1, body(pattern(100_000, 2))).await?;
+    let upload = store.uploads().create(bucket, "u", new).await?.id;
+    store.uploads().put_part(bucket, "u", upload, 1, body(pattern(100_000, 2))).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_count_comes_to_what_was_asked_for() {
+async fn a_count_comes_to_what_was_requested() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     let held = async |bucket: &str| store.count_bucket(bucket).await.unwrap().usage.index;
     for bucket in ["b", "c", "d"] {
         if bucket != "b" {
             create(&store, bucket).await;
         }
-        store.set_versioning(bucket, true).await.unwrap();
+        store.buckets().set_versioning(bucket, true).await.unwrap();
     }
     let empty = held("b").await;
     assert!(empty > 512, "a bucket is an entry, too");

@@ -100,7 +100,7 @@ impl RewriteFixture {
 
     /// Sets the second policy for new objects.
     pub(in crate::tests) async fn turn_to_second(&self) {
-        self.store.set_bucket_policy("b", SECOND).await.unwrap();
+        self.store.buckets().set_policy("b", SECOND).await.unwrap();
     }
 
     /// Rewrites the bucket without pauses.
@@ -127,7 +127,7 @@ impl RewriteFixture {
 
     pub(in crate::tests) async fn begin(&self, key: &str) -> UploadId {
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
-        self.store.create_upload("b", key, new).await.unwrap().id
+        self.store.uploads().create("b", key, new).await.unwrap().id
     }
 
     pub(in crate::tests) async fn send_and_complete(
@@ -138,11 +138,11 @@ impl RewriteFixture {
     ) {
         let mut written = Vec::new();
         for (number, part) in (1..).zip(parts) {
-            let part = self.store.upload_part("b", key, upload, number, body(part.clone()));
+            let part = self.store.uploads().put_part("b", key, upload, number, body(part.clone()));
             written.push((number, part.await.unwrap()));
         }
         let named: Vec<_> = written.iter().map(|(number, part)| (*number, part)).collect();
-        self.store.complete_upload("b", key, upload, naming(&named)).await.unwrap();
+        self.store.uploads().complete("b", key, upload, naming(&named)).await.unwrap();
     }
 
     pub(in crate::tests) async fn object(&self, key: &str) -> Object {

@@ -61,7 +61,8 @@ async fn client(fixture: &RewriteFixture, store: ObjectStore, chance: &Chance) -
                 told.note(&outcome, None);
             }
             (1, Some(held)) => {
-                let outcome = store.set_tags("b", "key", vec![("a".into(), "b".into())]).await;
+                let outcome =
+                    store.versions().set_tags("b", "key", vec![("a".into(), "b".into())]).await;
                 told.note(&outcome, Some(held));
             }
             (2, Some(_)) => {

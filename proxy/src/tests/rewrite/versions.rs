@@ -1,6 +1,7 @@
 //! Older versions are rewritten to another policy as the current one is.
 
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, PolicyId, RegisterKind};
 
 use super::super::harness::{collect, pattern};
@@ -12,7 +13,7 @@ use crate::{ListVersions, ObjectName, ReadConditions, Rewrite, RewriteOptions, S
 async fn three_versions() -> RewriteFixture {
     let fixture = RewriteFixture::new().await;
     fixture.put("key", &pattern(SIZE, 1)).await;
-    fixture.store.set_versioning("b", true).await.unwrap();
+    fixture.store.buckets().set_versioning("b", true).await.unwrap();
     for seed in 2..4 {
         fixture.put("key", &pattern(SIZE, seed)).await;
     }
@@ -22,7 +23,7 @@ async fn three_versions() -> RewriteFixture {
 /// Number of versions under the second policy. Checks that all are readable and in order.
 async fn moved(fixture: &RewriteFixture) -> usize {
     let list = ListVersions { limit: 10, ..ListVersions::default() };
-    let versions = fixture.store.list_versions("b", list).await.unwrap().versions;
+    let versions = fixture.store.versions().list("b", list).await.unwrap().versions;
     assert_eq!(versions.len(), 3);
     let mut moved = 0;
     for (version, seed) in versions.into_iter().zip([3, 2, 1]) {
@@ -54,7 +55,7 @@ async fn a_version_that_was_moved_by_half_is_whole() {
         let is_head = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
         let object = call.write.and_then(|write| write.entry.value.version());
         match (call.op, is_head, object) {
-            (Op::Write, true, Some(_)) => Fault::Refuse(ErrorKind::Unavailable),
+            (CallKind::Write, true, Some(_)) => Fault::Refuse(ErrorKind::Unavailable),
             _ => Fault::None,
         }
     });

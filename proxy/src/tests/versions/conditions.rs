@@ -10,7 +10,7 @@ fn sized(size: u64) -> DeleteConditions {
 }
 
 async fn remove(store: &ObjectStore, id: VersionId, conditions: &DeleteConditions) -> Result<()> {
-    let removed = store.delete_version_past("b", "k", id, Bypass::Nothing, conditions).await;
+    let removed = store.versions().delete_past("b", "k", id, Bypass::Nothing, conditions).await;
     removed.map(drop)
 }
 
@@ -54,7 +54,7 @@ async fn the_removal_of_a_version_is_judged_by_that_version() {
         remove(store, id, &sized(size)).await.unwrap();
     }
     assert_eq!(shown(store).await, ["k -*"]);
-    store.set_versioning("b", false).await.unwrap();
+    store.buckets().set_versioning("b", false).await.unwrap();
     let null = put_version(store, "k", "null").await.unwrap();
     assert!(is_refused(&remove(store, null, &sized(3)).await));
     remove(store, null, &sized(4)).await.unwrap();

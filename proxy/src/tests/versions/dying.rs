@@ -65,7 +65,7 @@ pub(super) async fn holding(versions: &VersionBodies) -> (Nodes, Proxy, Vec<Vers
     let nodes = Nodes::new(3);
     let proxy = nodes.proxy();
     create(&proxy.store, "b").await;
-    proxy.store.set_versioning("b", true).await.unwrap();
+    proxy.store.buckets().set_versioning("b", true).await.unwrap();
     let mut ids = Vec::new();
     for version in versions {
         ids.push(if let Some(bytes) = version {
@@ -160,7 +160,7 @@ async fn r8_a_removal_takes_its_version_and_no_other() {
         let mut after = held.clone();
         after.remove(gone);
         at_every_call(held.clone(), after, |store, ids| async move {
-            store.delete_version("b", "key", ids[gone]).await.map(drop)
+            store.versions().delete("b", "key", ids[gone]).await.map(drop)
         })
         .await;
     }
@@ -169,7 +169,7 @@ async fn r8_a_removal_takes_its_version_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn r8_the_removal_of_the_only_version_leaves_no_key_or_that_version() {
     at_every_call(some(&[pattern(20_000, 2)]), VersionBodies::new(), |store, ids| async move {
-        store.delete_version("b", "key", ids[0]).await.map(drop)
+        store.versions().delete("b", "key", ids[0]).await.map(drop)
     })
     .await;
 }
@@ -183,14 +183,14 @@ async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_aga
         let (nodes, proxy, _) = holding(&some(slice::from_ref(&old))).await;
         let (upload, complete) = uploaded(&proxy, &new).await;
         let first = dying(&nodes, calls).await;
-        let first = first.complete_upload("b", "key", upload, complete.clone());
+        let first = first.uploads().complete("b", "key", upload, complete.clone());
         let done = timeout(Duration::from_millis(500), first).await;
         let (before, after) = (some(slice::from_ref(&old)), some(&[new.clone(), old.clone()]));
         let held = seen_by_all(&proxy, &what).await;
         assert!(held == before || held == after, "{what}: {} versions", held.len());
         let mut ids = Vec::new();
         for _ in 0..2 {
-            let again = proxy.store.complete_upload("b", "key", upload, complete.clone()).await;
+            let again = proxy.store.uploads().complete("b", "key", upload, complete.clone()).await;
             let again = again.unwrap_or_else(|error| panic!("{what}: again: {error}"));
             ids.push(again.object.version.map(martlet_protocol::Version::name));
             assert_eq!(seen_by_all(&proxy, &what).await, after, "{what}, and tried again");
@@ -226,7 +226,7 @@ async fn m1_two_completes_through_two_proxies_tell_of_the_version_that_there_is(
             let complete = complete.clone();
             async move {
                 sleep(pause).await;
-                proxy.store.complete_upload("b", "key", upload, complete).await
+                proxy.store.uploads().complete("b", "key", upload, complete).await
             }
         };
         let (one, other) = (late(), late());

@@ -148,7 +148,7 @@ async fn r8_one_after_the_other() {
                     let most = 2 * u64::try_from(all.len()).unwrap();
                     let at = usize::try_from(chance.below(most)).unwrap();
                     let id = all.get(at).unwrap_or(&all[0]).id;
-                    let is_gone = store.delete_version("b", "k", id).await.is_ok();
+                    let is_gone = store.versions().delete("b", "k", id).await.is_ok();
                     let known = told.removed.entry(id).or_default();
                     *known |= is_gone;
                 }
@@ -176,7 +176,7 @@ async fn r8_all_at_once() {
                 let text = format!("{racer}");
                 match racer {
                     0 => {
-                        let removed = store.delete_version("b", "k", first).await.is_ok();
+                        let removed = store.versions().delete("b", "k", first).await.is_ok();
                         (text, None, Some(removed))
                     }
                     1 => {

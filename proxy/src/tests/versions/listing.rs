@@ -9,7 +9,7 @@ use crate::{ListVersions, ObjectStore, VersionPage};
 async fn fill(store: &ObjectStore) {
     for key in ["a", "a/1", "a/2", "b", "c/x/y", "d"] {
         for round in 0..4usize {
-            store.set_versioning("b", round != 1).await.unwrap();
+            store.buckets().set_versioning("b", round != 1).await.unwrap();
             put_version(store, key, vec![b'x'; round + 1]).await.unwrap();
             if round == 2 && key != "b" {
                 delete(store, key).await;
@@ -20,7 +20,7 @@ async fn fill(store: &ObjectStore) {
     let gone = put_version(store, "a/11", "gone").await.unwrap();
     let older = put_version(store, "a/11", "gone too").await.unwrap();
     for id in [gone, older] {
-        store.delete_version("b", "a/11", id).await.unwrap();
+        store.versions().delete("b", "a/11", id).await.unwrap();
     }
 }
 
@@ -34,7 +34,7 @@ fn lines(page: &VersionPage) -> Vec<String> {
 async fn in_pages(store: &ObjectStore, list: &ListVersions) -> Vec<String> {
     let (mut all, mut list) = (Vec::new(), list.clone());
     loop {
-        let page = store.list_versions("b", list.clone()).await.unwrap();
+        let page = store.versions().list("b", list.clone()).await.unwrap();
         let page_lines = lines(&page);
         assert!(page_lines.len() <= list.limit);
         all.extend(page_lines);
@@ -64,7 +64,7 @@ async fn pages_of_any_size_make_the_whole() {
             limit: 1000,
             ..ListVersions::default()
         };
-        let whole = store.list_versions("b", list.clone()).await.unwrap();
+        let whole = store.versions().list("b", list.clone()).await.unwrap();
         let mut whole_lines = lines(&whole);
         assert_eq!(whole_lines.len(), expected, "{prefix} {delimiter:?}: {whole_lines:#?}");
         assert_eq!(whole.next, None);
@@ -74,7 +74,7 @@ async fn pages_of_any_size_make_the_whole() {
             assert_eq!(in_pages(store, &list).await, whole_lines, "{prefix} {delimiter:?} {limit}");
         }
     }
-    let none = store.list_versions("b", ListVersions::default()).await.unwrap();
+    let none = store.versions().list("b", ListVersions::default()).await.unwrap();
     assert!(none.versions.is_empty() && none.next.is_none());
 }
 
@@ -103,13 +103,13 @@ async fn a_listing_goes_on_from_what_is_gone() {
     fill(store).await;
     let mut list = ListVersions { limit: 3, ..ListVersions::default() };
     loop {
-        let page = store.list_versions("b", list.clone()).await.unwrap();
+        let page = store.versions().list("b", list.clone()).await.unwrap();
         for version in &page.versions {
-            store.delete_version("b", &version.key, version.id).await.unwrap();
+            store.versions().delete("b", &version.key, version.id).await.unwrap();
         }
         let Some((key, version)) = page.next else { break };
         (list.after_key, list.after_version) = (Some(key), version);
     }
     assert!(super::all_versions(store).await.is_empty());
-    store.delete_bucket("b").await.unwrap();
+    store.buckets().delete("b").await.unwrap();
 }

@@ -16,7 +16,7 @@ use super::super::objects::copy_of;
 use super::{delete, get_version, put_version, shown};
 use crate::{
     CopyObject, DeleteConditions, Error, NewBucket, NewUpload, ObjectName, ObjectStore, PutObject,
-    ReadConditions, Result, Selection, WriteConditions, Written, lock_from_the_beginning,
+    ReadConditions, Result, Selection, WriteConditions, WrittenObject, lock_from_the_beginning,
 };
 
 mod races;
@@ -29,7 +29,7 @@ async fn create_locked(store: &ObjectStore) {
     let mut settings = Settings::default();
     lock_from_the_beginning(&mut settings).unwrap();
     let new = NewBucket { owner: "me".into(), index_shards: 8, policy: None, settings };
-    store.create_bucket("b", new).await.unwrap();
+    store.buckets().create("b", new).await.unwrap();
 }
 
 /// Three replicas with a locked bucket, and the clock of all of them.
@@ -58,7 +58,7 @@ fn marks(retention: Option<Retention>, legal_hold: Option<bool>) -> Marks {
     marks
 }
 
-async fn put_marked(store: &ObjectStore, marks: Marks) -> Result<Written> {
+async fn put_marked(store: &ObjectStore, marks: Marks) -> Result<WrittenObject> {
     let attributes = Attributes { marks, ..Attributes::default() };
     let (body, conditions) = (body(Bytes::from_static(b"locked")), WriteConditions::default());
     store.put("b", "k", PutObject { attributes, body, conditions }).await
@@ -88,16 +88,16 @@ async fn a_locked_version_stays_wherever_it_is_and_its_time_comes() {
     let store = &harness.store;
     let marks = marks(governed(NOW_MS + DAY_MS), None);
     let first = id_of(&put_marked(store, marks).await.unwrap().object);
-    assert!(is_locked(&store.delete_version("b", "k", first).await), "as the current one");
+    assert!(is_locked(&store.versions().delete("b", "k", first).await), "as the current one");
     let second = put_version(store, "k", "second").await.unwrap();
-    assert!(is_locked(&store.delete_version("b", "k", first).await), "beside it");
+    assert!(is_locked(&store.versions().delete("b", "k", first).await), "beside it");
     assert!(delete(store, "k").await.is_marker, "a marker goes in front");
-    assert!(is_locked(&store.delete_version("b", "k", first).await), "behind a marker");
-    store.delete_version("b", "k", second).await.unwrap();
+    assert!(is_locked(&store.versions().delete("b", "k", first).await), "behind a marker");
+    store.versions().delete("b", "k", second).await.unwrap();
     assert_eq!(get_version(store, "k", first).await.unwrap(), "locked");
-    assert!(matches!(store.delete_bucket("b").await, Err(Error::BucketNotEmpty)));
+    assert!(matches!(store.buckets().delete("b").await, Err(Error::BucketNotEmpty)));
     clock.set_ms(NOW_MS + DAY_MS);
-    store.delete_version("b", "k", first).await.unwrap();
+    store.versions().delete("b", "k", first).await.unwrap();
     assert_eq!(shown(store).await, ["k -*"]);
 }
 
@@ -106,7 +106,7 @@ async fn governance_is_passed_over_and_a_hold_or_compliance_is_not() {
     let (harness, _clock) = locked().await;
     let store = &harness.store;
     let nothing = DeleteConditions::default();
-    let past = |id| store.delete_version_past("b", "k", id, Bypass::Governance, &nothing);
+    let past = |id| store.versions().delete_past("b", "k", id, Bypass::Governance, &nothing);
     for (retention, hold, goes) in [
         (governed(NOW_MS + 9), None, true),
         (governed(NOW_MS + 9), Some(true), false),
@@ -126,26 +126,27 @@ async fn locks_change_by_version_and_stay_with_it() {
     let (one, two) = (put_version(store, "k", "1").await, put_version(store, "k", "2").await);
     let (one, two) = (one.unwrap(), two.unwrap());
     let compliance = until(RetentionMode::Compliance, NOW_MS + 5);
-    store.set_retention("b", named(one), compliance, Bypass::Nothing).await.unwrap();
-    store.set_legal_hold("b", "k", true).await.unwrap();
+    store.versions().set_retention("b", named(one), compliance, Bypass::Nothing).await.unwrap();
+    store.versions().set_legal_hold("b", "k", true).await.unwrap();
     assert_eq!(lock_of(store, one).await, Lock { retention: compliance, legal_hold: None });
     assert_eq!(lock_of(store, None).await, Lock { retention: None, legal_hold: Some(true) });
     let shorter = until(RetentionMode::Compliance, NOW_MS + 4);
-    let loosened = store.set_retention("b", named(one), shorter, Bypass::Governance).await;
+    let loosened =
+        store.versions().set_retention("b", named(one), shorter, Bypass::Governance).await;
     assert!(matches!(loosened, Err(Error::Locked(LockViolation::Retention))));
     // Other changes keep the lock.
     let tags = vec![("a".to_owned(), "b".to_owned())];
-    store.set_tags("b", named(one), tags).await.unwrap();
+    store.versions().set_tags("b", named(one), tags).await.unwrap();
     assert_eq!(lock_of(store, one).await.retention, compliance);
-    store.set_legal_hold("b", named(two), false).await.unwrap();
-    store.delete_version("b", "k", two).await.unwrap();
+    store.versions().set_legal_hold("b", named(two), false).await.unwrap();
+    store.versions().delete("b", "k", two).await.unwrap();
     assert_eq!(lock_of(store, None).await.retention, compliance, "it is the current one again");
-    assert!(is_locked(&store.delete_version("b", "k", one).await));
-    let gone = store.set_retention("b", named(two), compliance, Bypass::Nothing).await;
+    assert!(is_locked(&store.versions().delete("b", "k", one).await));
+    let gone = store.versions().set_retention("b", named(two), compliance, Bypass::Nothing).await;
     assert!(matches!(gone, Err(Error::NoSuchVersion)));
     let marker = delete(store, "k").await.version.unwrap();
-    let on_marker = store.set_legal_hold("b", named(marker), true).await;
-    assert!(matches!(on_marker, Err(Error::DeleteMarker { was_asked_for: true, .. })));
+    let on_marker = store.versions().set_legal_hold("b", named(marker), true).await;
+    assert!(matches!(on_marker, Err(Error::DeleteMarker { was_named: true, .. })));
 }
 
 #[tokio::test]
@@ -162,10 +163,11 @@ async fn versions_with_unreadable_locks_are_not_removed() {
     store.services.reviser.revise_object(&context, "b", named(id), &mut change).await.unwrap();
     clock.set_ms(NOW_MS * 2);
     let removed = store
-        .delete_version_past("b", "k", id, Bypass::Governance, &DeleteConditions::default())
+        .versions()
+        .delete_past("b", "k", id, Bypass::Governance, &DeleteConditions::default())
         .await;
     assert!(matches!(removed, Err(Error::Locked(LockViolation::Unreadable))));
-    let loosened = store.set_retention("b", named(id), None, Bypass::Governance).await;
+    let loosened = store.versions().set_retention("b", named(id), None, Bypass::Governance).await;
     assert!(matches!(loosened, Err(Error::Locked(LockViolation::Unreadable))));
     assert_eq!(get_version(store, "k", id).await.unwrap(), "x");
 }
@@ -177,24 +179,24 @@ async fn a_bucket_with_locks_keeps_versions_for_good() {
     create(store, "b").await;
     harness.put("k", "null").await.unwrap();
     let refused = |outcome| matches!(outcome, Err(Error::InvalidBucketState(_)));
-    assert!(refused(store.set_object_lock("b", BucketLock::default()).await));
-    let held = store.set_legal_hold("b", "k", true).await;
+    assert!(refused(store.buckets().set_object_lock("b", BucketLock::default()).await));
+    let held = store.versions().set_legal_hold("b", "k", true).await;
     assert!(matches!(held, Err(Error::InvalidRequest(_))));
     let written = put_marked(store, marks(None, Some(true))).await;
     assert!(matches!(written, Err(Error::InvalidRequest(_))));
-    store.set_versioning("b", false).await.unwrap();
-    assert!(refused(store.set_object_lock("b", BucketLock::default()).await));
-    store.set_versioning("b", true).await.unwrap();
-    assert_eq!(store.object_lock("b").await.unwrap(), None);
-    store.set_object_lock("b", BucketLock::default()).await.unwrap();
-    assert_eq!(store.object_lock("b").await.unwrap(), Some(BucketLock::default()));
-    assert!(refused(store.set_versioning("b", false).await));
-    store.set_versioning("b", true).await.unwrap();
-    assert_eq!(store.versioning("b").await.unwrap(), Versioning::Enabled);
+    store.buckets().set_versioning("b", false).await.unwrap();
+    assert!(refused(store.buckets().set_object_lock("b", BucketLock::default()).await));
+    store.buckets().set_versioning("b", true).await.unwrap();
+    assert_eq!(store.buckets().object_lock("b").await.unwrap(), None);
+    store.buckets().set_object_lock("b", BucketLock::default()).await.unwrap();
+    assert_eq!(store.buckets().object_lock("b").await.unwrap(), Some(BucketLock::default()));
+    assert!(refused(store.buckets().set_versioning("b", false).await));
+    store.buckets().set_versioning("b", true).await.unwrap();
+    assert_eq!(store.buckets().versioning("b").await.unwrap(), Versioning::Enabled);
     // An object from before versioning can be locked as well.
-    store.set_legal_hold("b", "k", true).await.unwrap();
+    store.versions().set_legal_hold("b", "k", true).await.unwrap();
     put_version(store, "k", "new").await.unwrap();
-    assert!(is_locked(&store.delete_version("b", "k", VersionId::Null).await));
+    assert!(is_locked(&store.versions().delete("b", "k", VersionId::Null).await));
     assert_eq!(get_version(store, "k", VersionId::Null).await.unwrap(), "null");
 }
 
@@ -203,7 +205,7 @@ async fn an_end_that_has_passed_is_refused() {
     let (harness, _clock) = locked().await;
     let store = &harness.store;
     put_version(store, "k", "x").await.unwrap();
-    let outcome = store.set_retention("b", "k", governed(NOW_MS), Bypass::Nothing).await;
+    let outcome = store.versions().set_retention("b", "k", governed(NOW_MS), Bypass::Nothing).await;
     assert!(matches!(outcome, Err(Error::InvalidArgument(_))));
     let outcome = put_marked(store, marks(governed(NOW_MS - 1), None)).await;
     assert!(matches!(outcome, Err(Error::InvalidArgument(_))));
@@ -219,11 +221,11 @@ fn default_of(days: u32) -> BucketLock {
 async fn objects_without_retention_get_the_buckets_default() {
     let (harness, _clock) = locked().await;
     let store = &harness.store;
-    store.set_object_lock("b", default_of(1)).await.unwrap();
+    store.buckets().set_object_lock("b", default_of(1)).await.unwrap();
     let kept = governed(NOW_MS + DAY_MS);
     let first = put_version(store, "k", pattern(20_000, 1)).await.unwrap();
     assert_eq!(lock_of(store, first).await.retention, kept);
-    assert!(is_locked(&store.delete_version("b", "k", first).await));
+    assert!(is_locked(&store.versions().delete("b", "k", first).await));
     let own = until(RetentionMode::Compliance, NOW_MS + 3);
     put_marked(store, marks(own, Some(true))).await.unwrap();
     assert_eq!(lock_of(store, None).await, Lock { retention: own, legal_hold: Some(true) });
@@ -236,13 +238,14 @@ async fn objects_without_retention_get_the_buckets_default() {
     for said in [None, own] {
         let attributes = Attributes { marks: marks(said, None), ..Attributes::default() };
         let new = NewUpload { attributes, checksum: None };
-        let upload = store.create_upload("b", "k", new).await.unwrap().id;
-        let part = store.upload_part("b", "k", upload, 1, body(pattern(30, 1))).await.unwrap();
+        let upload = store.uploads().create("b", "k", new).await.unwrap().id;
+        let part =
+            store.uploads().put_part("b", "k", upload, 1, body(pattern(30, 1))).await.unwrap();
         let complete = naming(&[(1, &part)]);
-        let written = store.complete_upload("b", "k", upload, complete).await.unwrap();
+        let written = store.uploads().complete("b", "k", upload, complete).await.unwrap();
         let id = id_of(&written.object);
         assert_eq!(lock_of(store, id).await.retention, said.or(kept));
-        assert!(is_locked(&store.delete_version("b", "k", id).await));
+        assert!(is_locked(&store.versions().delete("b", "k", id).await));
     }
 }
 
@@ -251,22 +254,22 @@ async fn objects_without_retention_get_the_buckets_default() {
 async fn m2_a_proxy_with_a_stale_bucket_locks_new_objects() {
     let harness = Harness::with_bucket(1).await;
     let (store, remembers) = (&harness.store, remembering(&harness.memory));
-    store.set_versioning("b", true).await.unwrap();
+    store.buckets().set_versioning("b", true).await.unwrap();
     put_version(&remembers, "k", "known").await.unwrap();
-    store.set_object_lock("b", default_of(1)).await.unwrap();
+    store.buckets().set_object_lock("b", default_of(1)).await.unwrap();
     let id = put_version(&remembers, "k", "later").await.unwrap();
     assert!(lock_of(store, id).await.retention.is_some());
-    store.set_object_lock("b", BucketLock::default()).await.unwrap();
+    store.buckets().set_object_lock("b", BucketLock::default()).await.unwrap();
     let id = put_version(&remembers, "k", "last").await.unwrap();
     assert_eq!(lock_of(store, id).await.retention, None);
     // Nor does the proxy report that its cached bucket has no object lock.
     let bare = Harness::with_bucket(1).await;
     let remembers = remembering(&bare.memory);
-    bare.store.set_versioning("b", true).await.unwrap();
+    bare.store.buckets().set_versioning("b", true).await.unwrap();
     put_version(&remembers, "k", "known").await.unwrap();
-    bare.store.set_object_lock("b", BucketLock::default()).await.unwrap();
-    remembers.set_legal_hold("b", "k", true).await.unwrap();
-    assert!(is_locked(&remembers.delete_version("b", "k", id_of_only(&bare.store).await).await));
+    bare.store.buckets().set_object_lock("b", BucketLock::default()).await.unwrap();
+    remembers.versions().set_legal_hold("b", "k", true).await.unwrap();
+    assert!(is_locked(&remembers.versions().delete("b", "k", id_of_only(&bare.store).await).await));
 }
 
 async fn id_of_only(store: &ObjectStore) -> VersionId {
@@ -277,12 +280,19 @@ async fn id_of_only(store: &ObjectStore) -> VersionId {
 async fn a_bucket_with_an_unreadable_lock_accepts_no_objects() {
     let harness = Harness::with_bucket(1).await;
     let store = &harness.store;
-    store.set_versioning("b", true).await.unwrap();
+    store.buckets().set_versioning("b", true).await.unwrap();
     let document = b"of a later version".to_vec();
-    store.put_bucket_setting("b", martlet_protocol::Setting::ObjectLock, document).await.unwrap();
+    store
+        .buckets()
+        .put_setting("b", martlet_protocol::Setting::ObjectLock, document)
+        .await
+        .unwrap();
     let outcome = put_version(store, "k", "x").await;
     assert!(matches!(&outcome, Err(Error::Backend(error))
         if error.kind() == martlet_protocol::ErrorKind::Corrupt));
-    assert!(store.set_versioning("b", false).await.is_err(), "it has locks, whatever they are");
+    assert!(
+        store.buckets().set_versioning("b", false).await.is_err(),
+        "it has locks, whatever they are"
+    );
     assert!(shown(store).await.is_empty());
 }

@@ -26,7 +26,7 @@ async fn m1_a_complete_is_answered_with_its_version_while_that_is_there() {
     let (_nodes, proxy, _) = holding(&some(slice::from_ref(&old))).await;
     let store = &proxy.store;
     let (upload, complete) = uploaded(&proxy, &pattern(40_000, 2)).await;
-    let again = || store.complete_upload("b", "key", upload, complete.clone());
+    let again = || store.uploads().complete("b", "key", upload, complete.clone());
     let first = again().await.unwrap().object;
     let version = first.version.map(martlet_protocol::Version::name).unwrap();
     for newer in 3..6 {
@@ -34,7 +34,7 @@ async fn m1_a_complete_is_answered_with_its_version_while_that_is_there() {
         let found = again().await.unwrap().object;
         assert_eq!((found.version, found.size, found.etag), (first.version, 40_000, first.etag));
     }
-    store.delete_version("b", "key", version).await.unwrap();
+    store.versions().delete("b", "key", version).await.unwrap();
     let gone = again().await.unwrap().object;
     assert_eq!((gone.version, gone.etag), (None, first.etag), "what is left of it is its tag");
     assert_eq!(of_size(store, 40_000).await, []);
@@ -50,11 +50,11 @@ async fn m1_who_drives_an_upload_on_finds_it_behind_what_came_in_front() {
         let (nodes, proxy, _) = holding(&some(slice::from_ref(&old))).await;
         let (upload, complete) = uploaded(&proxy, &new).await;
         let first = dying(&nodes, calls).await;
-        let first = first.complete_upload("b", "key", upload, complete.clone());
+        let first = first.uploads().complete("b", "key", upload, complete.clone());
         let done = timeout(Duration::from_millis(500), first).await;
         put_version(&proxy.store, "key", "newer").await.unwrap();
         let written = of_size(&proxy.store, new.len()).await;
-        let again = proxy.store.complete_upload("b", "key", upload, complete.clone()).await;
+        let again = proxy.store.uploads().complete("b", "key", upload, complete.clone()).await;
         let after = of_size(&proxy.store, new.len()).await;
         match again {
             Ok(again) => {

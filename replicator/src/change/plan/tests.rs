@@ -119,7 +119,7 @@ fn progress_is_told_by_holders() {
     let mut statuses = all_at(joint);
     let moves = grown.moves().len() as u64;
     assert!(moves > 10);
-    let told = ChangeProgress::of(&grown, joint, &statuses);
+    let progress = ChangeProgress::of(&grown, joint, &statuses);
     let expected = ChangeProgress {
         change: grown.change(),
         phase: Some(Phase::Joint),
@@ -127,10 +127,10 @@ fn progress_is_told_by_holders() {
         arrived: 0,
         waits_for: vec![NEW],
     };
-    assert_eq!(told, expected);
+    assert_eq!(progress, expected);
     statuses.get_mut(&NEW).unwrap().joined = grown.change();
-    let told = ChangeProgress::of(&grown, joint, &statuses);
-    assert_eq!((told.arrived, told.waits_for.is_empty()), (moves, true));
+    let progress = ChangeProgress::of(&grown, joint, &statuses);
+    assert_eq!((progress.arrived, progress.waits_for.is_empty()), (moves, true));
     let over = ChangeProgress::of(&grown, Term::of(grown.change(), Phase::New), &statuses);
     assert_eq!((over.moving, over.arrived), (0, 0));
 }

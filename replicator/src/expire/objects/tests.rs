@@ -37,13 +37,13 @@ fn task(bucket: &str, id: u8, shard: u16) -> Task {
 }
 
 /// Returns the calls since the last time: bucket, shard, and the key after which to continue.
-fn asked(told: &ScriptedExpiry) -> Vec<(String, u16, Option<String>)> {
-    let stretches = std::mem::take(&mut *told.0.lock());
-    let asked = stretches.into_iter().map(|it| {
+fn stretches_of(expiry: &ScriptedExpiry) -> Vec<(String, u16, Option<String>)> {
+    let stretches = std::mem::take(&mut *expiry.0.lock());
+    let names = stretches.into_iter().map(|it| {
         assert_eq!(it.day, DAY);
         (it.bucket, it.shard.0, it.after.map(|place| place.key))
     });
-    asked.collect()
+    names.collect()
 }
 
 async fn run(objects: &mut Objects) -> StepProgress {
@@ -56,16 +56,17 @@ async fn run(objects: &mut Objects) -> StepProgress {
 
 #[tokio::test]
 async fn every_shard_is_gone_through_to_its_end_and_a_bad_one_holds_up_nobody() {
-    let told = Arc::new(ScriptedExpiry::default());
-    let mut objects = Objects::new(told.clone(), Arc::new(MemoryCursors::default()));
+    let expiry = Arc::new(ScriptedExpiry::default());
+    let mut objects = Objects::new(expiry.clone(), Arc::new(MemoryCursors::default()));
     objects.await_turn(vec![task("b", 2, 1), task("bad", 1, 0), task("b", 2, 0)], 0, 1000);
     assert!(!objects.is_under_way(), "the uploads come first");
     assert!(objects.begin());
     let progress = run(&mut objects).await;
     assert_eq!((progress.items, progress.done, progress.kept), (12, 8, 5));
     let expected = [("bad", 0, None), ("b", 0, None), ("b", 0, Some("m\n")), ("b", 1, None)];
-    let asked = asked(&told);
-    let names: Vec<_> = asked.iter().map(|(it, at, key)| (&**it, *at, key.as_deref())).collect();
+    let stretches = stretches_of(&expiry);
+    let names: Vec<_> =
+        stretches.iter().map(|(it, at, key)| (&**it, *at, key.as_deref())).collect();
     assert_eq!(names[..4], expected);
     assert_eq!(names.len(), 5);
 }
@@ -87,32 +88,33 @@ async fn a_walk_begins_once_in_a_period() {
 
 #[tokio::test]
 async fn a_new_process_goes_on_where_the_last_one_stood() {
-    let (told, cursors) = (Arc::new(ScriptedExpiry::default()), Arc::new(MemoryCursors::default()));
+    let (expiry, cursors) =
+        (Arc::new(ScriptedExpiry::default()), Arc::new(MemoryCursors::default()));
     let tasks = || vec![task("a", 1, 0), task("b", 2, 0), task("b", 2, 1)];
-    let mut objects = Objects::new(told.clone(), cursors.clone());
+    let mut objects = Objects::new(expiry.clone(), cursors.clone());
     objects.await_turn(tasks(), 0, 1000);
     objects.begin();
     for _ in 0..3 {
         objects.step(DAY).await;
     }
-    drop((objects, asked(&told)));
-    let mut objects = Objects::new(told.clone(), cursors.clone());
+    drop((objects, stretches_of(&expiry)));
+    let mut objects = Objects::new(expiry.clone(), cursors.clone());
     objects.await_turn(tasks(), 0, 1000);
     objects.begin();
     run(&mut objects).await;
-    let rest = asked(&told);
+    let rest = stretches_of(&expiry);
     assert_eq!(rest[0], ("b".to_owned(), 0, Some("m\n".to_owned())));
     assert_eq!(rest.len(), 3);
     // At its end the walk begins anew, in this process and in another one.
     objects.await_turn(tasks(), 1000, 1000);
     objects.begin();
     run(&mut objects).await;
-    assert_eq!(asked(&told).len(), 6);
-    let mut objects = Objects::new(told.clone(), cursors);
+    assert_eq!(stretches_of(&expiry).len(), 6);
+    let mut objects = Objects::new(expiry.clone(), cursors);
     objects.await_turn(tasks(), 0, 1000);
     objects.begin();
     run(&mut objects).await;
-    assert_eq!(asked(&told).len(), 6);
+    assert_eq!(stretches_of(&expiry).len(), 6);
 }
 
 #[test]

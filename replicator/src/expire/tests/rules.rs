@@ -84,14 +84,17 @@ impl ObjectExpiry for RecordingExpiry {
 /// Returns the shards that a worker of these nodes visits.
 async fn shards_of(fixture: &Fixture, scope: DeviceScope) -> Vec<u16> {
     let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
-    let (asked, cursors) =
+    let (expiry, cursors) =
         (Arc::new(RecordingExpiry::default()), Arc::new(MemoryCursors::default()));
     let expire = Expire::new(shared, clock, scope, OPTIONS);
-    let progress = run_once(&mut expire.with_objects(asked.clone(), cursors)).await.unwrap();
-    let asked = std::mem::take(&mut *asked.0.lock());
-    assert!(asked.iter().all(|it| it.bucket == "bucket" && it.after.is_none()), "{asked:?}");
-    assert_eq!(progress.done, asked.len() as u64);
-    asked.into_iter().map(|stretch| stretch.shard.0).collect()
+    let progress = run_once(&mut expire.with_objects(expiry.clone(), cursors)).await.unwrap();
+    let stretches = std::mem::take(&mut *expiry.0.lock());
+    assert!(
+        stretches.iter().all(|it| it.bucket == "bucket" && it.after.is_none()),
+        "{stretches:?}"
+    );
+    assert_eq!(progress.done, stretches.len() as u64);
+    stretches.into_iter().map(|stretch| stretch.shard.0).collect()
 }
 
 /// Uploads whose client never came back, and whose proxy died.
@@ -104,12 +107,12 @@ async fn uploads_that_were_left_in_their_completion_are_driven_on() {
     let (_, _) = fixture.upload("open", UploadState::Open).await;
     assert_eq!(fixture.run().await.done, 0, "there is no object layer");
     let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
-    let (asked, cursors) =
+    let (expiry, cursors) =
         (Arc::new(RecordingExpiry::default()), Arc::new(MemoryCursors::default()));
     let expire = Expire::new(shared, clock, DeviceScope::All, OPTIONS);
-    let progress = run_once(&mut expire.with_objects(asked.clone(), cursors)).await.unwrap();
+    let progress = run_once(&mut expire.with_objects(expiry.clone(), cursors)).await.unwrap();
     assert_eq!(progress.done, 1);
-    assert_eq!(*asked.1.lock(), [("bucket".to_owned(), "left".to_owned(), left)]);
+    assert_eq!(*expiry.1.lock(), [("bucket".to_owned(), "left".to_owned(), left)]);
 }
 
 #[tokio::test]

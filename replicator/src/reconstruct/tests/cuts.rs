@@ -11,7 +11,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (count, whole) = (count.clone(), whole.clone());
         let choose = move |call: &Call<'_>| {
-            let asks = matches!(call.op, Op::ListExtents | Op::Presence);
+            let asks = matches!(call.op, CallKind::ListExtents | CallKind::Presence);
             if whole.load(Ordering::SeqCst) > 0 || (asks && matches!(fault, Fault::LoseReply(_))) {
                 return Fault::None;
             }

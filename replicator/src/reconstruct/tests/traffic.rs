@@ -62,7 +62,7 @@ async fn a_long_extent_is_read_and_made_in_steps() {
     let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let count = count.clone();
         let choose = move |call: &Call<'_>| {
-            count.fetch_add(u64::from(call.op == Op::ReadExtent), Ordering::SeqCst);
+            count.fetch_add(u64::from(call.op == CallKind::ReadExtent), Ordering::SeqCst);
             Fault::None
         };
         Arc::new(FaultyBackend::new(memory, choose))

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::{Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, ErrorKind, ExtentId, ManualClock, PolicyId};
 
 use super::*;
@@ -285,7 +286,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (count, whole) = (count.clone(), whole.clone());
         let choose = move |call: &martlet_protocol::testing::Call<'_>| {
-            let asks = matches!(call.op, Op::ListExtents | Op::Presence);
+            let asks = matches!(call.op, CallKind::ListExtents | CallKind::Presence);
             if whole.load(Ordering::SeqCst) > 0 || (asks && matches!(fault, Fault::LoseReply(_))) {
                 return Fault::None;
             }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use martlet_protocol::backend::{EntryWrite, RegisterDrop};
+use martlet_protocol::backend::{CallKind, EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, ErrorKind, ManualClock, Phase, Term};
 use parking_lot::Mutex;
 
@@ -99,7 +99,7 @@ async fn a_promise_in_the_way_is_settled_under_the_same_write_id() {
 }
 
 /// Calls by name and device.
-type RecordedCalls = Arc<Mutex<Vec<(Op, DeviceId)>>>;
+type RecordedCalls = Arc<Mutex<Vec<(CallKind, DeviceId)>>>;
 
 fn watched(devices: u32) -> (MultiNodeWorld, RecordedCalls) {
     let calls = RecordedCalls::default();
@@ -131,7 +131,7 @@ async fn a_pass_over_devices_that_agree_costs_a_call_for_each_peer() {
     let calls = std::mem::take(&mut *calls.lock());
     // Each of five queries itself and four peers.
     assert_eq!(calls.len(), 25, "{calls:?}");
-    assert!(calls.iter().all(|(op, _)| *op == Op::Sums));
+    assert!(calls.iter().all(|(op, _)| *op == CallKind::Sums));
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn one_difference_costs_its_bin_and_many_cost_their_run() {
         let write = world.write(&key(&format!("key-{n}")));
         world.write_on(&world.primaries(&write.key), &write).await;
     }
-    let walks = || calls.lock().iter().filter(|(op, _)| *op == Op::Walk).count();
+    let walks = || calls.lock().iter().filter(|(op, _)| *op == CallKind::Walk).count();
     calls.lock().clear();
     run(&world).await;
     // Two pairs of devices see the difference, from both sides at most.
@@ -263,7 +263,7 @@ async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let world = MultiNodeWorld::wrapped(3, clock, |_, memory| {
         let choose = |call: &Call<'_>| match call.op {
-            Op::Sums => Fault::Delay(Duration::from_secs(2)),
+            CallKind::Sums => Fault::Delay(Duration::from_secs(2)),
             _ => Fault::None,
         };
         Arc::new(FaultyBackend::new(memory, choose))
@@ -318,7 +318,7 @@ async fn is_everywhere_but(world: &MultiNodeWorld, out: DeviceId, writes: &[Entr
 #[tokio::test]
 async fn a_new_member_that_does_not_answer_keeps_nothing_from_the_others() {
     let silent = DeviceId(5);
-    let world = with_strays(move |call| call.device == silent && call.op != Op::Sums).await;
+    let world = with_strays(move |call| call.device == silent && call.op != CallKind::Sums).await;
     let writes = lost_writes(&world, 200).await;
     let missed =
         |world: &MultiNodeWorld, write: &EntryWrite| world.primaries(&write.key).contains(&silent);
@@ -351,7 +351,7 @@ async fn a_peer_whose_walks_fail_keeps_nothing_from_the_others() {
     let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let counted = counted.clone();
         let choose = move |call: &Call<'_>| match call.op {
-            Op::Walk | Op::Bins if call.device == silent => {
+            CallKind::Walk | CallKind::Bins if call.device == silent => {
                 counted.fetch_add(1, Ordering::SeqCst);
                 Fault::Refuse(ErrorKind::Unavailable)
             }
@@ -376,7 +376,8 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (calls, whole) = (calls.clone(), whole.clone());
         let choose = move |call: &Call<'_>| {
-            let changes = matches!(call.op, Op::Write | Op::Promise | Op::DropRegisters);
+            let changes =
+                matches!(call.op, CallKind::Write | CallKind::Promise | CallKind::DropRegisters);
             if !changes || whole.load(Ordering::SeqCst) > 0 {
                 return Fault::None;
             }
@@ -431,7 +432,7 @@ async fn what_was_read_long_ago_is_not_brought_to_anybody() {
     let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let stopped = stopped.clone();
         let choose = move |call: &Call<'_>| {
-            if call.op == Op::Read {
+            if call.op == CallKind::Read {
                 stopped.advance_ms(3_600_000);
             }
             Fault::None

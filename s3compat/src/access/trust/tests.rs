@@ -5,7 +5,7 @@ use std::sync::Arc;
 use martlet_proxy::Role;
 
 use super::*;
-use crate::auth::AccountIdentity;
+use crate::access::AccountIdentity;
 
 fn user(account: &str, name: &str, role: Role) -> Requester {
     Requester::User(Arc::new(AccountIdentity {

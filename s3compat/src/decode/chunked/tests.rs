@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
-use crate::auth::{SigningKey, Timestamp};
+use crate::date::Timestamp;
+use crate::decode::SigningKey;
 
 const SCOPE: &str = "20130524/us-east-1/s3/aws4_request";
 const DATE: &str = "20130524T000000Z";

@@ -9,10 +9,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::Tagging;
 use s3s::xml::{Deserialize, Deserializer};
 
-use super::super::operation::Operation;
 use super::super::{schema, xml};
-use crate::auth::Refusal;
 use crate::messages;
+use crate::operation::Operation;
+use crate::refusal::Refusal;
 
 /// Maximum bytes of all names and values together, as in S3.
 const BYTES_MAX: usize = 20 * 1024;
@@ -146,7 +146,7 @@ fn tagging(document: &str) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Code;
+    use crate::refusal::Code;
 
     fn fields(pairs: &[(&str, &str)]) -> Fields {
         let mut fields = Fields::default();

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::fields::Fields;
-use crate::auth::{Refusal, Timestamp};
+use crate::date::Timestamp;
 use crate::messages;
+use crate::refusal::Refusal;
 
 /// Fields that no condition needs to name.
 const FREE: [&str; 5] = ["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
@@ -197,7 +198,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::Code;
+    use crate::refusal::Code;
 
     fn parse(document: &Value) -> Result<FormPolicy, Code> {
         FormPolicy::parse(&STANDARD.encode(document.to_string())).map_err(|refusal| refusal.code)

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
-use crate::auth::{Authenticator, Code, Timestamp};
+use crate::auth::{Authenticator, Timestamp};
 use crate::http::config::HttpConfig;
 use crate::http::reply::Stamper;
+use crate::refusal::Code;
 use crate::request::Observation;
 
 const DAY: &str = "20130524";

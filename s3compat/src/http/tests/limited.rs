@@ -3,10 +3,12 @@
 use martlet_proxy::Rate;
 
 use super::*;
+use crate::access::AccountIdentity;
 use crate::auth::testing::{ACCESS_KEY, SECRET};
-use crate::auth::{AccountIdentity, Code, Keys, Refusal, SecretKey};
+use crate::auth::{Keys, SecretKey};
 use crate::limits::LimitReason;
 use crate::limits::meter::Meters;
+use crate::refusal::{Code, Refusal};
 
 /// An HTTP service that maps the documentation's key to an account with a rate.
 fn service_at(rate: Rate, requests_max: usize) -> HttpService<Recorder> {
@@ -112,7 +114,7 @@ async fn whoever_sends_slowly_holds_turns_of_its_own() {
     }
 }
 
-/// A judge of one bucket, in which anonymous requests may delete objects.
+/// An access check of one bucket, in which anonymous requests may delete objects.
 #[derive(Debug)]
 struct OpenBucket;
 

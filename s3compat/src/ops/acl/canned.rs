@@ -77,8 +77,8 @@ mod tests {
         };
         let acl = Canned::parse(name).unwrap().list(owner, "alice");
         assert_eq!(acl.owner, owner);
-        let told = acl.grants.iter().map(|it| (grantee(&it.grantee), it.permission.name()));
-        told.collect()
+        let grants_shown = acl.grants.iter().map(|it| (grantee(&it.grantee), it.permission.name()));
+        grants_shown.collect()
     }
 
     #[test]

@@ -7,12 +7,12 @@ use martlet_proxy::{ROOT, Session};
 use s3s::S3Result;
 use s3s::dto::{Grant as WireGrant, Grantee as WireGrantee, Owner, Permission, Type};
 
-use super::super::object_acl::list_of;
-use super::super::wire_owner;
 use super::requested::NamedGrantee;
 use crate::access::{Acl, Grant, Grantee};
+use crate::authorization::list_of;
 use crate::errors::{custom, s3_error};
 use crate::messages;
+use crate::ops::wire::wire_owner;
 
 /// Looks up a grantee. Accounts in `known` need no lookup.
 pub(super) async fn resolve(
@@ -27,14 +27,14 @@ pub(super) async fn resolve(
         NamedGrantee::Id(id) => {
             let is_there = id == ROOT
                 || known.contains(&id.as_str())
-                || store.has_owner(&id).await.map_err(s3_error)?;
+                || store.directory().has_owner(&id).await.map_err(s3_error)?;
             if is_there {
                 return Ok(Grantee::Canonical(id));
             }
             Err(messages::ACL_ID.argument("id", id).into())
         }
         NamedGrantee::Address(address) => {
-            let found = store.owner_called(&address).await.map_err(s3_error)?;
+            let found = store.directory().owner_called(&address).await.map_err(s3_error)?;
             found.map(Grantee::Canonical).ok_or_else(|| {
                 custom(
                     "UnresolvableGrantByEmailAddress",

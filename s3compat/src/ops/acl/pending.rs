@@ -19,14 +19,14 @@ impl PendingAcl {
     /// Looks up all grantees. Accounts in `known` need no lookup.
     pub(super) async fn resolve(
         store: &Session,
-        asked: RequestedAcl,
+        requested_acl: RequestedAcl,
         known: &[&str],
     ) -> S3Result<Self> {
-        match asked {
+        match requested_acl {
             RequestedAcl::Canned(canned) => Ok(Self::Canned(canned)),
-            RequestedAcl::Granted { owner, grants: asked } => {
-                let mut grants = Vec::with_capacity(asked.len());
-                for (named, permission) in asked {
+            RequestedAcl::Granted { owner, grants: requested_acl } => {
+                let mut grants = Vec::with_capacity(requested_acl.len());
+                for (named, permission) in requested_acl {
                     let grantee = resolve(store, named, known).await?;
                     grants.push(Grant { grantee, permission });
                 }

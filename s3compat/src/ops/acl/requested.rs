@@ -79,7 +79,7 @@ impl RequestedAcl {
                 "This request does not support content",
                 StatusCode::BAD_REQUEST,
             )),
-            (Some(asked), None) => Ok(asked),
+            (Some(requested_acl), None) => Ok(requested_acl),
             (None, Some(list)) => Self::in_document(list),
         }
     }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn headers_grant_in_the_order_of_permissions() {
-        let asked = RequestedAcl::in_headers(&headers(&[
+        let requested_acl = RequestedAcl::in_headers(&headers(&[
             ("x-amz-grant-full-control", "emailAddress=bob@example.com"),
             ("x-amz-grant-read", "id=\"bob\", URI = \"http://group\" ,id=carol"),
         ]));
@@ -171,7 +171,7 @@ mod tests {
             (NamedGrantee::Id("carol".into()), Permission::Read),
             (NamedGrantee::Address("bob@example.com".into()), Permission::FullControl),
         ];
-        assert_eq!(asked.unwrap(), Some(RequestedAcl::Granted { owner: None, grants }));
+        assert_eq!(requested_acl.unwrap(), Some(RequestedAcl::Granted { owner: None, grants }));
         assert_eq!(RequestedAcl::in_headers(&HeaderMap::new()).unwrap(), None);
     }
 
@@ -205,11 +205,11 @@ mod tests {
             (NamedGrantee::Uri("http://group".into()), Permission::Read),
             (NamedGrantee::Address("bob@example.com".into()), Permission::ReadAcp),
         ];
-        let asked = RequestedAcl::of(&HeaderMap::new(), Some(list(named))).unwrap();
-        assert_eq!(asked, RequestedAcl::Granted { owner: Some("alice".into()), grants });
-        let asked = RequestedAcl::of(&HeaderMap::new(), Some(list(Vec::new()))).unwrap();
+        let requested_acl = RequestedAcl::of(&HeaderMap::new(), Some(list(named))).unwrap();
+        assert_eq!(requested_acl, RequestedAcl::Granted { owner: Some("alice".into()), grants });
+        let requested_acl = RequestedAcl::of(&HeaderMap::new(), Some(list(Vec::new()))).unwrap();
         assert_eq!(
-            asked,
+            requested_acl,
             RequestedAcl::Granted { owner: Some("alice".into()), grants: Vec::new() }
         );
     }

@@ -10,9 +10,10 @@ use martlet_protocol::lifecycle::{Day, Lifecycle, Subject, VersionPosition};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::Timestamp;
 
-use super::super::Operations;
-use crate::attributes::{http_date, wire_time};
+use crate::attributes::wire_time;
 use crate::bucket_documents::BucketDocuments;
+use crate::header_values::http_date;
+use crate::ops::operations::Operations;
 
 const EXPIRATION: HeaderName = HeaderName::from_static("x-amz-expiration");
 /// Characters that are percent-encoded in a rule's id.
@@ -21,10 +22,11 @@ const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').
 impl Operations {
     /// Adds `x-amz-expiration` to a reply if the object, the current version, expires. Without
     /// readable rules adds nothing.
-    pub(in super::super) async fn tell_expiration(
+    pub(in super::super) async fn add_expiration_header(
         &self,
         headers: &mut HeaderMap,
-        (bucket, key): (&str, &str),
+        bucket: &str,
+        key: &str,
         object: &Object,
     ) {
         let Ok(found) = self.store.bucket(bucket).await else { return };
@@ -38,7 +40,8 @@ impl Operations {
     /// Time at which an incomplete upload is aborted, and the id of the rule, if any.
     pub(in super::super) async fn abort_of(
         &self,
-        (bucket, key): (&str, &str),
+        bucket: &str,
+        key: &str,
         initiated_ms: u64,
     ) -> (Option<Timestamp>, Option<String>) {
         let Ok(found) = self.store.bucket(bucket).await else { return (None, None) };

@@ -85,14 +85,14 @@ fn check_actions(rule: &Rule) -> S3Result<()> {
     let has_sizes = filter.larger_than.or(filter.smaller_than).is_some()
         || and.is_some_and(|and| and.larger_than.or(and.smaller_than).is_some());
     let is_of_markers = matches!(rule.expiration, Some(Expiration::Marker(_)));
-    for (action, is_asked) in [
+    for (action, is_requested) in [
         ("AbortIncompleteMultipartUpload", rule.abort_upload_days.is_some()),
         ("ExpiredObjectDeleteMarker", is_of_markers),
     ] {
-        if is_asked && has_tags {
+        if is_requested && has_tags {
             return Err(messages::LIFECYCLE_WITH.with_subjects(action, "Tags").into());
         }
-        if is_asked && has_sizes {
+        if is_requested && has_sizes {
             return Err(messages::LIFECYCLE_WITH.with_subjects(action, "ObjectSize").into());
         }
     }

@@ -134,8 +134,8 @@ async fn at_every_call(change: impl Fn(usize) -> CrashStep) {
 
 /// Returns the seed from `MARTLET_SEED`, or one from the clock.
 fn seed() -> u64 {
-    let asked = std::env::var("MARTLET_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = asked.unwrap_or_else(|| SystemClock.now_ms() % 1_000_000);
+    let given = std::env::var("MARTLET_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| SystemClock.now_ms() % 1_000_000);
     eprintln!("MARTLET_SEED={seed}");
     seed
 }

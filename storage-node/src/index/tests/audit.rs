@@ -7,7 +7,8 @@ use martlet_protocol::backend::AuditResult;
 use martlet_protocol::tree::{Bin, BinKey, Span, Sum};
 
 use super::*;
-use crate::index::audit::{self, AuditFindings, AuditLimits};
+use crate::index::audit::{self, AuditLimits};
+use crate::index::audit_page::{AuditFindings, is_within};
 use crate::index::audit_sessions::AuditSessions;
 
 /// Opens an index with 300 registers, with or without peers.
@@ -197,7 +198,7 @@ async fn a_page_whose_caller_gave_up_is_told_to_the_next() {
         let mut items = page.items;
         while page.next.is_some() {
             let mut ready = None;
-            if audit::is_within(page.next) {
+            if is_within(page.next) {
                 ready = give_up(&bed.index, page.next, pause).await;
             }
             page = match ready {
@@ -215,7 +216,7 @@ async fn a_run_whose_thread_is_gone_is_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
     let bed = filled_with_slices(folder.path(), 50).await;
     let first = bed.index.audit_registers(None).await.unwrap();
-    assert!(audit::is_within(first.next));
+    assert!(is_within(first.next));
     let folder = tempfile::tempdir().unwrap();
     let again = filled_with_slices(folder.path(), 1000).await;
     let found = again.index.audit_registers(first.next).await.unwrap();

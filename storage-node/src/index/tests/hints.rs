@@ -19,8 +19,8 @@ async fn a_hint_outlives_its_process_and_stays_apart_from_the_registers() {
         assert_eq!(bed.counters.snapshot().hints_kept, 1);
     }
     let bed = bed(folder.path());
-    let standing = bed.index.voting_snapshot();
-    assert_eq!((standing.voting, standing.hints), (true, 1));
+    let snapshot = bed.index.voting_snapshot();
+    assert_eq!((snapshot.voting, snapshot.hints), (true, 1));
     let held = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(held.entry, None);
     let view = bed.index.read_hint(&key("a"), Want::EntryAndInline).await.unwrap();

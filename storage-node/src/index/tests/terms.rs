@@ -17,8 +17,8 @@ async fn a_term_outlives_a_crash_and_never_falls() {
         bed.index.set_joined(2).await.unwrap();
     }
     let bed = bed(folder.path());
-    let standing = bed.index.voting_snapshot();
-    assert_eq!((standing.term, standing.joined), (Term(8), 3));
+    let snapshot = bed.index.voting_snapshot();
+    assert_eq!((snapshot.term, snapshot.joined), (Term(8), 3));
     let late = bed.index.write(EntryWrite { term: Term(7), ..dead("a", 2) }).await.unwrap_err();
     assert!(late.newer_term() == Some(Term(8)) && late.had_no_effect(), "{late}");
     let view = bed.index.read(&key("a"), Want::Entry, Term(8)).await.unwrap();

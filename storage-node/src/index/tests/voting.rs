@@ -154,8 +154,8 @@ async fn numbers_of_ring_changes_that_none_could_follow_are_refused() {
         assert_eq!(refusal.kind(), ErrorKind::Invalid);
         assert_eq!(bed.index.set_joined(far).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
-    let standing = bed.index.voting_snapshot();
-    assert_eq!((standing.term, standing.joined), (Term(9), 4));
+    let snapshot = bed.index.voting_snapshot();
+    assert_eq!((snapshot.term, snapshot.joined), (Term(9), 4));
     bed.index.raise_term(Term(100_000)).await.unwrap();
     bed.index.set_joined(50_000).await.unwrap();
 }

@@ -1,6 +1,6 @@
 //! Each kind of wrong listing is reported by its name; correct listings are accepted.
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 
 use super::check;
 use crate::checkers::generated::{RegisterFault, SMALL, history};
@@ -9,7 +9,15 @@ use crate::checkers::{History, Invocation, ListedKey, Listing, Operation, Respon
 fn operation(at: u64, key: &str, call: Invocation, outcome: Response) -> Operation {
     let (invoked_at, returned_at) = (at, at + 5);
     let key = key.to_owned();
-    Operation { client: 1, key, call, invoked_at, returned_at, outcome, given: Given::Quorum }
+    Operation {
+        client: 1,
+        key,
+        call,
+        invoked_at,
+        returned_at,
+        outcome,
+        given: AchievedLevel::Quorum,
+    }
 }
 
 fn put(at: u64, key: &str) -> Operation {

@@ -75,15 +75,15 @@ fn reads_that_go_back_are_called_so() {
 
 #[test]
 fn degraded_answers_promise_less() {
-    use martlet_protocol::consistency::Given;
+    use martlet_protocol::consistency::AchievedLevel;
     let mut history = of(&[(1, 0, 10, Put(V(1)), Done), (2, 20, 30, Get, Read(None))]);
-    history.operations[0].given = Given::Degraded;
+    history.operations[0].given = AchievedLevel::Degraded;
     assert!(check(&history).is_err());
     assert!(check(&history.firm()).is_ok(), "its write may be unseen (rule A1)");
     let mut history = of(&[(1, 0, 10, Put(V(1)), Done), (2, 20, 30, Get, Read(None))]);
-    history.operations[1].given = Given::Degraded;
+    history.operations[1].given = AchievedLevel::Degraded;
     assert!(check(&history.firm()).is_ok(), "its read may miss a write (rule A1)");
-    history.operations[1].given = Given::Quorum;
+    history.operations[1].given = AchievedLevel::Quorum;
     assert!(check(&history.firm()).is_err());
 }
 

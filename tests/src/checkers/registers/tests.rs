@@ -80,8 +80,8 @@ fn of_creates_only_one_wins() {
     racers[30].4 = Done;
     good(&racers);
     racers[7].4 = Done;
-    let said = bad(&racers);
-    assert_eq!(said.lines().count(), 3, "only the two winners matter:\n{said}");
+    let text = bad(&racers);
+    assert_eq!(text.lines().count(), 3, "only the two winners matter:\n{text}");
     // Without a winner no client can be refused, unless a call of unknown outcome won.
     let mut racers: Vec<_> = (1..=50).map(|client| racer(client, Refused)).collect();
     bad(&racers);
@@ -136,10 +136,10 @@ fn the_smallest_part_that_fails_is_shown() {
         operations.push((2, at * 10 + 6, at * 10 + 8, Invocation::Get, read(at)));
     }
     operations[151].4 = read(10);
-    let said = bad(&operations);
-    let lines: Vec<&str> = said.lines().skip(1).collect();
-    assert!(lines.len() <= 4, "{said}");
-    assert!(said.contains("put v10") && said.contains("get → v10"), "{said}");
+    let text = bad(&operations);
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert!(lines.len() <= 4, "{text}");
+    assert!(text.contains("put v10") && text.contains("get → v10"), "{text}");
 }
 
 #[test]

@@ -49,9 +49,11 @@ async fn race(seed: u64) -> (bool, bool) {
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             match racer % 3 {
-                0 => Did::Held(store.set_legal_hold("b", named(target), true).await.is_ok()),
+                0 => Did::Held(
+                    store.versions().set_legal_hold("b", named(target), true).await.is_ok(),
+                ),
                 1 => {
-                    let deleted = store.delete_version("b", "k", target).await;
+                    let deleted = store.versions().delete("b", "k", target).await;
                     Did::Removed(deleted.is_ok_and(|deleted| deleted.stamp.is_some()))
                 }
                 _ => {
@@ -75,7 +77,7 @@ async fn race(seed: u64) -> (bool, bool) {
     if held {
         assert_eq!(found.unwrap(), "target", "{what}: it was held, and is gone");
         assert_eq!(lock_of(&harness.store, target).await.legal_hold, Some(true), "{what}");
-        let again = harness.store.delete_version("b", "k", target).await;
+        let again = harness.store.versions().delete("b", "k", target).await;
         assert!(is_locked(&again), "{what}");
     } else if removed {
         assert!(found.is_err(), "{what}: it was removed, and is there");

@@ -1,0 +1,135 @@
+//! Dispatch of requests to operations.
+//!
+//! The HTTP pipeline has decided the operation of a request. This module opens the request's
+//! session, checks access, runs the operation, and completes its reply:
+//!
+//! ```text
+//! PreparedRequest ─▶ session ─▶ bucket name ─▶ access ─▶ keys ─▶ operation ─▶ Reply
+//!                                                 │                  │
+//!                     Reply ◀─ error document ◀───┴── concealment ◀──┘
+//! ```
+//!
+//! s3s contributes the types of S3's documents and their XML. Routing, headers, access checks and
+//! replies are decided here and in `http`, once for each request.
+//!
+//! Invariants:
+//! * An operation runs only after its access check. An operation whose check needs the document
+//!   parses the document first, and checks before it calls the store.
+//! * Each reply that reached a session reports the consistency of that session, errors included.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use martlet_protocol::Clock;
+use martlet_proxy::{ObjectStore, Session};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use crate::body::RequestBody;
+use crate::consistency;
+use crate::encryption::Encryption;
+use crate::http::OperationHandler;
+use crate::ops::{AccessCheck, Operations, conceal, unlock};
+use crate::refusal::{DETAIL, detail};
+use crate::reply::Reply;
+use crate::request::{OperationRequest, PreparedRequest};
+use crate::token::TokenKey;
+
+/// Runs the operations of prepared requests. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Dispatcher(Arc<DispatcherState>);
+
+struct DispatcherState {
+    store: ObjectStore,
+    clock: Arc<dyn Clock>,
+    /// Region that this store reports to clients.
+    region: Arc<str>,
+    tokens: TokenKey,
+}
+
+impl std::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dispatcher")
+    }
+}
+
+impl Dispatcher {
+    pub(crate) fn new(
+        store: ObjectStore,
+        region: Arc<str>,
+        tokens: TokenKey,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self(Arc::new(DispatcherState { store, clock, region, tokens }))
+    }
+
+    async fn answer(&self, request: PreparedRequest) -> Reply {
+        let PreparedRequest { mut head, body, form: _ } = request;
+        head.encryption = Encryption::take(&mut head.headers);
+        let session = match consistency::requested(&head.headers) {
+            Ok(options) => self.0.store.session(options),
+            Err(error) => return error.into(),
+        };
+        let mut reply = match self.run(&session, &mut head, body).await {
+            Ok(reply) => reply,
+            Err(error) => refusal(error, &head),
+        };
+        if let Some(encrypted) = session.encrypted().filter(|_| reply.status.is_success()) {
+            Encryption::add_headers(head.encryption.as_ref(), encrypted, &mut reply.headers);
+        }
+        consistency::add_headers(&mut reply.headers, session.given());
+        reply
+    }
+
+    /// Checks access, and runs the operation.
+    async fn run(
+        &self,
+        session: &Session,
+        request: &mut OperationRequest,
+        body: RequestBody,
+    ) -> S3Result<Reply> {
+        if let Some(bucket) = request.target.bucket()
+            && !s3s::path::check_bucket_name(bucket)
+        {
+            return Err(S3ErrorCode::InvalidBucketName.into());
+        }
+        let clock = &*self.0.clock;
+        let guarded = AccessCheck { session, clock }.check(request).await?;
+        let store = guarded.unwrap_or_else(|| session.clone());
+        unlock(request, &store)?;
+        let operations = Operations {
+            store,
+            clock: self.0.clock.clone(),
+            region: self.0.region.clone(),
+            tokens: self.0.tokens.clone(),
+        };
+        let outcome = operations.call(request, body).await;
+        conceal(request.authorization.as_ref(), outcome).await
+    }
+}
+
+impl OperationHandler for Dispatcher {
+    fn handle(&self, request: PreparedRequest) -> BoxFuture<'_, Reply> {
+        Box::pin(self.answer(request))
+    }
+}
+
+/// Reply to a request whose operation failed. Names the missing resource, except for copies, which
+/// have two objects.
+fn refusal(error: S3Error, request: &OperationRequest) -> Reply {
+    let missing = match error.code() {
+        _ if request.operation().row().is_copy => None,
+        S3ErrorCode::NoSuchBucket => Some(("BucketName", request.bucket().to_owned())),
+        S3ErrorCode::NoSuchKey => Some(("Key", request.key().to_owned())),
+        S3ErrorCode::NoSuchUpload => {
+            let query = request.query().ok();
+            let id = query.as_ref().and_then(|query| query.get("uploadId"));
+            id.map(|id| ("UploadId", id.to_owned()))
+        }
+        _ => None,
+    };
+    let mut reply = Reply::from(error);
+    if let Some((name, text)) = missing {
+        reply.headers.append(DETAIL, detail(name, text));
+    }
+    reply
+}

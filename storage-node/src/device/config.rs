@@ -1,0 +1,63 @@
+//! Settings of a device, and the state that all devices of a node share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::opening::Uuid;
+use martlet_protocol::tree::TreeKey;
+use martlet_protocol::{Clock, DeviceId};
+
+use crate::disk::Disk;
+use crate::index::Caches;
+
+/// Settings of one device.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Device id in the ring.
+    pub id: DeviceId,
+    /// Folder of the device.
+    pub path: PathBuf,
+    /// Space held back for deletes.
+    pub reserve: Reserve,
+    /// Name of its place for messages, as `n1/d1`.
+    pub place: String,
+}
+
+/// Space that a device holds back for deletes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reserve {
+    /// 2 % of the file system, at least 2 GiB, at most 10 %.
+    #[default]
+    Standard,
+    /// A fixed number of bytes.
+    Bytes(u64),
+}
+
+impl DeviceConfig {
+    /// Returns the settings of a device with the standard reserve.
+    pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
+        Self { id, path: path.into(), reserve: Reserve::Standard, place: String::new() }
+    }
+}
+
+/// State that all devices of a node share.
+#[derive(Clone)]
+pub(crate) struct SharedResources {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) caches: Caches,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) cluster: Option<Uuid>,
+    pub(crate) votes_when_new: bool,
+    pub(crate) introduced: bool,
+    pub(crate) tree_key: TreeKey,
+    /// Time without the end of a call after which a device is suspect.
+    pub(crate) stall_after: Duration,
+}
+
+impl SharedResources {
+    /// Returns true if other devices hold copies of what these devices hold.
+    pub(super) fn peers(&self) -> bool {
+        !self.votes_when_new
+    }
+}

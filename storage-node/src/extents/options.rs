@@ -1,0 +1,42 @@
+//! Options of a store.
+
+use std::sync::Arc;
+
+use crate::device::pool::Pool;
+use crate::device::pulse::STALL_AFTER;
+
+const MIB: u64 = 1024 * 1024;
+
+/// Options of a store.
+#[derive(Clone, Debug)]
+pub struct ExtentOptions {
+    /// Free bytes that new extents must leave on the device (beyond the bytes of the ballast).
+    pub reserve_bytes: u64,
+    /// Length of a volume.
+    pub volume_bytes: u64,
+    /// Bytes that a volume is preallocated by at a time.
+    pub volume_step_bytes: u64,
+    /// Number of file extents that are kept open for later readers; 64 packed extents count as one
+    /// file extent.
+    pub open_files_max: u64,
+    /// Minimum length in bytes of free runs that `reclaim` returns to the file system.
+    pub punch_bytes_min: u64,
+    /// True if the table is complete, because the store was closed before the process ended.
+    pub clean: bool,
+    /// Threads on which calls wait for the disk.
+    pub(crate) threads: Arc<Pool>,
+}
+
+impl Default for ExtentOptions {
+    fn default() -> Self {
+        Self {
+            reserve_bytes: 0,
+            volume_bytes: 4096 * MIB,
+            volume_step_bytes: 32 * MIB,
+            open_files_max: 256,
+            punch_bytes_min: 4 * MIB,
+            clean: false,
+            threads: Arc::new(Pool::new("a store of its own".to_owned(), STALL_AFTER)),
+        }
+    }
+}

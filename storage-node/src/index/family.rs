@@ -1,0 +1,50 @@
+//! Column families of an index.
+
+/// A column family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Register key → promise and entry.
+    Entries,
+    /// Register key → write id and inline bytes. Separate, so that listings never read them.
+    Inline,
+    /// Extent id → its row.
+    Extents,
+    /// Delete marks of extents.
+    Marks,
+    /// Bodies of superseded entries, by time.
+    Garbage,
+    /// Register key → hint: a write kept for other devices.
+    Hints,
+    /// Fences, votes, floor.
+    Meta,
+    /// Bin → sum of its registers.
+    Tree,
+}
+
+impl Family {
+    /// All column families.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Entries,
+        Self::Inline,
+        Self::Extents,
+        Self::Marks,
+        Self::Garbage,
+        Self::Hints,
+        Self::Meta,
+        Self::Tree,
+    ];
+
+    /// Permanent name on disk.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Entries => "entries",
+            Self::Inline => "inline",
+            Self::Extents => "extents",
+            Self::Marks => "marks",
+            Self::Garbage => "garbage",
+            Self::Hints => "hints",
+            Self::Meta => "meta",
+            Self::Tree => "tree",
+        }
+    }
+}

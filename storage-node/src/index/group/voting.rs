@@ -1,0 +1,44 @@
+//! Changes of the votes, floor, term and joined ring change in a group (rules G1, G2, P1 to P3).
+
+use martlet_protocol::{Stamp, Term};
+
+use super::{Group, StateChange};
+use crate::index::family::Family;
+use crate::index::voting::{FLOOR_KEY, JOINED_KEY, TERM_KEY, VOTES_KEY};
+
+impl Group<'_> {
+    /// Stages a floor, if it is higher than the current floor.
+    pub(super) fn raise_floor(&mut self, floor: Stamp) {
+        if floor > self.conditions.voting_state.floor() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, FLOOR_KEY, floor.to_bytes());
+            self.change = Some(StateChange::Floor(floor));
+        }
+    }
+
+    /// Stages the votes, even if unchanged: the votes so far may come from the device's formatting,
+    /// not from a row.
+    pub(super) fn set_voting(&mut self, voting: bool) {
+        let family = self.conditions.database.family(Family::Meta);
+        self.batch.put_cf(family, VOTES_KEY, [u8::from(voting)]);
+        self.change = Some(StateChange::Votes(voting));
+    }
+
+    /// Stages a term, if it is higher than the current term (rule P3).
+    pub(super) fn raise_term(&mut self, term: Term) {
+        if term > self.conditions.voting_state.term() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, TERM_KEY, term.0.to_le_bytes());
+            self.change = Some(StateChange::Term(term));
+        }
+    }
+
+    /// Stages a joined ring change, if it is later than the last one (rule P2).
+    pub(super) fn set_joined(&mut self, change: u64) {
+        if change > self.conditions.voting_state.joined() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, JOINED_KEY, change.to_le_bytes());
+            self.change = Some(StateChange::Joined(change));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Plan of a cluster: its size and settings.
+
+use martlet_protocol::Redundancy;
+
+/// Size and settings of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterPlan {
+    /// Storage nodes, each in a zone of its own, called `n1`, `n2` and so on.
+    pub nodes: usize,
+    /// Devices of each node, called `d1`, `d2` and so on.
+    pub devices: usize,
+    /// Proxies, called `p1`, `p2` and so on.
+    pub proxies: usize,
+    /// Redundancy of each storage policy, from policy number 0 on. Policy 0 is the default policy.
+    pub policies: Vec<Redundancy>,
+    /// True if each node has a replicator, called `r1`, `r2` and so on.
+    pub replicators: bool,
+    /// Lines for the settings file of every proxy.
+    pub proxy_settings: String,
+    /// True if members use TLS between each other.
+    pub tls: bool,
+    /// Environment variables of all members.
+    pub environment: Vec<(&'static str, &'static str)>,
+}
+
+impl Default for ClusterPlan {
+    fn default() -> Self {
+        Self {
+            nodes: 4,
+            devices: 1,
+            proxies: 3,
+            policies: vec![Redundancy::Replicated],
+            replicators: true,
+            proxy_settings: String::new(),
+            tls: false,
+            environment: Vec::new(),
+        }
+    }
+}
+
+impl ClusterPlan {
+    /// Returns a plan in which workers run ten times a second and garbage expires after 100 ms.
+    pub fn in_a_hurry() -> Self {
+        let environment = vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "100")];
+        Self { environment, ..Self::default() }
+    }
+
+    /// Returns a plan like [`ClusterPlan::in_a_hurry`] with extents as k+m fragments, one node per
+    /// fragment.
+    pub fn coded(k: u8, m: u8) -> Self {
+        let policies = vec![Redundancy::erasure(k, m).unwrap()];
+        Self { nodes: usize::from(k + m), proxies: 2, policies, ..Self::in_a_hurry() }
+    }
+}
