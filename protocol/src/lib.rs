@@ -28,6 +28,7 @@
 pub mod backend;
 pub mod clock;
 pub mod consistency;
+mod derived;
 pub mod entry;
 pub mod error;
 pub mod extent;

@@ -5,9 +5,11 @@
 //! kept, because a later version may have set them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::derived::Derived;
 use crate::limits::{POLICY_BYTES_MAX, SETTINGS_BYTES_MAX};
 
 /// Names of bucket settings.
@@ -103,12 +105,17 @@ pub struct TooLong {
 /// Configuration documents of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Settings(BTreeMap<String, Vec<u8>>);
+pub struct Settings {
+    documents: BTreeMap<String, Vec<u8>>,
+    /// Parsed documents. Each change of the documents clears the field.
+    #[serde(skip)]
+    parsed: Derived,
+}
 
 impl Settings {
     /// Returns a setting's document, if set.
     pub fn get(&self, setting: Setting) -> Option<&[u8]> {
-        self.0.get(setting.name()).map(Vec::as_slice)
+        self.documents.get(setting.name()).map(Vec::as_slice)
     }
 
     /// Sets a document, replacing any before.
@@ -122,19 +129,27 @@ impl Settings {
         if bytes > bytes_max {
             return Err(TooLong { bytes, bytes_max });
         }
-        let others = self.0.iter().filter(|(key, _)| *key != name);
+        let others = self.documents.iter().filter(|(key, _)| *key != name);
         let others: usize = others.map(|(key, document)| key.len() + document.len()).sum();
         let (bytes, bytes_max) = (others + name.len() + bytes, SETTINGS_BYTES_MAX);
         if bytes > bytes_max {
             return Err(TooLong { bytes, bytes_max });
         }
-        self.0.insert(name.to_owned(), document);
+        self.parsed = Derived::default();
+        self.documents.insert(name.to_owned(), document);
         Ok(())
     }
 
     /// Removes a document; returns true if it was set.
     pub fn remove(&mut self, setting: Setting) -> bool {
-        self.0.remove(setting.name()).is_some()
+        self.parsed = Derived::default();
+        self.documents.remove(setting.name()).is_some()
+    }
+
+    /// Returns the parsed form of these documents. Calls `parse` unless these settings keep a form
+    /// of type `T` from an earlier call. Clones keep none.
+    pub fn parsed<T: Send + Sync + 'static>(&self, parse: impl FnOnce() -> T) -> Arc<T> {
+        self.parsed.get_or_init(parse)
     }
 }
 
@@ -200,8 +215,22 @@ mod tests {
     }
 
     #[test]
+    fn documents_are_parsed_once_until_they_change() {
+        let mut settings = Settings::default();
+        assert_eq!(*settings.parsed(|| 1), 1);
+        assert_eq!(*settings.parsed(|| 2), 1, "kept");
+        assert_eq!(*settings.clone().parsed(|| 3), 3, "a clone keeps none");
+        settings.set(Setting::Acl, vec![1]).unwrap();
+        assert_eq!(*settings.parsed(|| 4), 4);
+        settings.remove(Setting::Acl);
+        assert_eq!(*settings.parsed(|| 5), 5);
+        assert_eq!(settings, Settings::default(), "parsed forms are no part of the settings");
+    }
+
+    #[test]
     fn what_a_later_version_set_is_kept() {
-        let later = Settings(BTreeMap::from([("ice-age".to_owned(), vec![7])]));
+        let documents = BTreeMap::from([("ice-age".to_owned(), vec![7])]);
+        let later = Settings { documents, ..Settings::default() };
         let bytes = postcard::to_stdvec(&later).unwrap();
         let mut settings: Settings = postcard::from_bytes(&bytes).unwrap();
         settings.set(Setting::Acl, vec![1]).unwrap();

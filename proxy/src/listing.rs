@@ -13,25 +13,11 @@ use crate::bucket::{BucketCatalog, again_if_replaced};
 use crate::context::RequestContext;
 use crate::error::Result;
 use crate::index::RegisterClient;
-use crate::merge::successor;
+use crate::merge::{folded, successor};
 use crate::walk::{Paths, Walk, text};
 
 /// Entries that one call reads before it returns a partial page: a run of tombstones may be long.
 pub(crate) const SEEN_MAX: usize = 50_000;
-
-/// Prefix of `name` up to and including the first delimiter after `prefix`; none without a
-/// delimiter.
-pub(crate) fn folded<'a>(name: &'a [u8], prefix: &[u8], delimiter: &[u8]) -> Option<&'a [u8]> {
-    if delimiter.is_empty() {
-        return None;
-    }
-    let rest = name.strip_prefix(prefix)?;
-    let at = match delimiter {
-        [byte] => rest.iter().position(|found| found == byte)?,
-        longer => rest.windows(longer.len()).position(|found| found == longer)?,
-    };
-    Some(&name[..prefix.len() + at + delimiter.len()])
-}
 
 /// Start of a listing after a name; skips a folded prefix that contains the name.
 pub(crate) fn start_after(after: Option<&str>, prefix: &[u8], delimiter: &[u8]) -> ListStart {
@@ -132,25 +118,4 @@ impl Listings {
 fn last_of(page: &ObjectPage) -> Option<String> {
     let key = page.objects.last().map(|(key, _)| key);
     key.max(page.prefixes.last()).cloned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_fold_at_the_first_delimiter_beyond_the_prefix() {
-        let fold = |name: &'static str, prefix: &str, delimiter: &str| {
-            folded(name.as_bytes(), prefix.as_bytes(), delimiter.as_bytes())
-                .map(|fold| std::str::from_utf8(fold).unwrap())
-        };
-        assert_eq!(fold("a/b/c", "", "/"), Some("a/"));
-        assert_eq!(fold("a/b/c", "a/", "/"), Some("a/b/"));
-        assert_eq!(fold("a/b/c", "a", "/"), Some("a/"));
-        assert_eq!(fold("a/b/c", "a/b/", "/"), None);
-        assert_eq!(fold("a/b/c", "x", "/"), None);
-        assert_eq!(fold("a--b", "", "--"), Some("a--"));
-        assert_eq!(fold("a-b", "", "--"), None);
-        assert_eq!(fold("a/b", "", ""), None);
-    }
 }

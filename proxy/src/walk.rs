@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::consistency::ReadAfter;
 use crate::context::RequestContext;
 use crate::index::{Calls, RegisterClient, ReplicaSet, Role, weightier};
-use crate::merge::Merge;
+use crate::merge::{Fold, Merge, WantedPage};
 
 /// Maximum number of entries on one page of a device.
 const PAGE_MAX: usize = 2000;
@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
             token: None,
             replica_sets,
             listings: Vec::new(),
-            merge: Merge::new(0, ListStart::First),
+            merge: Merge::new(0, ListStart::First, None),
             resume: start,
             out: HashSet::new(),
             expected,
@@ -145,7 +145,11 @@ impl<'a> Walk<'a> {
             .into_iter()
             .map(|((device, role), shards)| self.listing(device, role, shards, limit))
             .collect();
-        self.merge = Merge::new(self.listings.len(), self.resume.clone());
+        let fold = self.paths.fold.clone().map(|delimiter| {
+            let prefix = self.paths.prefix.clone();
+            Fold { prefix, delimiter }
+        });
+        self.merge = Merge::new(self.listings.len(), self.resume.clone(), fold);
         for (at, listing) in self.listings.iter().enumerate() {
             if listing.is_out {
                 self.merge.leave_out(at);
@@ -173,8 +177,6 @@ impl<'a> Walk<'a> {
         shards: Vec<Shard>,
         limit: usize,
     ) -> DeviceListing {
-        // A device whose reply isn't final must not skip names (rule L1).
-        let fold = self.paths.fold.clone().filter(|_| self.copies() == 1);
         let request = ListRequest {
             bucket: self.paths.bucket,
             shards,
@@ -182,7 +184,7 @@ impl<'a> Walk<'a> {
             prefix: self.paths.prefix.clone(),
             start: ListStart::First,
             limit,
-            fold,
+            fold: None,
             term: self.term(),
         };
         DeviceListing { device, role, request, is_out: self.out.contains(&device) }
@@ -241,13 +243,16 @@ impl<'a> Walk<'a> {
     /// Requests the pages that the merge needs next.
     async fn refill(&mut self) -> Result<()> {
         let mut calls = Calls::new();
-        for (at, start) in self.merge.wanting() {
-            self.listings[at].request.start = start;
+        let wanting = self.merge.wanting();
+        for (at, WantedPage { start, folds }) in wanting.iter().cloned() {
+            let request = &mut self.listings[at].request;
+            request.start = start;
+            request.fold = self.paths.fold.clone().filter(|_| folds);
             self.request_page(&mut calls, at);
         }
         let began = Instant::now();
         let mut deadline = began + self.registers.replicas.call_time();
-        let mut silent: HashSet<usize> = self.merge.wanting().iter().map(|(at, _)| *at).collect();
+        let mut silent: HashSet<usize> = wanting.iter().map(|(at, _)| *at).collect();
         let (mut failure, mut is_over) = (None, false);
         while let Ok(Some((device, role, reply))) =
             self.registers.replicas.reply(&mut calls, deadline).await

@@ -31,6 +31,7 @@ mod attributes;
 pub mod auth;
 mod authorization;
 mod body;
+mod bucket_documents;
 mod checksums;
 mod connection;
 mod consistency;

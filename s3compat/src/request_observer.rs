@@ -12,8 +12,8 @@ use std::time::Instant;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use martlet_protocol::Clock;
 use martlet_protocol::entry::Bucket;
-use martlet_protocol::{Clock, Setting};
 use martlet_proxy::ObjectStore;
 use percent_encoding::percent_decode_str;
 
@@ -157,7 +157,8 @@ impl RequestObserver {
 
 /// Log settings of a bucket, with the day of the batch; `None` if the bucket has no logging.
 fn source_of(name: &str, bucket: &Bucket, now_ms: u64) -> Option<LogSource> {
-    let logging = Logging::of(bucket.settings.get(Setting::Logging)?)?;
+    let documents = BucketDocuments::of(name, bucket);
+    let logging = documents.logging(bucket)?.clone();
     let day = logging.day_of(now_ms);
     Some(LogSource { bucket: name.to_owned(), owner: bucket.owner.clone(), logging, day })
 }

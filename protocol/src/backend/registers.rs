@@ -96,9 +96,9 @@ pub struct ListRequest {
     pub start: ListStart,
     /// Maximum number of entries, tombstones included.
     pub limit: usize,
-    /// Delimiter of common prefixes. After a live name with this delimiter beyond the prefix, names
-    /// that share the bytes up to and including the delimiter are skipped. Only valid if this
-    /// node's reply alone is final (rule L1).
+    /// Delimiter of common prefixes. After an object with this delimiter beyond the prefix, names
+    /// that share the bytes up to and including the delimiter are skipped. A caller that merges
+    /// replicas reads the skipped names if the object turns out to be deleted (rule L1).
     pub fold: Option<Bytes>,
     /// The caller's term (rule P1).
     pub term: Term,

@@ -61,4 +61,9 @@ impl Value {
     pub fn is_tombstone(&self) -> bool {
         matches!(self, Self::Tombstone)
     }
+
+    /// True if the value is an object: a name that a listing of objects shows or folds.
+    pub fn is_object(&self) -> bool {
+        matches!(self, Self::Object(_))
+    }
 }

@@ -94,17 +94,21 @@ impl BucketCache {
         self.buckets.read().by_name.get(name).map(|cached| cached.bucket.clone())
     }
 
-    /// Caches the result of a lookup that began at `since`. The result is dropped if the name was
-    /// forgotten meanwhile, if the cache holds a later generation of the bucket, or if a newer
-    /// lookup found another bucket.
+    /// Caches the result of a lookup that began at `since`, and returns the bucket. An unchanged
+    /// bucket stays the value that is cached, with its parsed documents.
+    ///
+    /// The result is not cached if the name was forgotten meanwhile, if the cache holds a later
+    /// generation of the bucket, or if a newer lookup found another bucket.
     pub(super) fn put(
         &self,
         name: &str,
         since: Instant,
-        bucket: Arc<Bucket>,
+        bucket: Bucket,
         given: AchievedLevel,
-    ) {
+    ) -> Arc<Bucket> {
         let mut buckets = self.buckets.write();
+        let known = buckets.by_name.get(name).filter(|cached| *cached.bucket == bucket);
+        let bucket = known.map_or_else(|| Arc::new(bucket), |cached| cached.bucket.clone());
         let is_overtaken = buckets.by_name.get(name).is_some_and(|cached| {
             if cached.bucket.id == bucket.id {
                 cached.bucket.generation > bucket.generation
@@ -113,12 +117,14 @@ impl BucketCache {
             }
         });
         if is_overtaken || buckets.was_forgotten(name, since) {
-            return;
+            return bucket;
         }
         if buckets.by_name.len() >= CACHED_MAX {
             buckets.by_name.clear();
         }
-        buckets.by_name.insert(name.to_owned(), CachedBucket { since, bucket, given });
+        let cached = CachedBucket { since, bucket: bucket.clone(), given };
+        buckets.by_name.insert(name.to_owned(), cached);
+        bucket
     }
 
     /// Forgets a bucket that was changed, or whose cached state may be too old. Lookups that are in
@@ -146,8 +152,8 @@ mod tests {
 
     use super::*;
 
-    fn bucket(id: u8, generation: u64) -> Arc<Bucket> {
-        Arc::new(Bucket {
+    fn bucket(id: u8, generation: u64) -> Bucket {
+        Bucket {
             id: BucketId([id; 16]),
             created_ms: 0,
             generation,
@@ -157,7 +163,7 @@ mod tests {
             owner: "me".into(),
             consistency: Level::default(),
             settings: Settings::default(),
-        })
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -188,6 +194,17 @@ mod tests {
         assert_eq!(known(), Some((2, 1)), "another bucket of that name");
         cache.forget("b");
         assert_eq!(known(), None);
+    }
+
+    #[tokio::test]
+    async fn an_unchanged_bucket_keeps_its_parsed_documents() {
+        let cache = BucketCache::new(60_000);
+        let put = |bucket| cache.put("b", Instant::now(), bucket, AchievedLevel::Quorum);
+        let first = put(bucket(1, 1));
+        assert!(Arc::ptr_eq(&first, &put(bucket(1, 1))));
+        assert!(!Arc::ptr_eq(&first, &put(bucket(1, 2))), "another generation");
+        let (cached, _) = cache.get("b").unwrap();
+        assert_eq!(cached.generation, 2);
     }
 
     #[tokio::test(start_paused = true)]

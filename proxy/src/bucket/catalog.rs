@@ -77,8 +77,7 @@ impl BucketCatalog {
             context.note(given);
             return Err(Error::NoSuchBucket);
         };
-        let bucket = Arc::new(bucket.clone());
-        self.cache.put(name, since, bucket.clone(), given);
+        let bucket = self.cache.put(name, since, bucket.clone(), given);
         Ok((bucket, given))
     }
 
@@ -144,10 +143,9 @@ impl BucketCatalog {
             Ok(step)
         };
         self.decide(name, WriteId::random(), &mut evaluate).await?;
-        let bucket = Arc::new(opened.ok_or_else(busy)?);
+        let bucket = opened.ok_or_else(busy)?;
         self.fences.fence(&bucket, true).await?;
-        self.cache.put(name, since, bucket.clone(), AchievedLevel::Quorum);
-        Ok(bucket)
+        Ok(self.cache.put(name, since, bucket, AchievedLevel::Quorum))
     }
 
     /// Changes a bucket by compare-and-set. Returns it, and true if it was written. `change` runs

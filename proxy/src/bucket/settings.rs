@@ -93,7 +93,7 @@ impl Buckets<'_> {
         match self.catalog.change(name, change).await {
             // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
             Ok((bucket, true)) => {
-                self.catalog.cache.put(name, since, Arc::new(bucket), AchievedLevel::Quorum);
+                self.catalog.cache.put(name, since, bucket, AchievedLevel::Quorum);
                 charge.written(self.registers.stamps.now_ms());
                 Ok(())
             }

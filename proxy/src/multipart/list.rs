@@ -12,8 +12,7 @@ use crate::api::{ListUploads, UploadPage};
 use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::Result;
-use crate::listing::folded;
-use crate::merge::successor;
+use crate::merge::{folded, successor};
 use crate::walk::{Paths, text};
 
 fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::backend::{CallKind, ListStart};
 use martlet_protocol::testing::Fault;
-use martlet_protocol::{Level, RegisterKind};
+use martlet_protocol::{DeviceId, Level, RegisterKind};
 use proptest::prelude::*;
 
 use super::harness::{Harness, faulty};
+use crate::merge::successor;
 use crate::walk::{Paths, Walk};
 use crate::{ListObjects, NewBucket, ObjectPage};
 
@@ -142,7 +143,7 @@ async fn a_listing_needs_all_that_hold_shards() {
     for at in 0..30 {
         harness.put(&format!("{at}"), "x").await.unwrap();
     }
-    harness.memory.set_offline(martlet_protocol::DeviceId(2), true);
+    harness.memory.set_offline(DeviceId(2), true);
     let list = ListObjects { limit: 100, ..ListObjects::default() };
     assert!(harness.store.list("b", list).await.is_err(), "half a listing is no listing");
 }
@@ -174,4 +175,57 @@ async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_lo
     let page = store.list("b", list).await.unwrap();
     assert_eq!(flat(&page), [("02999".to_owned(), false)]);
     assert!(calls.load(Ordering::SeqCst) < 10, "{calls:?} calls for one page");
+}
+
+#[tokio::test]
+async fn folded_prefixes_are_skipped_by_the_devices_of_three_replicas() {
+    let harness = Harness::with_bucket(3).await;
+    let names = |prefix: usize| (0..40).map(move |at| format!("{prefix:02}/{at:02}"));
+    for name in (0..40).flat_map(names) {
+        harness.put(&name, "x").await.unwrap();
+    }
+    // The first names of a prefix are deleted, while one replica is offline.
+    harness.memory.set_offline(DeviceId(2), true);
+    for name in names(7).take(30) {
+        harness.delete(&name).await;
+    }
+    harness.memory.set_offline(DeviceId(2), false);
+    let list = ListObjects { delimiter: Some("/".into()), limit: 1000, ..ListObjects::default() };
+    let page = harness.store.list("b", list).await.unwrap();
+    let expected: Vec<String> = (0..40).map(|prefix| format!("{prefix:02}/")).collect();
+    assert_eq!(page.prefixes, expected);
+    let bucket = harness.store.bucket("b").await.unwrap();
+    let mut paths = Paths::all(&bucket, RegisterKind::Object);
+    paths.fold = Some("/".into());
+    let (services, context) = (&harness.store.services, harness.store.context());
+    let mut walk =
+        Walk::new(&services.registers, &context, &paths, ListStart::First, 1001, Level::Strict)
+            .unwrap();
+    let mut prefixes = 0;
+    while let Some((name, entry)) = walk.next().await.unwrap() {
+        if entry.value.is_object() {
+            prefixes += 1;
+            walk.skip_to(successor(&name[..3]).unwrap());
+        }
+    }
+    assert_eq!(prefixes, 40);
+    // One entry for each prefix and device, and those of the prefix whose names were deleted.
+    assert!(walk.seen < 40 * 3 + 4 * 40, "{} of 4,800 entries were shipped", walk.seen);
+}
+
+#[tokio::test]
+async fn a_delete_marker_hides_no_other_object_of_its_prefix() {
+    for (replicas, devices) in [(1, 1), (3, 3)] {
+        let harness = Harness::new(replicas, devices);
+        super::harness::create(&harness.store, "b").await;
+        harness.store.set_versioning("b", true).await.unwrap();
+        for key in ["a/1", "a/2", "c/1"] {
+            harness.put(key, "x").await.unwrap();
+        }
+        harness.delete("a/1").await;
+        harness.delete("c/1").await;
+        let list = ListObjects { delimiter: Some("/".into()), limit: 10, ..ListObjects::default() };
+        let page = harness.store.list("b", list).await.unwrap();
+        assert_eq!(page.prefixes, ["a/"], "{replicas} replicas");
+    }
 }

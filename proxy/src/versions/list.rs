@@ -18,8 +18,8 @@ use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::Result;
 use crate::index::RegisterClient;
-use crate::listing::{Listings, SEEN_MAX, folded, start_after};
-use crate::merge::successor;
+use crate::listing::{Listings, SEEN_MAX, start_after};
+use crate::merge::{folded, successor};
 use crate::walk::{Paths, Walk, text};
 
 /// Heads read at once.

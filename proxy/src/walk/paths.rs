@@ -16,7 +16,8 @@ pub(crate) struct Paths {
     pub(crate) shards: Vec<Shard>,
     pub(crate) kind: RegisterKind,
     pub(crate) prefix: Bytes,
-    /// Delimiter: names may be skipped that are equal up to it after the prefix.
+    /// Delimiter. The reader skips the names that share an object's bytes up to the first delimiter
+    /// after the prefix, so devices may leave these names out.
     pub(crate) fold: Option<Bytes>,
 }
 

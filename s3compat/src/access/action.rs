@@ -65,27 +65,54 @@ actions! {
         ReplicateDelete ReplicateObject ReplicateTags RestoreObject;
 }
 
+/// A set of actions: one bit for each, in the order of [`Action::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ActionSet(u128);
+
+const _: () = assert!(Action::ALL.len() <= 128, "each action needs a bit");
+
+impl ActionSet {
+    /// Actions that a pattern in lower case matches.
+    fn matching(pattern: &[Atom]) -> Self {
+        let is_one = |action: &&Action| matches(pattern, &action.name().to_ascii_lowercase());
+        Self(Action::ALL.iter().filter(is_one).fold(0, |set, action| set | Self::bit(*action)))
+    }
+
+    fn bit(action: Action) -> u128 {
+        1 << (action as u32)
+    }
+
+    fn has(self, action: Action) -> bool {
+        self.0 & Self::bit(action) != 0
+    }
+}
+
 /// Actions as a policy names them: in any case, with `*` and `?`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Actions(Vec<Vec<Atom>>);
+pub(super) struct Actions {
+    /// Actions that each name matches.
+    by_name: Vec<ActionSet>,
+    all: ActionSet,
+}
 
 impl Actions {
     /// Reads names. Each name must match at least one action.
     pub(super) fn parse(names: &[&str]) -> Result<Self, MalformedPolicy> {
         let read = |name: &&str| {
             let pattern: Vec<Atom> = atoms(&name.to_ascii_lowercase()).collect();
-            let mut all = Action::ALL.iter();
-            let is_known = all.any(|action| is_one(&pattern, *action));
-            is_known
-                .then_some(pattern)
+            let actions = ActionSet::matching(&pattern);
+            (actions != ActionSet(0))
+                .then_some(actions)
                 .ok_or_else(|| MalformedPolicy::new("Policy has invalid action"))
         };
-        names.iter().map(read).collect::<Result<_, _>>().map(Self)
+        let by_name: Vec<ActionSet> = names.iter().map(read).collect::<Result<_, _>>()?;
+        let all = ActionSet(by_name.iter().fold(0, |all, actions| all | actions.0));
+        Ok(Self { by_name, all })
     }
 
     /// True if one of the names matches the action.
     pub(super) fn name(&self, action: Action) -> bool {
-        self.0.iter().any(|pattern| is_one(pattern, action))
+        self.all.has(action)
     }
 
     /// True if each name matches an action in one of the scopes.
@@ -95,15 +122,11 @@ impl Actions {
             Action::CreateBucket => ResourceKind::Bucket,
             action => action.scope(),
         };
-        self.0.iter().all(|pattern| {
+        self.by_name.iter().all(|named| {
             let mut all = Action::ALL.iter();
-            all.any(|action| is_one(pattern, *action) && scopes.contains(&scope_of(*action)))
+            all.any(|action| named.has(*action) && scopes.contains(&scope_of(*action)))
         })
     }
-}
-
-fn is_one(pattern: &[Atom], action: Action) -> bool {
-    matches(pattern, &action.name().to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -54,6 +54,11 @@ impl IdentityPolicy {
         self.policy.as_ref().map_or(PolicyDecision::Deny, |policy| policy.evaluate(question))
     }
 
+    /// True if evaluation needs values of the request.
+    pub(crate) fn reads_context(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.reads_context())
+    }
+
     /// True if evaluation needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags())

@@ -15,7 +15,7 @@ use super::bindings::{Bindings, BoundName};
 use super::json::Json;
 use super::malformed::MalformedPolicy;
 use super::question::PolicyQuestion;
-use super::statement::{Effect, Statement, StatementContext};
+use super::statement::{ARN, Effect, Statement, StatementContext};
 use super::subject::Subject;
 
 /// Version that has variables.
@@ -27,6 +27,8 @@ const VERSION_DEFAULT: &str = "2008-10-17";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
     statements: Vec<Statement>,
+    reads_context: bool,
+    reads_existing_tags: bool,
 }
 
 /// Answer of a policy to a question.
@@ -94,7 +96,9 @@ impl Policy {
         let statements = statements.iter().map(|json| Statement::parse(json, reading));
         let statements: Vec<Statement> = statements.collect::<Result<_, _>>()?;
         check_names(&statements)?;
-        Ok(Self { statements })
+        let reads_context = statements.iter().any(Statement::reads_context);
+        let reads_existing_tags = statements.iter().any(Statement::reads_existing_tags);
+        Ok(Self { statements, reads_context, reads_existing_tags })
     }
 
     /// Names of the principals in the policy.
@@ -113,11 +117,12 @@ impl Policy {
     /// Judges a question.
     pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
+        let arn = format!("{ARN}{}", question.resource);
         for statement in &self.statements {
             if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {
                 continue;
             }
-            if statement.is_about(question) {
+            if statement.is_about(question, &arn) {
                 match statement.effect {
                     Effect::Deny => return PolicyDecision::Deny,
                     Effect::Allow => verdict = PolicyDecision::Allow,
@@ -139,9 +144,14 @@ impl Policy {
         self.statements.iter().any(Statement::is_public)
     }
 
+    /// True if evaluation needs values of the request: a statement has conditions or variables.
+    pub(crate) fn reads_context(&self) -> bool {
+        self.reads_context
+    }
+
     /// True if evaluation needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
-        self.statements.iter().any(Statement::reads_existing_tags)
+        self.reads_existing_tags
     }
 }
 

@@ -69,6 +69,13 @@ impl Requester {
         who.own.iter().chain(limit).any(IdentityPolicy::reads_existing_tags)
     }
 
+    /// True if evaluating these policies needs values of the request.
+    pub(crate) fn reads_context(&self) -> bool {
+        let Self::User(who) = self else { return false };
+        let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
+        who.own.iter().chain(limit).any(IdentityPolicy::reads_context)
+    }
+
     /// True if the requester is this owner, or root, which owns everything.
     pub(crate) fn owns(&self, owner: &str) -> bool {
         match self {

@@ -14,7 +14,7 @@ use super::subject::Subject;
 use super::template::Template;
 
 /// Beginning of a resource's ARN.
-const ARN: &str = "arn:aws:s3:::";
+pub(super) const ARN: &str = "arn:aws:s3:::";
 
 /// Effect of a statement that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,15 +118,15 @@ impl Statement {
         named.bind(bindings);
     }
 
-    /// True if the statement applies to the question.
-    pub(super) fn is_about(&self, question: &PolicyQuestion<'_>) -> bool {
+    /// True if the statement applies to the question about the resource with this ARN. The cheapest
+    /// test comes first.
+    pub(super) fn is_about(&self, question: &PolicyQuestion<'_>, arn: &str) -> bool {
         let is_allowing = self.effect == Effect::Allow;
-        let arn = format!("{ARN}{}", question.resource);
-        self.principals.has(|named| named.name(&question.subject))
-            && self.has_action(question.action)
+        self.has_action(question.action)
+            && self.principals.has(|named| named.name(&question.subject))
             && self
                 .resources
-                .has(|named| named.iter().any(|template| template.matches(&arn, question.context)))
+                .has(|named| named.iter().any(|template| template.matches(arn, question.context)))
             && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
     }
 
@@ -154,6 +154,12 @@ impl Statement {
         self.effect == Effect::Allow
             && self.principals.has(Principals::has_everyone)
             && !self.conditions.iter().any(Condition::limits_requesters)
+    }
+
+    /// True if evaluation needs values of the request: the statement has conditions or variables.
+    pub(super) fn reads_context(&self) -> bool {
+        let (ElementSet::Only(named) | ElementSet::AllBut(named)) = &self.resources;
+        !self.conditions.is_empty() || named.iter().any(|it| it.keys().next().is_some())
     }
 
     /// True if evaluation needs the tags of the existing object.

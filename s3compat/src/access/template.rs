@@ -8,14 +8,16 @@
 use std::borrow::Cow;
 
 use super::context::Context;
-use super::glob::{Atom, atoms, matches};
+use super::glob::{Atom, Pattern, atoms, matches};
 use super::key::Key;
 use super::malformed::MalformedPolicy;
 
 /// A text of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Template {
-    pieces: Vec<TemplatePart>,
+    parts: Vec<TemplatePart>,
+    /// The text as a pattern, if the text has no variables.
+    pattern: Option<Pattern>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,22 +33,26 @@ enum TemplatePart {
 impl Template {
     /// Reads a text. `has_variables` is true if the policy's version has variables.
     pub(super) fn parse(text: &str, has_variables: bool) -> Result<Self, MalformedPolicy> {
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${").filter(|_| has_variables) {
             let (inner, after) = after.split_once('}').ok_or_else(|| unknown(after))?;
-            pieces.push(TemplatePart::Text(before.to_owned()));
-            pieces.push(variable(inner)?);
+            parts.push(TemplatePart::Text(before.to_owned()));
+            parts.push(variable(inner)?);
             rest = after;
         }
-        pieces.push(TemplatePart::Text(rest.to_owned()));
-        pieces.retain(|piece| !matches!(piece, TemplatePart::Text(text) if text.is_empty()));
-        Ok(Self { pieces })
+        parts.push(TemplatePart::Text(rest.to_owned()));
+        parts.retain(|part| !matches!(part, TemplatePart::Text(text) if text.is_empty()));
+        let mut template = Self { parts, pattern: None };
+        if template.keys().next().is_none() {
+            template.pattern = template.atoms(&Context::default()).map(Pattern::new);
+        }
+        Ok(template)
     }
 
     /// True if the text has neither variables nor wildcards.
     pub(super) fn is_fixed(&self) -> bool {
-        self.pieces.iter().all(|piece| match piece {
+        self.parts.iter().all(|part| match part {
             TemplatePart::Text(text) => !text.contains(['*', '?']),
             TemplatePart::Escaped(_) => true,
             TemplatePart::Variable(..) => false,
@@ -56,12 +62,12 @@ impl Template {
     /// Text for a request, with wildcards as ordinary characters. `None` if the request lacks a
     /// variable's value.
     pub(super) fn literal(&self, context: &Context) -> Option<Cow<'_, str>> {
-        if let [TemplatePart::Text(text)] = &self.pieces[..] {
+        if let [TemplatePart::Text(text)] = &self.parts[..] {
             return Some(Cow::Borrowed(text));
         }
         let mut whole = String::new();
-        for piece in &self.pieces {
-            match piece {
+        for part in &self.parts {
+            match part {
                 TemplatePart::Text(text) => whole.push_str(text),
                 TemplatePart::Escaped(character) => whole.push(*character),
                 TemplatePart::Variable(key, default) => {
@@ -74,37 +80,43 @@ impl Template {
 
     /// True if the template matches `text`.
     pub(super) fn matches(&self, text: &str, context: &Context) -> bool {
+        match &self.pattern {
+            Some(pattern) => pattern.matches(text),
+            None => self.atoms(context).is_some_and(|pattern| matches(&pattern, text)),
+        }
+    }
+
+    /// The text as a pattern, with the request's values; `None` if a value is missing.
+    fn atoms(&self, context: &Context) -> Option<Vec<Atom>> {
         let mut pattern = Vec::with_capacity(64);
-        for piece in &self.pieces {
-            match piece {
+        for part in &self.parts {
+            match part {
                 TemplatePart::Text(text) => pattern.extend(atoms(text)),
                 TemplatePart::Escaped(character) => {
                     pattern.extend(character.to_string().bytes().map(Atom::Byte));
                 }
                 TemplatePart::Variable(key, default) => {
-                    match variable_text(key, default.as_deref(), context) {
-                        Some(said) => pattern.extend(said.bytes().map(Atom::Byte)),
-                        None => return false,
-                    }
+                    let value = variable_text(key, default.as_deref(), context)?;
+                    pattern.extend(value.bytes().map(Atom::Byte));
                 }
             }
         }
-        matches(&pattern, text)
+        Some(pattern)
     }
 
     /// A pattern that matches everything the template can match, with variables as `*`.
     pub(super) fn widest(&self) -> String {
-        let pieces = self.pieces.iter().map(|piece| match piece {
+        let parts = self.parts.iter().map(|part| match part {
             TemplatePart::Text(text) => text.clone(),
             TemplatePart::Escaped(_) => "?".to_owned(),
             TemplatePart::Variable(..) => "*".to_owned(),
         });
-        pieces.collect()
+        parts.collect()
     }
 
     /// Keys of the variables.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.pieces.iter().filter_map(|piece| match piece {
+        self.parts.iter().filter_map(|part| match part {
             TemplatePart::Variable(key, _) => Some(key),
             _ => None,
         })

@@ -10,15 +10,15 @@
 //! * A policy's Allow opens no object that another account owns: such objects have lists.
 //! * Lists decide what no policy decides: the bucket's list, or the object's list once it is read.
 
-use martlet_protocol::Setting;
+use std::sync::Arc;
+
 use martlet_protocol::entry::Bucket;
 
 use super::acl_settings::{AclSettings, Ownership};
-use super::public_access::is_restricted;
 use crate::access::{
-    Acl, AclUse, Action, Bindings, GrantSource, Permission, Policy, PolicyDecision, Question,
-    Requester,
+    AclUse, Action, GrantSource, Permission, Policy, PolicyDecision, Question, Requester,
 };
+use crate::bucket_documents::{AccessDocuments, BucketDocuments};
 
 /// Result of an access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,20 +39,13 @@ impl AccessDecision {
 
 /// Access of a principal to a bucket.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an independent limit")]
 pub(crate) struct BucketAccess {
-    pub(crate) bucket: String,
-    pub(crate) owner: String,
+    bucket: String,
+    owner: String,
     is_owner: bool,
     /// True if the principal's role leaves it all rights of its account.
     is_whole: bool,
-    policy: Option<Policy>,
-    /// True if the bucket's public policy is restricted: only the owner has access.
-    is_closed: bool,
-    is_unreadable: bool,
-    /// None if only the bucket's owner has access, or lists are disabled.
-    acl: Option<Acl>,
-    pub(crate) control: AclSettings,
+    documents: Arc<BucketDocuments>,
     /// Records that a list was needed.
     pub(crate) acl_use: AclUse,
 }
@@ -60,38 +53,36 @@ pub(crate) struct BucketAccess {
 impl BucketAccess {
     /// Evaluates the access of `requester` to a bucket.
     pub(crate) fn of(requester: &Requester, name: &str, bucket: &Bucket) -> Self {
-        let is_owner = requester.owns(&bucket.owner);
-        let document = bucket.settings.get(Setting::Policy);
-        let policy = document.map(|document| {
-            let ids = bucket.settings.get(Setting::PolicyPrincipals);
-            let bindings = Bindings::decode(ids, document);
-            Policy::parse(document, name).map(|policy| policy.bound(bindings.as_ref()))
-        });
-        let policy = policy.transpose();
-        let is_unreadable = policy.is_err();
-        if let Err(error) = &policy {
-            tracing::error!(bucket = name, %error, "could not read a bucket's policy");
-        }
-        let policy = policy.unwrap_or_default();
-        let is_public = policy.as_ref().is_some_and(Policy::is_public);
-        let is_closed = is_public && is_restricted(&bucket.settings);
-        let control = AclSettings::of(&bucket.settings);
-        let document = bucket.settings.get(Setting::Acl).filter(|_| !control.is_enforced());
         Self {
             bucket: name.to_owned(),
             owner: bucket.owner.clone(),
-            is_owner,
+            is_owner: requester.owns(&bucket.owner),
             is_whole: requester.is_whole(),
-            policy,
-            is_closed,
-            is_unreadable,
-            acl: document.map(|document| Acl::decode(document, &bucket.owner)),
-            control,
+            documents: BucketDocuments::of(name, bucket),
             acl_use: AclUse::default(),
         }
     }
 
-    /// Returns this standing, with the need of lists recorded in `acl_use`.
+    /// Name of the bucket.
+    pub(crate) fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// Canonical id of the bucket's owner.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Settings that apply to lists.
+    pub(crate) fn control(&self) -> AclSettings {
+        self.documents.access.control
+    }
+
+    fn documents(&self) -> &AccessDocuments {
+        &self.documents.access
+    }
+
+    /// Returns this access, with the need of lists recorded in `acl_use`.
     pub(crate) fn with_acl_use(self, acl_use: AclUse) -> Self {
         Self { acl_use, ..self }
     }
@@ -100,15 +91,15 @@ impl BucketAccess {
     pub(crate) fn is_unlimited(&self) -> bool {
         self.is_owner
             && self.is_whole
-            && self.policy.is_none()
-            && !self.is_unreadable
-            && self.acl.is_none()
+            && self.documents().policy.is_none()
+            && !self.documents().is_unreadable
+            && self.documents().acl.is_none()
     }
 
     /// Returns true if the principal may do nothing, whatever the request.
     pub(crate) fn has_no_access(&self) -> bool {
-        let is_alone = self.policy.is_none() && self.control.is_enforced();
-        !self.is_owner && (is_alone || self.is_closed || self.is_unreadable)
+        let is_alone = self.documents().policy.is_none() && self.control().is_enforced();
+        !self.is_owner && (is_alone || self.documents().is_closed || self.documents().is_unreadable)
     }
 
     /// Returns true if some policy or list could allow all of these actions.
@@ -118,13 +109,16 @@ impl BucketAccess {
             (is_new && *action == Action::PutObjectTagging)
                 || self.grants(requester, *action) != AccessDecision::No
         };
-        self.is_owner || self.policy.is_some() || actions.iter().all(may)
+        self.is_owner || self.documents().policy.is_some() || actions.iter().all(may)
     }
 
     /// Returns true if the bucket's policy or list could allow this action to `stranger`.
     pub(crate) fn may_allow(&self, stranger: &Requester, action: Action) -> bool {
-        let by_policy =
-            self.policy.as_ref().is_some_and(|one| one.may_allow(&stranger.subject(), action));
+        let by_policy = self
+            .documents()
+            .policy
+            .as_ref()
+            .is_some_and(|one| one.may_allow(&stranger.subject(), action));
         !self.has_no_access() && (by_policy || self.grants(stranger, action) != AccessDecision::No)
     }
 
@@ -141,13 +135,13 @@ impl BucketAccess {
         {
             return AccessDecision::Yes;
         }
-        if self.is_unreadable {
+        if self.documents().is_unreadable {
             return AccessDecision::No;
         }
         let is_silent = own == Some(PolicyDecision::Undecided);
         match self.evaluate_policy(question) {
             PolicyDecision::Deny => AccessDecision::No,
-            _ if self.is_closed && !self.is_owner => AccessDecision::No,
+            _ if self.documents().is_closed && !self.is_owner => AccessDecision::No,
             // In a bucket of another account, both sides must allow the action.
             _ if is_silent && !self.is_owner => AccessDecision::No,
             PolicyDecision::Allow => self.allowed(question.action),
@@ -159,8 +153,8 @@ impl BucketAccess {
     /// Evaluates if a new object may have tags. Lists grant nothing about tags: a list that allows
     /// the write also allows tags, unless a policy denies them.
     pub(crate) fn allows_new_tags(&self, question: &Question<'_>) -> AccessDecision {
-        let is_open = !self.is_unreadable
-            && (self.is_owner || !self.is_closed)
+        let is_open = !self.documents().is_unreadable
+            && (self.is_owner || !self.documents().is_closed)
             && question.action == Action::PutObjectTagging
             && question.requester.own_verdict(question).is_none()
             && self.evaluate_policy(question) == PolicyDecision::Undecided;
@@ -175,7 +169,7 @@ impl BucketAccess {
     /// that owner. Other objects are opened by lists.
     fn allowed(&self, action: Action) -> AccessDecision {
         let is_on_object = matches!(action.granted(), GrantSource::OnObject(_));
-        if is_on_object && !self.control.is_enforced() {
+        if is_on_object && !self.control().is_enforced() {
             AccessDecision::ByOwner
         } else {
             AccessDecision::Yes
@@ -183,7 +177,8 @@ impl BucketAccess {
     }
 
     fn evaluate_policy(&self, question: &Question<'_>) -> PolicyDecision {
-        self.policy
+        self.documents()
+            .policy
             .as_ref()
             .map_or(PolicyDecision::Undecided, |one| one.evaluate(&question.of_policy()))
     }
@@ -202,20 +197,20 @@ impl BucketAccess {
     fn grants(&self, requester: &Requester, action: Action) -> AccessDecision {
         match action.granted() {
             GrantSource::ToOwner => AccessDecision::of(self.is_owner),
-            GrantSource::OnObject(_) if self.control.is_enforced() => {
+            GrantSource::OnObject(_) if self.control().is_enforced() => {
                 AccessDecision::of(self.is_owner)
             }
             GrantSource::OnObject(_) => AccessDecision::ByObject,
-            GrantSource::OnBucket(wanted) => AccessDecision::of(match &self.acl {
+            GrantSource::OnBucket(wanted) => AccessDecision::of(match &self.documents().acl {
                 None => self.is_owner,
-                Some(acl) => acl.allows(requester, wanted, self.control.ignores_public),
+                Some(acl) => acl.allows(requester, wanted, self.control().ignores_public),
             }),
         }
     }
 
     /// Permissions that these actions need from objects' lists. Empty if lists are disabled.
     pub(crate) fn needed_permissions(&self, actions: &[Action]) -> Vec<Permission> {
-        if self.control.is_enforced() {
+        if self.control().is_enforced() {
             return Vec::new();
         }
         let of_object = |action: &Action| match action.granted() {
@@ -232,7 +227,7 @@ impl BucketAccess {
         requester: &'a Requester,
         gives_away: bool,
     ) -> &'a str {
-        match (requester, self.control.ownership) {
+        match (requester, self.control().ownership) {
             (Requester::Anonymous | Requester::LogDelivery, _) | (_, Ownership::Enforced) => {
                 &self.owner
             }
@@ -242,9 +237,14 @@ impl BucketAccess {
         }
     }
 
+    /// Returns true if the policy has conditions or variables.
+    pub(crate) fn reads_context(&self) -> bool {
+        self.documents().policy.as_ref().is_some_and(Policy::reads_context)
+    }
+
     /// Returns true if the policy has conditions on the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
-        self.policy.as_ref().is_some_and(Policy::reads_existing_tags)
+        self.documents().policy.as_ref().is_some_and(Policy::reads_existing_tags)
     }
 }
 

@@ -19,7 +19,5 @@ pub(crate) use bucket_access::{AccessDecision, BucketAccess};
 pub(crate) use conditions::{add_connection, add_requester, add_time};
 pub(crate) use expected_owner::ExpectedOwner;
 pub(crate) use object_acl::{list_of, mark};
-pub(crate) use public_access::is_blocked;
-#[cfg(test)]
-pub(crate) use public_access::is_restricted;
+pub(crate) use public_access::{is_blocked, is_restricted};
 pub(crate) use rights::Authorization;

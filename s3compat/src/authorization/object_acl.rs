@@ -38,15 +38,15 @@ pub(crate) struct ObjectAclGuard {
 impl Guard for ObjectAclGuard {
     fn admits(&self, object: &Object) -> bool {
         let Self { requester, access, wanted, allowed } = self;
-        match list_of(&object.attributes.marks, &access.owner) {
-            None => wanted.is_empty() || requester.owns(&access.owner),
+        match list_of(&object.attributes.marks, access.owner()) {
+            None => wanted.is_empty() || requester.owns(access.owner()),
             Some(acl) => {
-                let ignores_public = access.control.ignores_public;
-                let of_others = (acl.owner != access.owner).then_some(allowed);
+                let ignores_public = access.control().ignores_public;
+                let of_others = (acl.owner != access.owner()).then_some(allowed);
                 let mut needed = wanted.iter().chain(of_others.into_iter().flatten()).peekable();
                 let is_needed = needed.peek().is_some();
                 let admits = needed.all(|it| acl.allows(requester, *it, ignores_public));
-                let is_its_own = requester.owns(&access.owner) && requester.owns(&acl.owner);
+                let is_its_own = requester.owns(access.owner()) && requester.owns(&acl.owner);
                 if admits && is_needed && !is_its_own {
                     access.acl_use.set();
                 }

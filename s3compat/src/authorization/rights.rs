@@ -232,11 +232,13 @@ impl Authorization {
         actions: &[Action],
         name: Option<ObjectName<'_>>,
     ) -> S3Result<Vec<AccessDecision>> {
-        let bucket = &access.bucket;
+        let bucket = access.bucket();
         let mut context = self.context.clone();
-        context.add("s3:ResourceAccount", &access.owner);
+        if access.reads_context() || self.requester.reads_context() {
+            context.add("s3:ResourceAccount", access.owner());
+        }
         let resource = match name {
-            None => bucket.clone(),
+            None => bucket.to_owned(),
             Some(name) => {
                 if let Some(version) = name.version {
                     context.set("s3:VersionId", version.to_string());

@@ -90,12 +90,19 @@ impl AccessCheck<'_> {
         if !access.may_ever(&requester, &actions) {
             return Err(denied());
         }
-        let mut known = policy_request.context(self.clock.now_ms())?;
-        add_requester(&mut known, &requester);
-        policy_context::add_request(&mut known, request);
-        // In S3 this condition key does not apply to the deletion of a version.
-        if actions.contains(&Action::DeleteObjectVersion) {
-            known.forget("s3:if-match");
+        let mut known = Context::default();
+        // The policy of a copy's source may have conditions too.
+        if access.reads_context()
+            || requester.reads_context()
+            || request.headers.contains_key(COPY_SOURCE)
+        {
+            known = policy_request.context(self.clock.now_ms())?;
+            add_requester(&mut known, &requester);
+            policy_context::add_request(&mut known, request);
+            // In S3 this condition key does not apply to the deletion of a version.
+            if actions.contains(&Action::DeleteObjectVersion) {
+                known.forget("s3:if-match");
+            }
         }
         let of_source = ExpectedOwner::of_source(&request.headers);
         let key = request.target.key();

@@ -125,16 +125,16 @@ impl Operations {
         let access = request.authorization()?.bucket_access();
         let name = request.object_name()?;
         let requested_acl = RequestedAcl::of(&request.headers, document)?;
-        if access.control.is_enforced() {
+        if access.control().is_enforced() {
             return Err(not_supported());
         }
-        let bucket_owner = &*access.owner;
+        let bucket_owner = access.owner();
         let pending_acl = PendingAcl::resolve(&self.store, requested_acl, &[bucket_owner]).await?;
         let put = |object: &Object, marks: &mut Marks| {
             let before = list_of(&object.attributes.marks, bucket_owner);
             let owner = before.as_ref().map_or(bucket_owner, |acl| &acl.owner);
             let acl = pending_acl.list(owner, bucket_owner).ok_or(Error::AccessDenied)?;
-            if acl.is_public() && access.control.blocks_public {
+            if acl.is_public() && access.control().blocks_public {
                 return Err(Error::AccessDenied);
             }
             mark(marks, &acl, bucket_owner);

@@ -22,7 +22,7 @@ struct InitiatorName {
 
 /// Marks an upload with its initiator.
 pub(super) fn mark_initiator(marks: &mut Marks, authorization: &Authorization) {
-    if let Some(named) = named(authorization.requester(), &authorization.bucket_access().owner) {
+    if let Some(named) = named(authorization.requester(), authorization.bucket_access().owner()) {
         let document = postcard::to_extend(&named, vec![FORMAT]);
         marks.set(Mark::Initiator, document.expect("names in memory can be written"));
     }

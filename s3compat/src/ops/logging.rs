@@ -52,7 +52,7 @@ impl Operations {
         let status: BucketLoggingStatus = request.parse_document()?;
         request.refuse_conditions()?;
         let authorization = request.authorization()?;
-        let owner = authorization.bucket_access().owner.clone();
+        let owner = authorization.bucket_access().owner().to_owned();
         // An allow by policy is not enough: logs belong to the owner.
         if !authorization.requester().owns(&owner) {
             return Err(denied());

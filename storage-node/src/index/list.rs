@@ -1,7 +1,7 @@
 //! Listings: the sorted runs of the requested shards, merged.
 //!
-//! A heap holds the head of each run. The lowest head is taken, and its run advances. After a live
-//! name that folds, every run skips the names with the folded prefix. It does so by one seek, when
+//! A heap holds the head of each run. The lowest head is taken, and its run advances. After an
+//! object whose name folds, every run skips the names with the folded prefix. It does so by one seek, when
 //! it reaches such a name.
 
 use std::cmp::Reverse;
@@ -55,7 +55,7 @@ pub(super) fn list(
     let mut reply = ListReply::default();
     while reply.entries.len() < request.limit {
         let Some((name, entry)) = merge.next()? else { return Ok((reply, merge.looked_at)) };
-        if !entry.value.is_tombstone() {
+        if entry.value.is_object() {
             merge.fold(&name, request);
         }
         reply.entries.push((name, entry));
@@ -138,7 +138,7 @@ impl<'a> Merge<'a> {
         Ok(self.next()?.is_some())
     }
 
-    /// Skips the names that share a live name's bytes up to its delimiter, if it has one.
+    /// Skips the names that share an object's name up to its delimiter, if it has one.
     fn fold(&mut self, name: &Bytes, request: &ListRequest) {
         let Some(delimiter) = request.fold.as_ref().filter(|fold| !fold.is_empty()) else { return };
         let rest = &name[request.prefix.len()..];

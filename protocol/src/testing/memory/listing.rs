@@ -47,14 +47,14 @@ pub(super) fn page<T>(
     ListReply { entries, truncated }
 }
 
-/// Drops names that share a common prefix with an earlier live name.
+/// Drops names that share a common prefix with an earlier object.
 fn fold(entries: &mut Vec<(Bytes, Entry)>, prefix: &[u8], delimiter: &[u8]) {
     let mut folded: Option<Bytes> = None;
     entries.retain(|(name, entry)| {
         if folded.as_ref().is_some_and(|folded| name.starts_with(folded)) {
             return false;
         }
-        if !entry.value.is_tombstone() {
+        if entry.value.is_object() {
             let rest = &name[prefix.len()..];
             let found = rest.windows(delimiter.len()).position(|window| window == delimiter);
             folded = found.map(|at| name.slice(..prefix.len() + at + delimiter.len()));

@@ -24,20 +24,20 @@ impl Operations {
         let (requester, access) = (authorization.requester(), authorization.bucket_access());
         let requested = RequestedAcl::in_headers(headers)?;
         let gives_away = requested == Some(RequestedAcl::Canned(Canned::BucketOwnerFullControl));
-        if access.control.is_enforced() {
+        if access.control().is_enforced() {
             return if requested.is_none() || gives_away { Ok(()) } else { Err(not_supported()) };
         }
         let owner = access.owner_of_new(requester, gives_away);
         let Some(requested) = requested else {
-            mark(marks, &Acl::private(owner), &access.owner);
+            mark(marks, &Acl::private(owner), access.owner());
             return Ok(());
         };
-        let pending = PendingAcl::resolve(&self.store, requested, &[owner, &access.owner]).await?;
-        let acl = pending.list(owner, &access.owner).ok_or_else(denied)?;
-        if acl.is_public() && access.control.blocks_public {
+        let pending = PendingAcl::resolve(&self.store, requested, &[owner, access.owner()]).await?;
+        let acl = pending.list(owner, access.owner()).ok_or_else(denied)?;
+        if acl.is_public() && access.control().blocks_public {
             return Err(denied());
         }
-        mark(marks, &acl, &access.owner);
+        mark(marks, &acl, access.owner());
         Ok(())
     }
 

@@ -5,13 +5,13 @@
 //! receive the dates of S3.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use martlet_protocol::Setting;
 use martlet_protocol::entry::Object;
 use martlet_protocol::lifecycle::{Day, Lifecycle, Subject, VersionPosition};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::Timestamp;
 
 use crate::attributes::wire_time;
+use crate::bucket_documents::BucketDocuments;
 use crate::header_values::http_date;
 use crate::ops::operations::Operations;
 
@@ -29,8 +29,10 @@ impl Operations {
         key: &str,
         object: &Object,
     ) {
-        let Some(rules) = self.rules(bucket).await else { return };
-        if let Some(value) = expiration(&rules, key, object) {
+        let Ok(found) = self.store.bucket(bucket).await else { return };
+        let documents = BucketDocuments::of(bucket, &found);
+        let Some(rules) = documents.lifecycle(&found) else { return };
+        if let Some(value) = expiration(rules, key, object) {
             headers.insert(EXPIRATION, value);
         }
     }
@@ -42,17 +44,13 @@ impl Operations {
         key: &str,
         initiated_ms: u64,
     ) -> (Option<Timestamp>, Option<String>) {
-        let rules = self.rules(bucket).await.unwrap_or_default();
-        let (subject, access) =
-            (Subject { key, object: None }, VersionPosition::Upload { initiated_ms });
-        let due = rules.due(&subject, access, Day::FULL);
+        let Ok(found) = self.store.bucket(bucket).await else { return (None, None) };
+        let documents = BucketDocuments::of(bucket, &found);
+        let Some(rules) = documents.lifecycle(&found) else { return (None, None) };
+        let subject = Subject { key, object: None };
+        let due = rules.due(&subject, VersionPosition::Upload { initiated_ms }, Day::FULL);
         let due = due.map(|due| (wire_time(due.at_ms), encoded(due.rule)));
         due.unzip()
-    }
-
-    async fn rules(&self, bucket: &str) -> Option<Lifecycle> {
-        let bucket = self.store.bucket(bucket).await.ok()?;
-        Lifecycle::of(bucket.settings.get(Setting::Lifecycle)?).ok()
     }
 }
 
