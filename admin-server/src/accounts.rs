@@ -110,8 +110,8 @@ impl AccountsApi {
 }
 
 async fn tenants(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let listed = api.accounts.tenants().list(which.after.as_deref(), PAGE_MAX).await?;
-    Ok(Json(page(listed, |tenant| tenant.name.clone(), tenant_line)).into_response())
+    let (tenants, more) = api.accounts.tenants().list(which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(page(tenants, more, |tenant| tenant.name.clone(), tenant_line)).into_response())
 }
 
 async fn create_tenant(State(api): AccountsState, body: Bytes) -> ApiResult {
@@ -146,8 +146,8 @@ async fn users(State(api): AccountsState, Query(which): Query<AccountsQuery>) ->
     // Distinguishes a misspelt tenant from a tenant without users.
     api.accounts.tenants().get(tenant).await?;
     let listed = api.accounts.users().list(tenant, which.after.as_deref(), PAGE_MAX).await;
-    let listed = listed?;
-    Ok(Json(page(listed, |user| user.name.clone(), user_line)).into_response())
+    let (users, more) = listed?;
+    Ok(Json(page(users, more, |user| user.name.clone(), user_line)).into_response())
 }
 
 fn role(text: Option<&str>) -> Result<Option<Role>, ApiError> {

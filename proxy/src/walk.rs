@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::consistency::ReadAfter;
 use crate::context::RequestContext;
-use crate::index::{Calls, RegisterClient, ReplicaSet, Role, weightier};
+use crate::index::{Calls, RegisterClient, ReplicaSet, Role, call_in_time, weightier};
 use crate::merge::{Fold, Merge, WantedPage};
 
 /// Maximum number of entries on one page of a device.
@@ -324,13 +324,13 @@ impl<'a> Walk<'a> {
         let DeviceListing { device, role, request, .. } = &self.listings[at];
         let (device, role, request) = (*device, *role, request.clone());
         let Some((_, replica_set)) = self.replica_sets.first() else { return };
-        let call =
-            replica_set.call(device, self.registers.replicas.call_time(), move |node| async move {
-                match role {
-                    Role::Member | Role::Previous => node.list(device, &request).await,
-                    Role::Handoff => node.list_hints(device, &request).await,
-                }
-            });
+        let most = self.registers.replicas.call_time();
+        let call = call_in_time(&replica_set.cluster, device, most, move |node| async move {
+            match role {
+                Role::Member | Role::Previous => node.list(device, &request).await,
+                Role::Handoff => node.list_hints(device, &request).await,
+            }
+        });
         calls.push(device, role, call);
     }
 

@@ -19,11 +19,12 @@ use percent_encoding::percent_decode_str;
 
 use crate::access::AclUse;
 use crate::body::{ByteCounter, ResponseBody};
+use crate::bucket_documents::BucketDocuments;
 use crate::connection::Connection;
 use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
 use crate::http::{HttpService, OperationHandler};
 use crate::logging::{
-    AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, Logging, PendingLine,
+    AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, PendingLine,
     operation_name,
 };
 use crate::operation::{Operation, PathKind};

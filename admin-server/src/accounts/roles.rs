@@ -55,8 +55,8 @@ async fn bind(api: &AccountsApi, trust: Option<&str>) -> Result<Option<String>, 
 async fn roles(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     api.accounts.tenants().get(tenant).await?;
-    let listed = api.accounts.roles().list(tenant, which.after.as_deref(), PAGE_MAX).await?;
-    Ok(Json(page(listed, |role| role.name.clone(), line)).into_response())
+    let (roles, more) = api.accounts.roles().list(tenant, which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(page(roles, more, |role| role.name.clone(), line)).into_response())
 }
 
 async fn create_role(State(api): AccountsState, body: Bytes) -> ApiResult {

@@ -84,7 +84,7 @@ async fn a_node_of_another_name_or_authority_is_not_believed() {
 #[test]
 fn files_are_read_and_what_is_wrong_with_them_is_said() {
     let ours = authority();
-    let (certificate, key) = issue(&ours, "n1");
+    let NamedCertificate { certificate, key } = issue(&ours, "n1");
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("certificate.pem"), &certificate).unwrap();

@@ -20,7 +20,7 @@ const HANDOFFS_PER_REPLICA: usize = 3;
 
 /// Devices of a register by the rings and term of one moment.
 pub(crate) struct ReplicaSet {
-    pub(super) cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<Cluster>,
     partition: Partition,
     /// The sets of devices that decide about it (rule P2).
     pub(crate) sets: Sets,

@@ -218,7 +218,7 @@ async fn a_delete_marker_hides_no_other_object_of_its_prefix() {
     for (replicas, devices) in [(1, 1), (3, 3)] {
         let harness = Harness::new(replicas, devices);
         super::harness::create(&harness.store, "b").await;
-        harness.store.set_versioning("b", true).await.unwrap();
+        harness.store.buckets().set_versioning("b", true).await.unwrap();
         for key in ["a/1", "a/2", "c/1"] {
             harness.put(key, "x").await.unwrap();
         }

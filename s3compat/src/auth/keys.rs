@@ -9,7 +9,6 @@ use super::credential::{Credential, SecretKey};
 use super::session_token::SessionKey;
 use super::sessions::{IdentityProvider, Sessions};
 use crate::access::Identity;
-use crate::limits::meter::Registry;
 
 /// Accepted keys: fixed access keys, those of a directory, and sessions. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -54,11 +53,6 @@ impl Keys {
     /// Access keys without sessions.
     pub(crate) fn access_keys(&self) -> &AccessKeys {
         &self.access_keys
-    }
-
-    /// Recent use of tenants and keys.
-    pub(crate) fn meters(&self) -> &Registry {
-        self.access_keys.meters()
     }
 
     /// Credential of a fixed access key.

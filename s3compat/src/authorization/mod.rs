@@ -14,7 +14,7 @@ mod object_acl;
 mod public_access;
 mod rights;
 
-pub(crate) use acl_settings::{AclSettings, Ownership, bucket_has_list, not_supported};
+pub(crate) use acl_settings::{AclSettings, bucket_has_list, not_supported};
 pub(crate) use bucket_access::{AccessDecision, BucketAccess};
 pub(crate) use conditions::{add_connection, add_requester, add_time};
 pub(crate) use expected_owner::ExpectedOwner;

@@ -22,6 +22,7 @@ use crate::consistency::one;
 use crate::errors::s3_error;
 use crate::fields::{flag, query_text, query_value, text};
 use crate::messages;
+use crate::ops::wire::wire_owner;
 use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::settings::to_document;
@@ -187,7 +188,7 @@ impl Operations {
         let last = buckets.last().filter(|_| more);
         Reply::xml(&ListBucketsOutput {
             continuation_token: last.map(|last| self.tokens.seal(TOKEN_SCOPE, &last.name)),
-            owner: Some(super::wire_owner(&self.store, &owner).await),
+            owner: Some(wire_owner(&self.store, &owner).await),
             prefix: (!prefix.is_empty()).then_some(prefix),
             buckets: Some(buckets.into_iter().map(|bucket| self.wire_bucket(bucket)).collect()),
         })

@@ -49,7 +49,7 @@ fn commit(database: &DB, waiting: &Receiver<WaitingWrite>, body: &[u8]) -> io::R
         database.write_opt(batch, &options).map_err(io::Error::other)?;
         for write in writes.drain(..) {
             // A writer that failed meanwhile does not wait.
-            drop(write.done.send(()));
+            let _ = write.done.send(());
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ pub struct Recorder {
     bucket: String,
     values: AtomicU64,
     clients: AtomicU32,
-    operations: Mutex<Vec<RecordedOperation>>,
+    pub(super) operations: Mutex<Vec<RecordedOperation>>,
     etags: Mutex<HashMap<String, Value>>,
 }
 
@@ -151,7 +151,7 @@ mod tests {
             invoked_at: 0,
             returned_at: 1,
             outcome: Response::Listed(Listing::default()),
-            given: martlet_protocol::consistency::Given::Quorum,
+            given: martlet_protocol::consistency::AchievedLevel::Quorum,
         };
         let listed = vec![("k".to_owned(), "\"e\"".to_owned())];
         recorder.record(RecordedOperation { operation, listed });

@@ -1,13 +1,13 @@
 //! Tests of the access that ownership, policies and lists give to a bucket.
 
 use martlet_protocol::entry::BucketState;
-use martlet_protocol::{BucketId, Level, PolicyId, Settings};
+use martlet_protocol::{BucketId, Level, PolicyId, Setting, Settings};
 use s3s::dto::{
     ObjectOwnership, OwnershipControls, OwnershipControlsRule, PublicAccessBlockConfiguration,
 };
 
 use super::*;
-use crate::access::{Context, Grant, Grantee, ResourceKind};
+use crate::access::{Acl, Context, Grant, Grantee, ResourceKind};
 use crate::settings::to_document;
 
 fn access(who: &Requester, settings: Settings) -> BucketAccess {
