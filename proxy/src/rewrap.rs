@@ -73,7 +73,14 @@ fn rewrapped(vault: &Vault, marks: &Marks, object: ObjectAddress<'_>) -> Result<
 /// Data keys of the objects and uploads of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct DataKeys<'a> {
-    pub(crate) store: &'a ObjectStore,
+    store: &'a ObjectStore,
+}
+
+impl ObjectStore {
+    /// Data keys of encrypted objects and uploads.
+    pub fn data_keys(&self) -> DataKeys<'_> {
+        DataKeys { store: self }
+    }
 }
 
 impl DataKeys<'_> {

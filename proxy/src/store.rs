@@ -31,7 +31,6 @@ use crate::options::StoreOptions;
 use crate::put::ObjectWriter;
 use crate::quota::Quotas;
 use crate::read::ObjectReader;
-use crate::rewrap::DataKeys;
 use crate::upload::BodyWriter;
 use crate::versions::{Reviser, VersionStore, Versions};
 
@@ -192,11 +191,6 @@ impl ObjectStore {
     /// Accounts by name or id, and usage of their buckets.
     pub fn directory(&self) -> &Directory {
         &self.services.directory
-    }
-
-    /// Data keys of encrypted objects and uploads.
-    pub fn data_keys(&self) -> DataKeys<'_> {
-        DataKeys { store: self }
     }
 
     /// This store with a context that its operations share.

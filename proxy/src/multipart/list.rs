@@ -1,17 +1,19 @@
-//! Listing of a bucket's open uploads, in order of key and start.
+//! Listings of a bucket's open uploads, in order of key and start, and of an upload's parts.
 
 use bytes::Bytes;
-use martlet_protocol::RegisterKind;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Upload, UploadState, Value};
+use martlet_protocol::limits::PARTS_MAX;
+use martlet_protocol::{RegisterKind, UploadId};
 use tokio::time::Instant;
 
+use super::part::PartWalk;
 use super::requests::Uploads;
-use super::upload_target::info;
-use crate::api::{ListUploads, UploadPage};
+use super::upload_target::{UploadName, info};
+use crate::api::{ListUploads, PartPage, UploadPage};
 use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::merge::{folded, successor};
 use crate::walk::{Paths, text};
 
@@ -91,6 +93,48 @@ impl Uploads<'_> {
                 last = Some((upload.key.clone(), Some(upload.id)));
                 page.uploads.push(info(*upload));
             }
+        }
+        Ok(page)
+    }
+}
+
+impl Uploads<'_> {
+    /// Lists a page of the parts of an open upload, in order of number, above `after`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`].
+    pub async fn list_parts(
+        self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+        after: u32,
+        limit: usize,
+    ) -> Result<PartPage> {
+        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
+        let uploads = &self.multipart.uploads;
+        let (target, upload) = again_if_replaced(|| async {
+            let target = uploads.target(context, upload).await?;
+            let upload = uploads.upload(&target).await?;
+            Ok((target, upload))
+        })
+        .await?;
+        if matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted) {
+            return Err(Error::NoSuchUpload);
+        }
+        let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
+        let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
+        let expected = limit.saturating_add(1);
+        let registers = &uploads.registers;
+        let mut parts = PartWalk::new(registers, &target, after, expected, target.level())?;
+        while limit > 0
+            && let Some((number, part)) = parts.next().await?
+        {
+            if page.parts.len() == limit {
+                page.truncated = true;
+                break;
+            }
+            page.parts.push((u32::from(number), part));
         }
         Ok(page)
     }

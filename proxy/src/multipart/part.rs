@@ -6,18 +6,14 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Body, Bucket, Entry, Part, UploadState, Value};
-use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, COMMIT_WINDOW_MS, PARTS_MAX};
+use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, COMMIT_WINDOW_MS};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{
-    ExtentId, Level, RegisterKey, RegisterKind, Stamp, UploadId, WriteId, WriterId,
-};
+use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, Stamp, WriteId, WriterId};
 
-use super::requests::Uploads;
-use super::upload_target::{ListedPart, UploadName, UploadTarget, info};
+use super::upload_target::{ListedPart, UploadName, UploadTarget};
 use super::uploads::UploadRegisters;
-use crate::api::PartPage;
 use crate::bodies::BodyReader;
-use crate::bucket::{BucketCatalog, again_if_replaced, busy};
+use crate::bucket::{BucketCatalog, busy};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, RegisterClient, WriteError, WriteOutcome};
@@ -327,47 +323,5 @@ impl PartStore {
             .buffer_unordered(FREED_AT_ONCE)
             .try_collect::<()>()
             .await
-    }
-}
-
-impl Uploads<'_> {
-    /// Lists a page of the parts of an open upload, in order of number, above `after`.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchUpload`].
-    pub async fn list_parts(
-        self,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
-        after: u32,
-        limit: usize,
-    ) -> Result<PartPage> {
-        let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
-        let uploads = &self.multipart.uploads;
-        let (target, upload) = again_if_replaced(|| async {
-            let target = uploads.target(context, upload).await?;
-            let upload = uploads.upload(&target).await?;
-            Ok((target, upload))
-        })
-        .await?;
-        if matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted) {
-            return Err(Error::NoSuchUpload);
-        }
-        let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
-        let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
-        let expected = limit.saturating_add(1);
-        let registers = &uploads.registers;
-        let mut parts = PartWalk::new(registers, &target, after, expected, target.level())?;
-        while limit > 0
-            && let Some((number, part)) = parts.next().await?
-        {
-            if page.parts.len() == limit {
-                page.truncated = true;
-                break;
-            }
-            page.parts.push((u32::from(number), part));
-        }
-        Ok(page)
     }
 }

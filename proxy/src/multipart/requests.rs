@@ -29,8 +29,6 @@ use crate::policy::object_policy;
 use crate::put::ObjectWriter;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::read::ObjectReader;
-#[cfg(doc)]
-use crate::store::ObjectStore;
 use crate::upload::{BodyWriter, Destination, body_of};
 
 fn part_number(number: u32) -> Result<u16> {
@@ -309,7 +307,7 @@ impl Uploads<'_> {
     ///
     /// # Errors
     /// [`Error::NoSuchUpload`], [`Error::InvalidArgument`] for a number outside its bounds, and
-    /// those of [`ObjectStore::put`].
+    /// those of [`ObjectStore::put`](crate::ObjectStore::put).
     pub async fn put_part(
         self,
         bucket: &str,

@@ -40,7 +40,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// Compiles atoms of whole characters.
-    pub(super) fn new(atoms: Vec<Atom>) -> Self {
+    pub(super) fn new(atoms: &[Atom]) -> Self {
         let plain = atoms.iter().map_while(|atom| match atom {
             Atom::Byte(byte) => Some(*byte),
             Atom::One | Atom::Many => None,
@@ -330,7 +330,7 @@ mod tests {
         fn it_is_the_definition(pattern in "[ab?*é]{0,9}", text in "[abé]{0,9}") {
             let (of, to): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
             prop_assert_eq!(matches_text(&pattern, &text), model(&of, &to));
-            let compiled = Pattern::new(atoms(&pattern).collect());
+            let compiled = Pattern::new(&atoms(&pattern).collect::<Vec<_>>());
             prop_assert_eq!(compiled.matches(&text), model(&of, &to));
         }
 

@@ -45,7 +45,7 @@ impl Template {
         parts.retain(|part| !matches!(part, TemplatePart::Text(text) if text.is_empty()));
         let mut template = Self { parts, pattern: None };
         if template.keys().next().is_none() {
-            template.pattern = template.atoms(&Context::default()).map(Pattern::new);
+            template.pattern = template.atoms(&Context::default()).as_deref().map(Pattern::new);
         }
         Ok(template)
     }

@@ -76,7 +76,7 @@ mod tests {
     fn found(edges: &[(&'static str, &[&'static str])]) -> Vec<String> {
         let nodes: Vec<_> = edges
             .iter()
-            .map(|(node, to)| (*node, BTreeSet::from_iter(to.iter().copied())))
+            .map(|(node, to)| (*node, to.iter().copied().collect::<BTreeSet<_>>()))
             .collect();
         let edges: Edges<'_, &str> = nodes.iter().map(|(node, to)| (node, to.clone())).collect();
         let names = |circle: Vec<&&str>| circle.into_iter().copied().collect::<Vec<_>>().join(" ");

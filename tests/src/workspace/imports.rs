@@ -128,7 +128,8 @@ mod tests {
     fn read(source: &str) -> Vec<String> {
         let shown = |import: Import| {
             let (path, last) = (import.path.join("::"), import.path.last().cloned());
-            let within: String = import.within.iter().map(|name| format!("[{name}]")).collect();
+            let within =
+                import.within.iter().fold(String::new(), |all, name| all + "[" + name + "]");
             match import.name {
                 Some(name) if Some(&name) != last.as_ref() => format!("{within}{path}={name}"),
                 Some(_) => within + &path,

@@ -163,10 +163,9 @@ fn item_end(tokens: &[Token<'_>], at: usize) -> usize {
     for (next, token) in tokens.iter().enumerate().skip(at) {
         match token.text {
             "{" | "(" | "[" => depth += 1,
-            ")" | "]" => depth -= 1,
             "}" if depth == 0 => return next,
             "}" if depth == 1 => return next + 1,
-            "}" => depth -= 1,
+            ")" | "]" | "}" => depth -= 1,
             ";" if depth == 0 => return next + 1,
             _ => {}
         }

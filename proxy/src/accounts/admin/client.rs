@@ -2,10 +2,6 @@
 
 use martlet_protocol::Network;
 
-use super::keys::AccessKeys;
-use super::roles::Roles;
-use super::tenants::Tenants;
-use super::users::Users;
 use crate::accounts::documents::Documents;
 use crate::error::{Error, Result};
 use crate::keyring::Vault;
@@ -35,26 +31,6 @@ impl Accounts {
     /// Accounts of `store`, with the master keys of this process.
     pub fn new(store: ObjectStore, vault: Vault) -> Self {
         Self { store, vault }
-    }
-
-    /// Tenants.
-    pub fn tenants(&self) -> Tenants<'_> {
-        Tenants { accounts: self }
-    }
-
-    /// Users of tenants.
-    pub fn users(&self) -> Users<'_> {
-        Users { accounts: self }
-    }
-
-    /// Roles of tenants, which principals assume for a session.
-    pub fn roles(&self) -> Roles<'_> {
-        Roles { accounts: self }
-    }
-
-    /// Access keys of tenants and users.
-    pub fn keys(&self) -> AccessKeys<'_> {
-        AccessKeys { accounts: self }
     }
 
     pub(super) fn now_ms(&self) -> u64 {

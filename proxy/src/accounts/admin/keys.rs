@@ -51,6 +51,13 @@ pub struct AccessKeys<'a> {
     pub(super) accounts: &'a Accounts,
 }
 
+impl Accounts {
+    /// Access keys of tenants and users.
+    pub fn keys(&self) -> AccessKeys<'_> {
+        AccessKeys { accounts: self }
+    }
+}
+
 impl AccessKeys<'_> {
     /// Creates a key. Returns its secret, which no later call returns.
     ///

@@ -43,7 +43,14 @@ pub struct RoleChange {
 /// Roles of tenants.
 #[derive(Clone, Copy, Debug)]
 pub struct Roles<'a> {
-    pub(super) accounts: &'a Accounts,
+    accounts: &'a Accounts,
+}
+
+impl Accounts {
+    /// Roles of tenants, which principals assume for a session.
+    pub fn roles(&self) -> Roles<'_> {
+        Roles { accounts: self }
+    }
 }
 
 impl Roles<'_> {

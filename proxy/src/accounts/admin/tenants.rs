@@ -18,6 +18,13 @@ pub struct Tenants<'a> {
     pub(super) accounts: &'a Accounts,
 }
 
+impl Accounts {
+    /// Tenants.
+    pub fn tenants(&self) -> Tenants<'_> {
+        Tenants { accounts: self }
+    }
+}
+
 impl Tenants<'_> {
     /// Creates a tenant. Its display name defaults to its name.
     ///

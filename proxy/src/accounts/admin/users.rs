@@ -21,7 +21,14 @@ pub struct NewUser {
 /// Users of tenants.
 #[derive(Clone, Copy, Debug)]
 pub struct Users<'a> {
-    pub(super) accounts: &'a Accounts,
+    accounts: &'a Accounts,
+}
+
+impl Accounts {
+    /// Users of tenants.
+    pub fn users(&self) -> Users<'_> {
+        Users { accounts: self }
+    }
 }
 
 impl Users<'_> {
