@@ -146,6 +146,11 @@ impl Settings {
         self.documents.remove(setting.name()).is_some()
     }
 
+    /// Returns the bytes of all documents together.
+    pub fn document_bytes(&self) -> usize {
+        self.documents.values().map(Vec::len).sum()
+    }
+
     /// Returns the parsed form of these documents. Calls `parse` unless these settings keep a form
     /// of type `T` from an earlier call. Clones keep none.
     pub fn parsed<T: Send + Sync + 'static>(&self, parse: impl FnOnce() -> T) -> Arc<T> {

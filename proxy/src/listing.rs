@@ -90,10 +90,12 @@ impl Listings {
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
             let Value::Object(object) = entry.value else {
-                // Can't stop within a prefix that may still be folded: the next page would skip it.
-                if walk.seen > SEEN_MAX && fold.is_none() {
-                    page.next = Some(text(name)?);
-                    return Ok(page);
+                if walk.seen > SEEN_MAX {
+                    // The next page skips a prefix that it begins in, so it begins before this one.
+                    page.next = if fold.is_none() { Some(text(name)?) } else { last_of(&page) };
+                    if page.next.is_some() {
+                        return Ok(page);
+                    }
                 }
                 continue;
             };

@@ -34,6 +34,10 @@ const PAGE_MAX: usize = 2000;
 /// are needed after tombstones or folded names, of which more may follow.
 const PAGE_GROWTH: usize = 4;
 
+/// Entries on the first page of names that a device had skipped. Most gaps are read for one deleted
+/// object; later pages grow.
+const GAP_PAGE: usize = 128;
+
 /// Minimum wait for late pages after those of a quorum.
 const LAG_MIN: Duration = Duration::from_millis(2);
 
@@ -247,6 +251,9 @@ impl<'a> Walk<'a> {
         for (at, WantedPage { start, folds }) in wanting.iter().cloned() {
             let request = &mut self.listings[at].request;
             request.start = start;
+            if !folds && request.fold.is_some() {
+                request.limit = GAP_PAGE;
+            }
             request.fold = self.paths.fold.clone().filter(|_| folds);
             self.request_page(&mut calls, at);
         }

@@ -20,8 +20,8 @@
 mod assignment;
 mod check;
 mod cross_tier_moves;
-mod device_location;
-mod edit;
+pub(crate) mod device_location;
+pub(crate) mod edit;
 mod exchanges;
 pub(crate) mod file;
 mod layout;
@@ -30,7 +30,7 @@ mod new_ring;
 mod passes;
 mod quality;
 mod quotas;
-mod rebalance;
+pub(crate) mod rebalance;
 mod rounding_bias;
 mod rules;
 mod solve;
@@ -42,9 +42,6 @@ pub(crate) mod tree;
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 use serde::{Deserialize, Serialize};
 
-pub use device_location::DeviceLocation;
-pub use edit::{DeviceInfo, NewDevice};
-pub use rebalance::{RebalanceContext, Report};
 pub(crate) use targets::spread;
 
 use crate::device::Device;

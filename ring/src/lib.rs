@@ -36,10 +36,10 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{
-    Builder, DeviceInfo, DeviceLocation, HistoryEntry, NewDevice, RebalanceContext, Report,
-    RingSettings,
-};
+pub use builder::device_location::DeviceLocation;
+pub use builder::edit::{DeviceInfo, NewDevice};
+pub use builder::rebalance::{RebalanceContext, Report};
+pub use builder::{Builder, HistoryEntry, RingSettings};
 pub use device::{Device, Node};
 pub use diff::Diff;
 pub use error::{Error, ErrorKind, Result};

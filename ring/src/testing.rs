@@ -2,7 +2,9 @@
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 
-use crate::builder::{Builder, NewDevice, RebalanceContext, RingSettings};
+use crate::builder::edit::NewDevice;
+use crate::builder::rebalance::RebalanceContext;
+use crate::builder::{Builder, RingSettings};
 use crate::device::{Device, Node};
 
 /// A device of weight 100.

@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 /// Maximum number of cached buckets.
 const CACHED_MAX: usize = 10_000;
+/// Maximum bytes of the documents of cached buckets. Their parsed forms take some five times as many,
+/// and up to thirty times.
+const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// Number of locks that serialize lookups, shared by hash of the name.
 const TURNS: usize = 64;
 
@@ -39,6 +42,8 @@ struct CachedBucket {
 #[derive(Default)]
 struct CachedBuckets {
     by_name: HashMap<String, CachedBucket>,
+    /// Bytes of the documents of all buckets.
+    document_bytes: usize,
     /// Time of the last [`BucketCache::forget`] of a name. Only names of existing buckets get here.
     forgotten: HashMap<String, Instant>,
     /// Time at which all names were forgotten last, to bound the map above.
@@ -46,6 +51,24 @@ struct CachedBuckets {
 }
 
 impl CachedBuckets {
+    /// Inserts a bucket. Returns all buckets before if there is no room for more.
+    fn insert(&mut self, name: &str, cached: CachedBucket) -> HashMap<String, CachedBucket> {
+        let bytes = cached.bucket.settings.document_bytes();
+        self.remove(name);
+        let is_full =
+            self.by_name.len() >= CACHED_MAX || self.document_bytes + bytes > DOCUMENT_BYTES_MAX;
+        let evicted = if is_full { std::mem::take(&mut self.by_name) } else { HashMap::new() };
+        self.document_bytes = if is_full { bytes } else { self.document_bytes + bytes };
+        self.by_name.insert(name.to_owned(), cached);
+        evicted
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(cached) = self.by_name.remove(name) {
+            self.document_bytes -= cached.bucket.settings.document_bytes();
+        }
+    }
+
     /// Returns true if a name was forgotten after `since`.
     fn was_forgotten(&self, name: &str, since: Instant) -> bool {
         self.all_forgotten.is_some_and(|at| at > since)
@@ -119,11 +142,10 @@ impl BucketCache {
         if is_overtaken || buckets.was_forgotten(name, since) {
             return bucket;
         }
-        if buckets.by_name.len() >= CACHED_MAX {
-            buckets.by_name.clear();
-        }
-        let cached = CachedBucket { since, bucket: bucket.clone(), given };
-        buckets.by_name.insert(name.to_owned(), cached);
+        let evicted = buckets.insert(name, CachedBucket { since, bucket: bucket.clone(), given });
+        // Freed without the lock: many parsed documents take long.
+        drop(buckets);
+        drop(evicted);
         bucket
     }
 
@@ -131,7 +153,7 @@ impl BucketCache {
     /// flight are not cached either.
     pub(crate) fn forget(&self, name: &str) {
         let mut buckets = self.buckets.write();
-        buckets.by_name.remove(name);
+        buckets.remove(name);
         if buckets.forgotten.len() >= CACHED_MAX {
             buckets.forgotten.clear();
             buckets.all_forgotten = Some(Instant::now());
@@ -141,14 +163,14 @@ impl BucketCache {
 
     /// Removes a name for which a quorum read found no bucket.
     pub(super) fn remove(&self, name: &str) {
-        self.buckets.write().by_name.remove(name);
+        self.buckets.write().remove(name);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use martlet_protocol::entry::BucketState;
-    use martlet_protocol::{BucketId, Level, PolicyId, Settings};
+    use martlet_protocol::{BucketId, Level, PolicyId, Setting, Settings};
 
     use super::*;
 
@@ -220,6 +242,27 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         cache.put("b", Instant::now(), bucket(1, 2), AchievedLevel::Quorum);
         assert!(cache.get("b").is_some());
+    }
+
+    #[tokio::test]
+    async fn documents_of_cached_buckets_are_bounded() {
+        let cache = BucketCache::new(60_000);
+        let put = |name: &str, bytes: usize| {
+            let mut bucket = bucket(1, 1);
+            bucket.settings.set(Setting::Cors, vec![b' '; bytes]).unwrap();
+            cache.put(name, Instant::now(), bucket, AchievedLevel::Quorum);
+        };
+        for at in 0..2 * DOCUMENT_BYTES_MAX / 20_000 {
+            put(&at.to_string(), 20_000);
+        }
+        let buckets = cache.buckets.read();
+        assert!(buckets.document_bytes <= DOCUMENT_BYTES_MAX && buckets.by_name.len() > 1);
+        let sum = |sum, cached: &CachedBucket| sum + cached.bucket.settings.document_bytes();
+        assert_eq!(buckets.by_name.values().fold(0, sum), buckets.document_bytes);
+        drop(buckets);
+        put("0", 1);
+        cache.forget("0");
+        assert!(cache.get("0").is_none());
     }
 
     #[tokio::test(start_paused = true)]

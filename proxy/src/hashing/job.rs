@@ -18,6 +18,8 @@ pub(super) struct HashJob {
     /// Chunks that the MD5 lacks.
     chunks: VecDeque<Bytes>,
     needs_checksums: bool,
+    /// Bytes that were added outside lanes since [`Self::take_single_bytes`].
+    single_bytes: usize,
     done: oneshot::Sender<Digests>,
 }
 
@@ -28,7 +30,7 @@ impl HashJob {
         chunks: Vec<Bytes>,
         done: oneshot::Sender<Digests>,
     ) -> Self {
-        Self { digests, chunks: chunks.into(), needs_checksums: true, done }
+        Self { digests, chunks: chunks.into(), needs_checksums: true, single_bytes: 0, done }
     }
 
     /// Returns true if the checksums of this job need a thread of their own.
@@ -57,14 +59,21 @@ impl HashJob {
             let unaligned = self.digests.md5.unaligned(chunk.len());
             self.digests.md5.update(&chunk[..unaligned]);
             chunk.advance(unaligned);
+            self.single_bytes += unaligned;
             let blocks = chunk.len() / BLOCK;
             if blocks >= BLOCKS_MIN {
                 return Some(blocks);
             }
             self.digests.md5.update(chunk);
+            self.single_bytes += chunk.len();
             self.chunks.pop_front();
         }
         None
+    }
+
+    /// Bytes that were added outside lanes since the last call.
+    pub(super) fn take_single_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.single_bytes)
     }
 
     /// The next `count` blocks. They count as added.

@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::job::HashJob;
 use crate::digest::Digests;
+use crate::md5::BLOCK;
 use crate::md5::lanes::{self, Lane, lanes_max};
 
 #[cfg(test)]
@@ -185,13 +186,14 @@ impl Worker {
         self.is_counted
     }
 
-    /// Hashes the next slice of all lanes, and returns the number of its blocks. Jobs that end
-    /// leave their lanes.
+    /// Hashes the next slice of all lanes. Returns the number of its blocks, and of those that were
+    /// hashed outside lanes. Jobs that end leave their lanes.
     fn hash_slice(&mut self) -> usize {
-        let mut slice = SLICE_BLOCKS;
+        let (mut slice, mut single_bytes) = (SLICE_BLOCKS, 0);
         let (mut ended, mut going) = (Vec::new(), Vec::with_capacity(self.jobs.len()));
         for mut job in self.jobs.drain(..) {
             let blocks = if job.is_cancelled() { None } else { Self::prepare(&mut job) };
+            single_bytes += job.take_single_bytes();
             match blocks {
                 Some(blocks) => {
                     slice = slice.min(blocks);
@@ -202,14 +204,15 @@ impl Worker {
         }
         self.jobs = going;
         self.release(ended);
+        let single_blocks = single_bytes / BLOCK;
         if self.jobs.is_empty() {
-            return 0;
+            return single_blocks;
         }
         let chunks: Vec<Bytes> = self.jobs.iter_mut().map(|job| job.take_blocks(slice)).collect();
         let lanes = self.jobs.iter_mut().zip(&chunks);
         let mut lanes: Vec<Lane<'_>> = lanes.map(|(job, chunk)| job.lane(chunk)).collect();
         lanes::update(&mut lanes);
-        slice
+        slice + single_blocks
     }
 
     /// Checksums of a new job, then the number of blocks that are ready for its lane.

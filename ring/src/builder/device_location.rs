@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::NewDevice;
+use super::edit::NewDevice;
 use crate::device::Node;
 use crate::error::{Error, Result};
 

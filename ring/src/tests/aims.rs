@@ -3,7 +3,8 @@
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, RebalanceContext, Report};
+use crate::builder::Builder;
+use crate::builder::rebalance::{RebalanceContext, Report};
 use crate::diff::Diff;
 use crate::error::ErrorKind;
 use crate::figures::Figures;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, RebalanceContext};
+use crate::builder::Builder;
+use crate::builder::rebalance::RebalanceContext;
 use crate::error::ErrorKind;
 use crate::ring::Ring;
 use crate::testing::{TestRng, add_zones, builder, new_device, rebalance};

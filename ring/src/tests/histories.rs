@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::{DeviceId, Partition};
 
-use crate::builder::{Builder, NewDevice, RebalanceContext};
+use crate::builder::Builder;
+use crate::builder::edit::NewDevice;
+use crate::builder::rebalance::RebalanceContext;
 use crate::device::Device;
 use crate::figures::Figures;
 use crate::ring::Ring;

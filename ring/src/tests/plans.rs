@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, RebalanceContext};
+use crate::builder::Builder;
+use crate::builder::rebalance::RebalanceContext;
 use crate::diff::Diff;
 use crate::figures::{BALANCE_WORST, Figures};
 use crate::plan::{MovePace, RebalancePlan, Usage};

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, DeviceLocation, RebalanceContext};
+use crate::builder::Builder;
+use crate::builder::device_location::DeviceLocation;
+use crate::builder::rebalance::RebalanceContext;
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::testing::settings;

@@ -3,7 +3,8 @@
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{DeviceId, Partition, Phase, Term};
 
-use crate::builder::{Builder, RebalanceContext};
+use crate::builder::Builder;
+use crate::builder::rebalance::RebalanceContext;
 use crate::ring::Ring;
 use crate::testing::{add_zones, builder, new_device, rebalance};
 

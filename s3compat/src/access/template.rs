@@ -15,9 +15,9 @@ use super::malformed::MalformedPolicy;
 /// A text of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Template {
-    parts: Vec<TemplatePart>,
-    /// The text as a pattern, if the text has no variables.
-    pattern: Option<Pattern>,
+    parts: Box<[TemplatePart]>,
+    /// The text as a pattern, if the text has wildcards and no variables.
+    pattern: Option<Box<Pattern>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -43,9 +43,10 @@ impl Template {
         }
         parts.push(TemplatePart::Text(rest.to_owned()));
         parts.retain(|part| !matches!(part, TemplatePart::Text(text) if text.is_empty()));
-        let mut template = Self { parts, pattern: None };
-        if template.keys().next().is_none() {
-            template.pattern = template.atoms(&Context::default()).as_deref().map(Pattern::new);
+        let mut template = Self { parts: parts.into(), pattern: None };
+        if template.keys().next().is_none() && !template.is_fixed() {
+            let atoms = template.atoms(&Context::default());
+            template.pattern = atoms.map(|atoms| Box::new(Pattern::new(&atoms)));
         }
         Ok(template)
     }
@@ -80,10 +81,13 @@ impl Template {
 
     /// True if the template matches `text`.
     pub(super) fn matches(&self, text: &str, context: &Context) -> bool {
-        match &self.pattern {
-            Some(pattern) => pattern.matches(text),
-            None => self.atoms(context).is_some_and(|pattern| matches(&pattern, text)),
+        if let Some(pattern) = &self.pattern {
+            return pattern.matches(text);
         }
+        if self.is_fixed() {
+            return self.literal(context).is_some_and(|literal| literal == text);
+        }
+        self.atoms(context).is_some_and(|pattern| matches(&pattern, text))
     }
 
     /// The text as a pattern, with the request's values; `None` if a value is missing.

@@ -102,7 +102,7 @@ async fn a_dropped_body_leaves_no_bytes_in_the_queue() {
 #[tokio::test]
 async fn a_long_turn_ends_while_others_wait_for_the_permit() {
     let pool = pool(1);
-    let chunk = Bytes::from(vec![7; 3 * TURN_BLOCKS * crate::md5::BLOCK]);
+    let chunk = Bytes::from(vec![7; 3 * TURN_BLOCKS * BLOCK]);
     let result = pool.submit(Digests::new(&[]), vec![chunk.clone()]);
     let permit = pool.threads.acquire().await.unwrap();
     drop(permit);
