@@ -27,10 +27,6 @@ serve: build ## Build and start a server in ./martlet-data; ARGS="--help" lists 
 build: rocksdb ## Build the martlet binary that users run
 	cargo build --release --locked
 
-.PHONY: dist-binary
-dist-binary: rocksdb ## Build the binary for installation: whole-program, optimised by a profile of requests
-	dist/optimize.sh
-
 .PHONY: build-tests
 build-tests: rocksdb ## Build all tests, and the binary that the tests start
 	cargo build $(CARGO_FLAGS) --all-targets
