@@ -75,8 +75,6 @@ fn bytes(disk: &dyn Disk, folder: &Path, caching: Caching) {
     reader.read_at(&mut before, 4096).unwrap();
     assert!(before.iter().all(|byte| *byte == 2), "a reader sees what another way in wrote");
     reader.drop_cached(0, 4096 * 3).unwrap();
-    reader.read_ahead(0, 4096 * 3);
-    reader.read_ahead(1 << 40, 4096);
     reader.read_at(&mut before, 4096).unwrap();
     assert!(before.iter().all(|byte| *byte == 2), "nothing is lost with the cache");
     disk.unlink(&path).unwrap();

@@ -428,9 +428,6 @@ impl DiskFile for FaultyFile {
         self.read_at(&mut buffer[..ready], offset).map(|()| ready)
     }
 
-    /// Files in memory need none.
-    fn read_ahead(&self, _offset: u64, _length: u64) {}
-
     fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let data = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         self.change(ContentChange::Write(index(offset), data), false)

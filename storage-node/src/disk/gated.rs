@@ -133,11 +133,6 @@ impl DiskFile for GatedFile {
         if self.gate.is_shut() { Ok(0) } else { self.file.read_nowait(buffer, offset) }
     }
 
-    fn read_ahead(&self, offset: u64, length: u64) {
-        self.gate.pass();
-        self.file.read_ahead(offset, length);
-    }
-
     fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.gate.pass();
         self.file.write_at(slices, offset)

@@ -57,9 +57,6 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Reads bytes that are in memory, without waiting for the device. Returns the number of bytes
     /// read, possibly 0.
     fn read_nowait(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Starts to read `length` bytes from `offset` on into memory, and does not wait for them. Errors
-    /// are left to the read that follows.
-    fn read_ahead(&self, offset: u64, length: u64);
     /// Writes all of `slices` consecutively, from `offset` on.
     fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()>;
     /// Makes bytes and length durable.

@@ -171,13 +171,6 @@ impl DiskFile for PosixFile {
         Ok(done)
     }
 
-    fn read_ahead(&self, offset: u64, length: u64) {
-        let Some(length) = NonZeroU64::new(length) else { return };
-        if let Err(error) = fs::fadvise(&self.file, offset, Some(length), Advice::WillNeed) {
-            tracing::debug!(%error, "could not read ahead");
-        }
-    }
-
     fn write_at(&self, slices: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
         let mut slices = slices.to_vec();
         let mut left = &mut slices[..];

@@ -16,10 +16,6 @@ use super::state::Counters;
 use super::store::StoreState;
 use crate::device::pool::Pool;
 
-/// Bytes behind a chunk that the device starts to read as soon as the chunk is there. The device is
-/// busy while the chunk is verified and sent.
-const READ_AHEAD_BYTES: u64 = 8 * CHUNK_BYTES as u64;
-
 /// Parts of a store that a read needs. They don't prevent the store from closing: a slow reader
 /// needs only its file.
 #[derive(Clone)]
@@ -79,8 +75,7 @@ async fn chunk(
     } else {
         store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
         drop(buffer);
-        let ahead = range.end.saturating_sub(to).min(READ_AHEAD_BYTES);
-        fetch(store, extent.clone(), from, length, ahead).await
+        fetch(store, extent.clone(), from, length).await
     };
     let buffer = match outcome {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -104,26 +99,21 @@ async fn again(
         return Ok(None);
     }
     let extent = StoreState::open_extent(&inner, id).await?;
-    fetch(store, extent, from, length, 0).await.map(Some)
+    fetch(store, extent, from, length).await.map(Some)
 }
 
-/// Reads a chunk of `length` bytes that begins at `from` on a thread, and verifies it. The device
-/// then reads `ahead` bytes more. The thread takes the buffer, so that reads that wait for a disk
-/// that hangs hold none.
+/// Reads a chunk that begins at `from` on a thread, and verifies it. The thread takes the buffer,
+/// so that reads that wait for a disk that hangs hold none.
 async fn fetch(
     store: &ExtentReader,
     extent: Arc<OpenExtent>,
     from: u64,
     length: usize,
-    ahead: u64,
 ) -> Result<PooledBuffer> {
     let pool = store.pool.clone();
     let read = move || {
         let mut buffer = pool.take(length);
         extent.file.read_at(&mut buffer.all_mut()[..length], extent.base + from)?;
-        if ahead > 0 {
-            extent.file.read_ahead(extent.base + from + length as u64, ahead);
-        }
         check(&extent, from, &buffer.all()[..length])?;
         Ok(buffer)
     };
