@@ -99,6 +99,11 @@ instructions: tools ## Count the instructions of requests; ARGS=--update keeps t
 bench: build ## One table: Martlet beside the limits of this machine
 	MARTLET_BIN=$(RELEASE_BIN) benches/run.sh $(ARGS)
 
+.PHONY: bench-trees
+bench-trees: build ## CPU of each kind of request beside another binary, in turns; BEFORE=PATH names it
+	@[ -x "$(BEFORE)" ] || { echo "BEFORE=PATH must name the binary to compare with" >&2; exit 2; }
+	python3 -B benches/trees.py "$(BEFORE)" $(RELEASE_BIN) $(ARGS)
+
 .PHONY: bench-cluster
 bench-cluster: build ## The same for a cluster on this machine: CPU by role, and a node killed
 	MARTLET_BIN=$(RELEASE_BIN) benches/cluster.sh $(ARGS)
