@@ -16,10 +16,10 @@ use martlet_admin_api::accounts::{
     TenantRequest, UserLine, UserRequest,
 };
 use martlet_admin_api::limits::{Bound, RateChange, RateLine};
-use martlet_proxy::{Accounts, Key, NewKey, NewUser, ObjectStore, Rate, Role, Tenant, User};
+use martlet_proxy::{Accounts, Key, NewKey, NewUser, ObjectStore, Page, Rate, Role, Tenant, User};
 
 use self::state::{AccountsApi, AccountsQuery, AccountsState};
-use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, named, page, read};
+use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
 use super::quotas;
 
 /// Routes of `martlet admin tenant`, `user` and `key`. `root_key` is the access key of the root
@@ -110,8 +110,8 @@ impl AccountsApi {
 }
 
 async fn tenants(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let (tenants, more) = api.accounts.tenants().list(which.after.as_deref(), PAGE_MAX).await?;
-    Ok(Json(page(tenants, more, |tenant| tenant.name.clone(), tenant_line)).into_response())
+    let tenants = api.accounts.tenants().list(which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(list_page(tenants, |tenant| tenant.name.clone(), tenant_line)).into_response())
 }
 
 async fn create_tenant(State(api): AccountsState, body: Bytes) -> ApiResult {
@@ -146,8 +146,7 @@ async fn users(State(api): AccountsState, Query(which): Query<AccountsQuery>) ->
     // Distinguishes a misspelt tenant from a tenant without users.
     api.accounts.tenants().get(tenant).await?;
     let listed = api.accounts.users().list(tenant, which.after.as_deref(), PAGE_MAX).await;
-    let (users, more) = listed?;
-    Ok(Json(page(users, more, |user| user.name.clone(), user_line)).into_response())
+    Ok(Json(list_page(listed?, |user| user.name.clone(), user_line)).into_response())
 }
 
 fn role(text: Option<&str>) -> Result<Option<Role>, ApiError> {
@@ -190,8 +189,8 @@ async fn keys(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> 
         api.accounts.tenants().get(tenant).await?;
     }
     let listed = api.accounts.keys().list(tenant, which.after.as_deref(), PAGE_MAX).await;
-    let (keys, more) = listed?;
-    let next = keys.last().filter(|_| more).map(|key| key.access_key.clone());
+    let Page { items: keys, is_truncated } = listed?;
+    let next = keys.last().filter(|_| is_truncated).map(|key| key.access_key.clone());
     let mut items = Vec::with_capacity(keys.len());
     for key in keys {
         items.push(api.key_line(key, None).await);

@@ -5,7 +5,7 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use martlet_admin_api::accounts::{DeletedLine, ListPage};
-use martlet_proxy::Error;
+use martlet_proxy::{Error, Page};
 use martlet_serving::operator::refuse;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,15 +57,14 @@ pub(crate) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     })
 }
 
-/// Makes a page of a list from its items, and from `more`, which is true if others follow.
-pub(crate) fn page<T, L: Serialize>(
-    items: Vec<T>,
-    more: bool,
+/// Makes a page of a reply, which names its last item if more follow.
+pub(crate) fn list_page<T, L: Serialize>(
+    page: Page<T>,
     name: impl Fn(&T) -> String,
     line: impl Fn(T) -> L,
 ) -> ListPage<L> {
-    let next = items.last().filter(|_| more).map(name);
-    ListPage { items: items.into_iter().map(line).collect(), next }
+    let next = page.items.last().filter(|_| page.is_truncated).map(name);
+    ListPage { items: page.items.into_iter().map(line).collect(), next }
 }
 
 /// Makes the reply to a deletion.
@@ -89,9 +88,10 @@ mod tests {
 
     #[test]
     fn a_page_says_where_the_next_begins() {
-        let all = page(vec![1, 2], false, ToString::to_string, |it| it);
+        let page = |is_truncated| Page { items: vec![1, 2], is_truncated };
+        let all = list_page(page(false), ToString::to_string, |it| it);
         assert_eq!((all.items, all.next), (vec![1, 2], None));
-        let some = page(vec![1, 2], true, ToString::to_string, |it| it);
+        let some = list_page(page(true), ToString::to_string, |it| it);
         assert_eq!(some.next.as_deref(), Some("2"));
     }
 }

@@ -32,16 +32,18 @@ mod cache;
 pub(crate) mod directory;
 pub(crate) mod documents;
 mod lookup;
+mod page;
 pub(crate) mod principal;
 mod records;
 mod roles;
 pub(crate) mod usage;
 
 pub use admin::{
-    AccessKeys, Accounts, NewKey, NewRole, NewUser, Page, RoleChange, Roles, Tenants, Users,
+    AccessKeys, Accounts, NewKey, NewRole, NewUser, RoleChange, Roles, Tenants, Users,
 };
 pub use cache::{CachedPrincipal, KeyCache};
 pub use directory::Directory;
+pub use page::Page;
 pub use principal::{AccountOf, Holder};
 pub use records::{Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};

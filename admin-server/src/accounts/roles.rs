@@ -11,7 +11,7 @@ use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
 use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
 
 use super::state::{AccountsApi, AccountsQuery, AccountsState};
-use crate::api::{ApiError, ApiResult, PAGE_MAX, deleted, named, page, read};
+use crate::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
 
 pub(super) fn routes() -> Router<AccountsApi> {
     Router::new()
@@ -55,8 +55,8 @@ async fn bind(api: &AccountsApi, trust: Option<&str>) -> Result<Option<String>, 
 async fn roles(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     api.accounts.tenants().get(tenant).await?;
-    let (roles, more) = api.accounts.roles().list(tenant, which.after.as_deref(), PAGE_MAX).await?;
-    Ok(Json(page(roles, more, |role| role.name.clone(), line)).into_response())
+    let roles = api.accounts.roles().list(tenant, which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(list_page(roles, |role| role.name.clone(), line)).into_response())
 }
 
 async fn create_role(State(api): AccountsState, body: Bytes) -> ApiResult {

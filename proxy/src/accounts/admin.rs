@@ -11,7 +11,7 @@ mod roles;
 mod tenants;
 mod users;
 
-pub use client::{Accounts, Page};
+pub use client::Accounts;
 pub(super) use keys::belonging;
 pub use keys::{AccessKeys, NewKey};
 pub use roles::{NewRole, RoleChange, Roles};

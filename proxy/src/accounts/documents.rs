@@ -8,6 +8,7 @@ use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{AccountDocument, Value};
 use martlet_protocol::{Level, RegisterKey, WriteId};
 
+use super::page::Page;
 use super::records::Kept;
 use crate::consistency::ConsistencyOptions;
 use crate::context::RequestContext;
@@ -116,15 +117,14 @@ impl Documents {
         Ok(self.registers.ballots.decide(intent, evaluate).await?)
     }
 
-    /// Documents with path prefix `below` that `keep` accepts, in order, above `after`; and true if
-    /// more follow.
+    /// Up to `limit` documents with path prefix `below` that `keep` accepts, in order, above `after`.
     pub(super) async fn list_documents<T: Kept>(
         &self,
         below: &str,
         after: Option<&str>,
         limit: usize,
         keep: impl Fn(&T) -> bool + Send,
-    ) -> Result<(Vec<T>, bool)> {
+    ) -> Result<Page<T>> {
         let paths = Paths::accounts(&format!("{}{below}", T::FOLDER));
         let start = after.map_or(ListStart::First, |after| {
             ListStart::After(Bytes::from(format!("{}{after}", T::FOLDER)))
@@ -136,16 +136,17 @@ impl Documents {
         );
         let expected = limit.saturating_add(1);
         let mut walk = Walk::new(registers, &context, &paths, start, expected, Level::Strict)?;
-        let mut documents = Vec::new();
+        let mut page = Page { items: Vec::new(), is_truncated: false };
         while let Some((_, entry)) = walk.next().await? {
             let Some(document) = decode(&entry.value)?.filter(|document| keep(document)) else {
                 continue;
             };
-            if documents.len() == limit {
-                return Ok((documents, true));
+            if page.items.len() == limit {
+                page.is_truncated = true;
+                break;
             }
-            documents.push(document);
+            page.items.push(document);
         }
-        Ok((documents, false))
+        Ok(page)
     }
 }

@@ -71,10 +71,10 @@ impl Directory {
         let mut tenants: Vec<Tenant> = Vec::new();
         loop {
             let after = tenants.last().map(|tenant| tenant.name.clone());
-            let (page, more) =
-                self.documents.list_documents("", after.as_deref(), PAGE, keep).await?;
-            tenants.extend(page);
-            if !more {
+            let listed = self.documents.list_documents("", after.as_deref(), PAGE, keep).await;
+            let page = listed?;
+            tenants.extend(page.items);
+            if !page.is_truncated {
                 return Ok(tenants);
             }
         }
@@ -88,9 +88,9 @@ impl Directory {
             let after = usages.last().map(Kept::path);
             let listed =
                 self.documents.list_documents(&below, after.as_deref(), PAGE, |_| true).await;
-            let (page, more) = listed?;
-            usages.extend(page);
-            if !more {
+            let page = listed?;
+            usages.extend(page.items);
+            if !page.is_truncated {
                 return Ok(usages);
             }
         }

@@ -115,14 +115,8 @@ struct RequestedRule {
     filter: Option<NotificationConfigurationFilter>,
 }
 
-/// Fields of rules of all kinds: id, events and key filter.
-type RuleFields = (Option<String>, Vec<Event>, Option<NotificationConfigurationFilter>);
-
-impl RequestedRule {
-    fn new(kind: TargetKind, arn: String, (id, events, filter): RuleFields) -> Self {
-        let events = events.into_iter().map(String::from).collect();
-        Self { kind, id, arn, events, filter }
-    }
+fn texts(events: Vec<Event>) -> Vec<String> {
+    events.into_iter().map(String::from).collect()
 }
 
 fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
@@ -130,20 +124,28 @@ fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> 
         return Err(messages::NOTIFICATION_BRIDGE.error());
     }
     let topics = given.topic_configurations.unwrap_or_default().into_iter();
-    let topics = topics.map(|it| {
-        RequestedRule::new(TargetKind::Topic, it.topic_arn, (it.id, it.events, it.filter))
+    let topics = topics.map(|it| RequestedRule {
+        kind: TargetKind::Topic,
+        id: it.id,
+        arn: it.topic_arn,
+        events: texts(it.events),
+        filter: it.filter,
     });
     let queues = given.queue_configurations.unwrap_or_default().into_iter();
-    let queues = queues.map(|it| {
-        RequestedRule::new(TargetKind::Queue, it.queue_arn, (it.id, it.events, it.filter))
+    let queues = queues.map(|it| RequestedRule {
+        kind: TargetKind::Queue,
+        id: it.id,
+        arn: it.queue_arn,
+        events: texts(it.events),
+        filter: it.filter,
     });
     let functions = given.lambda_function_configurations.unwrap_or_default().into_iter();
-    let functions = functions.map(|it| {
-        RequestedRule::new(
-            TargetKind::Function,
-            it.lambda_function_arn,
-            (it.id, it.events, it.filter),
-        )
+    let functions = functions.map(|it| RequestedRule {
+        kind: TargetKind::Function,
+        id: it.id,
+        arn: it.lambda_function_arn,
+        events: texts(it.events),
+        filter: it.filter,
     });
     let rules: Vec<Rule> = topics
         .chain(queues)

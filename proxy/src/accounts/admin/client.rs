@@ -10,9 +10,6 @@ use crate::store::ObjectStore;
 /// Maximum number of networks of one tenant or key.
 const NETWORKS_MAX: usize = 64;
 
-/// A page of documents, and true if more follow.
-pub type Page<T> = (Vec<T>, bool);
-
 /// The tenants, users and keys of a store, and the keys that decrypt their secrets. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Accounts {

@@ -3,8 +3,9 @@
 use martlet_protocol::Network;
 use martlet_protocol::id::random_bytes;
 
-use super::client::{Accounts, Page, check_networks};
+use super::client::{Accounts, check_networks};
 use crate::accounts::documents::missing;
+use crate::accounts::page::Page;
 use crate::accounts::records::{Key, Rate, User, UserOf, check_credentials};
 use crate::error::{Error, Result};
 #[cfg(test)]
@@ -193,12 +194,13 @@ impl AccessKeys<'_> {
             return Ok(0);
         }
         loop {
-            let (keys, more) = self.list(None, after.as_deref(), PAGE).await?;
+            let Page { items: keys, is_truncated } =
+                self.list(None, after.as_deref(), PAGE).await?;
             for key in keys.iter().filter(|key| !key.secret.is_sealed()) {
                 sealed += u64::from(self.seal_secret(&key.access_key).await?);
             }
             after = keys.into_iter().last().map(|key| key.access_key);
-            if !more || after.is_none() {
+            if !is_truncated || after.is_none() {
                 return Ok(sealed);
             }
         }

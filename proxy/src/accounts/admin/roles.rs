@@ -2,8 +2,9 @@
 
 use martlet_protocol::id::random_bytes;
 
-use super::client::{Accounts, Page};
+use super::client::Accounts;
 use crate::accounts::documents::missing;
+use crate::accounts::page::Page;
 use crate::accounts::records::check_name;
 use crate::accounts::roles::{SessionRole, check_session};
 use crate::error::Result;

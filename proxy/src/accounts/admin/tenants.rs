@@ -3,8 +3,9 @@
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{Network, Quota};
 
-use super::client::{Accounts, Page, check_networks};
+use super::client::{Accounts, check_networks};
 use crate::accounts::documents::missing;
+use crate::accounts::page::Page;
 use crate::accounts::records::{Rate, Tenant, TenantOf, check_name};
 use crate::error::{Error, Result};
 
@@ -110,13 +111,13 @@ impl Tenants<'_> {
         let has = |what: &str, first: &str| {
             Error::AccountConflict(format!("the tenant {name} still has the {what} {first}"))
         };
-        if let Some(user) = self.accounts.users().list(name, None, 1).await?.0.first() {
+        if let Some(user) = self.accounts.users().list(name, None, 1).await?.items.first() {
             return Err(has("user", &user.name));
         }
-        if let Some(role) = self.accounts.roles().list(name, None, 1).await?.0.first() {
+        if let Some(role) = self.accounts.roles().list(name, None, 1).await?.items.first() {
             return Err(has("role", &role.name));
         }
-        if let Some(key) = self.accounts.keys().list(Some(name), None, 1).await?.0.first() {
+        if let Some(key) = self.accounts.keys().list(Some(name), None, 1).await?.items.first() {
             return Err(has("access key", &key.access_key));
         }
         if let Some(bucket) = self.bucket_of(&tenant).await? {

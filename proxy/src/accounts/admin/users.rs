@@ -2,8 +2,9 @@
 
 use martlet_protocol::id::random_bytes;
 
-use super::client::{Accounts, Page};
+use super::client::Accounts;
 use crate::accounts::documents::missing;
+use crate::accounts::page::Page;
 use crate::accounts::records::{Key, Role, User, check_name};
 use crate::error::{Error, Result};
 
@@ -118,8 +119,8 @@ impl Users<'_> {
     pub async fn delete(self, tenant: &str, name: &str) -> Result<()> {
         let user = self.get(tenant, name).await?;
         let is_its = |key: &Key| key.user.as_ref().is_some_and(|of| of.id == user.id);
-        let (keys, _) = self.accounts.documents().list_documents("", None, 1, is_its).await?;
-        if let Some(key) = keys.first() {
+        let keys = self.accounts.documents().list_documents("", None, 1, is_its).await?;
+        if let Some(key) = keys.items.first() {
             let access_key = &key.access_key;
             return Err(Error::AccountConflict(format!(
                 "the user {tenant}/{name} still has the access key {access_key}"
