@@ -19,7 +19,7 @@ use crate::logging::Logging;
 pub(crate) struct BucketDocuments {
     pub(crate) access: AccessDocuments,
     rules: OnceLock<Option<Rules>>,
-    logging: OnceLock<Option<Logging>>,
+    logging: OnceLock<Option<Arc<Logging>>>,
     lifecycle: OnceLock<Option<Lifecycle>>,
 }
 
@@ -60,8 +60,8 @@ impl BucketDocuments {
     }
 
     /// Log settings. None if the bucket has no logging.
-    pub(crate) fn logging(&self, bucket: &Bucket) -> Option<&Logging> {
-        let parse = || Logging::of(bucket.settings.get(Setting::Logging)?);
+    pub(crate) fn logging(&self, bucket: &Bucket) -> Option<&Arc<Logging>> {
+        let parse = || Logging::of(bucket.settings.get(Setting::Logging)?).map(Arc::new);
         self.logging.get_or_init(parse).as_ref()
     }
 

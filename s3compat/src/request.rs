@@ -5,10 +5,11 @@
 //! the HTTP request: the address of the client and the parameters of TLS.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use martlet_protocol::entry::Bucket;
 use martlet_proxy::ObjectName;
 use s3s::xml::Deserialize;
 use s3s::{S3ErrorCode, S3Result};
@@ -37,6 +38,24 @@ pub(crate) struct Observation {
     pub(crate) acl_use: AclUse,
     /// Receiver of events, for requests that configure targets.
     pub(crate) sink: Option<Arc<dyn EventSink>>,
+    bucket: Arc<OnceLock<Arc<Bucket>>>,
+}
+
+impl Observation {
+    /// An observation for receivers of events at `sink`.
+    pub(crate) fn of(sink: Option<Arc<dyn EventSink>>) -> Self {
+        Self { sink, ..Self::default() }
+    }
+
+    /// Keeps the bucket of the request.
+    pub(crate) fn note_bucket(&self, bucket: &Arc<Bucket>) {
+        self.bucket.get_or_init(|| bucket.clone());
+    }
+
+    /// The bucket of the request. None if the request was refused before its bucket was looked up.
+    pub(crate) fn bucket(&self) -> Option<&Arc<Bucket>> {
+        self.bucket.get()
+    }
 }
 
 /// Decisions of the HTTP pipeline about a request.

@@ -12,20 +12,18 @@ use std::time::Instant;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
-use martlet_protocol::Clock;
 use martlet_protocol::entry::Bucket;
+use martlet_protocol::{Clock, Setting};
 use martlet_proxy::ObjectStore;
 use percent_encoding::percent_decode_str;
 
-use crate::access::AclUse;
 use crate::body::{ByteCounter, ResponseBody};
 use crate::bucket_documents::BucketDocuments;
 use crate::connection::Connection;
 use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
 use crate::http::{HttpService, OperationHandler};
 use crate::logging::{
-    AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, PendingLine,
-    operation_name,
+    AccessLog, BatchOutcome, BucketLogs, LineContents, LogSource, PendingLine, operation_name,
 };
 use crate::operation::{Operation, PathKind};
 use crate::reply::{Effects, ReplyInfo};
@@ -65,7 +63,6 @@ pub(crate) struct RequestSummary {
     referer: Option<HeaderValue>,
     agent: Option<HeaderValue>,
     connection: Connection,
-    target: Option<RequestTarget>,
     /// State that the request shares with its reply.
     pub(crate) observation: Observation,
     began: Instant,
@@ -77,11 +74,7 @@ impl RequestObserver {
     }
 
     /// Records a request, if there is any receiver.
-    pub(crate) fn see<H: OperationHandler, B>(
-        &self,
-        http: &HttpService<H>,
-        request: &Request<B>,
-    ) -> Option<RequestSummary> {
+    pub(crate) fn see<B>(&self, request: &Request<B>) -> Option<RequestSummary> {
         let Observers { sink, access_log, bucket_logs } = &self.observers;
         if sink.is_none() && access_log.is_none() && bucket_logs.is_none() {
             return None;
@@ -96,18 +89,29 @@ impl RequestObserver {
             referer: header(REFERER),
             agent: header(USER_AGENT),
             connection: Connection::of(request.extensions()),
-            target: http.target_of(request.uri(), headers),
-            observation: Observation { acl_use: AclUse::default(), sink: sink.clone() },
+            observation: Observation::of(sink.clone()),
             began: Instant::now(),
         })
     }
 
     /// Delivers the events of a request whose reply is ready, and prepares its log lines.
-    pub(crate) async fn notify(&self, seen: RequestSummary, response: &mut Response<ResponseBody>) {
+    pub(crate) async fn notify<H: OperationHandler>(
+        &self,
+        http: &HttpService<H>,
+        seen: RequestSummary,
+        response: &mut Response<ResponseBody>,
+    ) {
         let info = response.extensions_mut().remove::<ReplyInfo>().unwrap_or_default();
+        if self.is_unheard(&seen, &info) {
+            return;
+        }
         let events = &info.effects.events.0;
-        let name = seen.target.as_ref().and_then(RequestTarget::bucket);
+        let target = http.target_of(&seen.uri, text_of(seen.host.as_ref()));
+        let name = target.as_ref().and_then(RequestTarget::bucket);
         let mut bucket = name.and_then(|name| self.store.buckets().cached(name));
+        if bucket.is_none() {
+            bucket = seen.observation.bucket().cloned();
+        }
         if let (None, Some(name), false) = (&bucket, name, events.is_empty()) {
             bucket = Box::pin(self.store.bucket(name)).await.ok();
         }
@@ -128,29 +132,46 @@ impl RequestObserver {
                 sink.offer(target, about.bucket_owner, test_message(&about));
             }
         }
-        self.log(&seen, bucket.as_deref(), &info, response);
+        self.log(
+            &ObservedRequest { seen: &seen, target: target.as_ref() },
+            bucket,
+            &info,
+            response,
+        );
+    }
+
+    /// Returns true if no receiver needs anything of the request.
+    fn is_unheard(&self, seen: &RequestSummary, info: &ReplyInfo) -> bool {
+        let Effects { events, configured_targets, .. } = &info.effects;
+        self.observers.access_log.is_none()
+            && events.0.is_empty()
+            && configured_targets.is_empty()
+            && seen
+                .observation
+                .bucket()
+                .is_some_and(|it| it.settings.get(Setting::Logging).is_none())
     }
 
     /// Attaches log lines to the reply, for each log that is enabled.
     fn log(
         &self,
-        seen: &RequestSummary,
-        bucket: Option<&Bucket>,
+        request: &ObservedRequest<'_>,
+        bucket: Option<Arc<Bucket>>,
         info: &ReplyInfo,
         response: &mut Response<ResponseBody>,
     ) {
         let now_ms = self.clock.now_ms();
-        let name = seen.target.as_ref().and_then(RequestTarget::bucket);
+        let name = request.target.and_then(RequestTarget::bucket);
         let of_bucket = self.observers.bucket_logs.as_ref().and_then(|logs| {
-            let source = source_of(name?, bucket?, now_ms)?;
+            let source = source_of(name?, bucket.as_deref()?, now_ms)?;
             Some((logs.clone(), source))
         });
         let access_log = self.observers.access_log.clone();
         if of_bucket.is_none() && access_log.is_none() {
             return;
         }
-        let line = seen.line(bucket, now_ms, info, response);
-        let began = seen.began;
+        let line = request.line(bucket.as_deref(), now_ms, info, response);
+        let began = request.seen.began;
         let counted = LoggedReply { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));
     }
@@ -172,7 +193,13 @@ fn text_of(value: Option<&HeaderValue>) -> Option<&str> {
     value.and_then(|value| value.to_str().ok())
 }
 
-impl RequestSummary {
+/// A request whose log line is written.
+struct ObservedRequest<'a> {
+    seen: &'a RequestSummary,
+    target: Option<&'a RequestTarget>,
+}
+
+impl ObservedRequest<'_> {
     fn line(
         &self,
         bucket: Option<&Bucket>,
@@ -183,26 +210,26 @@ impl RequestSummary {
         let headers = response.headers();
         let Effects { events: ObjectEvents(events), batch: BatchOutcome(batch), .. } =
             &info.effects;
+        let Self { seen, target } = *self;
         let operation = info.operation;
         let only = events.first().filter(|_| events.len() == 1);
-        let target = self.target.as_ref();
         let key = target.and_then(RequestTarget::key);
         let path = match (target.and_then(RequestTarget::bucket), key) {
             (None, _) => PathKind::Service,
             (Some(_), None) => PathKind::Bucket,
             (Some(_), Some(_)) => PathKind::Object,
         };
-        let elapsed_ms = now_ms_since(self.began);
+        let elapsed_ms = now_ms_since(seen.began);
         PendingLine::new(&LineContents {
             bucket_owner: bucket.map(|bucket| bucket.owner.as_str()),
             bucket: target.and_then(RequestTarget::bucket),
             time_ms: now_ms.saturating_sub(elapsed_ms),
-            ip: self.connection.peer,
+            ip: seen.connection.peer,
             requester: info.requester.as_ref(),
             request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
-            operation: &operation_name(operation, self.method.as_str(), path),
+            operation: &operation_name(operation, seen.method.as_str(), path),
             key: key.or_else(|| only.map(|happening| happening.key.as_str())),
-            request: &format!("{} {} {:?}", self.method, path_of(&self.uri), self.version),
+            request: &format!("{} {} {:?}", seen.method, path_of(&seen.uri), seen.version),
             status: response.status().as_u16(),
             error: info.error.as_deref(),
             object_size: only.and_then(|happening| happening.size).or_else(|| {
@@ -210,13 +237,13 @@ impl RequestSummary {
             }),
             turn_around_ms: elapsed_ms,
             // The referring page's URL may be a presigned link.
-            referer: text_of(self.referer.as_ref()).map(without_secrets).as_deref(),
-            agent: text_of(self.agent.as_ref()),
+            referer: text_of(seen.referer.as_ref()).map(without_secrets).as_deref(),
+            agent: text_of(seen.agent.as_ref()),
             version: text(headers, &VERSION_ID),
             host_id: text(headers, &HOST_ID).unwrap_or_default(),
-            host: text_of(self.host.as_ref()).or_else(|| self.uri.host()),
-            tls: self.connection.tls,
-            by_acl: self.observation.acl_use.is_noted(),
+            host: text_of(seen.host.as_ref()).or_else(|| seen.uri.host()),
+            tls: seen.connection.tls,
+            by_acl: seen.observation.acl_use.is_noted(),
             batch,
         })
     }
@@ -229,21 +256,36 @@ const SIGNING: [&str; 3] = ["x-amz-signature", "signature", "x-amz-security-toke
 const OF_CUSTOMERS: &str = "-customer-key";
 
 /// Path and query without signatures and keys, so that readers of a log can't reuse them.
-fn path_of(uri: &Uri) -> String {
-    without_secrets(uri.path_and_query().map_or("/", PathAndQuery::as_str)).into_owned()
+fn path_of(uri: &Uri) -> Cow<'_, str> {
+    without_secrets(uri.path_and_query().map_or("/", PathAndQuery::as_str))
 }
 
 /// Replaces the values of secret query keys in a link. Names are compared as a server reads them:
 /// percent-decoded and in lower case.
 fn without_secrets(link: &str) -> Cow<'_, str> {
     let Some((path, query)) = link.split_once('?') else { return Cow::Borrowed(link) };
-    let shown = query.split('&').map(|pair| {
+    let mut shown = String::with_capacity(link.len());
+    shown.push_str(path);
+    for (number, pair) in query.split('&').enumerate() {
+        shown.push(if number == 0 { '?' } else { '&' });
         let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
-        let plain = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
-        let is_secret = SIGNING.contains(&&*plain) || plain.contains(OF_CUSTOMERS);
-        if is_secret { format!("{name}=REDACTED") } else { pair.to_owned() }
-    });
-    Cow::Owned(format!("{path}?{}", shown.collect::<Vec<_>>().join("&")))
+        if is_secret(&percent_decode_str(name).decode_utf8_lossy()) {
+            shown.push_str(name);
+            shown.push_str("=REDACTED");
+        } else {
+            shown.push_str(pair);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Returns true if the value of a query key is secret. `name` is decoded, in any case.
+fn is_secret(name: &str) -> bool {
+    SIGNING.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+        || name
+            .as_bytes()
+            .windows(OF_CUSTOMERS.len())
+            .any(|part| part.eq_ignore_ascii_case(OF_CUSTOMERS.as_bytes()))
 }
 
 /// Size of an object that was read, from the reply's headers.
@@ -276,9 +318,10 @@ impl ByteCounter for LoggedReply {
 
 impl Drop for LoggedReply {
     fn drop(&mut self) {
-        let line = self.line.finish(self.sent_bytes, now_ms_since(self.began));
-        if let Some((logs, source)) = self.of_bucket.take() {
-            logs.offer(Entry { source, line: line.clone() });
+        let line = std::mem::take(&mut self.line);
+        let line = line.finish(self.sent_bytes, now_ms_since(self.began));
+        if let Some((logs, source)) = &self.of_bucket {
+            logs.offer(source, &line);
         }
         if let Some(log) = &self.access_log {
             log.offer(line);

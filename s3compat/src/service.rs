@@ -67,12 +67,12 @@ impl S3Service {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
-        let seen = self.observer.see(&self.http, &request);
+        let seen = self.observer.see(&request);
         let observation =
             seen.as_ref().map_or_else(Observation::default, |it| it.observation.clone());
         let mut response = self.http.answer_observed(request, observation).await;
         if let Some(seen) = seen {
-            self.observer.notify(seen, &mut response).await;
+            self.observer.notify(&self.http, seen, &mut response).await;
         }
         response
     }

@@ -76,7 +76,16 @@ impl RequestPipeline {
     /// Bucket and key of a request.
     pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap) -> Result<RequestTarget, Refusal> {
         self.check_header_bytes(headers)?;
-        let bucket = match single_header(headers, HOST.as_str())? {
+        self.target_at(uri, single_header(headers, HOST.as_str())?)
+    }
+
+    /// Target of a URI at a host.
+    pub(super) fn target_at(
+        &self,
+        uri: &Uri,
+        host: Option<&str>,
+    ) -> Result<RequestTarget, Refusal> {
+        let bucket = match host {
             Some(host) => host::bucket_of(host, &self.config.domains),
             None => return Err(messages::HOST_MISSING.refusal()),
         };

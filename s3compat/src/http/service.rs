@@ -83,8 +83,8 @@ impl<H: OperationHandler> HttpService<H> {
     }
 
     /// Bucket and key of a request. None if the request is malformed.
-    pub(crate) fn target_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<RequestTarget> {
-        self.shared.gate.target(uri, headers).ok()
+    pub(crate) fn target_of(&self, uri: &Uri, host: Option<&str>) -> Option<RequestTarget> {
+        self.shared.gate.target_at(uri, host).ok()
     }
 
     /// Answers one request, of which nothing is observed.

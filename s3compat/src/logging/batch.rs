@@ -1,19 +1,22 @@
 //! Batches of log lines, delivered as objects into target buckets.
 //!
 //! ```text
-//! BucketLogs ─▶ queue ─▶ Delivery: a batch for each source ─▶ PUT into the target bucket
+//! BucketLogs ─▶ a batch for each source ─▶ Delivery ─▶ PUT into the target bucket
 //! ```
+//!
+//! A request appends its line to the batch of its bucket under one short lock. It wakes the
+//! delivery only when a batch is full, once for each [`BATCH_BYTES_MAX`].
 //!
 //! Invariants:
 //! * A batch is delivered when it is old or large enough, and when the process stops.
-//! * Waiting lines are bounded in number and bytes; lines beyond the bounds are lost, and counted.
+//! * Waiting lines are bounded in bytes; lines beyond the bound are lost, and counted.
 //! * Each delivery checks that the target bucket still belongs to the source's owner and accepts
 //!   logs. If not, the batch is lost. A batch that can't be written is retried a limited number of
 //!   times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,20 +24,17 @@ use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{ByteStream, Clock};
 use martlet_proxy::{Error, NewBody, ObjectStore, PutObject, WriteConditions};
-use tokio::sync::{mpsc, watch};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::settings::{KeySource, Logging};
 use super::target::{mark_log, may_deliver};
 use crate::checksums;
 
-/// Maximum number of lines in the queue.
-const QUEUED_LINES_MAX: usize = 16 * 1024;
-/// Maximum bytes of text in the queue. A line may exceed the length of its request's head.
-const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// Maximum bytes of text in batches.
-const GATHERED_BYTES_MAX: usize = 32 << 20;
-/// Size in bytes at which a batch is delivered at the next tick.
+/// Maximum bytes of text in batches, those under delivery included.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Size in bytes at which a batch is delivered at once.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of retries for a batch that can't be written.
 const RETRIES_MAX: u32 = 5;
@@ -46,24 +46,31 @@ const FAREWELL: Duration = Duration::from_secs(10);
 pub(crate) struct LogSource {
     pub(crate) bucket: String,
     pub(crate) owner: String,
-    pub(crate) logging: Logging,
+    pub(crate) logging: Arc<Logging>,
     /// Day of the requests, if each day has its own objects.
     pub(crate) day: Option<u64>,
 }
 
-/// A queued line, with the lines of its keys if the request deleted many.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) source: LogSource,
-    pub(crate) line: String,
-}
-
 /// Receives log lines of buckets that have logging enabled.
 #[derive(Debug)]
-pub struct BucketLogs {
-    queue: mpsc::Sender<Entry>,
-    queued_bytes: Arc<AtomicUsize>,
-    lost: Arc<AtomicU64>,
+pub struct BucketLogs(Arc<WaitingLines>);
+
+/// Lines that wait for their delivery.
+#[derive(Debug, Default)]
+struct WaitingLines {
+    batches: Mutex<Batches>,
+    /// Wakes the delivery when a batch is full.
+    full: Notify,
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Batches {
+    /// Batches by source bucket: several after a change of its settings, at the end of a day, and
+    /// while one is retried.
+    of_bucket: HashMap<String, Vec<LogBatch>>,
+    /// Bytes of text in all batches, those under delivery included.
+    bytes: usize,
 }
 
 /// Settings of log delivery.
@@ -81,12 +88,7 @@ pub struct Delivery {
     store: ObjectStore,
     clock: Arc<dyn Clock>,
     options: DeliveryOptions,
-    queue: mpsc::Receiver<Entry>,
-    queued_bytes: Arc<AtomicUsize>,
-    lost: Arc<AtomicU64>,
-    /// Batches by source bucket, its settings document, and day.
-    batches: HashMap<(String, Vec<u8>, Option<u64>), LogBatch>,
-    gathered_bytes: usize,
+    waiting: Arc<WaitingLines>,
 }
 
 #[derive(Debug)]
@@ -105,105 +107,121 @@ impl BucketLogs {
         clock: Arc<dyn Clock>,
         options: DeliveryOptions,
     ) -> (Arc<Self>, Delivery) {
-        let (sender, queue) = mpsc::channel(QUEUED_LINES_MAX);
-        let lost = Arc::new(AtomicU64::new(0));
-        let queued_bytes = Arc::new(AtomicUsize::new(0));
-        let (queued, batches) = (queued_bytes.clone(), HashMap::new());
-        let logs = Self { queue: sender, queued_bytes: queued, lost: lost.clone() };
-        let gathered_bytes = 0;
-        let delivery =
-            Delivery { store, clock, options, queue, queued_bytes, lost, batches, gathered_bytes };
-        (Arc::new(logs), delivery)
+        let waiting = Arc::new(WaitingLines::default());
+        let logs = Arc::new(Self(waiting.clone()));
+        (logs, Delivery { store, clock, options, waiting })
     }
 
     /// Number of lines that were lost.
     pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        self.0.lost.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn offer(&self, entry: Entry) {
-        let (bytes, lines) = (entry.line.len(), lines_of(&entry.line));
-        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if queued + bytes > QUEUED_BYTES_MAX || self.queue.try_send(entry).is_err() {
-            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.lost.fetch_add(lines, Ordering::Relaxed);
+    /// Appends a line, with the lines of its keys if the request deleted many.
+    pub(crate) fn offer(&self, source: &LogSource, line: &str) {
+        let bytes = line.len() + 1;
+        let mut batches = self.0.batches.lock();
+        if batches.bytes + bytes > WAITING_BYTES_MAX {
+            self.0.lost.fetch_add(lines_of(line), Ordering::Relaxed);
+            return;
         }
+        batches.bytes += bytes;
+        let batch = batches.batch_of(source);
+        let was_full = batch.is_full();
+        batch.text.push_str(line);
+        batch.text.push('\n');
+        batch.lines += lines_of(line);
+        if batch.is_full() && !was_full {
+            self.0.full.notify_one();
+        }
+    }
+}
+
+impl Batches {
+    /// The batch for lines of a source.
+    fn batch_of(&mut self, source: &LogSource) -> &mut LogBatch {
+        if !self.of_bucket.contains_key(&source.bucket) {
+            self.of_bucket.insert(source.bucket.clone(), Vec::new());
+        }
+        let batches = self.of_bucket.get_mut(&source.bucket).expect("inserted if it was missing");
+        let at = batches.iter().position(|batch| batch.source == *source).unwrap_or_else(|| {
+            batches.push(LogBatch {
+                source: source.clone(),
+                text: String::new(),
+                lines: 0,
+                since: Instant::now(),
+                retries: 0,
+            });
+            batches.len() - 1
+        });
+        &mut batches[at]
+    }
+
+    /// Removes and returns the batches that `is_due` accepts.
+    fn take(&mut self, is_due: impl Fn(&LogBatch) -> bool) -> Vec<LogBatch> {
+        let due =
+            self.of_bucket.values_mut().flat_map(|batches| batches.extract_if(.., |it| is_due(it)));
+        let due = due.collect();
+        self.of_bucket.retain(|_, batches| !batches.is_empty());
+        due
+    }
+}
+
+impl LogBatch {
+    fn is_full(&self) -> bool {
+        self.text.len() >= BATCH_BYTES_MAX
     }
 }
 
 impl Delivery {
     /// Delivers until `stopped` is true, then delivers the remaining lines within ten seconds.
-    pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
-        let pace =
-            (self.options.interval / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+    pub async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let interval = self.options.interval;
+        let pace = (interval / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
         let mut tick = tokio::time::interval(pace);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = until_stopped(&mut stopped) => break,
-                entry = self.queue.recv() => match entry {
-                    Some(entry) => self.gather(entry),
-                    None => break,
-                },
+                () = self.waiting.full.notified() => self.deliver(LogBatch::is_full).await,
                 _ = tick.tick() => {
-                    let interval = self.options.interval;
-                    self.deliver(|batch| {
-                        batch.since.elapsed() >= interval || batch.text.len() >= BATCH_BYTES_MAX
-                    })
-                    .await;
+                    self.deliver(|it| it.since.elapsed() >= interval || it.is_full()).await;
                 }
             }
-        }
-        while let Ok(entry) = self.queue.try_recv() {
-            self.gather(entry);
         }
         if tokio::time::timeout(FAREWELL, self.deliver(|_| true)).await.is_err() {
             tracing::warn!("lost access logs of buckets that were not delivered in time");
         }
     }
 
-    fn gather(&mut self, entry: Entry) {
-        let Entry { source, line } = entry;
-        self.queued_bytes.fetch_sub(line.len(), Ordering::Relaxed);
-        if self.gathered_bytes + line.len() > GATHERED_BYTES_MAX {
-            self.lost.fetch_add(lines_of(&line), Ordering::Relaxed);
-            return;
-        }
-        self.gathered_bytes += line.len() + 1;
-        let name = (source.bucket.clone(), source.logging.document(), source.day);
-        let batch = self.batches.entry(name).or_insert_with(|| LogBatch {
-            source,
-            text: String::new(),
-            lines: 0,
-            since: Instant::now(),
-            retries: 0,
-        });
-        batch.text.push_str(&line);
-        batch.text.push('\n');
-        batch.lines += lines_of(&line);
-    }
-
-    async fn deliver(&mut self, is_due: impl Fn(&LogBatch) -> bool) {
-        let due = self.batches.extract_if(|_, batch| is_due(batch));
-        let due: Vec<_> = due.collect();
-        for (name, mut batch) in due {
+    async fn deliver(&self, is_due: impl Fn(&LogBatch) -> bool) {
+        let due = self.waiting.batches.lock().take(is_due);
+        for mut batch in due {
             match Box::pin(self.put(&batch)).await {
-                Ok(()) => self.gathered_bytes -= batch.text.len(),
+                Ok(()) => self.release(&batch),
                 Err(error) if is_worth_another_try(&error) && batch.retries < RETRIES_MAX => {
                     tracing::debug!(bucket = batch.source.bucket, %error, "keeping a log for now");
                     batch.retries += 1;
                     batch.since = Instant::now();
-                    self.batches.insert(name, batch);
+                    let mut batches = self.waiting.batches.lock();
+                    let bucket = batch.source.bucket.clone();
+                    // Behind a newer batch of the source: lines go to that one.
+                    batches.of_bucket.entry(bucket).or_default().push(batch);
                 }
                 Err(error) => {
                     let LogSource { bucket, logging, .. } = &batch.source;
                     let (target, lines) = (&logging.target, batch.lines);
                     tracing::info!(bucket, target, lines, %error, "could not deliver a log");
-                    self.lost.fetch_add(lines, Ordering::Relaxed);
-                    self.gathered_bytes -= batch.text.len();
+                    self.waiting.lost.fetch_add(lines, Ordering::Relaxed);
+                    self.release(&batch);
                 }
             }
         }
+    }
+
+    /// Frees the place of a batch that was delivered or lost.
+    fn release(&self, batch: &LogBatch) {
+        self.waiting.batches.lock().bytes -= batch.text.len();
     }
 
     async fn put(&self, batch: &LogBatch) -> Result<(), Error> {
@@ -264,22 +282,67 @@ mod tests {
     use super::*;
     use crate::logging::KeyFormat;
 
-    #[test]
-    fn no_more_waits_than_may_however_long_lines_are() {
-        let (queue, _gathered) = mpsc::channel(QUEUED_LINES_MAX);
-        let logs = BucketLogs { queue, queued_bytes: Arc::default(), lost: Arc::default() };
-        let line = "x".repeat(1 << 20);
+    fn source(bucket: &str, target: &str, day: Option<u64>) -> LogSource {
         let logging = Logging {
-            target: "t".to_owned(),
+            target: target.to_owned(),
             prefix: String::new(),
             format: KeyFormat::Simple,
             grants: Vec::new(),
         };
-        let source =
-            LogSource { bucket: "b".to_owned(), owner: "o".to_owned(), logging, day: None };
-        for _ in 0..QUEUED_BYTES_MAX / line.len() + 3 {
-            logs.offer(Entry { source: source.clone(), line: line.clone() });
+        LogSource { bucket: bucket.to_owned(), owner: "o".to_owned(), logging: logging.into(), day }
+    }
+
+    #[test]
+    fn no_more_waits_than_may_however_long_lines_are() {
+        let logs = BucketLogs(Arc::default());
+        let line = "x".repeat((1 << 20) - 1);
+        for _ in 0..WAITING_BYTES_MAX / (line.len() + 1) + 3 {
+            logs.offer(&source("b", "t", None), &line);
         }
         assert_eq!(logs.lost(), 3);
+        let taken = logs.0.batches.lock().take(|_| true);
+        assert_eq!(taken.len(), 1);
+        logs.offer(&source("b", "t", None), "x");
+        assert_eq!(logs.lost(), 4, "lines under delivery count too");
+    }
+
+    #[test]
+    fn each_bucket_target_and_day_has_a_batch_of_its_own() {
+        let logs = BucketLogs(Arc::default());
+        let sources = [
+            source("a", "t", None),
+            source("b", "t", None),
+            source("b", "u", None),
+            source("b", "t", Some(1)),
+        ];
+        for line in ["1", "2\n3"] {
+            for source in &sources {
+                // Equal settings need not be one value.
+                logs.offer(
+                    &LogSource { logging: Arc::new((*source.logging).clone()), ..source.clone() },
+                    line,
+                );
+            }
+        }
+        let batches = logs.0.batches.lock().take(|_| true);
+        assert_eq!(batches.len(), sources.len());
+        for batch in &batches {
+            assert_eq!((batch.text.as_str(), batch.lines), ("1\n2\n3\n", 3), "{:?}", batch.source);
+        }
+        assert!(logs.0.batches.lock().of_bucket.is_empty(), "nothing stays of empty buckets");
+    }
+
+    #[tokio::test]
+    async fn a_full_batch_wakes_the_delivery_once() {
+        let logs = BucketLogs(Arc::default());
+        let line = "x".repeat(BATCH_BYTES_MAX / 4);
+        let is_woken = || async {
+            tokio::time::timeout(Duration::from_millis(1), logs.0.full.notified()).await.is_ok()
+        };
+        logs.offer(&source("b", "t", None), &line);
+        assert!(!is_woken().await);
+        (0..9).for_each(|_| logs.offer(&source("b", "t", None), &line));
+        assert!(is_woken().await);
+        assert!(!is_woken().await);
     }
 }

@@ -80,8 +80,11 @@ pub(crate) struct BatchOutcome(pub(crate) Vec<BatchedKey>);
 /// S3's operation name for the deletion of one of many keys.
 const BATCH_DELETE: &str = "BATCH.DELETE.OBJECT";
 
+/// Usual bytes of a line, at most.
+const LINE_BYTES: usize = 1024;
+
 /// A line that lacks only the bytes sent and the total time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PendingLine {
     head: String,
     object_size: Option<u64>,
@@ -92,7 +95,8 @@ pub(crate) struct PendingLine {
 
 impl PendingLine {
     pub(crate) fn new(facts: &LineContents<'_>) -> Self {
-        let mut head = FieldWriter(String::with_capacity(256));
+        // The line grows to its end in one buffer.
+        let mut head = FieldWriter(String::with_capacity(LINE_BYTES));
         head.beginning(facts, facts.operation, facts.key);
         head.quoted(Some(facts.request));
         head.plain(facts.status);
@@ -111,13 +115,13 @@ impl PendingLine {
 
     /// Completes the line with the bytes sent and the total time, followed by the lines of the
     /// keys.
-    pub(crate) fn finish(&self, sent_bytes: u64, total_ms: u64) -> String {
-        let mut line = FieldWriter(self.head.clone());
+    pub(crate) fn finish(self, sent_bytes: u64, total_ms: u64) -> String {
+        let mut line = FieldWriter(self.head);
         line.known((sent_bytes > 0).then_some(sent_bytes));
         line.known(self.object_size);
         line.plain(total_ms);
-        line.plain(&self.tail);
-        line.0 + &self.batch
+        line.0.push(' ');
+        line.0 + &self.tail + &self.batch
     }
 }
 
@@ -182,13 +186,20 @@ impl FieldWriter {
     }
 
     fn bare(&mut self, field: Option<&str>) {
-        let field = field.filter(|field| !field.is_empty());
-        self.known(field.map(|field| utf8_percent_encode(field, BARE)));
+        self.encoded(field.filter(|field| !field.is_empty()).unwrap_or("-"), BARE);
     }
 
     fn quoted(&mut self, field: Option<&str>) {
-        let field = utf8_percent_encode(field.unwrap_or("-"), QUOTED);
-        self.plain(format_args!("\"{field}\""));
+        self.0.push_str(if self.0.is_empty() { "\"" } else { " \"" });
+        self.0.extend(utf8_percent_encode(field.unwrap_or("-"), QUOTED));
+        self.0.push('"');
+    }
+
+    fn encoded(&mut self, field: &str, set: &'static AsciiSet) {
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
+        self.0.extend(utf8_percent_encode(field, set));
     }
 }
 

@@ -54,6 +54,7 @@ impl AccessCheck<'_> {
         let requester = requester(&request.context.identity);
         let found = self.session.bucket(bucket).await.map_err(s3_error)?;
         ExpectedOwner::of_bucket(&request.headers).check(&requester, &found.owner)?;
+        request.context.observation.note_bucket(&found);
         let acl_use = request.context.observation.acl_use.clone();
         let access = BucketAccess::of(&requester, bucket, &found).with_acl_use(acl_use);
         if access.has_no_access() {
