@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use martlet_protocol::backend::ByteStream;
+use martlet_protocol::backend::{ByteStream, Detail};
 use martlet_protocol::entry::{
     Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Marks, Object, Part,
 };
