@@ -24,6 +24,6 @@ pub use self::devices::{DeviceHealth, DeviceStatus};
 pub use self::ext::{BackendExt, ReplyFuture};
 pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence};
 pub use self::registers::{
-    BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest, ListStart, PromiseReply,
-    RegisterDrop, RegisterView, Walk, Want, WriteReply,
+    BucketFence, Detail, EntryWrite, Hint, Holding, ListReply, ListRequest, ListStart,
+    PromiseReply, RegisterDrop, RegisterView, RowKinds, RowSelection, Walk, Want, WriteReply,
 };

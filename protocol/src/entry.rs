@@ -15,6 +15,7 @@ mod bucket;
 mod bucket_formats;
 mod marks;
 mod object;
+mod summary;
 mod tail;
 mod upload;
 mod value;

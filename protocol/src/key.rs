@@ -128,6 +128,13 @@ impl RegisterKey {
         }
     }
 
+    /// Splits the name of an upload's register into the object's key and the upload id.
+    pub fn upload_of(name: &[u8]) -> Option<(&[u8], UploadId)> {
+        let (rest, id) = name.split_last_chunk::<16>()?;
+        let (&0, key) = rest.split_last()? else { return None };
+        Some((key, UploadId(*id)))
+    }
+
     /// Key of the register of one write of part `number`, in the shard of `beside`, its upload's
     /// register.
     pub fn part(beside: &Self, upload: UploadId, number: u16, write_id: WriteId) -> Self {
@@ -309,6 +316,9 @@ mod tests {
         let object = RegisterKey::object(bucket, 16, "a/b");
         let upload_key = RegisterKey::upload(bucket, 16, "a/b", upload);
         assert_eq!(object.shard, upload_key.shard);
+        assert_eq!(RegisterKey::upload_of(&upload_key.name), Some((&b"a/b"[..], upload)));
+        assert_eq!(RegisterKey::upload_of(&object.name), None);
+        assert_eq!(RegisterKey::upload_of(&[1; 17]), None);
         let part = RegisterKey::part(&upload_key, upload, 7, WriteId::random());
         assert_eq!(object.shard, part.shard);
         assert_eq!(RegisterKey::part_number(&part.name), Some(7));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use martlet_protocol::backend::ByteStream;
+use martlet_protocol::backend::{ByteStream, Detail};
 use martlet_protocol::entry::{
     Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Marks, Object, Part,
 };
@@ -228,10 +228,13 @@ pub struct ListObjects {
     pub prefix: String,
     /// Delimiter: keys that are equal up to it after the prefix are folded into one prefix.
     pub delimiter: Option<String>,
-    /// Start: only keys above this. Skips folded prefixes that equal this or that it begins with.
+    /// Start: only keys above this. Skips folded prefixes that equal this or that it begins with,
+    /// except at a [position within a prefix](crate::is_within_prefix).
     pub after: Option<String>,
     /// Maximum number of keys and folded prefixes together.
     pub limit: usize,
+    /// Parts of the objects that the page contains.
+    pub detail: Detail,
 }
 
 /// A page of a listing.
@@ -241,7 +244,8 @@ pub struct ObjectPage {
     pub objects: Vec<(String, Box<Object>)>,
     /// Folded prefixes, in order.
     pub prefixes: Vec<String>,
-    /// Start of the next page, if more follows: the last key or folded prefix of this page.
+    /// Start of the next page, if more may follow: usually the last key or folded prefix of this
+    /// page. After many deleted names a page ends short or empty, at a position of its own.
     pub next: Option<String>,
 }
 
@@ -259,6 +263,8 @@ pub struct ListVersions {
     pub after_version: Option<VersionId>,
     /// Maximum number of versions and folded prefixes together.
     pub limit: usize,
+    /// Parts of the objects that the page contains.
+    pub detail: Detail,
 }
 
 /// A version in a listing.
@@ -283,7 +289,8 @@ pub struct VersionPage {
     pub versions: Vec<ListedVersion>,
     /// Folded prefixes, in order.
     pub prefixes: Vec<String>,
-    /// Start of the next page, if more follows: a key and a version, or a folded prefix.
+    /// Start of the next page, if more may follow: a key and a version, a folded prefix, or a
+    /// position as in [`ObjectPage::next`].
     pub next: Option<(String, Option<VersionId>)>,
 }
 
@@ -388,7 +395,8 @@ pub struct UploadPage {
     pub uploads: Vec<UploadInfo>,
     /// Folded prefixes.
     pub prefixes: Vec<String>,
-    /// Start of the next page, if more follows: a key, and an id unless the key is a folded prefix.
+    /// Start of the next page, if more may follow: a key, and an id unless the key is a folded
+    /// prefix. The upload itself may have ended.
     pub next: Option<(String, Option<UploadId>)>,
 }
 

@@ -9,6 +9,7 @@
 mod admin;
 mod cache;
 mod catalog;
+mod emptiness;
 mod fence;
 mod lock;
 mod policy;

@@ -106,6 +106,7 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
+pub use listing::is_within_prefix;
 // Parameters of the store's constructors.
 pub use martlet_topology::{Cluster, Topology};
 pub use multipart::Uploads;

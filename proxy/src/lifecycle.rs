@@ -144,7 +144,7 @@ impl Expirations<'_> {
             after_key: stretch.after.as_ref().map(|cursor| cursor.key.clone()),
             after_version: stretch.after.as_ref().and_then(|cursor| Some(cursor.within?.version)),
             limit: PAGE,
-            delimiter: None,
+            ..ListVersions::default()
         };
         let page = self
             .services

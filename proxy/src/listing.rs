@@ -1,10 +1,15 @@
 //! Listings of objects, folded by delimiter and counted after merging (rule L1).
+//!
+//! A page ends after a bounded number of rows, so it may be short or empty and still have a next
+//! page. If it ends among deleted names of a prefix that isn't on it, the next page must begin within
+//! that prefix. Such a position ends with NUL, which no key contains. Any other position skips the
+//! folded prefix that it begins with.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::RegisterKind;
-use martlet_protocol::backend::ListStart;
+use martlet_protocol::backend::{ListStart, RowKinds, RowSelection};
 use martlet_protocol::entry::{Bucket, Value};
 use tokio::time::Instant;
 
@@ -16,17 +21,43 @@ use crate::index::RegisterClient;
 use crate::merge::{folded, successor};
 use crate::walk::{Paths, Walk, text};
 
-/// Entries that one call reads before it returns a partial page: a run of tombstones may be long.
-pub(crate) const SEEN_MAX: usize = 50_000;
+/// End of a position within a folded prefix.
+const WITHIN: char = '\0';
 
-/// Start of a listing after a name; skips a folded prefix that contains the name.
+/// Returns true for a position of a listing that is no key and no folded prefix: it lies within a
+/// folded prefix, and ends with NUL.
+pub fn is_within_prefix(position: &str) -> bool {
+    position.ends_with(WITHIN)
+}
+
+/// Start of a listing after a position; skips a folded prefix that contains the name, unless the
+/// position lies within it.
 pub(crate) fn start_after(after: Option<&str>, prefix: &[u8], delimiter: &[u8]) -> ListStart {
     let Some(after) = after else { return ListStart::First };
+    if let Some(name) = after.strip_suffix(WITHIN) {
+        return ListStart::After(Bytes::copy_from_slice(name.as_bytes()));
+    }
     let fold = folded(after.as_bytes(), prefix, delimiter);
     match fold.and_then(successor) {
         Some(next) => ListStart::At(next),
         None => ListStart::After(Bytes::copy_from_slice(after.as_bytes())),
     }
+}
+
+/// Position at which a walk paused, for [`start_after`]. None if the walk paused where the last item
+/// of the page ends.
+pub(crate) fn position_of(
+    paused: ListStart,
+    prefix: &[u8],
+    delimiter: &[u8],
+) -> Result<Option<String>> {
+    let ListStart::After(name) = paused else { return Ok(None) };
+    let is_within = folded(&name, prefix, delimiter).is_some();
+    let mut position = text(name)?;
+    if is_within {
+        position.push(WITHIN);
+    }
+    Ok(Some(position))
 }
 
 /// Listings of a bucket's objects, versions and uploads.
@@ -56,7 +87,7 @@ impl Listings {
         .await
     }
 
-    /// A walk for a page of at most `limit` items.
+    /// A walk for a page of at most `limit` items. It pauses at the bound of a page.
     pub(crate) fn walk<'a>(
         &'a self,
         context: &'a RequestContext,
@@ -67,7 +98,9 @@ impl Listings {
     ) -> Result<Walk<'a>> {
         let expected = limit.saturating_add(1);
         let level = context.level(bucket);
-        Ok(Walk::new(&self.registers, context, paths, start, expected, level)?)
+        let mut walk = Walk::new(&self.registers, context, paths, start, expected, level)?;
+        walk.meter.pause_as_page();
+        Ok(walk)
     }
 
     async fn list_once(
@@ -86,24 +119,15 @@ impl Listings {
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
         let start = start_after(list.after.as_deref(), prefix, delimiter);
         let mut walk = self.walk(context, bucket, &paths, start, list.limit)?;
+        walk.selection = RowSelection { detail: list.detail, kinds: RowKinds::Objects };
         walk.honour(context.consistency.read_after);
         while let Some((name, entry)) = walk.next().await? {
-            let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
-            let Value::Object(object) = entry.value else {
-                if walk.seen > SEEN_MAX {
-                    // The next page skips a prefix that it begins in, so it begins before this one.
-                    page.next = if fold.is_none() { Some(text(name)?) } else { last_of(&page) };
-                    if page.next.is_some() {
-                        return Ok(page);
-                    }
-                }
-                continue;
-            };
+            let Value::Object(object) = entry.value else { continue };
             if page.objects.len() + page.prefixes.len() == list.limit {
                 page.next = last_of(&page);
                 return Ok(page);
             }
-            match fold {
+            match folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold)) {
                 None => page.objects.push((text(name)?, object)),
                 Some(fold) => {
                     if let Some(next) = successor(&fold) {
@@ -112,6 +136,10 @@ impl Listings {
                     page.prefixes.push(text(fold)?);
                 }
             }
+            walk.meter.has_found();
+        }
+        if let Some(paused) = walk.paused() {
+            page.next = position_of(paused, prefix, delimiter)?.or_else(|| last_of(&page));
         }
         Ok(page)
     }
@@ -120,4 +148,32 @@ impl Listings {
 fn last_of(page: &ObjectPage) -> Option<String> {
     let key = page.objects.last().map(|(key, _)| key);
     key.max(page.prefixes.last()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_within_a_prefix_skips_no_name_of_it() {
+        let start =
+            |after: &str, delimiter: &str| start_after(Some(after), b"", delimiter.as_bytes());
+        let after = |name: &'static str| ListStart::After(Bytes::from_static(name.as_bytes()));
+        assert_eq!(start("p/a", "/"), ListStart::At(Bytes::from_static(b"p0")));
+        assert_eq!(start("p/a\0", "/"), after("p/a"));
+        assert_eq!(start("p/a", ""), after("p/a"));
+        assert!(is_within_prefix("p/a\0") && !is_within_prefix("p/"));
+        for (paused, delimiter, position) in [
+            (after("p/a"), "/", Some("p/a\0")),
+            (after("p/a"), "", Some("p/a")),
+            (after("p"), "/", Some("p")),
+            (ListStart::At(Bytes::from_static(b"p0")), "/", None),
+        ] {
+            let found = position_of(paused.clone(), b"", delimiter.as_bytes()).unwrap();
+            assert_eq!(found.as_deref(), position);
+            if let Some(found) = found {
+                assert_eq!(start(&found, delimiter), paused, "the next page begins there");
+            }
+        }
+    }
 }

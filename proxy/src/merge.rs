@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! * Names ascend. Each name is returned once, with the entry of the highest order on any page.
-//! * Nothing is returned while a device that may have a lower name must be queried.
+//! * Nothing is returned while a device that may have a lower name must be queried. A device that has
+//!   passed a name has no lower one left.
 //! * A device that folds skips names. Unless the caller skips these names too, the device is queried
 //!   for them before the next name is returned.
 
@@ -80,8 +81,15 @@ impl SortedRun {
         is_open.then_some(&skipped.after)
     }
 
-    fn is_wanting(&self, floor: &Bytes) -> bool {
-        self.gap(floor).is_some() || self.more && self.page.as_slice().is_empty()
+    /// Returns true if the device may have a name from `floor` on that is below `head`, the lowest
+    /// name on any page.
+    fn is_wanting(&self, floor: &Bytes, head: Option<&Bytes>) -> bool {
+        let has_passed = || match (head, &self.last) {
+            (Some(head), Some(last)) => last >= head,
+            _ => false,
+        };
+        let is_out = self.more && self.page.as_slice().is_empty();
+        self.gap(floor).is_some() || is_out && !has_passed()
     }
 }
 
@@ -106,14 +114,38 @@ impl Merge {
 
     /// Devices that must be queried next, and the page of each one.
     pub(crate) fn wanting(&self) -> Vec<(usize, WantedPage)> {
-        let runs = self.runs.iter().enumerate();
-        let wanting_runs = runs.filter(|(_, run)| run.is_wanting(&self.floor));
+        let (runs, head) = (self.runs.iter().enumerate(), self.head());
+        let wanting_runs = runs.filter(|(_, run)| run.is_wanting(&self.floor, head));
         wanting_runs.map(|(at, run)| (at, self.wanted_page(run))).collect()
     }
 
     /// Returns true if a device must be queried.
     pub(crate) fn is_wanting(&self) -> bool {
-        self.runs.iter().any(|run| run.is_wanting(&self.floor))
+        let head = self.head();
+        self.runs.iter().any(|run| run.is_wanting(&self.floor, head))
+    }
+
+    /// Start of the names that no device has passed, while a device must be queried: a merge that
+    /// begins there misses nothing. None before each of these devices has passed a name.
+    pub(crate) fn frontier(&self) -> Option<ListStart> {
+        let head = self.head();
+        let wanting = self.runs.iter().filter(|run| run.is_wanting(&self.floor, head));
+        let mut lowest: Option<ListStart> = None;
+        for run in wanting {
+            let start = self.wanted_page(run).start;
+            if start == self.start {
+                return None;
+            }
+            if lowest.as_ref().is_none_or(|lowest| rank(&start) < rank(lowest)) {
+                lowest = Some(start);
+            }
+        }
+        lowest
+    }
+
+    /// The lowest name on any page.
+    fn head(&self) -> Option<&Bytes> {
+        self.runs.iter().filter_map(SortedRun::head).min()
     }
 
     fn wanted_page(&self, run: &SortedRun) -> WantedPage {
@@ -134,12 +166,13 @@ impl Merge {
     }
 
     /// Adds the page that a device had to return.
-    pub(crate) fn refill(&mut self, at: usize, reply: ListReply) {
+    pub(crate) fn refill(&mut self, at: usize, mut reply: ListReply) {
         let run = &mut self.runs[at];
         run.folds &= run.gap(&self.floor).is_none();
         (run.is_folded, run.skipped) = (run.folds, None);
         run.more = reply.truncated && !reply.entries.is_empty();
-        if let Some((last, _)) = reply.entries.last() {
+        let position = reply.take_position();
+        if let Some(last) = position.as_ref().or(reply.entries.last().map(|(last, _)| last)) {
             run.last = Some(last.clone());
         }
         run.page = reply.entries.into_iter();
@@ -167,7 +200,7 @@ impl Merge {
             self.agreeing.push(0);
             return run.take(self.fold.as_ref());
         }
-        let name = self.runs.iter().filter_map(SortedRun::head).min()?.clone();
+        let name = self.head()?.clone();
         let mut best: Option<Entry> = None;
         for (at, run) in self.runs.iter_mut().enumerate() {
             if run.head() != Some(&name) {
@@ -190,6 +223,15 @@ impl Merge {
     /// Devices that agree on the last returned name.
     pub(crate) fn agreeing(&self) -> &[usize] {
         &self.agreeing
+    }
+}
+
+/// Order of starts: by name, and a name itself before the names above it.
+fn rank(start: &ListStart) -> (&[u8], bool) {
+    match start {
+        ListStart::First => (&[], false),
+        ListStart::At(name) => (&name[..], false),
+        ListStart::After(name) => (&name[..], true),
     }
 }
 

@@ -5,21 +5,29 @@
 //! the level allows, it falls back to every device that replies, with its hints merged in. Failed
 //! devices are left out. A walk that must reach further, or meets a newer term, starts again after
 //! the last name that it returned.
+//!
+//! Devices pass over tombstones, so that a long run of them costs few bytes. A device that missed a
+//! delete then shows a name that no quorum shows, and a register read settles it (rule R5). After
+//! some such reads the walk begins anew with tombstones, which settle names in the merge. Without a
+//! quorum nothing else hides a deleted name, so such a walk gets tombstones from the start.
 
+mod meter;
 mod paths;
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
+use martlet_protocol::backend::{
+    Detail, ListReply, ListRequest, ListStart, RowKinds, RowSelection, Want,
+};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{
-    AchievedLevel, BackendExt, DeviceId, Entry, Error, Level, RegisterKey, Result, Shard, Stamp,
-    Term,
+    AchievedLevel, BackendExt, DeviceId, Entry, Error, Level, RegisterKey, Result, Shard, Term,
 };
 use martlet_topology::Topology;
+pub(crate) use meter::{Bound, Meter, SEEN_MAX};
 pub(crate) use paths::{Paths, text};
 use tokio::time::Instant;
 
@@ -37,6 +45,10 @@ const PAGE_GROWTH: usize = 4;
 /// Entries on the first page of names that a device had skipped. Most gaps are read for one deleted
 /// object; later pages grow.
 const GAP_PAGE: usize = 128;
+
+/// Register reads after which a walk gets tombstones. One replica that missed many deletes would
+/// cost a read for each name.
+const SETTLED_MAX: usize = 32;
 
 /// Minimum wait for late pages after those of a quorum.
 const LAG_MIN: Duration = Duration::from_millis(2);
@@ -77,8 +89,11 @@ pub(crate) struct Walk<'a> {
     expected: usize,
     /// Number of replicas that must agree on an entry; none if a shard is moving.
     quorum: Option<usize>,
-    /// Entries received so far, plus skipped rows without entries where they were many.
-    pub(crate) seen: usize,
+    /// Rows that the caller needs, set before the first name. It may get tombstones besides.
+    pub(crate) selection: RowSelection,
+    /// Names that a register read had to settle.
+    settled: usize,
+    pub(crate) meter: Meter,
 }
 
 impl<'a> Walk<'a> {
@@ -109,7 +124,9 @@ impl<'a> Walk<'a> {
             out: HashSet::new(),
             expected,
             quorum,
-            seen: 0,
+            selection: RowSelection { detail: Detail::Whole, kinds: RowKinds::Live },
+            settled: 0,
+            meter: Meter::new(),
         };
         walk.begin(reach);
         Ok(walk)
@@ -120,6 +137,12 @@ impl<'a> Walk<'a> {
         let Some(token) = token else { return };
         self.token = Some(token);
         self.begin(if token.quorum { Reach::Quorum } else { Reach::Everyone });
+    }
+
+    /// Position of a walk that pauses at its meter's bound: a walk that begins there returns what
+    /// this one would. None for a walk that is over or goes on.
+    pub(crate) fn paused(&self) -> Option<ListStart> {
+        if self.meter.is_full() { self.merge.frontier() } else { None }
     }
 
     /// Starts the walk, or restarts it after the last name, on the devices of `reach`.
@@ -194,10 +217,13 @@ impl<'a> Walk<'a> {
         DeviceListing { device, role, request, is_out: self.out.contains(&device) }
     }
 
-    /// The next name and its entry.
+    /// The next name and its entry; none at the end, or if the walk pauses.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
         loop {
             if self.merge.is_wanting() {
+                if self.paused().is_some() {
+                    return Ok(None);
+                }
                 self.refill().await?;
                 continue;
             }
@@ -213,12 +239,22 @@ impl<'a> Walk<'a> {
             }
             // Replicas differ: a register read settles the entry first (rule R5).
             let key = self.paths.register(name.clone());
-            if let Some(entry) =
-                self.registers.read(self.context, &key, Want::Entry, self.level).await?.entry
-            {
-                return Ok(Some((name, entry)));
+            let read = self.registers.read(self.context, &key, Want::Entry, self.level).await?;
+            self.settled += 1;
+            if self.settled == SETTLED_MAX {
+                self.begin(self.reach);
+            }
+            if let Some(entry) = read.entry {
+                return Ok(Some((name, self.selection.detail.of(entry))));
             }
         }
+    }
+
+    /// Rows that devices return.
+    fn rows(&self) -> RowSelection {
+        let needs_tombstones = self.reach == Reach::Everyone || self.settled >= SETTLED_MAX;
+        let kinds = if needs_tombstones { RowKinds::All } else { self.selection.kinds };
+        RowSelection { kinds, ..self.selection }
     }
 
     /// Returns true if a quorum of each set agrees on the last name of the merge.
@@ -329,12 +365,12 @@ impl<'a> Walk<'a> {
 
     fn request_page(&self, calls: &mut Calls<ListReply>, at: usize) {
         let DeviceListing { device, role, request, .. } = &self.listings[at];
-        let (device, role, request) = (*device, *role, request.clone());
+        let (device, role, request, rows) = (*device, *role, request.clone(), self.rows());
         let Some((_, replica_set)) = self.replica_sets.first() else { return };
         let most = self.registers.replicas.call_time();
         let call = call_in_time(&replica_set.cluster, device, most, move |node| async move {
             match role {
-                Role::Member | Role::Previous => node.list(device, &request).await,
+                Role::Member | Role::Previous => node.list_rows(device, &request, rows).await,
                 Role::Handoff => node.list_hints(device, &request).await,
             }
         });
@@ -343,9 +379,8 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, at: usize, reply: ListReply) {
         let limit = &mut self.listings[at].request.limit;
-        // A device ends a page with this entry after many rows without an entry.
-        let is_cut = reply.entries.last().is_some_and(|(_, entry)| entry.order == Stamp::ZERO);
-        self.seen += reply.entries.len() + if is_cut { LIST_EMPTY_ROWS_MAX } else { 0 };
+        let passed = if reply.position().is_some() { LIST_EMPTY_ROWS_MAX } else { 0 };
+        self.meter.seen += reply.entries.len() + passed;
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
         if self.listings[at].role == Role::Handoff && !reply.entries.is_empty() {
             self.context.note(AchievedLevel::Degraded);

@@ -66,7 +66,7 @@ use std::thread::JoinHandle;
 
 use martlet_protocol::backend::{
     BucketFence, EntryWrite, Garbage, GarbageId, Hint, ListReply, ListRequest, PromiseReply,
-    RegisterView, Want, WriteReply,
+    RegisterView, RowSelection, Want, WriteReply,
 };
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp, Term};
@@ -232,16 +232,29 @@ impl Index {
     }
 
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.voting_state.check_votes(&self.name)?;
-        self.voting_state.check_term(request.term)?;
-        self.list_of(ListSource::Registers, request).await
+        self.list_rows(request, RowSelection::EVERYTHING).await
     }
 
-    async fn list_of(&self, source: ListSource, request: &ListRequest) -> Result<ListReply> {
+    pub(crate) async fn list_rows(
+        &self,
+        request: &ListRequest,
+        rows: RowSelection,
+    ) -> Result<ListReply> {
+        self.voting_state.check_votes(&self.name)?;
+        self.voting_state.check_term(request.term)?;
+        self.list_of(ListSource::Registers, request, rows).await
+    }
+
+    async fn list_of(
+        &self,
+        source: ListSource,
+        request: &ListRequest,
+        rows: RowSelection,
+    ) -> Result<ListReply> {
         let RegisterReader { database, counters, threads, .. } = self.reader.clone();
         let request = request.clone();
         let listed = move || {
-            let (reply, looked_at) = list::list(&database, source, &request)?;
+            let (reply, looked_at) = list::list(&database, source, &request, rows)?;
             counters.listed(looked_at);
             Ok(reply)
         };
@@ -269,7 +282,7 @@ impl Index {
         if self.voting_state.hints() == 0 {
             return Ok(ListReply::default());
         }
-        self.list_of(ListSource::Hints, request).await
+        self.list_of(ListSource::Hints, request, RowSelection::EVERYTHING).await
     }
 
     pub(crate) async fn hints(

@@ -188,6 +188,7 @@ impl Backend for StorageNode {
             Call::Write(write) => index.write(write).await?.into(),
             Call::Promise { key, ballot, term } => index.promise(&key, ballot, term).await?.into(),
             Call::List(request) => index.list(&request).await?.into(),
+            Call::ListRows { request, rows } => index.list_rows(&request, rows).await?.into(),
             Call::Fence(fence) => index.fence(fence).await?.into(),
             Call::PurgeBucket(bucket) => index.purge(bucket).await?.into(),
             Call::StatExtent(id) => extents.stat(id).await?.into(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence};
 use super::registers::{
     BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest, PromiseReply, RegisterDrop,
-    RegisterView, Walk, Want, WriteReply,
+    RegisterView, RowSelection, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
@@ -84,6 +84,12 @@ calls! {
     /// Lists entries in the order of their names, tombstones included, merged over all requested
     /// shards.
     List "list" (Cow<'a, ListRequest>),
+
+    /// Lists selected rows, as [`Call::List`]. A page ends with a
+    /// [position](ListReply::end_at) after
+    /// [`LIST_EMPTY_ROWS_MAX`](crate::limits::LIST_EMPTY_ROWS_MAX) rows that it passed over. So a
+    /// long run of tombstones costs bounded calls and few bytes.
+    ListRows "list-rows" { request: Cow<'a, ListRequest>, rows: RowSelection },
 
     /// Refuses first-hand writes to a bucket below the fence's generation (rule M2).
     Fence "fence" (BucketFence),
@@ -221,6 +227,7 @@ impl Call<'_> {
             Self::Write(write) => Call::Write(write),
             Self::Promise { key, ballot, term } => Call::Promise { key: owned(key), ballot, term },
             Self::List(request) => Call::List(owned(request)),
+            Self::ListRows { request, rows } => Call::ListRows { request: owned(request), rows },
             Self::Fence(fence) => Call::Fence(fence),
             Self::PurgeBucket(bucket) => Call::PurgeBucket(bucket),
             Self::StatExtent(id) => Call::StatExtent(id),

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use super::call::{Call, Reply};
 use super::{
     AuditResult, Backend, BucketFence, EntryWrite, ExtentStat, Garbage, GarbageId, Hint, Holding,
-    ListReply, ListRequest, Presence, PromiseReply, RegisterDrop, RegisterView, Walk, Want,
-    WriteReply,
+    ListReply, ListRequest, Presence, PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk,
+    Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
@@ -79,6 +79,16 @@ pub trait BackendExt: Backend {
         request: &'a ListRequest,
     ) -> ReplyFuture<'a, ListReply> {
         send(self, device, Call::List(Cow::Borrowed(request)))
+    }
+
+    /// [`Call::ListRows`].
+    fn list_rows<'a>(
+        &'a self,
+        device: DeviceId,
+        request: &'a ListRequest,
+        rows: RowSelection,
+    ) -> ReplyFuture<'a, ListReply> {
+        send(self, device, Call::ListRows { request: Cow::Borrowed(request), rows })
     }
 
     /// [`Call::Fence`].

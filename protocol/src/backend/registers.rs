@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Value};
+use crate::error::Result;
 use crate::id::{BucketId, Shard, WriteId};
 use crate::key::{RegisterKey, RegisterKind};
 use crate::register::WriteMode;
@@ -104,6 +105,86 @@ pub struct ListRequest {
     pub term: Term,
 }
 
+/// Parts of each entry that a listing returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Detail {
+    /// The whole entry.
+    #[default]
+    Whole,
+    /// The entry's [summary](Entry::into_summary).
+    Summary,
+}
+
+impl Detail {
+    /// Returns this part of an entry.
+    pub fn of(self, entry: Entry) -> Entry {
+        match self {
+            Self::Whole => entry,
+            Self::Summary => entry.into_summary(),
+        }
+    }
+
+    /// Decodes this part of an encoded entry.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not an entry.
+    pub fn decode(self, entry: &[u8]) -> Result<Entry> {
+        match self {
+            Self::Whole => Entry::decode(entry),
+            Self::Summary => Entry::decode_summary(entry),
+        }
+    }
+}
+
+/// Kinds of entries that a listing returns. A device passes over the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RowKinds {
+    /// All entries.
+    All,
+    /// All entries but tombstones.
+    Live,
+    /// Objects: neither tombstones nor delete markers.
+    Objects,
+}
+
+/// Selection of the rows that a listing returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowSelection {
+    /// Parts of each entry.
+    pub detail: Detail,
+    /// Kinds of entries.
+    pub kinds: RowKinds,
+}
+
+impl RowSelection {
+    /// Whole entries of all kinds, as in [`Call::List`](super::Call::List).
+    pub const EVERYTHING: Self = Self { detail: Detail::Whole, kinds: RowKinds::All };
+
+    /// Returns the selected part of an entry, if its kind is selected.
+    pub fn select(self, entry: Entry) -> Option<Entry> {
+        let is_selected = match self.kinds {
+            RowKinds::All => true,
+            RowKinds::Live => !entry.value.is_tombstone(),
+            RowKinds::Objects => entry.value.is_object(),
+        };
+        is_selected.then(|| self.detail.of(entry))
+    }
+
+    /// Decodes the selected part of an encoded entry, if its kind is selected. Other parts and
+    /// entries are not decoded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not an entry.
+    pub fn decode(self, entry: &[u8]) -> Result<Option<Entry>> {
+        let is_selected = match self.kinds {
+            RowKinds::All => true,
+            RowKinds::Live => !Entry::is_tombstone(entry)?,
+            RowKinds::Objects => Entry::is_object(entry)?,
+        };
+        if is_selected { self.detail.decode(entry).map(Some) } else { Ok(None) }
+    }
+}
+
 /// Start of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListStart {
@@ -118,11 +199,35 @@ pub enum ListStart {
 /// A page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListReply {
-    /// Names and entries, in the order of the names.
+    /// Names and entries, in the order of the names. The last may be a
+    /// [position](ListReply::end_at).
     pub entries: Vec<(Bytes, Entry)>,
     /// True if more entries may follow the last name. A truncated page may be shorter than its
     /// limit, but it has a last name.
     pub truncated: bool,
+}
+
+impl ListReply {
+    /// Ends a page at a name that the page doesn't show. A page ends so after
+    /// [`LIST_EMPTY_ROWS_MAX`](crate::limits::LIST_EMPTY_ROWS_MAX) rows that were passed over. On
+    /// the wire the position is a tombstone of order zero, which no write has.
+    pub fn end_at(&mut self, name: Bytes) {
+        let write_id = WriteId([0; 16]);
+        self.entries.push((name, Entry { order: Stamp::ZERO, write_id, value: Value::Tombstone }));
+        self.truncated = true;
+    }
+
+    /// Returns the position at the page's end, if it ends with one.
+    pub fn position(&self) -> Option<&Bytes> {
+        let (name, entry) = self.entries.last()?;
+        (entry.order == Stamp::ZERO && entry.value.is_tombstone()).then_some(name)
+    }
+
+    /// Removes the position at the page's end, and returns its name.
+    pub fn take_position(&mut self) -> Option<Bytes> {
+        self.position()?;
+        self.entries.pop().map(|(name, _)| name)
+    }
 }
 
 /// Lowest generation of a bucket that a device accepts.

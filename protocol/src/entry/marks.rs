@@ -60,6 +60,11 @@ impl Marks {
         self.0.remove(mark.name()).is_some()
     }
 
+    /// Removes all marks but one.
+    pub(super) fn keep(&mut self, mark: Mark) {
+        self.0.retain(|name, _| name == mark.name());
+    }
+
     /// True if no mark is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -46,7 +46,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::Read | CallKind::ReadHint => Reply::View(decode(body)?),
         CallKind::Write | CallKind::KeepHint => Reply::Write(decode(body)?),
         CallKind::Promise => Reply::Promise(decode(body)?),
-        CallKind::List | CallKind::ListHints => Reply::List(decode(body)?),
+        CallKind::List | CallKind::ListRows | CallKind::ListHints => Reply::List(decode(body)?),
         CallKind::Registers | CallKind::Walk => Reply::Registers(decode(body)?),
         CallKind::Hints => Reply::Hints(decode(body)?),
         CallKind::Fences => Reply::Fences(decode(body)?),
@@ -96,7 +96,7 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
         | Call::Registers { limit, .. }
         | Call::Bins { limit, .. }
         | Call::Walk { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
-        Call::List(request) | Call::ListHints(request) => {
+        Call::List(request) | Call::ListRows { request, .. } | Call::ListHints(request) => {
             let request: &mut ListRequest = request.to_mut();
             if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {
                 return Err(Error::invalid("the bucket has fewer shards"));

@@ -44,6 +44,7 @@ impl CallKind {
     pub(super) fn reply_bytes_max(self) -> usize {
         match self {
             Self::List
+            | Self::ListRows
             | Self::ListHints
             | Self::ListExtents
             | Self::Garbage
@@ -67,6 +68,7 @@ impl CallKind {
         match self {
             Self::Read
             | Self::List
+            | Self::ListRows
             | Self::StatExtent
             | Self::ListExtents
             | Self::Garbage

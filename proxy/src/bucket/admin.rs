@@ -5,9 +5,10 @@ use std::sync::Arc;
 use martlet_protocol::backend::{ListStart, RegisterView};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::INDEX_SHARDS_MAX;
-use martlet_protocol::{BucketId, Level, RegisterKind, WriteId};
+use martlet_protocol::{BucketId, Level, WriteId};
 
 use super::catalog::BucketCatalog;
+use super::emptiness::Search;
 use super::record::{bucket_of, busy, write};
 use crate::api::{NamedBucket, NewBucket};
 use crate::context::{ContextSource, RequestContext};
@@ -77,8 +78,13 @@ impl Buckets<'_> {
         let context = &*self.contexts.context();
         self.catalog.forget(name);
         // Checked first, so that the usual refusal doesn't disturb writers.
-        if !self.is_empty(context, &*self.catalog.bucket(context, name).await?).await? {
-            return Err(Error::BucketNotEmpty);
+        let before = self.catalog.bucket(context, name).await?;
+        if before.state == BucketState::Open {
+            let term = self.registers.replicas.topology.term();
+            let search = Search { generation: before.generation, term, is_fenced: false };
+            if !self.is_empty(context, &before, search).await? {
+                return Err(Error::BucketNotEmpty);
+            }
         }
         let (closing, bucket) = self.close(name).await?;
         let empty = self.found_empty(context, &bucket).await;
@@ -93,6 +99,7 @@ impl Buckets<'_> {
             _ => Err(Error::ConditionalConflict),
         };
         self.decide(name, WriteId::random(), &mut evaluate).await?;
+        self.catalog.progress.forget(bucket.id);
         self.catalog.fences.purge(&bucket).await;
         Ok(())
     }
@@ -147,26 +154,33 @@ impl Buckets<'_> {
     /// Returns true if a closed bucket is empty for good. All devices are fenced, no shard holds an
     /// object, and no hints for it are pending.
     async fn found_empty(self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
-        let before = self.registers.replicas.topology.term();
+        let term = self.registers.replicas.topology.term();
         if !self.catalog.fences.fence(bucket, false).await? {
             return Err(busy());
         }
-        if !self.is_empty(context, bucket).await? {
+        // Hints from before the fences: one that is delivered during the search, behind its position,
+        // would be missed.
+        self.catalog.fences.check_no_hints(bucket).await?;
+        let search = Search { generation: bucket.generation, term, is_fenced: true };
+        if !self.is_empty(context, bucket, search).await? {
             return Ok(false);
         }
         self.catalog.fences.check_no_hints(bucket).await?;
         // A ring change moved some registers to devices that may lack the fence.
-        if self.registers.replicas.topology.term() > before { Err(busy()) } else { Ok(true) }
+        if self.registers.replicas.topology.term() > term { Err(busy()) } else { Ok(true) }
     }
 
-    /// Sets a bucket to `Closing`, also if another request is deleting it.
+    /// Sets a bucket to `Closing`, also if another request is deleting it. A bucket that is closing
+    /// keeps its generation, so that the search for contents goes on.
     async fn close(self, name: &str) -> Result<(WriteId, Bucket)> {
         let write_id = WriteId::random();
         let mut closed = None;
         let mut evaluate = |view: &RegisterView| {
             let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
-            bucket.state = BucketState::Closing;
-            bucket.generation += 1;
+            if bucket.state == BucketState::Open {
+                bucket.state = BucketState::Closing;
+                bucket.generation += 1;
+            }
             let step = write(&bucket);
             closed = Some(bucket);
             Ok(step)
@@ -187,6 +201,16 @@ impl Buckets<'_> {
         changed.map(|(bucket, _)| bucket)
     }
 
+    /// Returns true if the bucket holds nothing but tombstones.
+    async fn is_empty(
+        self,
+        context: &RequestContext,
+        bucket: &Bucket,
+        search: Search,
+    ) -> Result<bool> {
+        self.catalog.progress.is_empty(self.registers, context, bucket, search).await
+    }
+
     /// Runs a ballot on the register of a bucket, and removes the bucket from the cache.
     async fn decide(
         self,
@@ -197,18 +221,5 @@ impl Buckets<'_> {
         let decided = self.catalog.decide(name, write_id, evaluate).await;
         self.catalog.forget(name);
         decided.map(drop)
-    }
-
-    /// Returns true if a quorum of every shard holds no object of the bucket.
-    pub(super) async fn is_empty(self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
-        let paths = Paths::all(bucket, RegisterKind::Object);
-        let mut walk =
-            Walk::new(self.registers, context, &paths, ListStart::First, 100, Level::Strict)?;
-        while let Some((_, entry)) = walk.next().await? {
-            if !entry.value.is_tombstone() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }

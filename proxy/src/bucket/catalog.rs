@@ -8,6 +8,7 @@ use martlet_protocol::{AchievedLevel, Level, RegisterKey, WriteId};
 use tokio::time::Instant;
 
 use super::cache::BucketCache;
+use super::emptiness::SearchProgress;
 use super::fence::Fences;
 use super::record::{bucket_of, busy, check_key, check_same, root, write};
 use super::target::ObjectTarget;
@@ -23,12 +24,14 @@ pub(crate) struct BucketCatalog {
     pub(super) registers: Arc<RegisterClient>,
     pub(crate) fences: Fences,
     pub(super) cache: BucketCache,
+    pub(super) progress: SearchProgress,
 }
 
 impl BucketCatalog {
     pub(crate) fn new(registers: Arc<RegisterClient>, cache_ms: u64) -> Self {
         let fences = Fences::new(registers.replicas.clone());
-        Self { registers, fences, cache: BucketCache::new(cache_ms) }
+        let (cache, progress) = (BucketCache::new(cache_ms), SearchProgress::default());
+        Self { registers, fences, cache, progress }
     }
 
     /// Removes a bucket from the cache.

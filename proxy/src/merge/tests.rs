@@ -155,6 +155,85 @@ proptest! {
     }
 }
 
+/// A device's page of live names, which ends at a position after `rows` names that it passed over.
+fn live_page(replica: &Replica, start: &ListStart, limit: usize, rows: usize) -> ListReply {
+    let mut reply = ListReply::default();
+    let whole = page(replica, start, usize::MAX, None).entries;
+    let mut passed = 0;
+    for (name, entry) in whole {
+        if entry.value.is_tombstone() {
+            passed += 1;
+            if passed == rows {
+                reply.end_at(name);
+                break;
+            }
+        } else if reply.entries.len() == limit {
+            reply.truncated = true;
+            break;
+        } else {
+            reply.entries.push((name, entry));
+        }
+    }
+    reply
+}
+
+proptest! {
+    /// A merge that is left at its frontier, and begun anew there, returns every live name once.
+    #[test]
+    fn a_merge_begun_at_its_frontier_misses_nothing(
+        replicas in any_replicas(),
+        limit in 1usize..5,
+        rows in 1usize..4,
+        pauses in proptest::collection::vec(any::<bool>(), 1..20),
+    ) {
+        let live = replicas.iter().map(|replica| {
+            let live = replica.iter().filter(|(_, time)| is_live(**time));
+            live.map(|(name, time)| (name.clone(), *time)).collect()
+        });
+        let expected = union(&live.collect::<Vec<Replica>>());
+        let mut merge = Merge::new(replicas.len(), ListStart::First, None);
+        let (mut merged, mut pauses) = (Replica::new(), pauses.iter().cycle());
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            prop_assert!(steps < 10_000, "it comes to an end");
+            if let Some(frontier) = merge.frontier().filter(|_| *pauses.next().unwrap()) {
+                merge = Merge::new(replicas.len(), frontier, None);
+            }
+            for (at, wanted) in merge.wanting() {
+                merge.refill(at, live_page(&replicas[at], &wanted.start, limit, rows));
+            }
+            match merge.next() {
+                Some((name, entry)) => {
+                    prop_assert!(merged.last_key_value().is_none_or(|(last, _)| last[..] < name[..]));
+                    merged.insert(name.to_vec(), entry.order.time);
+                }
+                None if merge.is_wanting() => {}
+                None => break,
+            }
+        }
+        prop_assert_eq!(merged, expected);
+    }
+}
+
+#[test]
+fn a_device_that_has_passed_a_name_is_not_queried_for_it() {
+    let mut merge = Merge::new(2, ListStart::First, None);
+    assert_eq!(merge.frontier(), None, "no device has begun");
+    let mut passed = ListReply::default();
+    passed.end_at(Bytes::from_static(b"m"));
+    merge.refill(0, passed.clone());
+    let entries = vec![(Bytes::from_static(b"c"), entry(0))];
+    merge.refill(1, ListReply { entries, truncated: true });
+    assert!(!merge.is_wanting() && merge.frontier().is_none());
+    assert_eq!(merge.next().map(|(name, _)| name), Some(Bytes::from_static(b"c")));
+    assert_eq!(merge.frontier(), Some(ListStart::After(Bytes::from_static(b"c"))));
+    merge.refill(1, passed);
+    assert_eq!(merge.frontier(), Some(ListStart::After(Bytes::from_static(b"m"))));
+    merge.skip_to(Bytes::from_static(b"x"));
+    assert_eq!(merge.frontier(), Some(ListStart::At(Bytes::from_static(b"x"))));
+}
+
 #[test]
 fn names_skipped_before_a_deleted_object_are_read_unfolded() {
     let replica = |names: &[(&str, u64)]| -> Replica {

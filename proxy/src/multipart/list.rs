@@ -4,7 +4,7 @@ use bytes::Bytes;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Upload, UploadState, Value};
 use martlet_protocol::limits::PARTS_MAX;
-use martlet_protocol::{RegisterKind, UploadId};
+use martlet_protocol::{RegisterKey, RegisterKind, UploadId};
 use tokio::time::Instant;
 
 use super::part::PartWalk;
@@ -28,6 +28,16 @@ fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {
     let fold = folded(&name, list.prefix.as_bytes(), delimiter).and_then(successor);
     name.push(1);
     ListStart::At(fold.unwrap_or_else(|| name.into()))
+}
+
+/// Position of an upload's register in a listing.
+fn position_of(name: &[u8]) -> Result<(String, Option<UploadId>)> {
+    let position = RegisterKey::upload_of(name).and_then(|(key, id)| {
+        let key = std::str::from_utf8(key).ok()?;
+        Some((key.to_owned(), Some(id)))
+    });
+    let corrupt = || martlet_protocol::Error::corrupt("an upload's register has no key and id");
+    Ok(position.ok_or_else(corrupt)?)
 }
 
 /// Returns true if clients see the upload. An upload in completion is included: it may become open
@@ -73,6 +83,7 @@ impl Uploads<'_> {
         let start = start(list, delimiter);
         let mut walk = self.listings.walk(context, bucket, &paths, start, list.limit)?;
         let mut last = None;
+        // Uploads that have ended are no tombstones for a while, so the walk's bound counts them.
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };
             if !is_shown(&upload) {
@@ -93,7 +104,13 @@ impl Uploads<'_> {
                 last = Some((upload.key.clone(), Some(upload.id)));
                 page.uploads.push(info(*upload));
             }
+            walk.meter.has_found();
         }
+        page.next = match walk.paused() {
+            Some(ListStart::After(name)) => Some(position_of(&name)?),
+            Some(_) => last,
+            None => None,
+        };
         Ok(page)
     }
 }

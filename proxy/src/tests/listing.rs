@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::backend::{CallKind, ListStart};
+use martlet_protocol::backend::{CallKind, Detail, ListStart};
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, Level, RegisterKind};
 use proptest::prelude::*;
@@ -76,7 +76,10 @@ fn any_list() -> impl Strategy<Value = ListObjects> {
         Just(Some("a/".to_owned())),
     ];
     (prefix, delimiter, proptest::option::of(any_key()), 0usize..8).prop_map(
-        |(prefix, delimiter, after, limit)| ListObjects { prefix, delimiter, after, limit },
+        |(prefix, delimiter, after, limit)| {
+            let detail = if limit % 2 == 0 { Detail::Whole } else { Detail::Summary };
+            ListObjects { prefix, delimiter, after, limit, detail }
+        },
     )
 }
 
@@ -161,14 +164,14 @@ async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_lo
         Walk::new(&services.registers, &context, &paths, ListStart::First, 2, Level::Strict)
             .unwrap();
     walk.next().await.unwrap().unwrap();
-    assert_eq!(walk.seen, 2, "one key and the word that there is more");
+    assert_eq!(walk.meter.seen, 2, "one key and the word that there is more");
     for at in 0..2999 {
         harness.delete(&format!("{at:05}")).await;
     }
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        counted.fetch_add(usize::from(call.op == CallKind::List), Ordering::SeqCst);
+        counted.fetch_add(usize::from(call.op == CallKind::ListRows), Ordering::SeqCst);
         Fault::None
     });
     let list = ListObjects { limit: 1, ..ListObjects::default() };
@@ -211,7 +214,7 @@ async fn folded_prefixes_are_skipped_by_the_devices_of_three_replicas() {
     }
     assert_eq!(prefixes, 40);
     // One entry for each prefix and device, tombstones, and a page of what one device had skipped.
-    assert!(walk.seen < 480, "{} of 4,800 entries were shipped", walk.seen);
+    assert!(walk.meter.seen < 480, "{} of 4,800 entries were shipped", walk.meter.seen);
 }
 
 #[tokio::test]

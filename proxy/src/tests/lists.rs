@@ -51,7 +51,7 @@ async fn l1_a_node_that_fails_in_the_middle_is_left_out() {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
         let proxy = nodes.proxy_with(60_000, move |call| {
-            let is_list = call.op == CallKind::List && call.device == failing;
+            let is_list = call.op == CallKind::ListRows && call.device == failing;
             if is_list && counted.fetch_add(1, Ordering::SeqCst) > 0 {
                 return Fault::Refuse(ErrorKind::Unavailable);
             }

@@ -229,7 +229,7 @@ async fn owners_without_a_quota_need_no_read() {
     let listed = Arc::new(AtomicUsize::new(0));
     let seen = listed.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        if call.op == CallKind::List {
+        if call.op == CallKind::ListRows {
             seen.fetch_add(1, Ordering::Relaxed);
         }
         Fault::None

@@ -123,7 +123,7 @@ async fn p1_a_ballot_that_was_half_accepted_before_a_newer_term_is_won_or_unknow
 #[tokio::test(start_paused = true)]
 async fn p1_reads_lists_and_deletes_go_on_at_a_newer_term() {
     for (op, at) in
-        [(CallKind::Read, 0), (CallKind::Read, 1), (CallKind::List, 0), (CallKind::List, 2)]
+        [(CallKind::Read, 0), (CallKind::Read, 1), (CallKind::ListRows, 0), (CallKind::ListRows, 2)]
     {
         let (growing, plain) = with_bucket(4).await;
         let (first, _, _) = growing.moving_key(&plain).await;
@@ -155,7 +155,7 @@ async fn p1_a_walk_begins_again_behind_the_last_name_that_it_gave_out() {
         plain.put(Level::Strict, key, key).await.unwrap();
     }
     sleep(Duration::from_secs(1)).await;
-    let (proxy, calls) = overtaken(&growing, CallKind::List, 9).await;
+    let (proxy, calls) = overtaken(&growing, CallKind::ListRows, 9).await;
     calls.store(0, Ordering::SeqCst);
     let bucket = proxy.store.bucket("b").await.unwrap();
     let (services, context) = (&proxy.store.services, proxy.store.context());

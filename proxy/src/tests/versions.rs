@@ -6,6 +6,7 @@ mod faults;
 mod listing;
 mod locks;
 mod nulls;
+mod removal;
 mod uploads;
 
 use bytes::Bytes;

@@ -8,7 +8,7 @@ use super::beside::{run_of, version_of};
 use super::store::VersionStore;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::walk::Walk;
+use crate::walk::{Bound, SEEN_MAX, Walk};
 
 /// Maximum number of versions of a key that are searched for that of an upload.
 const SEARCHED_MAX: usize = 1000;
@@ -43,7 +43,8 @@ impl VersionStore {
         }
     }
 
-    /// The version created by an upload, if it is among the latest ones beside a head.
+    /// The version created by an upload, if it is among the latest ones beside a head, with a
+    /// bounded number of removed ones among them.
     pub(crate) async fn version_of_upload(
         &self,
         context: &RequestContext,
@@ -52,6 +53,7 @@ impl VersionStore {
     ) -> Result<Option<Entry>> {
         let mut walk =
             Walk::new(&self.registers, context, &run_of(head), ListStart::First, 1, Level::Strict)?;
+        walk.meter.pause_at(Bound::Rows(SEEN_MAX));
         for _ in 0..SEARCHED_MAX {
             let Some((_, entry)) = walk.next().await? else { break };
             if matches!(&entry.value, Value::Object(object) if object.upload == Some(upload)) {

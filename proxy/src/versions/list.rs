@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use martlet_protocol::backend::{ListStart, Want};
+use martlet_protocol::backend::{ListStart, RowKinds, RowSelection, Want};
 use martlet_protocol::entry::{Bucket, Entry, Value};
 use martlet_protocol::{Level, RegisterKey, RegisterKind, Shard, Version, VersionId, WriteId};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::Result;
 use crate::index::RegisterClient;
-use crate::listing::{Listings, SEEN_MAX, start_after};
+use crate::listing::{Listings, position_of, start_after};
 use crate::merge::{folded, successor};
 use crate::walk::{Paths, Walk, text};
 
@@ -30,8 +30,6 @@ enum Item {
     /// A key and its current version.
     Head(Bytes, Entry),
     Folded(Bytes),
-    /// The call stops here after a long run of tombstones.
-    Pause(Bytes),
 }
 
 /// Remaining versions of the key in which a page begins.
@@ -69,6 +67,8 @@ struct Filling<'a> {
     level: Level,
     page: VersionPage,
     last: Option<(String, Option<VersionId>)>,
+    /// True once the page has something to return.
+    has_found: bool,
 }
 
 impl Filling<'_> {
@@ -89,6 +89,7 @@ impl Filling<'_> {
         let Some(version) = entry.value.version() else { return Ok(true) };
         let key = text(key.clone())?;
         let (position, write_id) = place(version);
+        self.has_found = true;
         self.last = Some((key.clone(), Some(VersionId::Numbered { position, write_id })));
         let (object, modified_ms) = match entry.value {
             Value::Object(object) => (Some(object.clone()), object.modified_ms),
@@ -105,6 +106,7 @@ impl Filling<'_> {
             return Ok(false);
         }
         let prefix = text(prefix)?;
+        self.has_found = true;
         self.last = Some((prefix.clone(), None));
         self.page.prefixes.push(prefix);
         Ok(true)
@@ -125,6 +127,9 @@ impl Filling<'_> {
             return Ok(false);
         }
         let Some(beside) = beside else { return Ok(true) };
+        if self.has_found {
+            beside.walk.meter.has_found();
+        }
         while let Some((version, entry)) = beside.next_of(&key).await? {
             // A copy of the head, or a version that a null head replaced.
             if version.name() == held.name() || !rest.is_due(version) {
@@ -143,6 +148,16 @@ impl Filling<'_> {
                 return Ok(false);
             }
         }
+        if let Some((position, write_id)) = beside.paused.take() {
+            if let Some((_, entry)) = null.take_if(|(null, _)| null.position > position)
+                && !self.push(&key, entry, false)?
+            {
+                return Ok(false);
+            }
+            let behind = VersionId::Numbered { position, write_id };
+            self.page.next = Some((text(key)?, Some(behind)));
+            return Ok(false);
+        }
         match null {
             Some((_, entry)) => self.push(&key, entry, false),
             None => Ok(true),
@@ -155,6 +170,9 @@ struct Beside<'a> {
     walk: Walk<'a>,
     /// An entry of a later key, read ahead.
     ahead: Option<(Bytes, Entry)>,
+    /// Place among the versions of a key at which the walk paused, after a long run of removed
+    /// ones.
+    paused: Option<(u64, WriteId)>,
 }
 
 impl Beside<'_> {
@@ -165,6 +183,7 @@ impl Beside<'_> {
                 Some(ahead) => ahead,
                 None => match self.walk.next().await? {
                     Some(met) => met,
+                    None if self.goes_on(key) => continue,
                     None => return Ok(None),
                 },
             };
@@ -181,6 +200,28 @@ impl Beside<'_> {
                         return Ok(Some((version, entry)));
                     }
                 }
+            }
+        }
+    }
+
+    /// Returns true if a walk that ended may still have versions of the key. Notes the place of a
+    /// pause among its numbered versions; elsewhere the walk goes on.
+    fn goes_on(&mut self, key: &Bytes) -> bool {
+        let Some(paused) = self.walk.paused() else { return false };
+        let version = match &paused {
+            ListStart::After(name) => RegisterKey::version_of(name),
+            ListStart::First | ListStart::At(_) => None,
+        };
+        match version {
+            Some((of, VersionId::Numbered { position, write_id })) if of == key => {
+                self.paused = Some((position, write_id));
+                false
+            }
+            // The versions of the key are passed.
+            Some((of, _)) if of > &key[..] => false,
+            _ => {
+                self.walk.meter.go_on();
+                true
             }
         }
     }
@@ -218,12 +259,9 @@ async fn heads(walk: &mut Walk<'_>, list: &ListVersions) -> Result<Vec<Item>> {
                 }
                 items.push(Item::Folded(fold));
             }
-            (None, None) if walk.seen > SEEN_MAX => {
-                items.push(Item::Pause(name));
-                break;
-            }
-            (_, None) => {}
+            (_, None) => continue,
         }
+        walk.meter.has_found();
     }
     Ok(items)
 }
@@ -267,7 +305,8 @@ impl Listings {
     ) -> Result<VersionPage> {
         let (level, page) = (context.level(bucket), VersionPage::default());
         let registers = &self.registers;
-        let mut filling = Filling { registers, context, list, shard, level, page, last: None };
+        let (last, has_found) = (None, false);
+        let mut filling = Filling { registers, context, list, shard, level, page, last, has_found };
         if list.limit > 0 && !list.prefix.contains('\0') {
             filling.fill(bucket).await?;
         }
@@ -296,13 +335,39 @@ impl<'a> Filling<'a> {
         let expected = list.limit.saturating_add(1);
         let mut walk =
             Walk::new(self.registers, self.context, &paths, start(list), expected, self.level)?;
+        self.bind(&mut walk);
         walk.honour(self.context.consistency.read_after);
         loop {
             let items = heads(&mut walk, list).await?;
-            if items.is_empty() || !self.fill_with(bucket, items).await? {
+            let (paused, is_over) = (walk.paused(), items.is_empty());
+            if !is_over && !self.fill_with(bucket, items).await? {
+                return Ok(());
+            }
+            if let Some(paused) = paused {
+                return self.pause(paused);
+            }
+            if is_over {
                 return Ok(());
             }
         }
+    }
+
+    /// Selects the rows of a walk, and bounds it.
+    fn bind(&self, walk: &mut Walk<'_>) {
+        walk.selection = RowSelection { detail: self.list.detail, kinds: RowKinds::Live };
+        walk.meter.pause_as_page();
+        if self.has_found {
+            walk.meter.has_found();
+        }
+    }
+
+    /// Ends the page after a long run of keys without versions.
+    fn pause(&mut self, paused: ListStart) -> Result<()> {
+        let delimiter = self.list.delimiter.as_deref().unwrap_or_default();
+        let (prefix, delimiter) = (self.list.prefix.as_bytes(), delimiter.as_bytes());
+        let position = position_of(paused, prefix, delimiter)?.map(|position| (position, None));
+        self.page.next = position.or_else(|| self.last.clone());
+        Ok(())
     }
 
     /// Adds the versions of a key after a given one; returns false if the page is full.
@@ -326,9 +391,11 @@ impl<'a> Filling<'a> {
         let paths = run_of(&register);
         let expected = self.list.limit.saturating_add(1);
         let start = ListStart::After(after.name);
-        let walk = Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
+        let mut walk =
+            Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
+        self.bind(&mut walk);
         let rest = Rest { below: Some(below), null: null.map(|(at, entry)| (at, entry.clone())) };
-        let mut beside = Some(Beside { walk, ahead: None });
+        let mut beside = Some(Beside { walk, ahead: None, paused: None });
         self.key(register.name.clone(), head.clone(), &mut beside, rest).await
     }
 
@@ -344,10 +411,6 @@ impl<'a> Filling<'a> {
                     self.key(key, entry, &mut beside, Rest::default()).await?
                 }
                 Item::Folded(prefix) => self.push_folded(prefix)?,
-                Item::Pause(name) => {
-                    self.page.next = Some((text(name)?, None));
-                    false
-                }
             };
             if !there_is_room {
                 return Ok(false);
@@ -360,7 +423,7 @@ impl<'a> Filling<'a> {
     fn beside(&self, bucket: &Bucket, items: &[Item]) -> Result<Option<Beside<'a>>> {
         let first = items.iter().find_map(|item| match item {
             Item::Head(key, _) => Some(key),
-            Item::Folded(_) | Item::Pause(_) => None,
+            Item::Folded(_) => None,
         });
         let Some(first) = first.filter(|_| bucket.versioning().state.keeps_versions()) else {
             return Ok(None);
@@ -368,7 +431,9 @@ impl<'a> Filling<'a> {
         let paths = self.paths(bucket, RegisterKind::Version);
         let expected = self.list.limit.saturating_add(1);
         let start = ListStart::At(run(first));
-        let walk = Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
-        Ok(Some(Beside { walk, ahead: None }))
+        let mut walk =
+            Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
+        self.bind(&mut walk);
+        Ok(Some(Beside { walk, ahead: None, paused: None }))
     }
 }

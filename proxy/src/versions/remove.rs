@@ -6,11 +6,12 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::lock::{Bypass, check_removal_of};
-use martlet_protocol::{Stamp, Version, VersionId};
+use martlet_protocol::{Level, Stamp, Version, VersionId};
 
-use super::beside::version_of;
+use super::beside::{Below, version_of};
 use super::store::VersionStore;
 use crate::api::DeleteConditions;
 use crate::bucket::ObjectTarget;
@@ -48,6 +49,8 @@ struct Removal<'a> {
     /// Locks that may be bypassed.
     bypass: Bypass,
     provided: Provided<'a>,
+    /// Result of the search below the head.
+    below: Option<Below>,
     /// True if the version was a delete marker, in the last round.
     was_marker: bool,
 }
@@ -84,7 +87,7 @@ impl Removal<'_> {
             let inline = round.view.inline.clone();
             return Ok(Step::Write(Proposal::again(head.value.clone(), inline)));
         }
-        let next = self.versions.latest_beside(self.context, round.intent.key, held).await?;
+        let next = self.versions.latest_beside(self.context, round, self.below).await?;
         let (value, inline) = next.unwrap_or((Value::Tombstone, None));
         Ok(Step::Write(Proposal { value, inline, keep_body: false }))
     }
@@ -97,11 +100,7 @@ impl Removal<'_> {
             Provided::Alone(fits) => {
                 is_head
                     && fits(entry)
-                    && self
-                        .versions
-                        .latest_beside(self.context, round.intent.key, held)
-                        .await?
-                        .is_none()
+                    && self.versions.latest_beside(self.context, round, self.below).await?.is_none()
             }
         })
     }
@@ -129,13 +128,20 @@ impl VersionStore {
         removal: VersionRemoval,
         conditions: &DeleteConditions,
     ) -> Result<(WriteOutcome, bool), WriteError> {
+        let head = self.head(target, intent).await;
         // A key without a head has no versions.
-        if let Some(view) = self.registers.absence(target.context, intent.key).await {
-            return Ok((WriteOutcome::Kept(view), false));
+        if let Some(view) = head.as_ref().filter(|view| version_of(view.entry.as_ref()).is_none()) {
+            return Ok((WriteOutcome::Kept(view.clone()), false));
         }
         let provided = Provided::Request(conditions);
-        let removed = self.remove_version_if(target, intent, removal, provided).await;
+        let removed = self.remove_below(target, intent, removal, provided, head).await;
         removed.map_err(|it| if conditions.is_empty() { it } else { it.of_conditions() })
+    }
+
+    /// The head before the ballot; none if a quorum can't be read.
+    async fn head(&self, target: &ObjectTarget<'_>, intent: Intent<'_>) -> Option<RegisterView> {
+        let read = self.registers.read(target.context, intent.key, Want::Entry, Level::Strict);
+        read.await.ok()
     }
 
     /// Removes a version if the condition `provided` holds in the ballot; keeps it otherwise.
@@ -143,12 +149,32 @@ impl VersionStore {
         &self,
         target: &ObjectTarget<'_>,
         intent: Intent<'_>,
-        VersionRemoval { version, bypass }: VersionRemoval,
+        removal: VersionRemoval,
         provided: Provided<'_>,
     ) -> Result<(WriteOutcome, bool), WriteError> {
+        let head = match provided {
+            // A noncurrent version has nothing to put in its place.
+            Provided::Noncurrent(_) => None,
+            Provided::Request(_) | Provided::Alone(_) => self.head(target, intent).await,
+        };
+        self.remove_below(target, intent, removal, provided, head).await
+    }
+
+    /// Removes a version after a search below the head that was read.
+    async fn remove_below(
+        &self,
+        target: &ObjectTarget<'_>,
+        intent: Intent<'_>,
+        VersionRemoval { version, bypass }: VersionRemoval,
+        provided: Provided<'_>,
+        head: Option<RegisterView>,
+    ) -> Result<(WriteOutcome, bool), WriteError> {
+        let head = head.as_ref().and_then(|view| view.entry.as_ref());
+        let below = self.look_below(target.context, intent.key, head, version).await;
         let floor = Stamp::at_ms(target.bucket.versioning().above_ms);
         let (versions, context, was_marker) = (self, target.context, false);
-        let mut removal = Removal { versions, context, version, bypass, provided, was_marker };
+        let mut removal =
+            Removal { versions, context, version, bypass, provided, below, was_marker };
         let landed = self.registers.ballots.decide_by(intent, floor, &mut removal).await?;
         Ok((landed, removal.was_marker))
     }

@@ -1,8 +1,9 @@
 //! ListObjects and `ListObjectsV2`.
 
+use martlet_protocol::backend::Detail;
 use martlet_protocol::entry::Object as Stored;
 use martlet_protocol::limits::LIST_KEYS_MAX;
-use martlet_proxy::{ListObjects, ObjectPage};
+use martlet_proxy::{ListObjects, ObjectPage, is_within_prefix};
 use s3s::dto::{CommonPrefix, ListObjectsOutput, ListObjectsV2Output, Object, Owner};
 use s3s::{S3Result, s3_error};
 
@@ -33,8 +34,10 @@ struct ListParameters {
 struct ListResults {
     contents: Vec<Object>,
     common_prefixes: Vec<CommonPrefix>,
-    /// Marker of the next page, not encoded.
+    /// Start of the next page.
     next: Option<String>,
+    /// True if the next page starts after the last key of this one.
+    ends_at_key: bool,
 }
 
 impl Operations {
@@ -47,19 +50,23 @@ impl Operations {
         let delimiter = query_text(&query, "delimiter").filter(|it| !it.is_empty());
         check_order(&query, delimiter.as_deref())?;
         let marker = query_text(&query, "marker").unwrap_or_default();
+        let after = self.position_of(request.bucket(), &marker);
         let listed = self
             .listing(ListParameters {
                 bucket: request.bucket().to_owned(),
                 prefix: prefix.clone(),
                 delimiter: delimiter.clone(),
-                after: (!marker.is_empty()).then(|| marker.clone()),
+                after,
                 limit,
                 owners: Some(self.owners_in(request.bucket()).await?),
                 encoding,
             })
             .await?;
-        // Without a delimiter the last key is the marker, and S3 omits the next marker.
-        let next_marker = listed.next.clone().filter(|_| delimiter.is_some());
+        // Without a delimiter the last key is the marker, and S3 omits the next marker. A page that
+        // ended among deleted names has no such key.
+        let needs_marker = delimiter.is_some() || !listed.ends_at_key;
+        let next_marker = listed.next.as_ref().filter(|_| needs_marker);
+        let next_marker = next_marker.map(|next| self.marker_of(request.bucket(), next));
         Reply::xml(&ListObjectsOutput {
             name: Some(request.bucket().to_owned()),
             prefix: Some(encoding.write_sparingly(prefix)),
@@ -121,17 +128,35 @@ impl Operations {
         })
     }
 
+    /// Start of a page after a marker: a key, or what [`Operations::marker_of`] sealed.
+    pub(super) fn position_of(&self, bucket: &str, marker: &str) -> Option<String> {
+        let position = || self.tokens.open(bucket, marker).unwrap_or_else(|| marker.to_owned());
+        (!marker.is_empty()).then(position)
+    }
+
+    /// Marker of a page that starts at a position: a key or folded prefix as it is. A position
+    /// within a prefix is no key, so that it is sealed as a continuation token.
+    pub(super) fn marker_of(&self, bucket: &str, position: &str) -> String {
+        if is_within_prefix(position) {
+            self.tokens.seal(bucket, position)
+        } else {
+            position.to_owned()
+        }
+    }
+
     async fn listing(&self, parameters: ListParameters) -> S3Result<ListResults> {
         let ListParameters { bucket, prefix, delimiter, after, limit, mut owners, encoding } =
             parameters;
         if limit == 0 {
             // An empty page is never truncated: the client could not continue from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;
-            return Ok(ListResults { contents: vec![], common_prefixes: vec![], next: None });
+            let (contents, common_prefixes, next) = (vec![], vec![], None);
+            return Ok(ListResults { contents, common_prefixes, next, ends_at_key: false });
         }
-        let list = ListObjects { prefix, delimiter, after, limit };
+        let list = ListObjects { prefix, delimiter, after, limit, detail: Detail::Summary };
         let ObjectPage { objects, prefixes, next } =
             self.store.list(&bucket, list).await.map_err(s3_error)?;
+        let ends_at_key = next.is_some() && objects.last().map(|(key, _)| key) == next.as_ref();
         let mut contents = Vec::with_capacity(objects.len());
         for (key, object) in objects {
             let owner = match &mut owners {
@@ -144,7 +169,7 @@ impl Operations {
             .into_iter()
             .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
             .collect();
-        Ok(ListResults { contents, common_prefixes, next })
+        Ok(ListResults { contents, common_prefixes, next, ends_at_key })
     }
 }
 

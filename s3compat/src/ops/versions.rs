@@ -1,6 +1,7 @@
 //! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`, `ListObjectVersions`.
 
 use http::StatusCode;
+use martlet_protocol::backend::Detail;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_protocol::{VersionId, Versioning};
 use martlet_proxy::{ListVersions, ListedVersion, VersionPage};
@@ -73,16 +74,20 @@ impl Operations {
         let key_marker = query_text(&query, "key-marker").filter(|marker| !marker.is_empty());
         let version_marker = query_text(&query, "version-id-marker");
         let after_version = after_version(key_marker.as_deref(), version_marker.as_deref())?;
+        let marker = key_marker.as_deref().unwrap_or_default();
+        let after_key = self.position_of(request.bucket(), marker);
         let list = ListVersions {
             prefix: prefix.clone(),
             delimiter: delimiter.clone(),
-            after_key: key_marker.clone(),
+            after_key,
             after_version,
             limit,
+            detail: Detail::Summary,
         };
         let page = self.store.versions().list(request.bucket(), list).await.map_err(s3_error)?;
         let mut owners = self.owners_in(request.bucket()).await?;
         let VersionPage { versions, prefixes, next } = page;
+        let next = next.map(|(key, id)| (self.marker_of(request.bucket(), &key), id));
         let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
         let (mut listed, mut markers) = (Vec::new(), Vec::new());
         for version in versions {

@@ -1,5 +1,11 @@
 //! Listings in both versions: pages, prefixes, delimiters, encodings, tokens.
 
+use martlet_protocol::backend::{EntryWrite, Want};
+use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::{BackendExt, BucketId, RegisterKey, Stamp, Term, WriteId};
+
 use crate::world::World;
 
 async fn filled(keys: &[&str]) -> World {
@@ -117,5 +123,52 @@ async fn forged_tokens_are_refused() {
     for forged in ["YQ", "a", "AWFhYWFhYWFhYWFhYWFhYWFhYQ"] {
         let page = world.get(&format!("/bkt?list-type=2&continuation-token={forged}")).await;
         page.refused(400, "InvalidArgument");
+    }
+}
+
+/// Deletes keys of bucket `bkt` that were never there: as many tombstones as a page looks at, and more.
+async fn bury(world: &World, keys: impl Iterator<Item = String>) {
+    let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bkt");
+    let view = world.node.read(world.device, &root, Want::Entry, Term::ANY).await.unwrap();
+    let Some(Value::Bucket(bucket)) = view.entry.map(|entry| entry.value) else {
+        panic!("the bucket is there");
+    };
+    for key in keys {
+        let (order, write_id) = (Stamp::at_ms(1), WriteId::random());
+        let write = EntryWrite {
+            key: RegisterKey::object(bucket.id, bucket.index_shards, &key),
+            entry: Entry { order, write_id, value: Value::Tombstone },
+            inline: None,
+            mode: WriteMode::Repair,
+            generation: 1,
+            commit_by_ms: u64::MAX,
+            keep_body: false,
+            term: Term::ANY,
+        };
+        world.node.write(world.device, write).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_ends_among_deleted_keys_names_where_the_next_begins() {
+    let world = filled(&["a", "m/zz"]).await;
+    bury(&world, (0..60_000).map(|at| format!("m/{at:06}"))).await;
+    let listings = [
+        ("?max-keys=9", "marker", "NextMarker", "Key"),
+        ("?delimiter=%2F", "marker", "NextMarker", "Prefix"),
+        ("?list-type=2", "continuation-token", "NextContinuationToken", "Key"),
+        ("?list-type=2&delimiter=%2F", "continuation-token", "NextContinuationToken", "Prefix"),
+        ("?versions", "key-marker", "NextKeyMarker", "Key"),
+        ("?versions&delimiter=%2F", "key-marker", "NextKeyMarker", "Prefix"),
+    ];
+    for (query, parameter, element, found) in listings {
+        let first = world.get(&format!("/bkt{query}")).await.expect(200);
+        assert_eq!((first.all("Key"), first.one("IsTruncated")), (vec!["a".into()], "true".into()));
+        let next = first.one(element);
+        let position = next.replace('/', "%2F");
+        let second = world.get(&format!("/bkt{query}&{parameter}={position}")).await.expect(200);
+        assert_eq!(second.one("IsTruncated"), "false", "{query}");
+        let expected = if found == "Key" { "m/zz" } else { "m/" };
+        assert!(second.all(found).contains(&expected.to_owned()), "{query}: {next}");
     }
 }

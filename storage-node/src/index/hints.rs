@@ -75,9 +75,9 @@ impl<'a> HintRow<'a> {
     }
 }
 
-/// Returns the entry of a row, for listings.
-pub(super) fn entry_of(row: &[u8]) -> Result<Option<Entry>> {
-    Ok(Some(HintRow::parse(row)?.decode(Want::Entry)?.0))
+/// Returns the encoded entry of a row, for listings.
+pub(super) fn entry_bytes(row: &[u8]) -> Result<&[u8]> {
+    Ok(HintRow::parse(row)?.entry)
 }
 
 /// Returns the order of a row's entry.

@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use bytes::Bytes;
-use martlet_protocol::backend::{ListReply, ListRequest, ListStart};
-use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart, RowSelection};
+use martlet_protocol::entry::Entry;
 use martlet_protocol::key::PREFIX_BYTES;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
-use martlet_protocol::{RegisterKey, Result, Stamp, WriteId};
+use martlet_protocol::{RegisterKey, Result};
 use rocksdb::DBRawIterator;
 
 use super::database::Database;
@@ -36,50 +36,65 @@ impl ListSource {
         }
     }
 
-    fn entry(self, row: &[u8]) -> Result<Option<Entry>> {
+    /// Returns the encoded entry of a row; empty for a row with only a promise.
+    fn entry_bytes(self, row: &[u8]) -> Result<&[u8]> {
         match self {
-            Self::Registers => Ok(rows::decode_register(row)?.1),
-            Self::Hints => hints::entry_of(row),
+            Self::Registers => rows::entry_bytes(row),
+            Self::Hints => hints::entry_bytes(row),
         }
     }
 }
 
-/// Returns a page of a listing, and the number of rows visited. The page ends early, with the
-/// current name, once [`LIST_EMPTY_ROWS_MAX`] rows held nothing but promises.
+/// Returns a page of a listing, and the number of rows visited. The page ends early, at the current
+/// name, once [`LIST_EMPTY_ROWS_MAX`] rows were passed over: promises alone, and entries of kinds
+/// that aren't selected.
 pub(super) fn list(
     database: &Database,
     source: ListSource,
     request: &ListRequest,
+    selection: RowSelection,
 ) -> Result<(ListReply, usize)> {
-    let mut merge = Merge::open(database, source, request)?;
+    let mut merge = Merge::open(database, source, request, selection)?;
     let mut reply = ListReply::default();
     while reply.entries.len() < request.limit {
-        let Some((name, entry)) = merge.next()? else { return Ok((reply, merge.looked_at)) };
-        if entry.value.is_object() {
-            merge.fold(&name, request);
-        }
-        reply.entries.push((name, entry));
-        if merge.empty >= LIST_EMPTY_ROWS_MAX {
-            reply.truncated = true;
-            return Ok((reply, merge.looked_at));
+        match merge.next()? {
+            None => return Ok((reply, merge.looked_at)),
+            Some(Met::Position(name)) => {
+                reply.end_at(name);
+                return Ok((reply, merge.looked_at));
+            }
+            Some(Met::Entry(name, entry)) => {
+                if entry.value.is_object() {
+                    merge.fold(&name, request);
+                }
+                reply.entries.push((name, entry));
+            }
         }
     }
-    reply.truncated = merge.has_more()?;
+    reply.truncated = merge.next()?.is_some();
     Ok((reply, merge.looked_at))
+}
+
+/// Step of a merge.
+enum Met {
+    Entry(Bytes, Entry),
+    /// The name reached after many rows that were passed over.
+    Position(Bytes),
 }
 
 /// Merge of the runs of several shards.
 struct Merge<'a> {
     database: &'a Database,
     source: ListSource,
+    selection: RowSelection,
     runs: Vec<ShardRun<'a>>,
     /// The lowest name of each run that is not exhausted.
     heads: BinaryHeap<Reverse<(Bytes, usize)>>,
     /// Prefix of names that are skipped.
     folded: Option<Bytes>,
     looked_at: usize,
-    /// Number of rows without an entry.
-    empty: usize,
+    /// Number of rows that were passed over.
+    passed: usize,
 }
 
 /// One shard's names, in order.
@@ -89,15 +104,21 @@ struct ShardRun<'a> {
 }
 
 impl<'a> Merge<'a> {
-    fn open(database: &'a Database, source: ListSource, request: &ListRequest) -> Result<Self> {
+    fn open(
+        database: &'a Database,
+        source: ListSource,
+        request: &ListRequest,
+        selection: RowSelection,
+    ) -> Result<Self> {
         let mut merge = Self {
             database,
             source,
+            selection,
             runs: Vec::with_capacity(request.shards.len()),
             heads: BinaryHeap::with_capacity(request.shards.len()),
             folded: None,
             looked_at: 0,
-            empty: 0,
+            passed: 0,
         };
         let start = first_name(request);
         for &shard in &request.shards {
@@ -111,31 +132,30 @@ impl<'a> Merge<'a> {
         Ok(merge)
     }
 
-    /// Returns the next name and its entry.
-    fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
+    /// Returns the next selected entry with its name, or the position reached after
+    /// [`LIST_EMPTY_ROWS_MAX`] rows without one.
+    fn next(&mut self) -> Result<Option<Met>> {
         while let Some(Reverse((name, index))) = self.heads.pop() {
             if self.skip_folded(&name, index)? {
                 continue;
             }
             let run = &mut self.runs[index];
             let row = run.rows.value().expect("the run was read at this head");
-            let entry = self.source.entry(row)?;
+            let entry = match self.source.entry_bytes(row)? {
+                [] => None,
+                entry => self.selection.decode(entry)?,
+            };
             run.rows.next();
             self.push_head(index)?;
             if let Some(entry) = entry {
-                return Ok(Some((name, entry)));
+                return Ok(Some(Met::Entry(name, entry)));
             }
-            self.empty += 1;
-            if self.empty == LIST_EMPTY_ROWS_MAX {
-                return Ok(Some((name, nothing())));
+            self.passed += 1;
+            if self.passed == LIST_EMPTY_ROWS_MAX {
+                return Ok(Some(Met::Position(name)));
             }
         }
         Ok(None)
-    }
-
-    /// Returns true if another name holds an entry.
-    fn has_more(&mut self) -> Result<bool> {
-        Ok(self.next()?.is_some())
     }
 
     /// Skips the names that share an object's name up to its delimiter, if it has one.
@@ -178,12 +198,6 @@ impl ShardRun<'_> {
     fn seek(&mut self, name: &[u8]) {
         self.rows.seek([&self.prefix[..], name].concat());
     }
-}
-
-/// A tombstone below all others, for a name without an entry. It ends a page that visited many such
-/// names, so that the reader can continue after it.
-fn nothing() -> Entry {
-    Entry { order: Stamp::ZERO, write_id: WriteId([0; 16]), value: Value::Tombstone }
 }
 
 /// Returns the first name of the listing, for every run.

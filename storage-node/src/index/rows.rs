@@ -132,6 +132,12 @@ pub(super) fn decode_register(row: &[u8]) -> Result<(Stamp, Option<Entry>)> {
     Ok((promise_of(row), entry))
 }
 
+/// Returns the encoded entry of a row, without copying the row; empty without an entry.
+pub(super) fn entry_bytes(row: &[u8]) -> Result<&[u8]> {
+    check(row)?;
+    Ok(entry_of(row))
+}
+
 /// Returns order and write id of the row's entry, if it counts in the sums. Collectable tombstones
 /// don't (rule T1).
 pub(super) fn counted(row: &[u8]) -> Result<Option<(Stamp, WriteId)>> {

@@ -287,7 +287,7 @@ impl SimulatedClient {
 
     /// Requests a page of a listing.
     pub(crate) async fn list_from(&self, prefix: &str, after: Option<String>, limit: usize) {
-        let list = ListObjects { prefix: prefix.into(), delimiter: None, after, limit };
+        let list = ListObjects { prefix: prefix.into(), after, limit, ..ListObjects::default() };
         let begins = list.after.clone().unwrap_or_default();
         let route = self.route(None);
         let begun = self.begin(prefix, &Invocation::List);

@@ -51,6 +51,9 @@ pub(crate) fn call(call: &Call<'_>) -> String {
             format!("promise {} {} at {term}", key(of), order(*ballot))
         }
         Call::List(of) => format!("list {:?} {:?} at {}", of.kind, of.start, of.term),
+        Call::ListRows { request: of, .. } => {
+            format!("list {:?} {:?} at {}", of.kind, of.start, of.term)
+        }
         Call::Fence(fence) => format!("fence {} open {}", fence.generation, fence.open),
         Call::PurgeBucket(bucket) => format!("purge {bucket}"),
         Call::StatExtent(id) => format!("stat extent {id}"),

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::*;
 use crate::backend::{
-    AuditResult, BucketFence, EntryWrite, GarbageId, ListStart, Presence, RegisterDrop,
-    RegisterView, Walk, Want, WriteReply,
+    AuditResult, BucketFence, Detail, EntryWrite, GarbageId, ListReply, ListStart, Presence,
+    RegisterDrop, RegisterView, RowKinds, RowSelection, Walk, Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
 use crate::id::{BucketId, ExtentId, Shard, WriteId};
@@ -68,11 +68,13 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
     let marks = vec![(key(), stamp)];
     let drops = vec![RegisterDrop { key: key(), up_to: stamp, collectable: true }];
     let (after, limit) = (Some(key()), 1000usize);
+    let rows = RowSelection { detail: Detail::Summary, kinds: RowKinds::Live };
     vec![
         (Call::Read { key: owned(), want: walk.want, term }, bytes(&(key(), walk.want, term))),
         (Call::Write(write()), bytes(&write())),
         (Call::Promise { key: owned(), ballot: stamp, term }, bytes(&(key(), stamp, term))),
         (Call::List(Cow::Owned(request(9))), bytes(&request(9))),
+        (Call::ListRows { request: Cow::Owned(request(9)), rows }, bytes(&(request(9), rows))),
         (Call::Fence(fence), bytes(&fence)),
         (Call::PurgeBucket(fence.bucket), bytes(&fence.bucket)),
         (Call::StatExtent(id), bytes(&id)),
@@ -147,6 +149,11 @@ fn pages_and_lists_of_shards_are_bounded() {
     let list = Call::List(Cow::Owned(request(usize::MAX)));
     let bounded = decode_call(CallKind::List, &encode_call(&list).unwrap()).unwrap();
     assert_eq!(bounded, Call::List(Cow::Owned(request(PAGE_ITEMS_MAX))));
+    let rows = RowSelection::EVERYTHING;
+    let list = Call::ListRows { request: Cow::Owned(request(usize::MAX)), rows };
+    let bounded = decode_call(CallKind::ListRows, &encode_call(&list).unwrap()).unwrap();
+    let request_of = |limit| Cow::Owned(request(limit));
+    assert_eq!(bounded, Call::ListRows { request: request_of(PAGE_ITEMS_MAX), rows });
     let shards = vec![Shard(0); usize::from(INDEX_SHARDS_MAX) + 1];
     let wide = Call::ListHints(Cow::Owned(ListRequest { shards, ..request(1) }));
     let refused = decode_call(CallKind::ListHints, &encode_call(&wide).unwrap()).unwrap_err();
@@ -158,10 +165,13 @@ fn replies_travel_without_their_variant() {
     let view = RegisterView { promise: stamp(), entry: Some(write().entry), inline: None };
     let audit = AuditResult { items: 1, bytes: 2, corrupt: vec![ExtentId([3; 16])], next: None };
     let page = vec![(key(), view.clone())];
+    let mut list = ListReply::default();
+    list.end_at(Bytes::from_static(b"cat"));
     let replies = [
         (CallKind::Read, Reply::View(view.clone()), bytes(&view)),
         (CallKind::Write, WriteReply::Behind(stamp()).into(), bytes(&WriteReply::Behind(stamp()))),
         (CallKind::Walk, page.clone().into(), bytes(&page)),
+        (CallKind::ListRows, list.clone().into(), bytes(&list)),
         (CallKind::Presence, vec![Presence::Deleted].into(), vec![1, 2]),
         (CallKind::AuditExtents, audit.clone().into(), bytes(&audit)),
         (CallKind::Fence, Reply::Done(()), Vec::new()),

@@ -3,9 +3,13 @@
 use crate::term::Term;
 use bytes::Bytes;
 
-use super::{plain, register, stamp, tombstone};
-use crate::backend::{Backend, BackendExt, ListReply, ListRequest, ListStart};
-use crate::id::{BucketId, DeviceId, Shard, UploadId};
+use super::{in_extents, object, plain, register, stamp, tombstone};
+use crate::backend::{
+    Backend, BackendExt, Detail, ListReply, ListRequest, ListStart, RowKinds, RowSelection,
+};
+use crate::entry::{DeleteMarker, Value};
+use crate::extent::ExtentRef;
+use crate::id::{BucketId, DeviceId, ExtentId, Shard, UploadId};
 use crate::key::{RegisterKey, RegisterKind};
 
 const NAMES: [&str; 10] =
@@ -26,6 +30,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     pages_follow_one_another(backend, device, bucket).await;
     only_the_shards_asked_for_are_listed(backend, device, bucket).await;
     folding_keeps_the_first_live_name(backend, device, bucket).await;
+    rows_are_selected(backend, device).await;
 }
 
 pub(super) fn request(bucket: BucketId, prefix: &'static str, start: ListStart) -> ListRequest {
@@ -142,4 +147,36 @@ async fn folding_keeps_the_first_live_name(
     let reply = backend.list(device, &folded).await.unwrap();
     assert_eq!(names(&reply), ["a", "a/", "a/1"]);
     assert!(reply.truncated, "what is folded away doesn't fill a page");
+}
+
+async fn rows_are_selected(backend: &dyn Backend, device: DeviceId) {
+    let bucket = BucketId::random();
+    let extent = |at| ExtentRef { id: ExtentId([at; 16]), length: 9, blake3: [at; 32] };
+    let mut long = plain(&register(bucket, "long"), stamp(1));
+    long.entry.value = object(in_extents((0..100).map(extent).collect()));
+    let gone = tombstone(&register(bucket, "gone/1"), stamp(1));
+    let present = plain(&register(bucket, "gone/2"), stamp(1));
+    let mut marked = plain(&register(bucket, "marked"), stamp(1));
+    let marker = DeleteMarker { modified_ms: 7, version: None };
+    marked.entry.value = Value::DeleteMarker(Box::new(marker));
+    for write in [&long, &gone, &present, &marked] {
+        backend.write(device, write.clone()).await.unwrap();
+    }
+    let mut list = request(bucket, "", ListStart::First);
+    let everything = backend.list_rows(device, &list, RowSelection::EVERYTHING).await.unwrap();
+    assert_eq!(everything, backend.list(device, &list).await.unwrap());
+    let live = RowSelection { detail: Detail::Summary, kinds: RowKinds::Live };
+    let page = backend.list_rows(device, &list, live).await.unwrap();
+    assert_eq!(names(&page), ["gone/2", "long", "marked"]);
+    assert_eq!(page.entries[1].1, long.entry.into_summary());
+    let objects = RowSelection { kinds: RowKinds::Objects, ..live };
+    let page = backend.list_rows(device, &list, objects).await.unwrap();
+    assert_eq!(names(&page), ["gone/2", "long"]);
+    list.fold = Some("/".into());
+    list.limit = 1;
+    let page = backend.list_rows(device, &list, live).await.unwrap();
+    assert_eq!((names(&page), page.truncated), (vec!["gone/2"], true));
+    let whole = RowSelection { detail: Detail::Whole, kinds: RowKinds::All };
+    let page = backend.list_rows(device, &list, whole).await.unwrap();
+    assert_eq!((names(&page), page.truncated), (vec!["gone/1"], true), "a tombstone is a row");
 }

@@ -21,13 +21,17 @@ const READ_BYTES: usize = 1024 * 1024;
 impl Backend for MemoryBackend {
     async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
         let now_ms = self.clock.now_ms();
-        let needs_votes = matches!(call, Call::Read { .. } | Call::Promise { .. } | Call::List(_));
+        let needs_votes = matches!(
+            call,
+            Call::Read { .. } | Call::Promise { .. } | Call::List(_) | Call::ListRows { .. }
+        );
         let mut device = if needs_votes { self.voting(device)? } else { self.device(device)? };
         Ok(match call {
             Call::Read { key, want, term } => device.read(&key, want, term)?.into(),
             Call::Write(write) => device.write(write, now_ms)?.into(),
             Call::Promise { key, ballot, term } => device.promise(&key, ballot, term)?.into(),
             Call::List(request) => device.list(&request)?.into(),
+            Call::ListRows { request, rows } => device.list_rows(&request, rows)?.into(),
             Call::Fence(fence) => device.fence(fence).into(),
             Call::PurgeBucket(bucket) => device.purge(bucket, now_ms)?.into(),
             Call::StatExtent(id) => device.stat(id)?.into(),

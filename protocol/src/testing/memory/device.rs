@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::listing;
 use crate::backend::{
-    BucketFence, EntryWrite, Hint, ListReply, ListRequest, PromiseReply, RegisterView, Want,
-    WriteReply,
+    BucketFence, EntryWrite, Hint, ListReply, ListRequest, PromiseReply, RegisterView,
+    RowSelection, Want, WriteReply,
 };
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
@@ -206,6 +206,12 @@ impl MemoryDevice {
         self.check_term(request.term)?;
         let entry = |cell: &Cell| cell.entry.clone();
         Ok(listing::page(&self.registers, entry, request))
+    }
+
+    pub(super) fn list_rows(&self, request: &ListRequest, rows: RowSelection) -> Result<ListReply> {
+        self.check_term(request.term)?;
+        let entry = |cell: &Cell| cell.entry.clone();
+        Ok(listing::selected(&self.registers, entry, request, rows))
     }
 
     pub(super) fn list_hints(&self, request: &ListRequest) -> ListReply {

@@ -52,7 +52,9 @@ impl Link {
     pub(super) fn effect(&self, call: &Call<'_>) -> Effect {
         let instead = match call {
             Call::Read { .. } if self.has(Bug::ReadsOneReplica) => Some(self.others[0].clone()),
-            Call::List(_) if self.has(Bug::ListsOneReplica) => Some(self.others[0].clone()),
+            Call::List(_) | Call::ListRows { .. } if self.has(Bug::ListsOneReplica) => {
+                Some(self.others[0].clone())
+            }
             Call::Write(write) if self.forgets(write) => return Effect::ForgottenWrite,
             Call::Write(write) => self.instead(&write.key, write.term),
             Call::Read { key, term, .. } | Call::Promise { key, term, .. } => {
