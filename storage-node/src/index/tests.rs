@@ -32,6 +32,7 @@ mod log;
 mod measure;
 mod promises;
 mod selection;
+mod seeks;
 mod sums;
 mod terms;
 mod voting;
