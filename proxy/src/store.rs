@@ -33,6 +33,7 @@ use crate::quota::Quotas;
 use crate::read::ObjectReader;
 use crate::upload::BodyWriter;
 use crate::versions::{Reviser, VersionStore, Versions};
+use crate::windows::WindowFigures;
 
 /// Objects in buckets, on the nodes of a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -74,7 +75,8 @@ impl Services {
         let registers = Arc::new(registers);
         let extents = ExtentClient::new(topology.clone(), options.buffer_bytes_max);
         let (extents, hashers) = (Arc::new(extents), Arc::new(Semaphore::new(cores)));
-        let bodies = Arc::new(BodyReader::new(extents.clone(), hashers.clone()));
+        let bodies = BodyReader::new(extents.clone(), options.window_bytes_max, hashers.clone());
+        let bodies = Arc::new(bodies);
         let hash_pool = Arc::new(HashPool::new(hashers));
         let body_writer = Arc::new(BodyWriter::new(extents.clone(), hash_pool));
         let directory = Arc::new(Directory::new(Documents::new(registers.clone())));
@@ -191,6 +193,11 @@ impl ObjectStore {
     /// Accounts by name or id, and usage of their buckets.
     pub fn directory(&self) -> &Directory {
         &self.services.directory
+    }
+
+    /// Counters of the windows that concurrent readers share.
+    pub fn window_figures(&self) -> WindowFigures {
+        self.services.bodies.windows.figures()
     }
 
     /// This store with a context that its operations share.

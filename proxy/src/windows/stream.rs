@@ -1,0 +1,239 @@
+//! One reader's bytes of an extent or fragment: read alone, or window by window in company.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
+use martlet_protocol::{ExtentId, Result};
+
+use super::cache::{Flight, Lookup, Outcome, Windows};
+use super::readers::Seat;
+use super::table::{WINDOW_BYTES, Window};
+
+/// Windows that are fetched ahead of a reader.
+const AHEAD: u64 = 3;
+/// Shortest rest for which a running stream is given up to share windows.
+const SWITCH_BYTES_MIN: u64 = 2 * WINDOW_BYTES;
+/// Windows in a row that a reader finds dropped before it reads alone.
+const MISSES_MAX: u32 = 3;
+
+/// Bytes that nodes store under an id, as readers get them.
+pub(crate) trait StoredBytes: Clone + Send + Sync + 'static {
+    /// Stream of a range: exactly its bytes in order, or an error after all holders failed.
+    type Stream: Stream<Item = Result<Bytes>> + Send + Unpin + 'static;
+
+    /// Id of the extent or fragment.
+    fn id(&self) -> ExtentId;
+
+    /// Number of bytes.
+    fn length(&self) -> u64;
+
+    /// Opens a non-empty range. Its first bytes have arrived when this returns.
+    fn open(&self, range: Range<u64>) -> BoxFuture<'static, Result<Self::Stream>>;
+}
+
+/// Bytes of a range.
+pub(crate) struct SharedStream<S: StoredBytes> {
+    windows: Arc<Windows>,
+    source: S,
+    /// Range not yielded yet.
+    range: Range<u64>,
+    /// None if the range is never shared.
+    seat: Option<Seat>,
+    state: State<S::Stream>,
+}
+
+enum State<T> {
+    Opening(BoxFuture<'static, Result<T>>),
+    Alone(T),
+    InCompany(Company),
+    Ended,
+}
+
+/// State of a reader that takes shared windows.
+#[derive(Default)]
+struct Company {
+    /// Rest of the current window.
+    pieces: VecDeque<Bytes>,
+    waiting: Option<BoxFuture<'static, Outcome>>,
+    /// Offset up to which windows were requested ahead.
+    requested: u64,
+    /// Fetches ahead, which end without readers.
+    ahead: VecDeque<(u64, Flight)>,
+    misses: u32,
+}
+
+impl<S: StoredBytes> SharedStream<S> {
+    /// Opens a non-empty range. `is_in_company` is true if its reader met others in the extent
+    /// before. The first bytes have arrived when this returns.
+    pub(crate) async fn open(
+        windows: &Arc<Windows>,
+        source: S,
+        range: Range<u64>,
+        is_in_company: bool,
+    ) -> Result<Self> {
+        let seat = windows.sit(source.id(), source.length(), &range);
+        let state = match &seat {
+            Some(seat) if is_in_company || seat.met() => State::InCompany(Company::default()),
+            _ => State::Opening(source.open(range.clone())),
+        };
+        let mut stream = Self { windows: windows.clone(), source, range, seat, state };
+        poll_fn(|context| stream.poll_ready(context)).await?;
+        Ok(stream)
+    }
+
+    /// Bytes not yielded yet.
+    pub(crate) fn left(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Returns true if other readers read the same bytes meanwhile.
+    pub(crate) fn has_met(&self) -> bool {
+        self.seat.as_ref().is_some_and(Seat::met)
+    }
+
+    /// Reads the rest from nodes. It isn't shared any more.
+    fn go_alone(&mut self) {
+        self.seat = None;
+        self.state = State::Opening(self.source.open(self.range.clone()));
+    }
+
+    /// Waits until the next bytes are there, or the end.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            match &mut self.state {
+                State::Ended => return Poll::Ready(Ok(())),
+                State::Alone(_) => {
+                    if !self.has_met() || self.left() < SWITCH_BYTES_MIN {
+                        return Poll::Ready(Ok(()));
+                    }
+                    self.state = State::InCompany(Company::default());
+                }
+                State::Opening(opening) => match ready!(opening.poll_unpin(context)) {
+                    Ok(stream) => {
+                        self.state = State::Alone(stream);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err(error) => {
+                        self.state = State::Ended;
+                        return Poll::Ready(Err(error));
+                    }
+                },
+                State::InCompany(company) => {
+                    if !company.pieces.is_empty() || self.range.is_empty() {
+                        return Poll::Ready(Ok(()));
+                    }
+                    if !ready!(company.poll_arrived(context)) || !self.take_window() {
+                        self.go_alone();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the next window, or waits for its fetch. Returns false if it can't be shared.
+    fn take_window(&mut self) -> bool {
+        let State::InCompany(company) = &mut self.state else { return true };
+        let offset = self.range.start;
+        match self.windows.look_up(&self.source, offset) {
+            Lookup::Kept(window) => {
+                company.misses = 0;
+                company.pieces = pieces(&window, offset % WINDOW_BYTES, self.range.end - offset);
+                self.windows.count_served();
+            }
+            Lookup::Awaited(flight) if company.misses < MISSES_MAX => {
+                company.misses += 1;
+                company.waiting = Some(flight.end().boxed());
+            }
+            Lookup::Awaited(_) | Lookup::Full => return false,
+        }
+        company.fetch_ahead(&self.windows, &self.source, &self.range);
+        true
+    }
+
+    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        match &mut self.state {
+            State::Alone(stream) => {
+                let next = ready!(stream.poll_next_unpin(context));
+                if let Some(Ok(bytes)) = &next {
+                    self.windows.count_read(bytes.len());
+                }
+                Poll::Ready(next)
+            }
+            State::InCompany(company) => Poll::Ready(company.pieces.pop_front().map(Ok)),
+            State::Opening(_) | State::Ended => Poll::Ready(None),
+        }
+    }
+}
+
+impl Company {
+    /// Waits for the fetch of the next window, if any. Returns false if it failed.
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(true) };
+        let outcome = ready!(waiting.poll_unpin(context));
+        self.waiting = None;
+        Poll::Ready(outcome == Outcome::Kept)
+    }
+
+    /// Requests the windows behind the first one of `range`, each once.
+    fn fetch_ahead<S: StoredBytes>(
+        &mut self,
+        windows: &Arc<Windows>,
+        source: &S,
+        range: &Range<u64>,
+    ) {
+        let next = (range.start / WINDOW_BYTES + 1) * WINDOW_BYTES;
+        self.ahead.retain(|(offset, _)| *offset >= next);
+        let mut offset = next.max(self.requested);
+        while offset < range.end.min(next + AHEAD * WINDOW_BYTES) {
+            match windows.look_up(source, offset) {
+                Lookup::Awaited(flight) => self.ahead.push_back((offset, flight)),
+                Lookup::Kept(_) => {}
+                Lookup::Full => break,
+            }
+            offset += WINDOW_BYTES;
+        }
+        self.requested = offset;
+    }
+}
+
+/// Returns `left` bytes of a window after the first `skip`, or fewer at its end.
+fn pieces(window: &Window, skip: u64, left: u64) -> VecDeque<Bytes> {
+    let (mut skip, mut left) = (skip, left);
+    let mut pieces = VecDeque::with_capacity(window.len());
+    for piece in window.iter() {
+        let length = piece.len() as u64;
+        let (from, to) = (skip.min(length), (skip + left).min(length));
+        skip -= from;
+        left -= to - from;
+        if from < to {
+            let at = |offset| usize::try_from(offset).expect("a piece fits in memory");
+            pieces.push_back(piece.slice(at(from)..at(to)));
+        }
+    }
+    pieces
+}
+
+impl<S: StoredBytes> Unpin for SharedStream<S> {}
+
+impl<S: StoredBytes> Stream for SharedStream<S> {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Err(error) = ready!(self.poll_ready(context)) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let next = ready!(self.poll_bytes(context));
+        match &next {
+            Some(Ok(bytes)) => self.range.start += bytes.len() as u64,
+            Some(Err(_)) | None => self.state = State::Ended,
+        }
+        Poll::Ready(next)
+    }
+}
