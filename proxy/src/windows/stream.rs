@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use martlet_protocol::{ExtentId, Result};
 
 use super::cache::{Flight, Lookup, Outcome, Windows};
 use super::readers::Seat;
-use super::table::{WINDOW_BYTES, Window};
+use super::table::{PIECE_BYTES, WINDOW_BYTES};
 
 /// Windows that are fetched ahead of a reader.
 const AHEAD: u64 = 3;
@@ -59,8 +59,10 @@ enum State<T> {
 /// State of a reader that takes shared windows.
 #[derive(Default)]
 struct Company {
-    /// Rest of the current window.
-    pieces: VecDeque<Bytes>,
+    /// Next bytes.
+    next: Option<Bytes>,
+    /// Index of the current window, and its bytes while they are kept for all readers.
+    window: Option<(u64, Weak<[Bytes]>)>,
     waiting: Option<BoxFuture<'static, Outcome>>,
     /// Offset up to which windows were requested ahead.
     requested: u64,
@@ -126,10 +128,10 @@ impl<S: StoredBytes> SharedStream<S> {
                     }
                 },
                 State::InCompany(company) => {
-                    if !company.pieces.is_empty() || self.range.is_empty() {
+                    if company.next.is_some() || self.range.is_empty() {
                         return Poll::Ready(Ok(()));
                     }
-                    if !ready!(company.poll_arrived(context)) || !self.take_window() {
+                    if !ready!(company.poll_arrived(context)) || !self.take_piece() {
                         self.go_alone();
                     }
                 }
@@ -137,14 +139,21 @@ impl<S: StoredBytes> SharedStream<S> {
         }
     }
 
-    /// Takes the next window, or waits for its fetch. Returns false if it can't be shared.
-    fn take_window(&mut self) -> bool {
+    /// Takes the next piece of a window, or waits for its fetch. Returns false if it can't be shared.
+    fn take_piece(&mut self) -> bool {
         let State::InCompany(company) = &mut self.state else { return true };
         let offset = self.range.start;
+        let index = offset / WINDOW_BYTES;
+        if let Some((_, window)) = company.window.as_ref().filter(|(of, _)| *of == index) {
+            // A reader that is too slow for the others reads the rest by itself.
+            company.next = window.upgrade().map(|window| piece(&window, &self.range));
+            return company.next.is_some();
+        }
         match self.windows.look_up(&self.source, offset) {
             Lookup::Kept(window) => {
                 company.misses = 0;
-                company.pieces = pieces(&window, offset % WINDOW_BYTES, self.range.end - offset);
+                company.next = Some(piece(&window, &self.range));
+                company.window = Some((index, Arc::downgrade(&window)));
                 self.windows.count_served();
             }
             Lookup::Awaited(flight) if company.misses < MISSES_MAX => {
@@ -166,7 +175,7 @@ impl<S: StoredBytes> SharedStream<S> {
                 }
                 Poll::Ready(next)
             }
-            State::InCompany(company) => Poll::Ready(company.pieces.pop_front().map(Ok)),
+            State::InCompany(company) => Poll::Ready(company.next.take().map(Ok)),
             State::Opening(_) | State::Ended => Poll::Ready(None),
         }
     }
@@ -203,21 +212,14 @@ impl Company {
     }
 }
 
-/// Returns `left` bytes of a window after the first `skip`, or fewer at its end.
-fn pieces(window: &Window, skip: u64, left: u64) -> VecDeque<Bytes> {
-    let (mut skip, mut left) = (skip, left);
-    let mut pieces = VecDeque::with_capacity(window.len());
-    for piece in window.iter() {
-        let length = piece.len() as u64;
-        let (from, to) = (skip.min(length), (skip + left).min(length));
-        skip -= from;
-        left -= to - from;
-        if from < to {
-            let at = |offset| usize::try_from(offset).expect("a piece fits in memory");
-            pieces.push_back(piece.slice(at(from)..at(to)));
-        }
-    }
-    pieces
+/// Returns the first bytes of `range` in their window, up to the end of a piece.
+fn piece(window: &[Bytes], range: &Range<u64>) -> Bytes {
+    let at = |offset: u64| usize::try_from(offset).expect("a window fits in memory");
+    let within = at(range.start % WINDOW_BYTES);
+    let piece = &window[within / PIECE_BYTES];
+    let from = within % PIECE_BYTES;
+    let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    piece.slice(from..piece.len().min(from.saturating_add(left)))
 }
 
 impl<S: StoredBytes> Unpin for SharedStream<S> {}

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 /// Bytes of a window: what a node reads and verifies at a time.
 pub(super) const WINDOW_BYTES: u64 = CHUNK_BYTES as u64;
-/// Bytes of one allocation of a window, which a slow connection may keep.
-const PIECE_BYTES: usize = 128 * 1024;
+/// Bytes of one allocation of a window, except the last. A slow connection may keep some.
+pub(super) const PIECE_BYTES: usize = 128 * 1024;
 
 /// A window of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
