@@ -106,6 +106,8 @@ class Measured(Cluster):
         for process in self.of_role("proxy"):
             with urllib.request.urlopen(f"http://{process['admin_address']}/metrics", timeout=10) as reply:
                 found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\d+)$", reply.read().decode(), re.MULTILINE)
+            if not found:
+                raise SystemExit(f"{process['name']} has no metric {name}")
             total += sum(map(int, found))
         return total
 

@@ -195,11 +195,6 @@ impl ObjectStore {
         &self.services.directory
     }
 
-    /// Counters of the windows that concurrent readers share.
-    pub fn window_figures(&self) -> WindowFigures {
-        self.services.bodies.windows.figures()
-    }
-
     /// This store with a context that its operations share.
     pub(crate) fn in_context(&self, context: RequestContext) -> Self {
         Self { services: self.services.clone(), context: Some(Arc::new(context)) }
@@ -212,6 +207,13 @@ impl ObjectStore {
 
     fn contexts(&self) -> ContextSource<'_> {
         ContextSource { topology: &self.services.topology, session: self.context.as_ref() }
+    }
+}
+
+impl WindowFigures {
+    /// Counters of the windows that readers of a store share.
+    pub fn of(store: &ObjectStore) -> Self {
+        store.services.bodies.windows.figures()
     }
 }
 

@@ -15,12 +15,13 @@
 //! * A reader without company fetches its range itself: no byte is copied or kept for others.
 //! * A window is shared once all its bytes have passed the nodes' and the transport's checks. A
 //!   failed fetch leaves nothing behind, and each reader that waited reads its range itself.
-//! * Windows take at most the configured bytes, those being fetched included. Readers hold no window
-//!   but the pieces that they have yielded, so a slow client keeps none from being dropped.
+//! * Windows take at most the configured bytes, those being fetched included. Readers hold no
+//!   window, only pieces on their way to a client. So a slow client keeps none from being dropped.
 //! * A fetch goes on while any reader waits for it, and ends with the last one.
 
 mod cache;
 mod readers;
+mod source;
 mod stream;
 mod table;
 #[cfg(test)]
@@ -28,4 +29,5 @@ mod tests;
 
 pub use cache::WindowFigures;
 pub(crate) use cache::Windows;
-pub(crate) use stream::{SharedStream, StoredBytes};
+pub(crate) use source::StoredBytes;
+pub(crate) use stream::SharedStream;

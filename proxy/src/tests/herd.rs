@@ -8,7 +8,7 @@ use martlet_protocol::backend::CallKind;
 use martlet_protocol::testing::Fault;
 
 use super::harness::{Harness, create, faulty, get, pattern};
-use crate::{ListObjects, ReadConditions, Selection};
+use crate::{ListObjects, ReadConditions, Selection, WindowFigures};
 
 const READERS: usize = 100;
 
@@ -23,7 +23,7 @@ async fn a_herd_of_gets_reads_each_extent_about_once() {
     });
     let herd = join_all((0..READERS).map(|_| get(&store, "key", Selection::Whole))).await;
     assert!(herd.into_iter().all(|read| read.unwrap() == bytes));
-    let figures = store.window_figures();
+    let figures = WindowFigures::of(&store);
     assert!(figures.read_bytes <= 3 * bytes.len() as u64, "{figures:?}");
     assert!(figures.served > (READERS as u64 - 5) * figures.fetched, "{figures:?}");
 }
@@ -63,5 +63,5 @@ async fn a_herd_of_heads_and_lists_gets_whole_answers() {
     let (heads, lists, gets) = tokio::join!(join_all(heads), join_all(lists), join_all(gets));
     assert!(heads.iter().all(Result::is_ok) && gets.iter().all(Result::is_ok));
     assert!(lists.into_iter().all(|page| page.unwrap().objects.len() == 50));
-    assert_eq!(harness.store.window_figures().fetched, 0, "inline objects take no window");
+    assert_eq!(WindowFigures::of(&harness.store).fetched, 0, "inline objects take no window");
 }

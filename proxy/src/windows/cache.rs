@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::readers::{Readers, Seat};
-use super::stream::StoredBytes;
+use super::source::StoredBytes;
 use super::table::{FetchNumber, WINDOW_BYTES, Window, WindowBuilder, WindowKey};
 
 /// Shortest range that windows are fetched for.

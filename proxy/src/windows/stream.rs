@@ -10,10 +10,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
-use martlet_protocol::{ExtentId, Result};
+use martlet_protocol::Result;
 
 use super::cache::{Flight, Lookup, Outcome, Windows};
 use super::readers::Seat;
+use super::source::StoredBytes;
 use super::table::{PIECE_BYTES, WINDOW_BYTES};
 
 /// Windows that are fetched ahead of a reader.
@@ -22,21 +23,6 @@ const AHEAD: u64 = 3;
 const SWITCH_BYTES_MIN: u64 = 2 * WINDOW_BYTES;
 /// Windows in a row that a reader finds dropped before it reads alone.
 const MISSES_MAX: u32 = 3;
-
-/// Bytes that nodes store under an id, as readers get them.
-pub(crate) trait StoredBytes: Clone + Send + Sync + 'static {
-    /// Stream of a range: exactly its bytes in order, or an error after all holders failed.
-    type Stream: Stream<Item = Result<Bytes>> + Send + Unpin + 'static;
-
-    /// Id of the extent or fragment.
-    fn id(&self) -> ExtentId;
-
-    /// Number of bytes.
-    fn length(&self) -> u64;
-
-    /// Opens a non-empty range. Its first bytes have arrived when this returns.
-    fn open(&self, range: Range<u64>) -> BoxFuture<'static, Result<Self::Stream>>;
-}
 
 /// Bytes of a range.
 pub(crate) struct SharedStream<S: StoredBytes> {
@@ -139,7 +125,8 @@ impl<S: StoredBytes> SharedStream<S> {
         }
     }
 
-    /// Takes the next piece of a window, or waits for its fetch. Returns false if it can't be shared.
+    /// Takes the next piece of a window, or waits for the window's fetch. Returns false if neither
+    /// is possible.
     fn take_piece(&mut self) -> bool {
         let State::InCompany(company) = &mut self.state else { return true };
         let offset = self.range.start;

@@ -53,7 +53,7 @@ pub(crate) struct WindowCollector(pub(crate) ObjectStore);
 
 impl Collector for WindowCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode_windows(encoder, &self.0.window_figures())
+        encode_windows(encoder, &WindowFigures::of(&self.0))
     }
 }
 
