@@ -116,6 +116,10 @@ bench-upkeep: build ## A node joins under load, and a wiped device is filled aga
 bench-strangers: build ## GETs of a client beside 5,000 connections without a key
 	MARTLET_BIN=$(RELEASE_BIN) benches/strangers.sh $(ARGS)
 
+.PHONY: bench-herd
+bench-herd: build ## Many readers of one object, and more requests than turns
+	MARTLET_BIN=$(RELEASE_BIN) benches/herd.sh $(ARGS)
+
 .PHONY: bench-erasure
 bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space
 	MARTLET_BIN=$(RELEASE_BIN) benches/erasure_cluster.sh $(ARGS)

@@ -39,19 +39,20 @@ WORKLOADS = [
 
 
 class Cluster:
-    """A cluster with a folder of its own, for as long as the `with` lasts."""
+    """A cluster with a folder of its own, for as long as the `with` lasts. `settings` are variables of `up`."""
 
-    def __init__(self, folder, shape=SHAPE):
+    def __init__(self, folder, shape=SHAPE, proxies=1, settings=None):
         self.folder, self.data, self.shape = folder, folder / "cluster", shape
+        self.proxies, self.settings = proxies, settings or {}
 
     def __enter__(self):
         self.folder.mkdir(parents=True)
         keys = {"MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY, "MARTLET_ROOT_SECRET_KEY": SECRET_KEY}
-        command = [binary(), "cluster", "up", *self.shape, "--proxies", "1", "--s3-port", "9800",
-                   "--data-dir", str(self.data)]
+        command = [binary(), "cluster", "up", *self.shape, "--proxies", str(self.proxies),
+                   "--s3-port", "9800", "--data-dir", str(self.data)]
+        environment = {**os.environ, **keys, **self.settings}
         with open(self.folder / "log", "w") as log:
-            self.process = subprocess.Popen(command, env={**os.environ, **keys}, stdout=log,
-                                            stderr=log)
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         deadline = time.monotonic() + READY_S
         while "Ctrl-C stops everything" not in self.said():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -44,10 +44,14 @@ class Client:
 
     def send(self, method, path, headers=None, body=b""):
         """The bytes of an answer; whatever isn't done ends the program."""
-        signed = _signed(method, self.host, path, headers or {})
-        self.connection.request(method, path, body=body, headers=signed)
-        reply = self.connection.getresponse()
+        reply = self.begin(method, path, headers, body)
         data = reply.read()
         if reply.status not in (200, 204, 206):
             raise SystemExit(f"{method} {path}: {reply.status} {data[:400]}")
         return data
+
+    def begin(self, method, path, headers=None, body=b""):
+        """The reply to a request, its body not read yet."""
+        signed = _signed(method, self.host, path, headers or {})
+        self.connection.request(method, path, body=body, headers=signed)
+        return self.connection.getresponse()

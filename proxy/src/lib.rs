@@ -15,6 +15,7 @@
 //!       │          bucket (Buckets) · quota     bucket catalog, fences; accounts' documents
 //!       ▼                     ▼
 //! upload · bodies        walk ── merge          bodies in, bodies out; ordered names
+//!       │    windows          │                 bytes that concurrent readers share
 //!       ▼                     ▼
 //!   extents                 index               extents; registers: reads, writes, ballots
 //!       └──────────┬──────────┘
@@ -90,6 +91,7 @@ mod tests;
 mod upload;
 mod versions;
 mod walk;
+mod windows;
 
 pub use accounts::{
     AccessKeys, AccountOf, Accounts, BucketUsage, CachedPrincipal, Directory, Holder, Key,
@@ -118,3 +120,4 @@ pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::Session;
 pub use store::ObjectStore;
 pub use versions::Versions;
+pub use windows::WindowFigures;

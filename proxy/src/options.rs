@@ -15,6 +15,8 @@ pub struct StoreOptions {
     pub account_outage_ms: u64,
     /// Maximum number of body bytes that all writes hold together before devices take them.
     pub buffer_bytes_max: usize,
+    /// Maximum number of bytes of extents that concurrent readers share. Zero turns sharing off.
+    pub window_bytes_max: usize,
     /// Timeout of one call to a register, in milliseconds.
     pub index_call_ms: u64,
     /// Time in milliseconds that primaries are awaited before other devices are queried.
@@ -33,6 +35,7 @@ impl Default for StoreOptions {
             account_cache_ms: 1000,
             account_outage_ms: 60_000,
             buffer_bytes_max: 128 * 1024 * 1024,
+            window_bytes_max: 256 * 1024 * 1024,
             index_call_ms: 5000,
             index_patience_ms: 1000,
             index_hedge_ms: 30,

@@ -33,6 +33,7 @@ use crate::quota::Quotas;
 use crate::read::ObjectReader;
 use crate::upload::BodyWriter;
 use crate::versions::{Reviser, VersionStore, Versions};
+use crate::windows::WindowFigures;
 
 /// Objects in buckets, on the nodes of a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -74,7 +75,8 @@ impl Services {
         let registers = Arc::new(registers);
         let extents = ExtentClient::new(topology.clone(), options.buffer_bytes_max);
         let (extents, hashers) = (Arc::new(extents), Arc::new(Semaphore::new(cores)));
-        let bodies = Arc::new(BodyReader::new(extents.clone(), hashers.clone()));
+        let bodies = BodyReader::new(extents.clone(), options.window_bytes_max, hashers.clone());
+        let bodies = Arc::new(bodies);
         let hash_pool = Arc::new(HashPool::new(hashers));
         let body_writer = Arc::new(BodyWriter::new(extents.clone(), hash_pool));
         let directory = Arc::new(Directory::new(Documents::new(registers.clone())));
@@ -205,6 +207,13 @@ impl ObjectStore {
 
     fn contexts(&self) -> ContextSource<'_> {
         ContextSource { topology: &self.services.topology, session: self.context.as_ref() }
+    }
+}
+
+impl WindowFigures {
+    /// Counters of the windows that readers of a store share.
+    pub fn of(store: &ObjectStore) -> Self {
+        store.services.bodies.windows.figures()
     }
 }
 

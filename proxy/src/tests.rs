@@ -13,6 +13,7 @@ mod extents;
 mod faults;
 mod fences;
 mod harness;
+mod herd;
 mod late_parts;
 mod late_repairs;
 mod levels;

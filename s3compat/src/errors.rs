@@ -19,6 +19,8 @@ use crate::refusal::{DETAIL, QUOTA_DETAIL, Refusal, detail};
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// `Retry-After` of replies to requests that failed for the moment, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+/// The same in milliseconds, for the clients that read no other header.
+pub(crate) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("x-amz-retry-after");
 
 /// S3 error for an error of the object layer.
 pub(crate) fn s3_error(error: Error) -> S3Error {
@@ -198,7 +200,9 @@ pub(crate) fn denied() -> S3Error {
 /// 503, with `Retry-After`.
 fn unavailable() -> S3Error {
     let mut error = messages::UNAVAILABLE.error();
-    error.set_headers(headers([(RETRY_AFTER, RETRY_AFTER_SECONDS)]));
+    let milliseconds = HeaderValue::from_static("1000");
+    let retry = [(RETRY_AFTER, RETRY_AFTER_SECONDS), (RETRY_AFTER_MS, milliseconds)];
+    error.set_headers(headers(retry));
     error
 }
 

@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! request ─▶ free turn ─▶ signature ─▶ share of turns ─▶ rate of account and key ─▶ operation
-//!               │                           │                       │
-//!               └───────── SlowDown ◀───────┴───────────────────────┘
+//!               │                        │     ▲                 │
+//!               └─▶ seat ─▶ signature ─▶ queue ┘                 │
+//!                    │                     │                     │
+//!                    └───── SlowDown ◀─────┴─────────────────────┘
 //! ```
 //!
 //! A turn is a slot for one concurrent request.
 //!
 //! * [`meter`]: recent use of an account or a key, against its rates.
 //! * [`documents`]: memory for bodies that are read whole.
-//! * [`concurrency`]: all turns, and the shares of accounts.
+//! * [`concurrency`]: all turns and seats, and the shares of accounts.
+//! * [`fair_queue`]: the order of those who wait for a turn.
 //!
 //! Each proxy enforces rates by itself: through three proxies a tenant may reach three times its
 //! rate.
@@ -24,12 +27,16 @@
 
 pub(crate) mod concurrency;
 pub(crate) mod documents;
+mod fair_queue;
 pub(crate) mod meter;
+
+pub use self::concurrency::QueueFigures;
+pub use self::fair_queue::RequestKind;
 
 /// Reason for refusing a valid request. The reply carries it as an extension, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitReason {
-    /// No turn was free, or no memory for documents was left.
+    /// No turn came free in time, too many requests wait, or no memory for documents was left.
     Overload,
     /// The account has its share of the turns, and other accounts need theirs.
     Share,

@@ -19,6 +19,7 @@ use crate::auth::{Keys, UNNAMED_REGION};
 use crate::body::ResponseBody;
 use crate::dispatch::Dispatcher;
 use crate::http::{HttpConfig, HttpService};
+use crate::limits::QueueFigures;
 use crate::ops::{BucketCorsRules, StoreAnonymousCheck};
 use crate::request::Observation;
 use crate::request_observer::{Observers, RequestObserver};
@@ -58,6 +59,11 @@ impl S3Service {
     pub fn observed_by(mut self, observers: Observers) -> Self {
         self.observer.observers = observers;
         self
+    }
+
+    /// Counters of the requests that wait for a turn, by kind.
+    pub fn queue_figures(&self) -> [QueueFigures; 3] {
+        self.http.queue_figures()
     }
 
     /// Answers one request. Dropping the future early abandons the request: no write becomes

@@ -35,7 +35,8 @@ The first start creates keys, credentials and rings in the folder. A later start
 cluster and needs only the folder; other flags don't change an existing cluster.
 
 MARTLET_NOTIFICATIONS and the other event settings, MARTLET_ACCESS_LOG, \
-MARTLET_BUCKET_LOG_INTERVAL, MARTLET_ALLOW_SIGNATURE_V2 and MARTLET_LIFECYCLE_DAY_SECONDS are \
+MARTLET_BUCKET_LOG_INTERVAL, MARTLET_ALLOW_SIGNATURE_V2, MARTLET_MAX_REQUESTS, \
+MARTLET_WINDOW_CACHE and MARTLET_LIFECYCLE_DAY_SECONDS are \
 passed to the processes that use them. Other settings belong in the processes' files (<folder>/p1/proxy.toml and so on).
 
 Examples:

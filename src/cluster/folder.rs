@@ -35,7 +35,8 @@ const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
 const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
 /// Settings in the environment of `up`, besides those of events, that `up` passes to proxies and to
 /// replicators.
-const TO_PROXIES: [&str; 3] = ["access_log", "bucket_log_interval", "allow_signature_v2"];
+const TO_PROXIES: [&str; 5] =
+    ["access_log", "bucket_log_interval", "allow_signature_v2", "max_requests", "window_cache"];
 const TO_REPLICATORS: [&str; 1] = ["lifecycle_day_seconds"];
 /// Reserve of each device, smaller than the default because all devices share one disk.
 const RESERVE: &str = "64MiB";
@@ -319,7 +320,8 @@ pub(super) mod tests {
         };
         let of_events = "MARTLET_NOTIFICATIONS MARTLET_MAX_NOTIFICATION_ATTEMPTS \
                          MARTLET_MAX_NOTIFICATION_REFUSALS";
-        let logs = "MARTLET_ACCESS_LOG MARTLET_BUCKET_LOG_INTERVAL MARTLET_ALLOW_SIGNATURE_V2";
+        let logs = "MARTLET_ACCESS_LOG MARTLET_BUCKET_LOG_INTERVAL MARTLET_ALLOW_SIGNATURE_V2 \
+                    MARTLET_MAX_REQUESTS MARTLET_WINDOW_CACHE";
         assert_eq!(names(ProcessRole::Proxy), format!("{of_events} {logs}"));
         let days = "MARTLET_LIFECYCLE_DAY_SECONDS";
         assert_eq!(names(ProcessRole::Replicator), format!("{of_events} {days}"));

@@ -90,11 +90,16 @@ pub(crate) struct S3Settings {
     pub(crate) oidc_audiences: Vec<String>,
     /// JWKS file with the provider's signing keys. It is read again when it changes.
     pub(crate) oidc_jwks_file: Option<PathBuf>,
-    /// Maximum number of concurrent requests, including replies being sent. Further requests are
-    /// answered 503.
+    /// Maximum number of concurrent requests, including replies being sent. Further requests wait.
     pub(crate) max_requests: usize,
     /// Maximum number of concurrent unsigned requests. Default: an eighth of `max_requests`.
     pub(crate) max_anonymous_requests: Option<usize>,
+    /// Maximum number of requests that wait for their turn. Further requests are answered 503.
+    /// Default: four times `max_requests`.
+    pub(crate) max_waiting_requests: Option<usize>,
+    /// Maximum time for which a request waits for its turn.
+    #[serde(deserialize_with = "span")]
+    pub(crate) request_wait_timeout: Duration,
     /// Maximum bytes of documents (bodies that are read whole) that all requests together hold.
     pub(crate) document_buffer: Size,
     /// Timeout for receiving a document.
@@ -105,6 +110,8 @@ pub(crate) struct S3Settings {
     pub(crate) min_body_rate: Size,
     /// Maximum bytes of bodies that all writes together buffer on their way to devices.
     pub(crate) write_buffer: Size,
+    /// Maximum bytes of extents that concurrent readers share. 0 turns sharing off.
+    pub(crate) window_cache: Size,
     /// File of the access log, with one line for each request.
     pub(crate) access_log: Option<PathBuf>,
     /// Interval at which gathered log lines become an object in the log bucket of a bucket's owner.
@@ -153,10 +160,13 @@ impl Default for S3Settings {
             oidc_jwks_file: None,
             max_requests: 1024,
             max_anonymous_requests: None,
+            max_waiting_requests: None,
+            request_wait_timeout: Duration::from_secs(20),
             document_buffer: Size(64 << 20),
             document_timeout: Duration::from_mins(1),
             min_body_rate: Size(1 << 10),
             write_buffer: Size(256 << 20),
+            window_cache: Size(256 << 20),
             access_log: None,
             bucket_log_interval: Duration::from_mins(1),
         }
@@ -165,7 +175,7 @@ impl Default for S3Settings {
 
 impl S3Settings {
     /// Names of these settings.
-    pub(crate) const NAMES: [&str; 24] = [
+    pub(crate) const NAMES: [&str; 27] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",
@@ -184,10 +194,13 @@ impl S3Settings {
         "oidc_jwks_file",
         "max_requests",
         "max_anonymous_requests",
+        "max_waiting_requests",
+        "request_wait_timeout",
         "document_buffer",
         "document_timeout",
         "min_body_rate",
         "write_buffer",
+        "window_cache",
         "access_log",
         "bucket_log_interval",
     ];
@@ -309,7 +322,9 @@ impl S3Settings {
     /// Returns the options of the object layer.
     pub(crate) fn store_options(&self) -> Result<StoreOptions, Failure> {
         let buffer_bytes_max = usize::try_from(self.write_buffer.0).unwrap_or(usize::MAX);
-        let mut options = StoreOptions { buffer_bytes_max, ..StoreOptions::default() };
+        let window_bytes_max = usize::try_from(self.window_cache.0).unwrap_or(usize::MAX);
+        let mut options =
+            StoreOptions { buffer_bytes_max, window_bytes_max, ..StoreOptions::default() };
         if let Some(bytes) = number_from(TEST_PART_BYTES_MIN)? {
             options.part_bytes_min = bytes;
         }
@@ -355,6 +370,8 @@ impl S3Settings {
             header_bytes_max: HEAD_BYTES_MAX,
             body_idle,
             requests_max: self.max_requests,
+            waiting_max: self.max_waiting_requests.unwrap_or(self.max_requests.saturating_mul(4)),
+            wait_max: self.request_wait_timeout,
             anonymous_requests_max: self.max_anonymous_requests,
             document_bytes_max: usize::try_from(self.document_buffer.0).unwrap_or(usize::MAX),
             document_time: self.document_timeout,

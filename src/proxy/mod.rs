@@ -35,7 +35,7 @@ use self::operator::ProxyHealth;
 pub(crate) use self::settings::ProxyArgs;
 use self::settings::ProxySettings;
 use crate::process::measure::MeasuredService;
-use crate::process::metrics::Requests;
+use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
 
@@ -140,6 +140,8 @@ impl RunningProxy<'_> {
                 .with_registered(|registry| requests.register(registry))
                 .with(LogCollector(figures.clone()))
                 .with(TargetCollector(figures))
+                .with(QueueCollector(service.clone()))
+                .with(WindowCollector(store.clone()))
                 .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
             routes: status
                 .routes()

@@ -41,7 +41,9 @@ pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
 use crate::process::measure::MeasuredService;
-use crate::process::metrics::{DeviceCollector, Requests, WorkerCollector};
+use crate::process::metrics::{
+    DeviceCollector, QueueCollector, Requests, WindowCollector, WorkerCollector,
+};
 use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, master_keys};
 
@@ -127,6 +129,8 @@ impl RunningServer<'_> {
                 .with_registered(|registry| requests.register(registry))
                 .with(LogCollector(store.observers.figures()))
                 .with(TargetCollector(store.observers.figures()))
+                .with(QueueCollector(store.service.clone()))
+                .with(WindowCollector(store.objects.clone()))
                 .with(DeviceCollector(store.device_source()))
                 .with(WorkerCollector(worker_source.clone())),
             routes: admin_status::workers("server", worker_source)

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
-use martlet_erasure::{FragmentColumns, Geometry};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
+use martlet_erasure::{FragmentColumns, FragmentIndex, Geometry};
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::{PolicyId, Result};
+use martlet_protocol::{ExtentId, PolicyId, Result};
 
 use crate::coded::read::{FragmentStream, check, geometry};
 use crate::extents::{ExtentClient, ExtentStream};
+use crate::windows::{SharedStream, StoredBytes, Windows};
 
 /// Ranges still to be read.
 pub(super) struct RangeQueue {
@@ -30,8 +32,21 @@ pub(super) enum StoredRange {
     Fragment(ExtentRef, Geometry, FragmentColumns),
 }
 
-/// The bytes of a range.
-pub(super) enum RangeStream {
+/// The bytes of a range, shared with other readers of the same bytes.
+pub(super) type RangeStream = SharedStream<StoredExtent>;
+
+/// A copy of an extent, or one of its fragments.
+#[derive(Clone)]
+pub(super) struct StoredExtent {
+    client: Arc<ExtentClient>,
+    policy: PolicyId,
+    extent: ExtentRef,
+    /// None for a copy.
+    fragment: Option<(Geometry, FragmentIndex)>,
+}
+
+/// Bytes from the nodes.
+pub(super) enum NodeStream {
     Copy(ExtentStream),
     Fragment(FragmentStream),
 }
@@ -88,34 +103,61 @@ impl StoredRange {
         }
     }
 
-    /// Opens the range; its first bytes have arrived when this returns.
+    /// Opens the range; its first bytes have arrived when this returns. `is_in_company` is true if
+    /// the reader met others before.
     pub(super) async fn open(
         self,
+        windows: Arc<Windows>,
         client: Arc<ExtentClient>,
         policy: PolicyId,
+        is_in_company: bool,
     ) -> Result<RangeStream> {
-        Ok(match self {
-            Self::Copy(extent, range) => {
-                RangeStream::Copy(ExtentStream::open(&client, policy, extent, range).await?)
+        let (extent, fragment, range) = match self {
+            Self::Copy(extent, range) => (extent, None, range),
+            Self::Fragment(extent, geometry, FragmentColumns { fragment, columns }) => {
+                (extent, Some((geometry, fragment)), columns)
             }
-            Self::Fragment(extent, geometry, columns) => RangeStream::Fragment(
-                FragmentStream::open(&client, policy, extent, geometry, columns).await?,
-            ),
-        })
+        };
+        let stored = StoredExtent { client, policy, extent, fragment };
+        SharedStream::open(&windows, stored, range, is_in_company).await
     }
 }
 
-impl RangeStream {
-    /// Bytes that are not read yet.
-    pub(super) fn left(&self) -> u64 {
-        match self {
-            Self::Copy(stream) => stream.left(),
-            Self::Fragment(stream) => stream.left(),
+impl StoredBytes for StoredExtent {
+    type Stream = NodeStream;
+
+    fn id(&self) -> ExtentId {
+        match &self.fragment {
+            None => self.extent.id,
+            Some((_, fragment)) => self.extent.id.fragment(fragment.0),
         }
     }
+
+    fn length(&self) -> u64 {
+        match &self.fragment {
+            None => u64::from(self.extent.length),
+            Some((geometry, fragment)) => geometry.stored_bytes(*fragment),
+        }
+    }
+
+    fn open(&self, range: Range<u64>) -> BoxFuture<'static, Result<NodeStream>> {
+        let Self { client, policy, extent, fragment } = self.clone();
+        async move {
+            Ok(match fragment {
+                None => NodeStream::Copy(ExtentStream::open(&client, policy, extent, range).await?),
+                Some((geometry, fragment)) => {
+                    let columns = FragmentColumns { fragment, columns: range };
+                    let opened =
+                        FragmentStream::open(&client, policy, extent, geometry, columns).await?;
+                    NodeStream::Fragment(opened)
+                }
+            })
+        }
+        .boxed()
+    }
 }
 
-impl Stream for RangeStream {
+impl Stream for NodeStream {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

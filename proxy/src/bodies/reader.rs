@@ -19,6 +19,7 @@ use super::ranges::{RangeQueue, RangeStream};
 use crate::coded::read::geometry;
 use crate::extents::{ExtentClient, ReplicaSelection};
 use crate::manifests::Manifests;
+use crate::windows::Windows;
 
 /// The next range is opened when the current one has this many bytes left. That covers the lookup
 /// of a device, and bounds the time for which a slow reader holds two streams.
@@ -28,13 +29,20 @@ const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 pub(crate) struct BodyReader {
     extents: Arc<ExtentClient>,
     manifests: Manifests,
+    pub(crate) windows: Arc<Windows>,
     /// Permits for hashing threads.
     pub(crate) hashers: Arc<Semaphore>,
 }
 
 impl BodyReader {
-    pub(crate) fn new(extents: Arc<ExtentClient>, hashers: Arc<Semaphore>) -> Self {
-        Self { extents, manifests: Manifests::default(), hashers }
+    /// Reads whose shared windows take at most `window_bytes_max` bytes.
+    pub(crate) fn new(
+        extents: Arc<ExtentClient>,
+        window_bytes_max: usize,
+        hashers: Arc<Semaphore>,
+    ) -> Self {
+        let windows = Windows::new(window_bytes_max);
+        Self { extents, manifests: Manifests::default(), windows, hashers }
     }
 
     /// The manifest of a body in extents; loads a spilled one. None for empty and inline bodies.
@@ -91,13 +99,15 @@ impl BodyReader {
         let Some(first) = ranges.next()? else {
             return Ok(futures::stream::empty().boxed());
         };
-        let (current, ()) =
-            try_join(first.open(self.extents.clone(), policy), ranges.check()).await?;
+        let (windows, extents) = (self.windows.clone(), self.extents.clone());
+        let first = first.open(windows, extents, policy, false);
+        let (current, ()) = try_join(first, ranges.check()).await?;
         if ranges.is_empty() {
             return Ok(Box::pin(current));
         }
-        let (extents, current) = (self.extents.clone(), Some(current));
-        Ok(Box::pin(Reader { extents, policy, ranges, current, ahead: Ahead::Nothing }))
+        let (windows, extents) = (self.windows.clone(), self.extents.clone());
+        let (current, ahead) = (Some(current), Ahead::Nothing);
+        Ok(Box::pin(Reader { windows, extents, policy, ranges, current, ahead }))
     }
 
     /// Locations for reads in place, each with its offset in the extent: one device of a copy, or
@@ -150,6 +160,7 @@ enum Ahead {
 
 /// Stream over consecutive ranges.
 struct Reader {
+    windows: Arc<Windows>,
     extents: Arc<ExtentClient>,
     policy: PolicyId,
     ranges: RangeQueue,
@@ -167,8 +178,10 @@ impl Reader {
         }
         match self.ranges.next() {
             Ok(Some(range)) => {
-                let (extents, policy) = (self.extents.clone(), self.policy);
-                self.ahead = Ahead::Opening(range.open(extents, policy).boxed());
+                let (windows, extents) = (self.windows.clone(), self.extents.clone());
+                let has_met = self.current.as_ref().is_some_and(RangeStream::has_met);
+                let opening = range.open(windows, extents, self.policy, has_met);
+                self.ahead = Ahead::Opening(opening.boxed());
             }
             Ok(None) => {}
             Err(error) => self.ahead = Ahead::Failed(error),

@@ -10,9 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use martlet_protocol::ByteStream;
 use martlet_protocol::http::in_request;
 use s3s::StdError;
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::limits::concurrency::RequestPermit;
+use crate::limits::concurrency::{RequestPermit, Turn};
 
 /// Body of a reply. Its request counts as in flight until the body is sent or given up.
 #[derive(Debug, Default)]
@@ -36,11 +35,11 @@ enum Content {
 struct Guard {
     /// Id of the request, for calls of nodes while the body is sent.
     id: Option<HeaderValue>,
-    /// Turn of the request's principal.
-    turn: Option<RequestPermit>,
+    /// Count of the request's principal.
+    permit: Option<RequestPermit>,
     /// Counter of the bytes of the body.
     counter: Option<Box<dyn ByteCounter>>,
-    _permit: Option<OwnedSemaphorePermit>,
+    _turn: Option<Turn>,
 }
 
 /// Counter of the bytes of a body. Dropped when the body is sent or given up.
@@ -74,10 +73,10 @@ impl ResponseBody {
     pub(crate) fn hold(
         &mut self,
         id: HeaderValue,
-        turn: Option<RequestPermit>,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Option<RequestPermit>,
+        turn: Option<Turn>,
     ) {
-        self.guard = Guard { id: Some(id), turn, counter: None, _permit: permit };
+        self.guard = Guard { id: Some(id), permit, counter: None, _turn: turn };
     }
 
     /// Sets the counter of the bytes of the body.
@@ -156,15 +155,15 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let Self { content, guard: Guard { id, turn, counter, .. } } = &mut *self;
+        let Self { content, guard: Guard { id, permit, counter, .. } } = &mut *self;
         // Only streams call nodes.
         let polled = match (&content, id) {
             (Content::Stream { .. }, Some(id)) => in_request(id, || content.poll(context)),
             _ => content.poll(context),
         };
         if let Poll::Ready(Some(Ok(bytes))) = &polled {
-            if let Some(turn) = turn {
-                turn.meters().charge(bytes.len() as u64);
+            if let Some(permit) = permit {
+                permit.meters().charge(bytes.len() as u64);
             }
             if let Some(counter) = counter {
                 counter.add(bytes.len());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::auth::AuthConfig;
 use crate::decode::BodyTimeouts;
+use crate::limits::concurrency::ConcurrencyLimits;
 
 /// Settings of the HTTP pipeline.
 #[derive(Clone, Debug)]
@@ -18,8 +19,12 @@ pub struct HttpConfig {
     /// Host names under which `bucket.name` names a bucket. Any other host means path style.
     pub domains: Vec<String>,
     /// Maximum number of requests in flight, including replies that are still being sent. Further
-    /// requests return 503.
+    /// requests wait.
     pub requests_max: usize,
+    /// Maximum number of requests that wait for their turn. Further requests return 503.
+    pub waiting_max: usize,
+    /// Maximum time from a request's arrival until its turn. After that it returns 503.
+    pub wait_max: Duration,
     /// Maximum number of unsigned requests among them. None means an eighth. The minimum is one.
     pub anonymous_requests_max: Option<usize>,
     /// Maximum bytes of all documents together: bodies that are read whole before their operation
@@ -48,9 +53,13 @@ impl HttpConfig {
         }
     }
 
-    /// Maximum number of concurrent unsigned requests.
-    pub(super) fn anonymous_max(&self) -> usize {
-        self.anonymous_requests_max.unwrap_or(self.requests_max / 8)
+    /// Bounds of concurrent requests.
+    pub(super) fn concurrency(&self) -> ConcurrencyLimits {
+        ConcurrencyLimits {
+            turns: self.requests_max,
+            anonymous: self.anonymous_requests_max.unwrap_or(self.requests_max / 8),
+            waiting: self.waiting_max,
+        }
     }
 }
 
@@ -61,6 +70,8 @@ impl Default for HttpConfig {
             allow_anonymous: false,
             domains: vec!["localhost".to_owned()],
             requests_max: 4096,
+            waiting_max: 4096,
+            wait_max: Duration::from_secs(20),
             anonymous_requests_max: None,
             document_bytes_max: 64 << 20,
             retry_after_s: 1,

@@ -32,14 +32,16 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use self::fields::{Fields, PLAIN, too_long};
 use self::file::{ByteAllowance, FileBody, PacedBody, found};
 use self::policy::FormPolicy;
+use super::admission::Admission;
 use super::checksum::content_md5;
-use super::pipeline_state::{AdmissionCheck, Arrival, PipelineError, RequestPipeline, number};
+use super::pipeline_state::{Arrival, PipelineError, RequestPipeline, number};
 use crate::access::Identity;
 use crate::auth::{Authenticator, Caller, Mechanism};
 use crate::body::RequestBody;
 use crate::connection::Connection;
 use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing, PollFlag};
 use crate::form_reply::{FormReply, UploadedObject};
+use crate::limits::RequestKind;
 use crate::messages;
 use crate::operation::{Operation, PathKind, find};
 use crate::refusal::Refusal;
@@ -84,7 +86,7 @@ impl RequestPipeline {
     pub(super) async fn prepare_form<B>(
         &self,
         received: ReceivedForm<B>,
-        admit: AdmissionCheck<'_>,
+        admission: &mut Admission,
     ) -> Result<PreparedRequest, PipelineError>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -94,7 +96,7 @@ impl RequestPipeline {
         let bucket = target.bucket().unwrap_or_default();
         let connection = Connection::of(&parts.extensions);
         // The fields name the sender. Until they are read the request counts as anonymous.
-        admit(&Identity::Anonymous)?;
+        admission.admit(&Identity::Anonymous, RequestKind::Upload).await?;
         let mut form = self.read_form(&parts.headers, body, arrival.polled).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
             Some(access_key) => {
@@ -108,7 +110,7 @@ impl RequestPipeline {
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
             return Err(messages::ACCESS_DENIED.refusal().into());
         }
-        admit(&identity)?;
+        admission.admit(&identity, RequestKind::Upload).await?;
         let key = key_of(&form.fields)?;
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));

@@ -1,12 +1,13 @@
 //! HTTP pipeline in front of the operations: checks of requests, completion of replies.
 //!
 //! ```text
-//! request ─▶ request id ─▶ a turn ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table
+//! request ─▶ request id ─▶ a turn or seat ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table
 //!         ─▶ features ─▶ body plan (decode; XML is read whole and inspected)
-//!         ─▶ share and rate ─▶ operations
+//!         ─▶ share, queue and rate ─▶ operations
 //! reply   ◀─ request id, error document ◀──┘
 //! ```
 //!
+//! * `admission`: the turn of one request, which may have to be waited for.
 //! * `cors`: cross-origin requests. Preflights are answered without a signature; all other replies
 //!   get the headers of the bucket's rules.
 //! * `host`: bucket names in `Host` headers.
@@ -28,6 +29,7 @@
 //! (`Expect: 100-continue`) is answered only then. Forms and token requests are exceptions: their
 //! fields hold the credentials. Documents of unsigned requests also wait for `anonymous_check`.
 
+mod admission;
 mod anonymous_check;
 mod checksum;
 mod config;

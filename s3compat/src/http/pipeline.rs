@@ -11,9 +11,10 @@ use http::{Method, Request, Uri};
 use martlet_protocol::http::with_request;
 use martlet_protocol::limits::PUT_BYTES_MAX;
 
+use super::admission::Admission;
 use super::checksum::content_md5;
 use super::form::{self, ReceivedForm};
-use super::pipeline_state::{AdmissionCheck, Arrival, PipelineError, RequestPipeline, number};
+use super::pipeline_state::{Arrival, PipelineError, RequestPipeline, number};
 use super::{features, numbers};
 use crate::access::Identity;
 use crate::auth::{Caller, Mechanism, Payload, RequestHead, signs_v2, single_header};
@@ -21,6 +22,7 @@ use crate::body::RequestBody;
 use crate::checksums;
 use crate::connection::Connection;
 use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, PollFlag};
+use crate::limits::RequestKind;
 use crate::messages;
 use crate::operation::{BodyKind, Operation, PathKind, find, is_override};
 use crate::refusal::Refusal;
@@ -70,12 +72,12 @@ struct CheckedHead {
 
 impl RequestPipeline {
     /// Returns the request in the form that its operation expects. No part of its body is awaited
-    /// before `admit` has counted it for its principal: slow senders hold only turns of their own.
+    /// before it has a turn of its principal: slow senders hold only turns of their own.
     pub(super) async fn prepare<B>(
         &self,
         request: Request<B>,
         arrival: Arrival,
-        admit: AdmissionCheck<'_>,
+        admission: &mut Admission,
     ) -> Result<PreparedRequest, PipelineError>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -86,13 +88,13 @@ impl RequestPipeline {
             && let Some(target) = self.form_target(&parts)?
         {
             let form = ReceivedForm { target, parts, body, arrival };
-            return self.prepare_form(form, admit).await;
+            return self.prepare_form(form, admission).await;
         }
         let connection = Connection::of(&parts.extensions);
         let query = parts.uri.query().unwrap_or_default();
         let caller = self.authenticator.caller(&parts.headers, query, connection.peer).await?;
         let passed = self.pass(&parts.method, &parts.uri, &mut parts.headers, &caller)?;
-        admit(&passed.identity)?;
+        admission.admit(&passed.identity, RequestKind::of(passed.operation)).await?;
         self.check_anonymous_document(&passed, &arrival.id).await?;
         let CheckedHead { identity, mechanism, operation, target, query, plan } = passed;
         let facts = plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();

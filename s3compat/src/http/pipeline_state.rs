@@ -9,7 +9,6 @@ use http::header::{HOST, HeaderMap, HeaderValue};
 use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
 use super::host;
-use crate::access::Identity;
 use crate::auth::{Authenticator, single_header};
 use crate::decode::{BodyError, PollFlag};
 use crate::limits::LimitReason;
@@ -53,10 +52,6 @@ impl From<BodyError> for PipelineError {
         }
     }
 }
-
-/// Function that counts a request for its principal, in place of the principal before.
-pub(super) type AdmissionCheck<'a> =
-    &'a mut (dyn FnMut(&Identity) -> Result<(), PipelineError> + Send);
 
 /// State of a request from its arrival.
 #[derive(Clone, Debug)]

@@ -9,8 +9,9 @@ use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use martlet_protocol::Clock;
-use martlet_protocol::http::{AuthenticatedFlag, with_request};
+use martlet_protocol::http::with_request;
 
+use super::admission::Admission;
 use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
 use super::cors::{CorsRules, CrossOriginRequest};
@@ -20,8 +21,9 @@ use super::reply::{ReplyContext, Stamper};
 use crate::access::Identity;
 use crate::auth::{Authenticator, Keys};
 use crate::body::ResponseBody;
-use crate::limits::LimitReason;
+use crate::errors::RETRY_AFTER_MS;
 use crate::limits::concurrency::{ConcurrencyLimiter, RequestPermit};
+use crate::limits::{LimitReason, QueueFigures, RequestKind};
 use crate::logging::ReplyRequester;
 use crate::messages;
 use crate::refusal::{DETAIL, QUOTA_DETAIL, Refusal};
@@ -67,7 +69,7 @@ impl<H: OperationHandler> HttpService<H> {
         let authenticator = Authenticator::new(config.auth.clone(), clock, keys);
         let shared = ServiceState {
             stamper: Stamper::new(),
-            turns: ConcurrencyLimiter::new(config.requests_max, config.anonymous_max()),
+            turns: ConcurrencyLimiter::new(config.concurrency()),
             retry_after: HeaderValue::from(config.retry_after_s),
             gate: RequestPipeline::new(authenticator, config),
             cors,
@@ -85,6 +87,11 @@ impl<H: OperationHandler> HttpService<H> {
     /// Bucket and key of a request. None if the request is malformed.
     pub(crate) fn target_of(&self, uri: &Uri, host: Option<&str>) -> Option<RequestTarget> {
         self.shared.gate.target_at(uri, host).ok()
+    }
+
+    /// Counters of the requests that wait for a turn, by kind.
+    pub(crate) fn queue_figures(&self) -> [QueueFigures; 3] {
+        self.shared.turns.figures()
     }
 
     /// Answers one request, of which nothing is observed.
@@ -113,34 +120,35 @@ impl<H: OperationHandler> HttpService<H> {
             resource: request.uri().path().into(),
             is_head: request.method() == Method::HEAD,
         };
-        let Some(permit) = shared.turns.take() else {
+        let config = &shared.gate.config;
+        let entered = Admission::enter(&shared.turns, config, request.extensions());
+        let Some(mut admission) = entered else {
             let mut response = shared.slow_down(&reply_context, LimitReason::Overload, None);
             response.body_mut().hold(reply_context.id, None, None);
             return response;
         };
-        let mut turn = None;
         let method = request.method();
         let mut response = match shared.preflight(method, request.uri(), request.headers()) {
-            Some((cross_origin, rules)) => match shared.admit(&Identity::Anonymous) {
-                Ok(admitted) => {
-                    turn = Some(admitted);
-                    shared.answer_preflight(&reply_context, cross_origin, rules).await
+            Some((cross_origin, rules)) => {
+                match admission.admit(&Identity::Anonymous, RequestKind::Other).await {
+                    Ok(()) => shared.answer_preflight(&reply_context, cross_origin, rules).await,
+                    Err(stopped) => shared.stop(&reply_context, stopped),
                 }
-                Err(stopped) => shared.stop(&reply_context, stopped),
-            },
-            None => self.answer_request(&reply_context, request, observation, &mut turn).await,
+            }
+            None => self.answer_request(&reply_context, request, observation, &mut admission).await,
         };
-        response.body_mut().hold(reply_context.id, turn, Some(permit));
+        let (permit, turn) = admission.into_parts();
+        response.body_mut().hold(reply_context.id, permit, turn);
         response
     }
 
-    /// Answers an admitted request, and sets `turn` to the turn of its principal.
+    /// Answers a request that has entered.
     async fn answer_request<B>(
         &self,
         reply_context: &ReplyContext,
         request: Request<B>,
         observation: Observation,
-        turn: &mut Option<RequestPermit>,
+        admission: &mut Admission,
     ) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -152,9 +160,9 @@ impl<H: OperationHandler> HttpService<H> {
         let arrival =
             Arrival { id: reply_context.id.clone(), polled: waiting.clone(), observation };
         if shared.gate.is_for_tokens(&request) {
-            let mut response = match shared.admit(&Identity::Anonymous) {
-                Ok(admitted) => {
-                    *turn = Some(admitted);
+            let admitted = admission.admit(&Identity::Anonymous, RequestKind::Other).await;
+            let mut response = match admitted {
+                Ok(()) => {
                     let response = Box::pin(shared.gate.answer_for_tokens(request, arrival)).await;
                     shared.stamper.complete(reply_context, response)
                 }
@@ -163,18 +171,8 @@ impl<H: OperationHandler> HttpService<H> {
             expect::end(&waiting, response.headers_mut());
             return response;
         }
-        let proven = request.extensions().get::<AuthenticatedFlag>().cloned();
-        let mut admit = |who: &Identity| {
-            // The turn for an unknown principal, if any, is returned first.
-            *turn = None;
-            *turn = Some(shared.admit(who)?);
-            if let (Some(proven), Identity::Known(_)) = (&proven, who) {
-                proven.set();
-            }
-            Ok(())
-        };
-        let mut response = match shared.gate.prepare(request, arrival, &mut admit).await {
-            Ok(request) => self.carry_out(reply_context, request, turn.as_ref()).await,
+        let mut response = match shared.gate.prepare(request, arrival, admission).await {
+            Ok(request) => self.carry_out(reply_context, request, admission.permit()).await,
             Err(stopped) => shared.stop(reply_context, stopped),
         };
         if let Some((cross_origin, rules)) = cross_origin {
@@ -227,17 +225,6 @@ fn is_quota(detail: &HeaderValue) -> bool {
 }
 
 impl ServiceState {
-    /// Returns a turn for a principal, or the reason of the refusal and the time to wait.
-    fn admit(&self, who: &Identity) -> Result<RequestPermit, PipelineError> {
-        let meters = who.who().map(|who| &who.meters);
-        let turn =
-            self.turns.count(meters).ok_or(PipelineError::Limited(LimitReason::Share, None))?;
-        match turn.meters().admit() {
-            Ok(()) => Ok(turn),
-            Err(wait) => Err(PipelineError::Limited(LimitReason::Rate, Some(wait))),
-        }
-    }
-
     /// Builds the reply to a request that does not reach its operation.
     fn stop(&self, reply_context: &ReplyContext, stopped: PipelineError) -> Response<ResponseBody> {
         match stopped {
@@ -263,7 +250,13 @@ impl ServiceState {
             Some(wait) => HeaderValue::from(wait.as_secs().saturating_add(1)),
             None => self.retry_after.clone(),
         };
-        response.headers_mut().insert(RETRY_AFTER, retry_after);
+        let wait_ms = match wait {
+            Some(wait) => u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1),
+            None => u64::from(self.gate.config.retry_after_s) * 1000,
+        };
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, retry_after);
+        headers.insert(RETRY_AFTER_MS, HeaderValue::from(wait_ms));
         response.extensions_mut().insert(why);
         response
     }

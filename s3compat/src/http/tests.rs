@@ -388,12 +388,14 @@ async fn errors_of_operations_are_completed() {
 
 #[tokio::test]
 async fn more_than_enough_is_told_to_slow_down() {
-    let (service, _) = service_with(HttpConfig { requests_max: 1, ..HttpConfig::default() });
+    let (service, _) =
+        service_with(HttpConfig { requests_max: 1, waiting_max: 0, ..HttpConfig::default() });
     let ask = || TestSignature::default().sign(request("GET", "/b/k", &[]), UNSIGNED);
     let first = service.answer(ask().map(|()| Full::new(Bytes::new()))).await;
     let refused = deliver(&service, ask(), b"").await;
     assert_eq!((refused.0, code(&refused)), (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"));
     assert_eq!(refused.1["retry-after"], "1");
+    assert_eq!(refused.1["x-amz-retry-after"], "1000");
     drop(first);
     assert_eq!(deliver(&service, ask(), b"").await.0, StatusCode::OK);
 }

@@ -48,6 +48,8 @@ impl TokenBucket {
 pub(crate) struct Meter {
     /// Requests in progress.
     pub(super) turns: AtomicUsize,
+    /// Requests that wait for a turn.
+    pub(super) waiting: AtomicUsize,
     /// Bytes of documents that its requests hold.
     pub(super) document_bytes: AtomicUsize,
     is_limited: AtomicBool,
@@ -122,6 +124,11 @@ impl Meters {
 
     fn limited(&self) -> impl Iterator<Item = &Arc<Meter>> {
         std::iter::once(&self.account).chain(&self.key).filter(|meter| meter.is_limited())
+    }
+
+    /// Number of the key, or of the account without one. Nothing else that is alive has it.
+    pub(super) fn identity(&self) -> usize {
+        Arc::as_ptr(self.key.as_ref().unwrap_or(&self.account)).addr()
     }
 
     /// True if any rate applies.

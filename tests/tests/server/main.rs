@@ -7,6 +7,7 @@ mod crash;
 mod devices;
 mod flipped_bits;
 mod full_disk;
+mod herd;
 mod hung_disk;
 mod in_place;
 mod locate;

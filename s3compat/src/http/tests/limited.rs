@@ -10,13 +10,17 @@ use crate::limits::LimitReason;
 use crate::limits::meter::Meters;
 use crate::refusal::{Code, Refusal};
 
-/// An HTTP service that maps the documentation's key to an account with a rate.
+/// An HTTP service that maps the documentation's key to an account with a rate. No request waits.
 fn service_at(rate: Rate, requests_max: usize) -> HttpService<Recorder> {
+    service_of(rate, HttpConfig { requests_max, waiting_max: 0, ..HttpConfig::default() })
+}
+
+fn service_of(rate: Rate, config: HttpConfig) -> HttpService<Recorder> {
     let who = AccountIdentity { meters: Meters::at(rate), ..AccountIdentity::named("alice") };
     let identity = Identity::Known(Arc::new(who));
     let keys = Keys::new([(ACCESS_KEY.to_owned(), SecretKey::new(SECRET), identity)]);
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    let config = HttpConfig { requests_max, allow_anonymous: true, ..HttpConfig::default() };
+    let config = HttpConfig { allow_anonymous: true, ..config };
     HttpService::new(config, clock, keys, None, Recorder::default())
 }
 
@@ -50,6 +54,8 @@ async fn bytes_of_bodies_are_metered_both_ways() {
     assert_eq!(send(&service, put, UNSIGNED, &[7; 36]).await.0, StatusCode::OK);
     let refused = get(&service).await;
     assert_eq!((code(&refused), refused.1["retry-after"].to_str().unwrap()), ("SlowDown", "4"));
+    let ms: u64 = refused.1["x-amz-retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((3000..=4000).contains(&ms), "{ms}");
     tokio::time::advance(Duration::from_millis(3100)).await;
     assert_eq!(get(&service).await.0, StatusCode::OK);
     assert_eq!(get(&service).await.0, StatusCode::SERVICE_UNAVAILABLE, "those were the last");
@@ -179,4 +185,54 @@ async fn documents_share_a_budget_and_whoever_finds_no_memory_is_told_to_slow_do
     assert_eq!(status, StatusCode::OK, "others have memory");
     drop(waiting);
     assert!(futures::FutureExt::now_or_never(service.answer(ask())).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_beyond_the_turns_wait_and_all_are_answered() {
+    let config = HttpConfig { requests_max: 4, waiting_max: 64, ..HttpConfig::default() };
+    let service = service_of(Rate::default(), config);
+    let answers = (0..60).map(|number| {
+        let service = service.clone();
+        tokio::spawn(async move {
+            let asked = request("GET", &format!("/b/{number}"), &[]);
+            let asked = TestSignature::default().sign(asked, UNSIGNED);
+            let response = service.answer(asked.map(|()| Full::new(Bytes::new()))).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            response.status()
+        })
+    });
+    let begun = tokio::time::Instant::now();
+    for status in futures::future::join_all(answers).await {
+        assert_eq!(status.unwrap(), StatusCode::OK);
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "four at a time");
+    let [part, upload, other] = service.queue_figures();
+    assert_eq!((part.waits, upload.waits, other.waits, other.waiting), (0, 0, 56, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_too_long_is_told_to_slow_down() {
+    let config = HttpConfig { requests_max: 1, waiting_max: 2, ..HttpConfig::default() };
+    let service = service_of(Rate::default(), config);
+    let ask = || TestSignature::default().sign(request("GET", "/b/k", &[]), UNSIGNED);
+    let held = service.answer(ask().map(|()| Full::new(Bytes::new()))).await;
+    let begun = tokio::time::Instant::now();
+    let refused = get(&service).await;
+    assert_eq!((refused.0, code(&refused)), (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"));
+    assert_eq!(begun.elapsed(), Duration::from_secs(20));
+    assert_eq!((&refused.1["retry-after"], &refused.1["x-amz-retry-after"]), (&"1", &"1000"));
+    let wrong = TestSignature { secret: "wrong", ..TestSignature::default() };
+    let wrong = deliver(&service, wrong.sign(request("GET", "/b/k", &[]), UNSIGNED), b"").await;
+    assert_eq!(wrong.0, StatusCode::FORBIDDEN, "no forged request stands in the queue");
+    let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(get(&service))).collect();
+    for one in &mut waiting {
+        assert!(futures::FutureExt::now_or_never(one).is_none());
+    }
+    let beyond = futures::FutureExt::now_or_never(get(&service)).unwrap();
+    assert_eq!(beyond.0, StatusCode::SERVICE_UNAVAILABLE, "all seats are taken");
+    drop(waiting);
+    drop(held);
+    assert_eq!(get(&service).await.0, StatusCode::OK);
+    let left = service.queue_figures()[2];
+    assert_eq!((left.waiting, left.expired), (0, 3));
 }
