@@ -21,6 +21,7 @@ use crate::target::Query;
 /// Request parameters of both versions.
 struct ListParameters {
     bucket: String,
+    is_view: bool,
     prefix: String,
     delimiter: Option<String>,
     after: Option<String>,
@@ -50,6 +51,7 @@ impl Operations {
         let listed = self
             .listing(ListParameters {
                 bucket: request.bucket().to_owned(),
+                is_view: request.view.is_some(),
                 prefix: prefix.clone(),
                 delimiter: delimiter.clone(),
                 after: (!marker.is_empty()).then(|| marker.clone()),
@@ -61,7 +63,7 @@ impl Operations {
         // Without a delimiter the last key is the marker, and S3 omits the next marker.
         let next_marker = listed.next.clone().filter(|_| delimiter.is_some());
         Reply::xml(&ListObjectsOutput {
-            name: Some(request.bucket().to_owned()),
+            name: Some(request.shown_bucket().to_owned()),
             prefix: Some(encoding.write_sparingly(prefix)),
             marker: Some(encoding.write(marker)),
             max_keys: Some(wire_count(limit)),
@@ -95,6 +97,7 @@ impl Operations {
         };
         let parameters = ListParameters {
             bucket: request.bucket().to_owned(),
+            is_view: request.view.is_some(),
             prefix: prefix.clone(),
             delimiter: delimiter.clone(),
             after,
@@ -105,7 +108,7 @@ impl Operations {
         let listed = self.listing(parameters).await?;
         let token = listed.next.as_deref().map(|next| self.tokens.seal(request.bucket(), next));
         Reply::xml(&ListObjectsV2Output {
-            name: Some(request.bucket().to_owned()),
+            name: Some(request.shown_bucket().to_owned()),
             prefix: Some(encoding.write(prefix)),
             max_keys: Some(wire_count(limit)),
             key_count: Some(wire_count(listed.contents.len() + listed.common_prefixes.len())),
@@ -122,16 +125,23 @@ impl Operations {
     }
 
     async fn listing(&self, parameters: ListParameters) -> S3Result<ListResults> {
-        let ListParameters { bucket, prefix, delimiter, after, limit, mut owners, encoding } =
-            parameters;
+        let ListParameters {
+            bucket,
+            is_view,
+            prefix,
+            delimiter,
+            after,
+            limit,
+            mut owners,
+            encoding,
+        } = parameters;
         if limit == 0 {
             // An empty page is never truncated: the client could not continue from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;
             return Ok(ListResults { contents: vec![], common_prefixes: vec![], next: None });
         }
         let list = ListObjects { prefix, delimiter, after, limit };
-        let ObjectPage { objects, prefixes, next } =
-            self.store.list(&bucket, list).await.map_err(s3_error)?;
+        let ObjectPage { objects, prefixes, next } = self.page(&bucket, list, is_view).await?;
         let mut contents = Vec::with_capacity(objects.len());
         for (key, object) in objects {
             let owner = match &mut owners {
