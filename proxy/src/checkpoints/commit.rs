@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::try_join_all;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Entry, Object, Value};
 use martlet_protocol::{BucketId, RegisterKind, Version};
@@ -174,7 +174,7 @@ impl Committer {
         };
         let set =
             SetName { bucket: marker.bucket.id, bucket_name: &marker.bucket_name, set: folder };
-        let _turn = self.notes.acquire().await.map_err(|_| busy())?;
+        let turn = self.notes.acquire().await.map_err(|_| busy())?;
         let own = object.version.unwrap_or(Version::UNVERSIONED);
         let entries = match self.current(&marker.bucket, folder).await {
             Err(Error::InvalidRequest(reason)) => {
@@ -200,6 +200,8 @@ impl Committer {
             Ok(record.note(noted.clone()))
         };
         let outcome = self.sets.change(set.bucket, set.set, note).await?;
+        // Pins of one large set keep no other set waiting.
+        drop((manifest, turn));
         self.outcome_of(set, outcome).await
     }
 
@@ -228,6 +230,7 @@ impl Committer {
             now_ms: self.sets.now_ms(),
             pending: None,
             refuses_more: rule.recommit == Recommit::Refuse,
+            is_published: manifest.folder != manifest.set,
         })
     }
 
@@ -326,14 +329,21 @@ impl Committer {
     ) -> Result<CheckpointOutcome> {
         let number = generation.number;
         let token = generation.manifest.as_deref().ok_or_else(busy)?;
+        // A pin must not follow a removal: the state is that of this moment.
+        let record = self.sets.record(set.bucket, set.set).await?;
+        match record.as_ref().and_then(|(record, _)| record.find(number)) {
+            Some(now)
+                if now.state == GenerationState::Pinning && now.manifest == generation.manifest => {
+            }
+            Some(now) => return Ok(reported(now)),
+            None => return Ok(CheckpointOutcome::Refused { reason: "it was withdrawn".into() }),
+        }
         let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
         let until = Instant::now() + time;
         let held = Pin { set: SetId::of(set.set), generation: number };
-        let pinning = stream::iter(&manifest.entries)
-            .map(|entry| self.pin_one(set, &manifest, entry, held, until))
-            .buffer_unordered(PINS_AT_ONCE)
-            .try_for_each(|()| std::future::ready(Ok(())));
-        if let Err(error) = pinning.await {
+        for entries in manifest.entries.chunks(PINS_AT_ONCE) {
+            let pins = entries.iter().map(|entry| self.pin_one(set, &manifest, entry, held, until));
+            let Err(error) = try_join_all(pins).await else { continue };
             let Error::NoSuchVersion = error else { return Err(error) };
             let reason = "an object that was noted is gone";
             let why = Withdrawal { reason, deletes_objects: false, waits_for_holds: false };

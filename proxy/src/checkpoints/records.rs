@@ -12,6 +12,7 @@
 //! * One version of a marker makes at most one generation.
 //! * A generation becomes committed only from `Pinning`, with the manifest that was pinned.
 //! * `Removing` is final. No generation is forgotten before it was removing.
+//! * While a generation is removed, no earlier one begins to be pinned.
 
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,9 @@ pub struct Generation {
     /// True if versions may be pinned for it.
     #[serde(default)]
     pub has_pins: bool,
+    /// True if its objects lie in another folder than the set's.
+    #[serde(default)]
+    pub is_published: bool,
 }
 
 /// Withdrawal of a generation.
@@ -118,6 +122,8 @@ pub(crate) struct Noted {
     pub(crate) pending: Option<String>,
     /// True if a set with a committed generation takes no further one.
     pub(crate) refuses_more: bool,
+    /// True if the objects lie in another folder than the set's.
+    pub(crate) is_published: bool,
 }
 
 /// Result of noting a generation.
@@ -160,14 +166,15 @@ impl SetRecord {
 
     /// Adds a generation, or completes the pending one of this marker version.
     pub(crate) fn note(&mut self, noted: Noted) -> NoteOutcome {
-        let known = self
-            .generations
-            .iter_mut()
-            .find(|it| noted.marker.is_some() && it.marker == noted.marker);
-        if let Some(known) = known {
+        let known = |it: &Generation| noted.marker.is_some() && it.marker == noted.marker;
+        if let Some(at) = self.generations.iter().position(known) {
+            let removing = self.is_removing_above(self.generations[at].number);
+            let known = &mut self.generations[at];
             // Noted before by a process that died, without its objects.
             if known.state == GenerationState::Pending && known.manifest.is_none() {
-                known.fill(&noted);
+                let wait = || Some("a later generation is being removed".to_owned());
+                let pending = noted.pending.clone().or_else(|| removing.then(wait).flatten());
+                known.fill(&Noted { pending, ..noted });
             }
             return NoteOutcome::Noted(known.clone());
         }
@@ -195,6 +202,7 @@ impl SetRecord {
             held_until_ms: 0,
             deletes_objects: false,
             has_pins: false,
+            is_published: noted.is_published,
         };
         generation.fill(&noted);
         self.generations.push(generation.clone());
@@ -218,12 +226,14 @@ impl SetRecord {
         Some(generation.state)
     }
 
-    /// Gives a pending generation a fuller manifest. Returns false if it isn't pending, or has
-    /// another manifest than `before`.
+    /// Gives a pending generation a fuller manifest. Returns false if it isn't pending, has another
+    /// manifest than `before`, or must wait for the removal of a later one.
     pub(crate) fn refill(&mut self, number: u64, before: &str, noted: &Noted) -> bool {
+        let removing = self.is_removing_above(number);
         let Some(generation) = self.find_mut(number) else { return false };
         let is_same = generation.state == GenerationState::Pending
-            && generation.manifest.as_deref() == Some(before);
+            && generation.manifest.as_deref() == Some(before)
+            && !removing;
         if is_same {
             let noted_ms = generation.noted_ms;
             generation.fill(noted);
@@ -259,6 +269,14 @@ impl SetRecord {
     /// Forgets a generation that was removed.
     pub(crate) fn forget(&mut self, number: u64) {
         self.generations.retain(|it| it.number != number || it.state != GenerationState::Removing);
+    }
+
+    /// Returns true if pins of a later generation are being released: a removal must not miss an
+    /// earlier generation that begins to need the same versions.
+    fn is_removing_above(&self, number: u64) -> bool {
+        self.generations
+            .iter()
+            .any(|it| it.number > number && it.state == GenerationState::Removing && it.has_pins)
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Generation> {
@@ -314,6 +332,7 @@ mod tests {
             now_ms: 5,
             pending: pending.map(str::to_owned),
             refuses_more: false,
+            is_published: false,
         }
     }
 
@@ -396,6 +415,21 @@ mod tests {
         assert_eq!(number(record.note(unclear)), 1);
         assert_eq!(number(record.note(noted("v1", 10, None))), 1);
         assert_eq!(record.commit(1, "of-v1", 7), Some(GenerationState::Committed));
+    }
+
+    #[test]
+    fn nothing_earlier_is_pinned_while_a_later_one_is_removed() {
+        let mut record = SetRecord::new("s/");
+        record.note(noted("v1", 10, Some("x is missing")));
+        record.note(Noted { manifest: None, ..noted("v2", 20, Some("unclear")) });
+        record.note(noted("v3", 30, None));
+        assert!(record.withdraw(3, ASKED, 7));
+        assert!(!record.refill(1, "of-v1", &noted("v1", 10, None)));
+        let NoteOutcome::Noted(second) = record.note(noted("v2", 20, None)) else { panic!() };
+        assert_eq!(second.state, GenerationState::Pending);
+        record.forget(3);
+        assert!(record.refill(1, "of-v1", &noted("v1", 10, None)));
+        assert!(record.refill(2, "of-v2", &noted("v2", 20, None)));
     }
 
     #[test]

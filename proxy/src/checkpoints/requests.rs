@@ -396,12 +396,23 @@ impl Checkpoints<'_> {
             if let Some(rules) = &run.rules
                 && series != Some(series_of(set))
             {
-                let retired = self.committer.retire(&run.bucket, &bucket_name, rules, set).await?;
-                counts.done += retired;
+                match self.committer.retire(&run.bucket, &bucket_name, rules, set).await {
+                    Ok(retired) => counts.done += retired,
+                    Err(error) => {
+                        tracing::debug!(set, %error, "leaving a series for a later pass");
+                        counts.kept += 1;
+                    }
+                }
             }
             series = Some(series_of(set));
             let set = SetName { bucket: id, bucket_name: &bucket_name, set };
-            counts.add(&self.committer.look_after(&run, set).await?);
+            match self.committer.look_after(&run, set).await {
+                Ok(more) => counts.add(&more),
+                Err(error) => {
+                    tracing::debug!(set = set.set, %error, "leaving a set for a later pass");
+                    counts.kept += 1;
+                }
+            }
         }
         Ok((counts, names.last().filter(|_| more).cloned()))
     }

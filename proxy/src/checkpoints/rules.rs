@@ -28,7 +28,7 @@ const ABANDON_SECONDS_MIN: u64 = 3600;
 /// Kind of writer, which determines default markers and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Profile {
+pub(crate) enum Profile {
     /// `torch.distributed.checkpoint`: `.metadata`, which names `.distcp` files.
     Dcp,
     /// Megatron-core: `metadata.json`, written last.
@@ -44,7 +44,7 @@ pub enum Profile {
 /// Check of a marker's contents before a generation is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Check {
+pub(crate) enum Check {
     /// The `.distcp` files named in a pickle must exist.
     Dcp,
     /// The files named in a `weight_map` must exist.
@@ -56,7 +56,7 @@ pub enum Check {
 /// Handling of a marker that is written again after a generation was committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Recommit {
+pub(crate) enum Recommit {
     /// It makes a new generation.
     #[default]
     New,
@@ -94,7 +94,7 @@ struct WrittenRules {
 
 /// A checkpoint rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckpointRule {
+pub(crate) struct CheckpointRule {
     pub(crate) pattern: Pattern,
     /// Names of markers, relative to the folder.
     pub(crate) markers: Vec<String>,

@@ -18,6 +18,7 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Attributes, Bucket, Object, Value};
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{BucketId, RegisterKind};
+use tokio::sync::Mutex;
 
 use super::manifest::{ENCODED_BYTES_MAX, Manifest, ManifestCache};
 use super::pins::SetId;
@@ -97,6 +98,8 @@ pub(crate) struct SetStore {
     pub(super) remover: ObjectRemover,
     pub(super) listings: Listings,
     pub(super) manifests: ManifestCache,
+    /// Turn at loading a manifest: many readers of one generation load it once.
+    loading: Mutex<()>,
 }
 
 impl SetStore {
@@ -108,7 +111,8 @@ impl SetStore {
     ) -> Self {
         let (registers, catalog) = (reader.registers.clone(), reader.catalog.clone());
         let manifests = ManifestCache::default();
-        Self { registers, catalog, writer, reader, remover, listings, manifests }
+        let loading = Mutex::new(());
+        Self { registers, catalog, writer, reader, remover, listings, manifests, loading }
     }
 }
 
@@ -271,6 +275,10 @@ impl SetStore {
         set: &str,
         token: &str,
     ) -> Result<Arc<Manifest>> {
+        if let Some(cached) = self.manifests.get(token) {
+            return Ok(cached);
+        }
+        let _turn = self.loading.lock().await;
         if let Some(cached) = self.manifests.get(token) {
             return Ok(cached);
         }

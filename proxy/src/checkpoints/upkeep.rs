@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::try_join_all;
 use martlet_protocol::backend::{ListStart, RegisterView};
 use martlet_protocol::checkpoints::SetCounts;
 use martlet_protocol::entry::{Bucket, DeleteMarker, Entry, Object, Value};
@@ -141,7 +141,9 @@ impl Committer {
             let is_known =
                 |record: &SetRecord| record.generations.iter().any(|it| it.marker == current);
             let is_written = current.is_some() && current != intent.before;
-            if !is_written && intent.at_ms + INTENT_AGE_MS_MAX > now_ms {
+            // Its writer may still be at it: the marker is what it was, or another writer's.
+            let may_come = !is_written || is_known(&record);
+            if may_come && intent.at_ms + INTENT_AGE_MS_MAX > now_ms {
                 continue;
             }
             let position = match current.as_deref().map(str::parse::<VersionId>) {
@@ -162,6 +164,7 @@ impl Committer {
                             "unclear: the proxy that wrote the marker is gone".to_owned(),
                         ),
                         refuses_more: false,
+                        is_published: false,
                     });
                 }
                 Ok(())
@@ -179,10 +182,12 @@ impl Committer {
         set: SetName<'_>,
         record: &SetRecord,
     ) -> Result<bool> {
-        let Some(newest) = record.newest() else { return Ok(false) };
-        let Some(token) = &newest.manifest else { return Ok(false) };
-        let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
-        Ok(manifest.folder == set.set && self.is_empty(run, set.set, RegisterKind::Object).await?)
+        match record.newest() {
+            Some(newest) if !newest.is_published => {
+                self.is_empty(run, set.set, RegisterKind::Object).await
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Returns true if a quorum holds no object, or no upload, below a prefix.
@@ -240,7 +245,8 @@ impl Committer {
         if self.lacking(set, rule, &own.rest, &entries, own.version).await?.is_some() {
             return Ok(false);
         }
-        let manifest = Manifest { entries, ..(*noted).clone() };
+        let (of_set, folder) = (noted.set.clone(), noted.folder.clone());
+        let manifest = Manifest { set: of_set, folder, entries };
         let full = self.noted(set, &manifest, rule).await?;
         let number = generation.number;
         let refill = |record: &mut SetRecord| {
@@ -316,15 +322,15 @@ impl Committer {
     ) -> Result<()> {
         let needed = self.needed_by_others(set, record, generation).await?;
         let held = Pin { set: SetId::of(set.set), generation: generation.number };
-        stream::iter(&manifest.entries)
-            .map(|entry| {
+        for entries in manifest.entries.chunks(AT_ONCE) {
+            let unpins = entries.iter().map(|entry| {
                 let key = manifest.key_of(entry);
                 let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
                 self.unpin_one(set, key, entry, held, needed_by)
-            })
-            .buffer_unordered(AT_ONCE)
-            .try_for_each(|()| std::future::ready(Ok(())))
-            .await
+            });
+            try_join_all(unpins).await?;
+        }
+        Ok(())
     }
 
     /// Versions that other generations of the set need, each with the latest of these.
@@ -387,11 +393,12 @@ impl Committer {
         let (markers, others): (Vec<&ManifestEntry>, Vec<&ManifestEntry>) =
             manifest.entries.iter().partition(is_marker);
         for entries in [markers, others] {
-            stream::iter(entries)
-                .map(|entry| self.delete_version(set, manifest.key_of(entry), entry.version))
-                .buffer_unordered(AT_ONCE)
-                .try_for_each(|()| std::future::ready(Ok(())))
-                .await?;
+            for entries in entries.chunks(AT_ONCE) {
+                let deletes = entries
+                    .iter()
+                    .map(|entry| self.delete_version(set, manifest.key_of(entry), entry.version));
+                try_join_all(deletes).await?;
+            }
         }
         Ok(())
     }

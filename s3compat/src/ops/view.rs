@@ -57,7 +57,7 @@ pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session
         | Operation::GetBucketLocation => {}
         _ => return Err(messages::METHOD_NOT_ALLOWED.error()),
     }
-    let query = request.query()?;
+    let query = Query::parse(&view.query)?;
     if query.get("versionId").is_some() {
         return Err(s3_error!(InvalidArgument, "the view has no versions"));
     }
@@ -65,7 +65,7 @@ pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session
     if let Some(prefix) = query.get("prefix") {
         let plain = sets.plain_key(&bucket, prefix).await.map_err(errors::s3_error)?;
         if plain != prefix {
-            request.raw_query = with_pair(&Query::parse(&view.query)?, "prefix", &plain);
+            request.raw_query = with_pair(&query, "prefix", &plain);
         }
     }
     let key = match view.key.as_str() {
