@@ -14,6 +14,7 @@
 //! * `store`: storage policies, settings of buckets, extents of objects.
 //! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
 //! * [`limits`]: quotas, rates, and usage of buckets.
+//! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
 //! * [`control`]: messages at the control port of a cluster on one machine.
@@ -26,6 +27,7 @@
 //! arguments and no printing.
 
 pub mod accounts;
+pub mod checkpoints;
 pub mod control;
 pub mod forecast;
 pub mod limits;

@@ -29,8 +29,10 @@ impl IntoResponse for ApiError {
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         let status = match error {
-            Error::NoSuchAccount(_) | Error::NoSuchBucket => StatusCode::NOT_FOUND,
-            Error::AccountConflict(_) => StatusCode::CONFLICT,
+            Error::NoSuchAccount(_) | Error::NoSuchBucket | Error::NoSuchKey => {
+                StatusCode::NOT_FOUND
+            }
+            Error::AccountConflict(_) | Error::InvalidBucketState(_) => StatusCode::CONFLICT,
             Error::InvalidArgument(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };

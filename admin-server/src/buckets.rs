@@ -1,6 +1,7 @@
-//! Admin API of buckets: settings beyond S3's, rewrites to another storage policy, and rewraps of
-//! data keys.
+//! Admin API of buckets: settings beyond S3's, rewrites to another storage policy, rewraps of data
+//! keys, and checkpoint sets.
 
+mod checkpoints;
 mod rewrap;
 mod rewrites;
 
@@ -11,7 +12,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use martlet_admin_api::{self as wire, BucketLine, rewrap as rewrapping, rewrite};
+use martlet_admin_api::{
+    self as wire, BucketLine, checkpoints as sets, rewrap as rewrapping, rewrite,
+};
 use martlet_protocol::Level;
 use martlet_protocol::entry::Bucket;
 use martlet_proxy::{Error, ObjectStore, RewriteOptions};
@@ -32,6 +35,9 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
         .route(wire::BUCKET, get(show).put(set))
         .route(rewrite::REWRITE, get(rewritten).put(rewrite))
         .route(rewrapping::REWRAP, put(rewrap::rewrap))
+        .route(sets::RULES, get(checkpoints::rules).put(checkpoints::set_rules))
+        .route(sets::SETS, get(checkpoints::sets).delete(checkpoints::withdraw))
+        .route(sets::RETENTION, get(checkpoints::retention))
         .with_state(api)
 }
 

@@ -26,6 +26,7 @@
 //! This crate contains no code for rings or disks.
 
 pub mod backend;
+pub mod checkpoints;
 pub mod clock;
 pub mod consistency;
 mod derived;

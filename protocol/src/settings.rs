@@ -17,6 +17,8 @@ use crate::limits::{POLICY_BYTES_MAX, SETTINGS_BYTES_MAX};
 pub enum Setting {
     /// The access control list.
     Acl,
+    /// Checkpoint rules.
+    Checkpoints,
     /// CORS rules.
     Cors,
     /// Default encryption of new objects.
@@ -47,8 +49,9 @@ pub enum Setting {
 
 impl Setting {
     /// All settings.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Acl,
+        Self::Checkpoints,
         Self::Cors,
         Self::Encryption,
         Self::Lifecycle,
@@ -68,6 +71,7 @@ impl Setting {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
+            Self::Checkpoints => "checkpoints",
             Self::Cors => "cors",
             Self::Encryption => "encryption",
             Self::Lifecycle => "lifecycle",
@@ -110,6 +114,9 @@ pub struct Settings {
     /// Parsed documents. Each change of the documents clears the field.
     #[serde(skip)]
     parsed: Derived,
+    /// Parsed checkpoint rules, which other requests need than the documents above.
+    #[serde(skip)]
+    parsed_rules: Derived,
 }
 
 impl Settings {
@@ -135,15 +142,19 @@ impl Settings {
         if bytes > bytes_max {
             return Err(TooLong { bytes, bytes_max });
         }
-        self.parsed = Derived::default();
+        self.forget_parsed();
         self.documents.insert(name.to_owned(), document);
         Ok(())
     }
 
     /// Removes a document; returns true if it was set.
     pub fn remove(&mut self, setting: Setting) -> bool {
-        self.parsed = Derived::default();
+        self.forget_parsed();
         self.documents.remove(setting.name()).is_some()
+    }
+
+    fn forget_parsed(&mut self) {
+        (self.parsed, self.parsed_rules) = (Derived::default(), Derived::default());
     }
 
     /// Returns the bytes of all documents together.
@@ -156,6 +167,12 @@ impl Settings {
     pub fn parsed<T: Send + Sync + 'static>(&self, parse: impl FnOnce() -> T) -> Arc<T> {
         self.parsed.get_or_init(parse)
     }
+
+    /// Returns the parsed form of the checkpoint rules, as [`Settings::parsed`] does. It is kept
+    /// beside the other documents' form.
+    pub fn parsed_rules<T: Send + Sync + 'static>(&self, parse: impl FnOnce() -> T) -> Arc<T> {
+        self.parsed_rules.get_or_init(parse)
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +184,7 @@ mod tests {
         let names = Setting::ALL.map(Setting::name);
         let known = [
             "acl",
+            "checkpoints",
             "cors",
             "encryption",
             "lifecycle",
@@ -224,9 +242,10 @@ mod tests {
         let mut settings = Settings::default();
         assert_eq!(*settings.parsed(|| 1), 1);
         assert_eq!(*settings.parsed(|| 2), 1, "kept");
+        assert_eq!((*settings.parsed_rules(|| 7), *settings.parsed(|| 2)), (7, 1), "both are kept");
         assert_eq!(*settings.clone().parsed(|| 3), 3, "a clone keeps none");
         settings.set(Setting::Acl, vec![1]).unwrap();
-        assert_eq!(*settings.parsed(|| 4), 4);
+        assert_eq!((*settings.parsed(|| 4), *settings.parsed_rules(|| 8)), (4, 8));
         settings.remove(Setting::Acl);
         assert_eq!(*settings.parsed(|| 5), 5);
         assert_eq!(settings, Settings::default(), "parsed forms are no part of the settings");

@@ -10,6 +10,7 @@ use martlet_protocol::entry::{
 use martlet_protocol::extent::{ExtentLocation, ExtentRef};
 use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, Version, VersionId};
 
+use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::Result;
 
 /// Returns the checksums that the client sent. Trailers are known only after the body.
@@ -103,6 +104,8 @@ pub struct WrittenObject {
     pub stamp: Stamp,
     /// For a copy: the source's version, if the source bucket is versioned.
     pub source_version: Option<Version>,
+    /// State of the checkpoint generation that the object made as a marker; none for other objects.
+    pub checkpoint: Option<CheckpointOutcome>,
 }
 
 /// Bytes of an object to read.

@@ -129,6 +129,9 @@ pub enum Error {
     /// The operation is not allowed in the bucket's current state.
     #[error("{0}")]
     InvalidBucketState(String),
+    /// Objects named for a checkpoint are missing or differ.
+    #[error("{0}")]
+    CheckpointConflict(String),
     /// Encryption by a master key is needed, but this process has none.
     #[error("encryption with server keys needs a master key, and this server has none")]
     NoMasterKey,

@@ -4,11 +4,12 @@
 //! [`Backend`](martlet_protocol::Backend). This crate has no HTTP code and no disk code.
 //!
 //! ```text
-//! accounts · lifecycle · rewrite · rewrap       operators and workers: clients of the store
+//! accounts · lifecycle · rewrite · set_upkeep   operators and workers: clients of the store
 //!                  │
 //!   store (ObjectStore, Session)                objects; hands out the parts; context of a request
 //!                  │
 //!         multipart (Uploads)                   uploads and their parts
+//!         checkpoints (Checkpoints)             sets of objects that become visible together
 //!                  │
 //! put · copy · read · delete · versions (Versions) · listing
 //!       │                     │
@@ -24,7 +25,7 @@
 //!
 //! `ObjectStore` reads and writes objects. Its other operations belong to its parts:
 //! [`ObjectStore::buckets`], [`ObjectStore::uploads`], [`ObjectStore::versions`],
-//! [`ObjectStore::directory`] and [`ObjectStore::data_keys`]. A part borrows the clients that it
+//! [`ObjectStore::checkpoints`], [`ObjectStore::directory`] and [`ObjectStore::data_keys`]. A part borrows the clients that it
 //! calls, and the context of the session.
 //!
 //! Arrows point to the layers that a layer may call. Each client owns its state, is built once with
@@ -50,6 +51,8 @@ pub mod api;
 mod bodies;
 mod bucket;
 mod channel;
+mod checkpoint_outcome;
+mod checkpoints;
 mod chunk_queue;
 mod coded;
 mod conditions;
@@ -85,6 +88,7 @@ mod read;
 mod rewrap;
 mod rewrite;
 mod session;
+mod set_upkeep;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -100,6 +104,11 @@ pub use accounts::{
 };
 pub use api::*;
 pub use bucket::{Buckets, lock_from_the_beginning};
+pub use checkpoint_outcome::CheckpointOutcome;
+pub use checkpoints::{
+    CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit, SetState,
+    ViewedObject, is_companion,
+};
 pub use chunk_queue::ChunkQueue;
 pub use consistency::{ConsistencyOptions, ReadAfter};
 pub use digest::checksum_of;

@@ -92,7 +92,7 @@ impl ObjectWriter {
         match value {
             Value::Object(object) => {
                 let object = Object { version, ..*object };
-                Ok(WrittenObject { object, stamp, source_version: None })
+                Ok(WrittenObject { object, stamp, source_version: None, checkpoint: None })
             }
             _ => unreachable!("an object was made above"),
         }

@@ -18,6 +18,7 @@ use crate::accounts::directory::Directory;
 use crate::accounts::documents::Documents;
 use crate::bodies::BodyReader;
 use crate::bucket::{BucketCatalog, Buckets};
+use crate::checkpoints::{Checkpoints, Committer, SetStore};
 use crate::context::{ContextSource, RequestContext};
 use crate::copy::Copier;
 use crate::delete::ObjectRemover;
@@ -63,6 +64,7 @@ pub(crate) struct Services {
     copier: Copier,
     remover: ObjectRemover,
     pub(crate) multipart: Multipart,
+    pub(crate) checkpoints: Committer,
     /// Master keys that wrap the data keys of objects.
     pub(crate) vault: Arc<Vault>,
 }
@@ -100,12 +102,20 @@ impl Services {
             bodies: bodies.clone(),
             vault: vault.clone(),
         });
-        let remover = ObjectRemover {
+        let remover = || ObjectRemover {
             registers: registers.clone(),
             catalog: buckets.clone(),
             quotas: quotas.clone(),
             versions: versions.clone(),
         };
+        let reviser = || Reviser {
+            registers: registers.clone(),
+            catalog: buckets.clone(),
+            quotas: quotas.clone(),
+            versions: versions.clone(),
+        };
+        let listings = || Listings { registers: registers.clone(), catalog: buckets.clone() };
+        let sets = SetStore::new(objects.clone(), reader.clone(), remover(), listings());
         Self {
             topology,
             options,
@@ -114,13 +124,10 @@ impl Services {
             bodies,
             body_writer,
             directory,
-            reviser: Reviser {
-                registers: registers.clone(),
-                catalog: buckets.clone(),
-                quotas: quotas.clone(),
-                versions: versions.clone(),
-            },
-            listings: Listings { registers: registers.clone(), catalog: buckets.clone() },
+            checkpoints: Committer::new(sets, reviser()),
+            reviser: reviser(),
+            listings: listings(),
+            remover: remover(),
             copier: Copier { reader: reader.clone(), writer: objects.clone() },
             multipart: Multipart::new(reader.clone(), &objects, options.part_bytes_min),
             registers,
@@ -129,7 +136,6 @@ impl Services {
             versions,
             reader,
             objects,
-            remover,
             vault,
         }
     }
@@ -179,8 +185,13 @@ impl ObjectStore {
 
     /// Multipart uploads, and their parts.
     pub fn uploads(&self) -> Uploads<'_> {
-        let Services { multipart, listings, .. } = &*self.services;
-        Uploads { multipart, listings, contexts: self.contexts() }
+        let Services { multipart, listings, checkpoints, .. } = &*self.services;
+        Uploads { multipart, listings, checkpoints, contexts: self.contexts() }
+    }
+
+    /// Checkpoint sets, and the view of them.
+    pub fn checkpoints(&self) -> Checkpoints<'_> {
+        Checkpoints { committer: &self.services.checkpoints, buckets: self.buckets() }
     }
 
     /// Versions of objects, their metadata and their locks.

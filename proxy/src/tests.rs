@@ -3,6 +3,7 @@
 mod absent;
 mod accounts;
 mod buckets;
+mod checkpoints;
 mod coded;
 mod conditional;
 mod cut;

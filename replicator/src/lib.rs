@@ -31,6 +31,7 @@
 mod audit;
 mod census;
 mod change;
+mod checkpoints;
 mod cluster;
 mod coded;
 mod collect;
@@ -57,6 +58,7 @@ mod worker;
 pub use audit::{Audit, AuditOptions};
 pub use census::{CensusOptions, CensusProgress, CensusReport, KindCounts, census};
 pub use change::{ChangeProgress, RingChange};
+pub use checkpoints::KeepCheckpoints;
 pub use cluster::DeviceScope;
 pub use collect::{Collect, CollectOptions};
 pub use cursors::{Cursors, FileCursors, MemoryCursors};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use martlet_protocol::checkpoints::SetUpkeep;
 use martlet_protocol::lifecycle::{Day, ObjectExpiry};
 use martlet_protocol::usage::UsageCounter;
 use martlet_protocol::{Clock, Error};
@@ -10,6 +11,7 @@ use martlet_topology::Topology;
 
 use crate::audit::{Audit, AuditOptions};
 use crate::change::RingChange;
+use crate::checkpoints::KeepCheckpoints;
 use crate::cluster::DeviceScope;
 use crate::collect::{Collect, CollectOptions};
 use crate::cursors::{Cursors, MemoryCursors};
@@ -50,6 +52,8 @@ pub struct StandardWorkers {
     pub objects: Option<Arc<dyn ObjectExpiry>>,
     /// Counts the contents of buckets with quotas; none disables counting in this process.
     pub usage: Option<Arc<dyn UsageCounter>>,
+    /// Looks after checkpoint sets; none disables that in this process.
+    pub checkpoints: Option<Arc<dyn SetUpkeep>>,
 }
 
 /// Options of work that takes days: verifying everything, and removing old items.
@@ -143,7 +147,13 @@ impl StandardWorkers {
             Box::new(sweep.limited_to(scope)),
             Box::new(audit.with_cursors(upkeep.cursors)),
         ];
-        workers.into_iter().chain(usage).collect()
+        let checkpoints = self.keep_checkpoints().map(|worker| Box::new(worker) as Box<dyn Worker>);
+        workers.into_iter().chain(usage).chain(checkpoints).collect()
+    }
+
+    fn keep_checkpoints(&self) -> Option<KeepCheckpoints> {
+        let Self { topology, clock, scope, checkpoints, .. } = self.clone();
+        Some(KeepCheckpoints::new(topology, clock, scope, checkpoints?))
     }
 
     fn expire(&self, open_age_ms: Option<u64>) -> Expire {
@@ -235,6 +245,7 @@ mod tests {
             upkeep: UpkeepOptions::default(),
             objects: None,
             usage: None,
+            checkpoints: None,
         }
     }
 

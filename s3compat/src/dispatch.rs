@@ -28,7 +28,7 @@ use crate::body::RequestBody;
 use crate::consistency;
 use crate::encryption::Encryption;
 use crate::http::OperationHandler;
-use crate::ops::{AccessCheck, Operations, conceal, unlock};
+use crate::ops::{AccessCheck, Operations, conceal, enter_view, unlock};
 use crate::refusal::{DETAIL, detail};
 use crate::reply::Reply;
 use crate::request::{OperationRequest, PreparedRequest};
@@ -87,6 +87,7 @@ impl Dispatcher {
         request: &mut OperationRequest,
         body: RequestBody,
     ) -> S3Result<Reply> {
+        enter_view(request, session).await?;
         if let Some(bucket) = request.target.bucket()
             && !s3s::path::check_bucket_name(bucket)
         {
@@ -94,6 +95,9 @@ impl Dispatcher {
         }
         let clock = &*self.0.clock;
         let guarded = AccessCheck { session, clock }.check(request).await?;
+        if let Some(view) = &request.view {
+            request.raw_query.clone_from(&view.query);
+        }
         let store = guarded.unwrap_or_else(|| session.clone());
         unlock(request, &store)?;
         let operations = Operations {

@@ -48,6 +48,12 @@ fn request_error(error: &Error) -> S3Error {
         Error::InvalidBucketState(_) => {
             S3Error::with_message(S3ErrorCode::InvalidBucketState, message)
         }
+        Error::CheckpointConflict(_) => {
+            let mut error =
+                S3Error::with_message(S3ErrorCode::Custom("CheckpointConflict".into()), message);
+            error.set_status_code(StatusCode::CONFLICT);
+            error
+        }
         Error::QuotaExceeded(exceeded) => quota_exceeded(exceeded),
         Error::NoMasterKey => S3Error::with_message(S3ErrorCode::NotImplemented, message),
         Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
@@ -285,6 +291,7 @@ mod tests {
             (Error::Locked(LockViolation::LegalHold), 403, "AccessDenied"),
             (Error::InvalidBucketState("no".into()), 409, "InvalidBucketState"),
             (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
+            (Error::CheckpointConflict("a differs".into()), 409, "CheckpointConflict"),
             (Error::NoMasterKey, 501, "NotImplemented"),
             (over_quota(), 403, "QuotaExceeded"),
         ];

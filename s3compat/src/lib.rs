@@ -64,6 +64,7 @@ mod tags;
 mod target;
 mod token;
 mod version_ids;
+mod view;
 mod xml_text;
 
 pub use auth::{IdentityProvider, SessionKey};

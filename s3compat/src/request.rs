@@ -30,6 +30,7 @@ use crate::operation::Operation;
 use crate::request_headers::ParsedHeaders;
 use crate::target::{Query, RequestTarget};
 use crate::version_ids::named;
+use crate::view::View;
 
 /// State that a request shares with the observers of its reply.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +107,8 @@ pub(crate) struct OperationRequest {
     pub(crate) encryption: Option<Encryption>,
     /// Rights of the request, once access is checked. None for operations without a bucket.
     pub(crate) authorization: Option<Authorization>,
+    /// The view that the request is of; none for the bucket itself.
+    pub(crate) view: Option<View>,
 }
 
 /// A request that has passed the HTTP pipeline.
@@ -134,6 +137,7 @@ impl OperationRequest {
             document: None,
             encryption: None,
             authorization: None,
+            view: None,
         }
     }
 
@@ -150,6 +154,11 @@ impl OperationRequest {
     /// Bucket of the request. Operations of the table on a bucket or an object have one.
     pub(crate) fn bucket(&self) -> &str {
         self.target.bucket().unwrap_or_default()
+    }
+
+    /// Bucket as the client named it: the bucket, or its view.
+    pub(crate) fn shown_bucket(&self) -> &str {
+        self.view.as_ref().map_or_else(|| self.bucket(), |view| &view.bucket)
     }
 
     /// Key of the request. Operations of the table on an object have one.

@@ -1,4 +1,4 @@
-//! `martlet admin bucket`: settings, quotas, rewrites and rewraps of buckets.
+//! `martlet admin bucket`: settings, quotas, checkpoint rules, rewrites and rewraps of buckets.
 
 mod rewrap;
 mod watch;
@@ -10,6 +10,7 @@ use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::Level;
 use martlet_serving::{Failure, Size};
 
+use super::checkpoints::RulesArgs;
 use super::client::AdminEndpoint;
 use super::limits::{self, QuotaArgs, UsageArgs};
 use super::print;
@@ -28,6 +29,12 @@ pub(super) enum BucketCommand {
     Quota(QuotaArgs),
     /// Show the usage of a bucket, counting it if no count exists
     Usage(UsageArgs),
+    /// Show or set the checkpoint rules of a bucket
+    #[command(after_help = "\
+Examples:
+  martlet admin bucket checkpoints train
+  martlet admin bucket checkpoints train --file rules.json")]
+    Checkpoints(RulesArgs),
     /// Move objects to the bucket's present storage policy
     #[command(after_help = "\
 The proxy at the admin address rewrites in the background, and this command shows the progress. \
@@ -92,6 +99,7 @@ impl BucketCommand {
             Self::Set(args) => args.send(server)?,
             Self::Quota(args) => return args.run(server, BUCKET_QUOTA, "bucket", json),
             Self::Usage(args) => return args.run(server, json),
+            Self::Checkpoints(args) => return args.run(server, json),
             Self::Rewrite(args) => return args.run(server, json),
             Self::Rewrap(args) => return args.run(server, json),
         };

@@ -3,6 +3,7 @@
 mod accounts;
 mod bucket;
 mod census;
+mod checkpoints;
 mod client;
 mod limits;
 mod policy;
@@ -21,6 +22,7 @@ use martlet_serving::Failure;
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
+use self::checkpoints::CheckpointCommand;
 use self::client::AdminEndpoint;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
@@ -97,6 +99,9 @@ enum AdminCommand {
     /// Bucket settings beyond S3's
     #[command(subcommand)]
     Bucket(BucketCommand),
+    /// Checkpoint sets of a bucket: generations, retention
+    #[command(subcommand)]
+    Checkpoints(CheckpointCommand),
     /// Tenants: accounts that own buckets
     #[command(subcommand)]
     Tenant(TenantCommand),
@@ -164,6 +169,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
         AdminCommand::Bucket(command) => command.run(server()?, args.json)?,
+        AdminCommand::Checkpoints(command) => command.run(&server()?, args.json)?,
         AdminCommand::Tenant(command) => command.run(&server()?, args.json)?,
         AdminCommand::User(command) => command.run(&server()?, args.json)?,
         AdminCommand::Role(command) => command.run(&server()?, args.json)?,

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use martlet_membership::{Member, MemberRole, NodeCollector, RingSet, StatusSource};
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_protocol::Clock;
+use martlet_protocol::checkpoints::SetUpkeep;
 use martlet_protocol::usage::UsageCounter;
 use martlet_replicator::{
     DeviceScope, Foreground, OnceReport, Runner, StandardWorkers, WorkerPace, run_all_once,
@@ -87,6 +88,7 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
     let observers = ObserverTasks::of_rules(&settings.events, &folder, &clock)?;
     let expiry = store.clone().map(|store| observers.expiry(store));
     let usage = store.clone().map(|store| Arc::new(store) as Arc<dyn UsageCounter>);
+    let checkpoints = store.map(|store| Arc::new(store) as Arc<dyn SetUpkeep>);
     let standard = StandardWorkers {
         topology: topology.clone(),
         clock,
@@ -97,6 +99,7 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
         upkeep: settings.upkeep.options(&folder, hurry)?,
         objects: expiry,
         usage,
+        checkpoints,
     };
     Ok(OpenReplicator { name, member, topology, observers, standard })
 }

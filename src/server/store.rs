@@ -177,6 +177,7 @@ impl Store {
             upkeep: settings.upkeep.options(folder, hurry)?,
             objects: Some(self.observers.expiry(self.objects.clone())),
             usage: Some(Arc::new(self.objects.clone())),
+            checkpoints: Some(Arc::new(self.objects.clone())),
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);
         standard.start(&mut runner);

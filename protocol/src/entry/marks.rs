@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum Mark {
     /// The access control list.
     Acl,
+    /// Pins of checkpoint generations: forbid removal until they are released.
+    Checkpoint,
     /// Encryption of the bytes.
     Encryption,
     /// Initiator of an upload; only on uploads.
@@ -24,13 +26,20 @@ pub enum Mark {
 
 impl Mark {
     /// All marks.
-    pub const ALL: [Self; 5] =
-        [Self::Acl, Self::Encryption, Self::Initiator, Self::LegalHold, Self::Retention];
+    pub const ALL: [Self; 6] = [
+        Self::Acl,
+        Self::Checkpoint,
+        Self::Encryption,
+        Self::Initiator,
+        Self::LegalHold,
+        Self::Retention,
+    ];
 
     /// Permanent name in entries.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
+            Self::Checkpoint => "checkpoint",
             Self::Encryption => "encryption",
             Self::Initiator => "initiator",
             Self::LegalHold => "legal-hold",
@@ -77,7 +86,7 @@ mod tests {
 
     #[test]
     fn names_are_for_good() {
-        let names = ["acl", "encryption", "initiator", "legal-hold", "retention"];
+        let names = ["acl", "checkpoint", "encryption", "initiator", "legal-hold", "retention"];
         assert_eq!(Mark::ALL.map(Mark::name), names);
     }
 

@@ -39,6 +39,9 @@ pub enum LockViolation {
     /// The version is under a retention.
     #[error("the version is under retention")]
     Retention,
+    /// A checkpoint generation needs the version.
+    #[error("a checkpoint needs the version")]
+    Pinned,
     /// The version's lock document can't be decoded.
     #[error("the lock of the version can't be read")]
     Unreadable,

@@ -20,6 +20,10 @@ pub enum Bypass {
 /// The lock that forbids the removal.
 pub fn check_removal(marks: &Marks, now_ms: u64, bypass: Bypass) -> Result<(), LockViolation> {
     let Lock { retention, legal_hold } = Lock::of(marks)?;
+    // Any pin counts, also one that this version can't decode.
+    if marks.get(Mark::Checkpoint).is_some() {
+        return Err(LockViolation::Pinned);
+    }
     if legal_hold == Some(true) {
         return Err(LockViolation::LegalHold);
     }

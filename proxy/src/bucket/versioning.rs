@@ -87,6 +87,12 @@ impl Buckets<'_> {
         let change = |bucket: &mut Bucket| {
             let setting = change(bucket.versioning());
             let is_locked = bucket.settings.get(Setting::ObjectLock).is_some();
+            let has_rules = bucket.settings.get(Setting::Checkpoints).is_some();
+            if has_rules && setting.state == Versioning::Suspended {
+                return Err(Error::InvalidBucketState(
+                    "The bucket has checkpoint rules, so its versioning can't be suspended.".into(),
+                ));
+            }
             if is_locked && setting.state != Versioning::Enabled {
                 return Err(Error::InvalidBucketState(
                     "An Object Lock configuration is present on this bucket, so the versioning \

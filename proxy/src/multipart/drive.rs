@@ -167,7 +167,12 @@ impl CompletionDriver {
         self.leave_completing(target, write_id, completed).await?;
         self.free_parts_soon(target, object.body.clone());
         let object = Object { version, ..object.clone() };
-        Ok(Driven::Completed(Box::new(WrittenObject { object, stamp, source_version: None })))
+        Ok(Driven::Completed(Box::new(WrittenObject {
+            object,
+            stamp,
+            source_version: None,
+            checkpoint: None,
+        })))
     }
 
     /// Frees the parts of a completed upload in the background, with limited concurrency. The
@@ -400,7 +405,7 @@ impl CompletionDriver {
             && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
             let (object, stamp) = (object.clone(), entry.order);
-            return Ok(WrittenObject { object, stamp, source_version: None });
+            return Ok(WrittenObject { object, stamp, source_version: None, checkpoint: None });
         }
         if target.bucket.versioning().state.keeps_versions()
             && let Some(entry) = self
@@ -409,7 +414,12 @@ impl CompletionDriver {
                 .await?
             && let Value::Object(object) = entry.value
         {
-            return Ok(WrittenObject { object: *object, stamp: entry.order, source_version: None });
+            return Ok(WrittenObject {
+                object: *object,
+                stamp: entry.order,
+                source_version: None,
+                checkpoint: None,
+            });
         }
         // The object was overwritten or deleted: only its ETag is left.
         let object = Object {
@@ -423,6 +433,6 @@ impl CompletionDriver {
             version: None,
         };
         let stamp = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
-        Ok(WrittenObject { object, stamp, source_version: None })
+        Ok(WrittenObject { object, stamp, source_version: None, checkpoint: None })
     }
 }

@@ -20,6 +20,7 @@ use crate::api::{
     WrittenPart,
 };
 use crate::bucket::{BucketCatalog, again_if_replaced, busy};
+use crate::checkpoints::Committer;
 use crate::context::{ContextSource, RequestContext};
 use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
@@ -259,6 +260,7 @@ impl Multipart {
 pub struct Uploads<'a> {
     pub(crate) multipart: &'a Multipart,
     pub(crate) listings: &'a Listings,
+    pub(crate) checkpoints: &'a Committer,
     pub(crate) contexts: ContextSource<'a>,
 }
 
@@ -300,7 +302,10 @@ impl Uploads<'_> {
         check_order(&complete.parts)?;
         let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
         let completer = &self.multipart.completer;
-        again_if_replaced(|| completer.complete(context, upload, &complete)).await
+        let found = self.multipart.catalog.bucket(context, bucket).await?;
+        let marker = self.checkpoints.begin(&found, bucket, key).await?;
+        let completed = again_if_replaced(|| completer.complete(context, upload, &complete)).await;
+        self.checkpoints.finish(marker, completed).await
     }
 
     /// Writes a part, and replaces an earlier one with its number.

@@ -30,8 +30,11 @@ impl ObjectStore {
     pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<WrittenObject> {
         let context = self.context();
         let target = self.services.buckets.target(&context, bucket, key).await?;
+        let checkpoints = &self.services.checkpoints;
+        let marker = checkpoints.begin(&target.bucket, bucket, key).await?;
         let objects = &self.services.objects;
-        objects.put_at(target, key, put.body, put.attributes, &put.conditions).await
+        let put = objects.put_at(target, key, put.body, put.attributes, &put.conditions).await;
+        checkpoints.finish(marker, put).await
     }
 
     /// Reads an object and a selection of its bytes.
@@ -122,7 +125,13 @@ impl ObjectStore {
     /// [`Error::NoSuchKey`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a copy
     /// onto itself that changes nothing, [`Error::EntityTooLarge`].
     pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<WrittenObject> {
-        self.services.copier.copy(&self.context(), bucket, key, copy).await
+        let context = self.context();
+        let target = self.services.buckets.bucket(&context, bucket).await?;
+        let checkpoints = &self.services.checkpoints;
+        let marker = checkpoints.begin(&target, bucket, key).await?;
+        checkpoints
+            .finish(marker, self.services.copier.copy(&context, bucket, key, copy).await)
+            .await
     }
 
     /// Lists a page of the objects of a bucket.

@@ -113,7 +113,12 @@ impl Reviser {
                     if let Some(charge) = charge {
                         charge.written(self.registers.stamps.now_ms());
                     }
-                    return Ok(WrittenObject { object, stamp, source_version: None });
+                    return Ok(WrittenObject {
+                        object,
+                        stamp,
+                        source_version: None,
+                        checkpoint: None,
+                    });
                 }
                 _ => {
                     target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;

@@ -1,4 +1,4 @@
-//! S3's actions in policies, and the scope of each.
+//! S3's actions in policies, those of this store, and the scope of each.
 
 use super::glob::{Atom, atoms, matches};
 use super::malformed::MalformedPolicy;
@@ -14,10 +14,10 @@ pub(crate) enum ResourceKind {
     Object,
 }
 
-/// Declares the actions by S3's names.
+/// Declares the actions by name, with the prefix of each group.
 macro_rules! actions {
-    ($($scope:ident: $($name:ident)*;)*) => {
-        /// An action, by S3's name.
+    ($($scope:ident $prefix:literal: $($name:ident)*;)*) => {
+        /// An action, by its name without prefix.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Action { $($($name,)*)* }
 
@@ -25,9 +25,9 @@ macro_rules! actions {
             /// All actions.
             pub(crate) const ALL: &'static [Self] = &[$($(Self::$name,)*)*];
 
-            /// Name of the action, with the `s3:` prefix.
+            /// Name of the action, with its prefix.
             pub(crate) fn name(self) -> &'static str {
-                match self { $($(Self::$name => concat!("s3:", stringify!($name)),)*)* }
+                match self { $($(Self::$name => concat!($prefix, stringify!($name)),)*)* }
             }
 
             /// Scope of the action.
@@ -39,8 +39,8 @@ macro_rules! actions {
 }
 
 actions! {
-    Service: CreateBucket ListAllMyBuckets;
-    Bucket:
+    Service "s3:": CreateBucket ListAllMyBuckets;
+    Bucket "s3:":
         DeleteBucket DeleteBucketPolicy DeleteBucketWebsite GetAccelerateConfiguration
         GetAnalyticsConfiguration GetBucketAcl GetBucketCORS GetBucketLocation GetBucketLogging
         GetBucketNotification GetBucketObjectLockConfiguration GetBucketOwnershipControls
@@ -54,7 +54,10 @@ actions! {
         PutBucketRequestPayment PutBucketTagging PutBucketVersioning PutBucketWebsite
         PutEncryptionConfiguration PutIntelligentTieringConfiguration PutInventoryConfiguration
         PutLifecycleConfiguration PutMetricsConfiguration PutReplicationConfiguration;
-    Object:
+    Bucket "martlet:":
+        CommitCheckpoint DeleteCheckpoint GetCheckpoint GetCheckpointRules HoldCheckpoint
+        PutCheckpointRules;
+    Object "s3:":
         AbortMultipartUpload BypassGovernanceRetention DeleteObject DeleteObjectTagging
         DeleteObjectVersion DeleteObjectVersionTagging GetObject GetObjectAcl GetObjectAttributes
         GetObjectLegalHold GetObjectRetention GetObjectTagging GetObjectTorrent GetObjectVersion
@@ -138,9 +141,11 @@ mod tests {
         let actions = Actions::parse(&["S3:getobject*", "s3:PutObject"]).unwrap();
         assert!(actions.name(Action::GetObject) && actions.name(Action::GetObjectVersionTagging));
         assert!(actions.name(Action::PutObject) && !actions.name(Action::PutObjectAcl));
-        for all in ["*", "s3:*"] {
+        for (all, prefix) in [("*", ""), ("s3:*", "s3:"), ("martlet:*", "martlet:")] {
             let all_actions = Actions::parse(&[all]).unwrap();
-            assert!(Action::ALL.iter().all(|action| all_actions.name(*action)), "{all}");
+            let is_meant = |action: &Action| action.name().starts_with(prefix);
+            let as_meant = |action: &Action| all_actions.name(*action) == is_meant(action);
+            assert!(Action::ALL.iter().all(as_meant), "{all}");
         }
     }
 

@@ -70,6 +70,12 @@ macro_rules! own_actions {
 
 own_actions! {
     AbortMultipartUpload: AbortMultipartUpload;
+    CommitCheckpoint: CommitCheckpoint;
+    DeleteCheckpoint: DeleteCheckpoint;
+    GetCheckpoint: GetCheckpoint;
+    GetBucketCheckpoints: GetCheckpointRules;
+    HoldCheckpoint: HoldCheckpoint;
+    PutBucketCheckpoints DeleteBucketCheckpoints: PutCheckpointRules;
     CreateBucket: CreateBucket;
     DeleteBucket: DeleteBucket;
     DeleteBucketPolicy: DeleteBucketPolicy;

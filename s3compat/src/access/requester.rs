@@ -140,9 +140,18 @@ const BEYOND_WRITING: [Action; 8] = [
 fn role_allows(role: Role, action: Action) -> bool {
     let is_reading = || {
         let name = action.name();
-        name.starts_with("s3:Get") || name.starts_with("s3:List")
+        // A hold changes nothing but the time at which what is read goes.
+        name.starts_with("s3:Get")
+            || name.starts_with("s3:List")
+            || name.starts_with("martlet:Get")
+            || action == Action::HoldCheckpoint
     };
-    let is_writing = || action.scope() == ResourceKind::Object && !BEYOND_WRITING.contains(&action);
+    let is_writing = || {
+        let is_of_sets = matches!(action, Action::CommitCheckpoint | Action::DeleteCheckpoint);
+        let is_of_objects =
+            action.scope() == ResourceKind::Object && !BEYOND_WRITING.contains(&action);
+        is_of_sets || is_of_objects
+    };
     match role {
         Role::Admin => true,
         Role::ReadWrite => is_reading() || is_writing(),

@@ -37,6 +37,12 @@ fn resource_name(operation: Operation) -> Option<&'static str> {
         O::ListObjectVersions => "BUCKETVERSIONS",
         O::GetBucketLocation => "LOCATION",
         O::GetBucketAcl | O::PutBucketAcl | O::GetObjectAcl | O::PutObjectAcl => "ACL",
+        O::GetBucketCheckpoints | O::PutBucketCheckpoints | O::DeleteBucketCheckpoints => {
+            "CHECKPOINTS"
+        }
+        O::GetCheckpoint | O::CommitCheckpoint | O::HoldCheckpoint | O::DeleteCheckpoint => {
+            "CHECKPOINT"
+        }
         O::GetBucketCors | O::PutBucketCors | O::DeleteBucketCors => "CORS",
         O::GetBucketEncryption | O::PutBucketEncryption | O::DeleteBucketEncryption => "ENCRYPTION",
         O::GetBucketLifecycleConfiguration

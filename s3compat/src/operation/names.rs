@@ -1,4 +1,4 @@
-//! The operations of S3.
+//! The operations of S3, and those on checkpoint sets.
 
 /// Declares the operations by S3's names, in the order of the table.
 macro_rules! operations {
@@ -39,7 +39,8 @@ operations! {
     GetBucketOwnershipControls PutBucketOwnershipControls DeleteBucketOwnershipControls
     GetPublicAccessBlock PutPublicAccessBlock DeletePublicAccessBlock GetBucketRequestPayment
     GetBucketTagging PutBucketTagging DeleteBucketTagging GetBucketVersioning
-    PutBucketVersioning ListObjectVersions HeadObject GetObjectAcl PutObjectAcl
+    PutBucketVersioning GetBucketCheckpoints PutBucketCheckpoints DeleteBucketCheckpoints
+    GetCheckpoint CommitCheckpoint HoldCheckpoint DeleteCheckpoint ListObjectVersions HeadObject GetObjectAcl PutObjectAcl
     GetObjectAttributes GetObjectLegalHold PutObjectLegalHold GetObjectRetention
     PutObjectRetention GetObjectTagging ListParts GetObject PutObjectTagging UploadPartCopy
     UploadPart CopyObject PutObject CreateMultipartUpload CompleteMultipartUpload

@@ -234,6 +234,19 @@ pub static TABLE: [OperationRow; Operation::COUNT] = {
         row(O::DeleteBucketTagging, "DELETE", Bucket, &["tagging"], &[]),
         row(O::GetBucketVersioning, "GET", Bucket, &["versioning"], &[]),
         with_body(row(O::PutBucketVersioning, "PUT", Bucket, &["versioning"], &[]), xml(64 * KIB)),
+        row(O::GetBucketCheckpoints, "GET", Bucket, &["checkpoints"], &[]),
+        with_body(
+            row(O::PutBucketCheckpoints, "PUT", Bucket, &["checkpoints"], &[]),
+            BodyKind::Text { bytes_max: 48 * KIB },
+        ),
+        row(O::DeleteBucketCheckpoints, "DELETE", Bucket, &["checkpoints"], &[]),
+        row(O::GetCheckpoint, "GET", Bucket, &["checkpoint"], &[]),
+        with_body(
+            row(O::CommitCheckpoint, "POST", Bucket, &["checkpoint"], &["as"]),
+            BodyKind::Text { bytes_max: 4 * KIB * KIB },
+        ),
+        row(O::HoldCheckpoint, "PUT", Bucket, &["checkpoint", "hold"], &["generation"]),
+        row(O::DeleteCheckpoint, "DELETE", Bucket, &["checkpoint"], &["generation", "objects"]),
         row(
             O::ListObjectVersions,
             "GET",

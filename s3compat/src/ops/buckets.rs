@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::entry::Bucket as StoredBucket;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{Setting, Settings};
-use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT, lock_from_the_beginning};
+use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT, is_companion, lock_from_the_beginning};
 use s3s::dto::{
     Bucket, BucketLocationConstraint, GetBucketLocationOutput, ListBucketsOutput, ObjectOwnership,
     OwnershipControls, OwnershipControlsRule, Tagging,
@@ -38,9 +38,10 @@ const BUCKETS_MAX: usize = 10_000;
 /// Scope of the tokens of ListBuckets. No bucket has an empty name.
 const TOKEN_SCOPE: &str = "";
 
-/// Prefixes and suffixes of names that S3 reserves.
+/// Prefixes and suffixes of names that S3 reserves, and the suffix of views.
 const RESERVED_STARTS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
-const RESERVED_ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+const RESERVED_ENDS: [&str; 6] =
+    ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3", super::view::SUFFIX];
 
 /// Refuses reserved names, and labels that begin or end with a hyphen: a bucket's name may be the
 /// name of a host. Names with a hyphen at either end are refused before.
@@ -207,9 +208,10 @@ impl Operations {
             let page = self.store.buckets().list(prefix, after.as_deref(), BUCKETS_MAX).await;
             let (page, more) = page.map_err(s3_error)?;
             after = page.last().map(|last| last.name.clone());
-            found.extend(
-                page.into_iter().filter(|named| named.bucket.owner == owner || owner == ROOT),
-            );
+            let is_shown = |named: &NamedBucket| {
+                (named.bucket.owner == owner || owner == ROOT) && !is_companion(&named.name)
+            };
+            found.extend(page.into_iter().filter(is_shown));
             if found.len() > limit || !more || after.is_none() {
                 let more = found.len() > limit;
                 found.truncate(limit);

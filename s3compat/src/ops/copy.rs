@@ -10,6 +10,7 @@ use s3s::dto::{CopySource, TimestampFormat};
 use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 use s3s::{S3Result, s3_error};
 
+use super::checkpoints::with_outcome;
 use super::operations::Operations;
 use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
@@ -84,6 +85,7 @@ impl Operations {
             .with_headers(headers)
             .with_header(COPIED_VERSION, copied)?
             .with_header(VERSION_ID, wire_new_version(&written.object))?;
+        let reply = with_outcome(reply, written.checkpoint.as_ref())?;
         Ok(reply.with_events(ObjectEvents::wrote(Event::Copy, request.key(), &written)))
     }
 }

@@ -22,6 +22,7 @@ use crate::target::Query;
 /// Request parameters of both versions.
 struct ListParameters {
     bucket: String,
+    is_view: bool,
     prefix: String,
     delimiter: Option<String>,
     after: Option<String>,
@@ -54,6 +55,7 @@ impl Operations {
         let listed = self
             .listing(ListParameters {
                 bucket: request.bucket().to_owned(),
+                is_view: request.view.is_some(),
                 prefix: prefix.clone(),
                 delimiter: delimiter.clone(),
                 after,
@@ -68,7 +70,7 @@ impl Operations {
         let next_marker = listed.next.as_ref().filter(|_| needs_marker);
         let next_marker = next_marker.map(|next| self.marker_of(request.bucket(), next));
         Reply::xml(&ListObjectsOutput {
-            name: Some(request.bucket().to_owned()),
+            name: Some(request.shown_bucket().to_owned()),
             prefix: Some(encoding.write_sparingly(prefix)),
             marker: Some(encoding.write(marker)),
             max_keys: Some(wire_count(limit)),
@@ -102,6 +104,7 @@ impl Operations {
         };
         let parameters = ListParameters {
             bucket: request.bucket().to_owned(),
+            is_view: request.view.is_some(),
             prefix: prefix.clone(),
             delimiter: delimiter.clone(),
             after,
@@ -112,7 +115,7 @@ impl Operations {
         let listed = self.listing(parameters).await?;
         let token = listed.next.as_deref().map(|next| self.tokens.seal(request.bucket(), next));
         Reply::xml(&ListObjectsV2Output {
-            name: Some(request.bucket().to_owned()),
+            name: Some(request.shown_bucket().to_owned()),
             prefix: Some(encoding.write(prefix)),
             max_keys: Some(wire_count(limit)),
             key_count: Some(wire_count(listed.contents.len() + listed.common_prefixes.len())),
@@ -145,8 +148,16 @@ impl Operations {
     }
 
     async fn listing(&self, parameters: ListParameters) -> S3Result<ListResults> {
-        let ListParameters { bucket, prefix, delimiter, after, limit, mut owners, encoding } =
-            parameters;
+        let ListParameters {
+            bucket,
+            is_view,
+            prefix,
+            delimiter,
+            after,
+            limit,
+            mut owners,
+            encoding,
+        } = parameters;
         if limit == 0 {
             // An empty page is never truncated: the client could not continue from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;
@@ -154,8 +165,7 @@ impl Operations {
             return Ok(ListResults { contents, common_prefixes, next, ends_at_key: false });
         }
         let list = ListObjects { prefix, delimiter, after, limit, detail: Detail::Summary };
-        let ObjectPage { objects, prefixes, next } =
-            self.store.list(&bucket, list).await.map_err(s3_error)?;
+        let ObjectPage { objects, prefixes, next } = self.page(&bucket, list, is_view).await?;
         let ends_at_key = next.is_some() && objects.last().map(|(key, _)| key) == next.as_ref();
         let mut contents = Vec::with_capacity(objects.len());
         for (key, object) in objects {

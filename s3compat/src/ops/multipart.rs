@@ -8,6 +8,7 @@ use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
 use s3s::dto::CreateMultipartUploadOutput;
 use s3s::{S3Error, S3Result};
 
+use super::checkpoints::with_outcome;
 use super::completion::{CompletedDocument, RequestedPart, RequestedParts};
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
@@ -102,6 +103,7 @@ impl Operations {
         let reply = Reply::xml(&document)?
             .with_headers(headers)
             .with_header(VERSION_ID, wire_new_version(object))?;
+        let reply = with_outcome(reply, written.checkpoint.as_ref())?;
         Ok(reply.with_events(happened))
     }
 

@@ -46,14 +46,27 @@ impl Operations {
         let overrides = HeaderOverrides::of(&query)?;
         let mode = text(&request.headers, &CHECKSUM_MODE)?;
         let parsed = request.conditions();
-        let (bucket, name) = (request.bucket(), named(request.key(), query.get("versionId"))?);
+        let viewed = self.viewed(request).await?;
+        let bucket = request.bucket();
+        let name = match &viewed {
+            Some(viewed) => viewed.name(),
+            None => named(request.key(), query.get("versionId"))?,
+        };
         let selection = selection(parsed.range, part)?;
         let read_request = ReadRequest { bucket, name, parsed: &parsed, wants_bytes };
         let mut read = match self.read_range(&read_request, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
-            Err(error) => return Err(s3_error(error)),
+            Err(error) => {
+                return Err(match &viewed {
+                    Some(viewed) => viewed.error(error),
+                    None => s3_error(error),
+                });
+            }
         };
+        if let Some(viewed) = &viewed {
+            viewed.check(&read.object)?;
+        }
         let token = self.store.token(bucket, name.key, read.stamp);
         let mut headers = headers_of(&read, token);
         metadata::write(&mut headers, &read.object.attributes.user_metadata)?;

@@ -8,6 +8,7 @@ use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_proxy::{NewBody, PutObject, Result};
 use s3s::S3Result;
 
+use super::checkpoints::with_outcome;
 use super::operations::Operations;
 use crate::attributes::{etag_header, from_request, new_version_of, stamp_headers};
 use crate::body::RequestBody;
@@ -60,6 +61,7 @@ impl Operations {
             _ => Event::Put,
         };
         let reply = Reply::empty(StatusCode::OK).with_headers(headers);
+        let reply = with_outcome(reply, written.checkpoint.as_ref())?;
         Ok(reply.with_events(ObjectEvents::wrote(event, key, &written)))
     }
 }

@@ -7,4 +7,5 @@ mod query;
 
 pub use path::RequestTarget;
 pub(crate) use path::decode as percent_decode;
+pub(crate) use query::with_pair;
 pub use query::{Pair, Query};

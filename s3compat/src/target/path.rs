@@ -76,6 +76,11 @@ impl RequestTarget {
         }
     }
 
+    /// Replaces bucket and key. The path stays the one that was signed.
+    pub(crate) fn rename(&mut self, bucket: String, key: Option<String>) {
+        (self.bucket, self.key) = (Some(bucket), key);
+    }
+
     pub(crate) fn signed_path(&self) -> &str {
         &self.signed_path
     }

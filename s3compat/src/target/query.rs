@@ -73,6 +73,24 @@ impl<'a> Query<'a> {
     }
 }
 
+/// A query whose value of `name` is another.
+pub(crate) fn with_pair(query: &Query<'_>, name: &str, value: &str) -> String {
+    let mut raw = String::new();
+    for pair in query.pairs() {
+        if !raw.is_empty() {
+            raw.push('&');
+        }
+        if pair.name == name {
+            push_encoded(&mut raw, name);
+            raw.push('=');
+            push_encoded(&mut raw, value);
+        } else {
+            raw.push_str(pair.raw);
+        }
+    }
+    raw
+}
+
 fn canonical(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     if text.bytes().all(is_plain) {
@@ -85,6 +103,7 @@ fn canonical(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use crate::refusal::Code;
 
@@ -112,5 +131,12 @@ mod tests {
         assert_eq!(Query::parse("a=%ff").unwrap_err().code, Code::InvalidUri);
         let many = (0..200).map(|at| format!("p{at}=")).collect::<Vec<_>>().join("&");
         assert_eq!(Query::parse(&many).unwrap_err().code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn one_value_is_replaced_and_the_rest_stays() {
+        let query = Query::parse("list-type=2&prefix=a%40b&x").unwrap();
+        assert_eq!(with_pair(&query, "prefix", "c d/&"), "list-type=2&prefix=c%20d%2F%26&x");
+        assert_eq!(with_pair(&query, "none", "x"), "list-type=2&prefix=a%40b&x");
     }
 }

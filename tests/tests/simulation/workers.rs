@@ -91,6 +91,7 @@ impl Replicator {
             },
             objects: None,
             usage: None,
+            checkpoints: None,
         }
         .workers();
         Self { topology, workers, alive }

@@ -1,0 +1,139 @@
+//! Checks that everything that a marker names is there.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use serde::Deserialize;
+
+use super::manifest::ManifestEntry;
+use super::pickle::names_in;
+use super::rules::Check;
+
+/// Longest marker whose contents are checked, in bytes.
+pub(crate) const MARKER_BYTES_MAX: u64 = 64 << 20;
+/// End of the names of a distributed checkpoint's files.
+const DISTCP: &str = ".distcp";
+/// End of the name of an index of shards.
+const INDEX: &str = ".index.json";
+/// Names that a reason lists.
+const SHOWN_MAX: usize = 3;
+
+/// An index of shards, of which only the files count.
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Returns true if the contents of this marker are to be checked.
+pub(crate) fn reads(check: Check, marker: &str) -> bool {
+    match check {
+        Check::Dcp => true,
+        Check::Hf => marker.ends_with(INDEX),
+        Check::None => false,
+    }
+}
+
+/// Reason why the noted objects aren't all that the marker names; none if they are.
+pub(crate) fn missing(check: Check, marker: &[u8], noted: &[ManifestEntry]) -> Option<String> {
+    let names = match names_of(check, marker) {
+        Ok(names) => names,
+        Err(why) => return Some(format!("the marker can't be read: {why}")),
+    };
+    let known = known_names(noted);
+    let missing: Vec<&String> =
+        names.iter().filter(|name| !known.contains(name.as_str())).collect();
+    let first = missing.iter().take(SHOWN_MAX).map(|name| name.as_str()).collect::<Vec<_>>();
+    match missing.len() {
+        0 => None,
+        count => {
+            Some(format!("{count} of {} objects are missing: {}", names.len(), first.join(" ")))
+        }
+    }
+}
+
+fn names_of(check: Check, marker: &[u8]) -> Result<BTreeSet<String>, String> {
+    match check {
+        Check::None => Ok(BTreeSet::new()),
+        Check::Dcp => names_in(marker, DISTCP).map_err(|error| error.to_string()),
+        Check::Hf => {
+            let index: ShardIndex =
+                serde_json::from_slice(marker).map_err(|error| error.to_string())?;
+            Ok(index.weight_map.into_values().collect())
+        }
+    }
+}
+
+/// Names of the objects, and what follows each slash in them: writers may put shards below folders
+/// that the marker doesn't name.
+fn known_names(noted: &[ManifestEntry]) -> HashSet<&str> {
+    let mut known = HashSet::with_capacity(noted.len());
+    for entry in noted {
+        let mut rest = entry.rest.as_str();
+        known.insert(rest);
+        while let Some((_, below)) = rest.split_once('/') {
+            known.insert(below);
+            rest = below;
+        }
+    }
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::Version;
+    use martlet_protocol::entry::ETag;
+
+    use super::*;
+
+    fn noted(names: &[&str]) -> Vec<ManifestEntry> {
+        let entry = |rest: &&str| ManifestEntry {
+            rest: (*rest).to_owned(),
+            version: Version::UNVERSIONED,
+            size: 1,
+            etag: ETag::Md5([0; 16]),
+            modified_ms: 0,
+        };
+        names.iter().map(entry).collect()
+    }
+
+    const PICKLE: &[u8] = b"\x80\x04\x8c\x0c__0_0.distcp\x8c\x0c__1_0.distcp.";
+    const JSON: &[u8] =
+        br#"{"metadata": {"total_size": 5}, "weight_map": {"a": "1.st", "b": "1.st", "c": "2.st"}}"#;
+
+    #[test]
+    fn all_that_is_named_must_be_there() {
+        for (check, marker, whole, part, lacking) in [
+            (Check::Dcp, PICKLE, ["__0_0.distcp", "__1_0.distcp"], "__0_0.distcp", "__1_0.distcp"),
+            (Check::Hf, JSON, ["1.st", "2.st"], "1.st", "2.st"),
+        ] {
+            assert_eq!(missing(check, marker, &noted(&whole)), None);
+            let why = missing(check, marker, &noted(&[part])).unwrap();
+            assert_eq!(why, format!("1 of 2 objects are missing: {lacking}"));
+        }
+        assert_eq!(missing(Check::None, b"whatever", &[]), None);
+    }
+
+    #[test]
+    fn shards_may_lie_in_folders() {
+        let below = noted(&["x/0/__0_0.distcp", "y/__1_0.distcp"]);
+        assert_eq!(missing(Check::Dcp, PICKLE, &below), None);
+        let other = noted(&["x__0_0.distcp", "__1_0.distcp"]);
+        assert!(missing(Check::Dcp, PICKLE, &other).is_some());
+    }
+
+    #[test]
+    fn broken_markers_are_never_complete() {
+        for (check, marker) in
+            [(Check::Dcp, &b"not a pickle"[..]), (Check::Hf, b"{}"), (Check::Hf, b"\xff")]
+        {
+            let why = missing(check, marker, &noted(&["a"])).unwrap();
+            assert!(why.starts_with("the marker can't be read"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_single_file_has_nothing_to_check() {
+        assert!(reads(Check::Hf, "model.safetensors.index.json"));
+        assert!(!reads(Check::Hf, "model.safetensors") && !reads(Check::None, "x"));
+        assert!(reads(Check::Dcp, ".metadata"));
+    }
+}

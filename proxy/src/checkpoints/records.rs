@@ -1,0 +1,485 @@
+//! Record of a set: its generations and their states. Pure; changed by compare-and-set alone.
+//!
+//! ```text
+//!            ┌──────────▶ Pending ──what was missing came──┐
+//! marker ────┤                                             ▼
+//!            └──complete──────────────────────────────▶ Pinning ──all pinned──▶ Committed
+//!                          each of them ──withdrawn──▶ Removing ──unpinned──▶ (gone)
+//! ```
+//!
+//! Invariants:
+//! * Numbers are given once, in ascending order.
+//! * One version of a marker makes at most one generation.
+//! * A generation becomes committed only from `Pinning`, with the manifest that was pinned.
+//! * `Removing` is final. No generation is forgotten before it was removing.
+//! * While a generation is removed, no earlier one begins to be pinned.
+
+use serde::{Deserialize, Serialize};
+
+/// Maximum number of generations of a set, in any state.
+pub(crate) const GENERATIONS_MAX: usize = 1000;
+/// Maximum number of marker writes of a set at once.
+const INTENTS_MAX: usize = 64;
+
+/// State of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GenerationState {
+    /// Something is missing or unclear.
+    Pending,
+    /// Complete; its versions are being pinned.
+    Pinning,
+    /// Visible in the view.
+    Committed,
+    /// Out of the view, and being unpinned.
+    Removing,
+}
+
+/// A generation of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Its number within the set, from 1.
+    pub number: u64,
+    /// Its state.
+    pub state: GenerationState,
+    /// Rank among the set's generations: the position of the marker's version, or the stamp of the
+    /// request that committed it.
+    pub order: u64,
+    /// Version of its marker; none for an explicit commit.
+    pub marker: Option<String>,
+    /// Token of its manifest; none if it is unclear what was current.
+    pub manifest: Option<String>,
+    /// Number of its objects.
+    pub objects: u64,
+    /// Bytes of its objects together.
+    pub bytes: u64,
+    /// Time at which its objects were noted, in milliseconds since 1970.
+    pub noted_ms: u64,
+    /// Time of its last change of state, in milliseconds since 1970.
+    pub changed_ms: u64,
+    /// Reason why it is pending or was withdrawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// End of the longest hold that a reader took, in milliseconds since 1970; zero for none.
+    #[serde(default)]
+    pub held_until_ms: u64,
+    /// True if its objects are deleted with it.
+    #[serde(default)]
+    pub deletes_objects: bool,
+    /// True if versions may be pinned for it.
+    #[serde(default)]
+    pub has_pins: bool,
+    /// True if its objects lie in another folder than the set's.
+    #[serde(default)]
+    pub is_published: bool,
+}
+
+/// Withdrawal of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Withdrawal<'a> {
+    pub(crate) reason: &'a str,
+    /// True if the objects of the generation go too.
+    pub(crate) deletes_objects: bool,
+    /// True if a hold prevents it: rules wait for readers, requests don't.
+    pub(crate) waits_for_holds: bool,
+}
+
+/// A write of a marker that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MarkerIntent {
+    pub(crate) token: String,
+    /// The marker's key.
+    pub(crate) key: String,
+    /// Current version of the marker before the write.
+    pub(crate) before: Option<String>,
+    /// Start of the write, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+}
+
+/// Record of a set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SetRecord {
+    /// Name of the set: its folder, with the last slash.
+    pub(crate) name: String,
+    /// Number of changes, so that no two states of the record are equal.
+    pub(crate) revision: u64,
+    /// Number of the last generation.
+    pub(crate) last: u64,
+    pub(crate) intents: Vec<MarkerIntent>,
+    pub(crate) generations: Vec<Generation>,
+}
+
+/// Objects that were noted for a generation.
+#[derive(Clone, Debug)]
+pub(crate) struct Noted {
+    pub(crate) order: u64,
+    pub(crate) marker: Option<String>,
+    pub(crate) manifest: Option<String>,
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) now_ms: u64,
+    /// Reason why the generation isn't complete; none if it is.
+    pub(crate) pending: Option<String>,
+    /// True if a set with a committed generation takes no further one.
+    pub(crate) refuses_more: bool,
+    /// True if the objects lie in another folder than the set's.
+    pub(crate) is_published: bool,
+}
+
+/// Result of noting a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoteOutcome {
+    /// It has this number and state. The manifest is the one that counts.
+    Noted(Generation),
+    /// It made no generation, for this reason.
+    Refused(String),
+}
+
+impl SetRecord {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Adds the intent to write a marker; returns false if there are too many. Of many intents that
+    /// say the same, the oldest makes place.
+    pub(crate) fn begin(&mut self, intent: MarkerIntent) -> bool {
+        if self.intents.len() >= INTENTS_MAX {
+            let says_same =
+                |it: &&MarkerIntent| (&it.key, &it.before) == (&intent.key, &intent.before);
+            if self.intents.iter().filter(says_same).count() < 2 {
+                return false;
+            }
+            if let Some(at) = self.intents.iter().position(|it| says_same(&it)) {
+                self.intents.remove(at);
+            }
+        }
+        self.intents.push(intent);
+        true
+    }
+
+    /// Removes an intent; returns true if it was there.
+    pub(crate) fn end(&mut self, token: &str) -> bool {
+        let before = self.intents.len();
+        self.intents.retain(|intent| intent.token != token);
+        self.intents.len() < before
+    }
+
+    /// Adds a generation, or completes the pending one of this marker version.
+    pub(crate) fn note(&mut self, noted: Noted) -> NoteOutcome {
+        let known = |it: &Generation| noted.marker.is_some() && it.marker == noted.marker;
+        if let Some(at) = self.generations.iter().position(known) {
+            let removing = self.is_removing_above(self.generations[at].number);
+            let known = &mut self.generations[at];
+            // Noted before by a process that died, without its objects.
+            if known.state == GenerationState::Pending && known.manifest.is_none() {
+                let wait = || Some("a later generation is being removed".to_owned());
+                let pending = noted.pending.clone().or_else(|| removing.then(wait).flatten());
+                known.fill(&Noted { pending, ..noted });
+            }
+            return NoteOutcome::Noted(known.clone());
+        }
+        let committed = self.committed().next();
+        if noted.refuses_more
+            && let Some(committed) = committed
+        {
+            return NoteOutcome::Refused(format!("generation {} is committed", committed.number));
+        }
+        if self.generations.len() >= GENERATIONS_MAX {
+            return NoteOutcome::Refused(format!("the set has {GENERATIONS_MAX} generations"));
+        }
+        self.last += 1;
+        let mut generation = Generation {
+            number: self.last,
+            state: GenerationState::Pending,
+            order: noted.order,
+            marker: noted.marker.clone(),
+            manifest: None,
+            objects: 0,
+            bytes: 0,
+            noted_ms: noted.now_ms,
+            changed_ms: noted.now_ms,
+            reason: None,
+            held_until_ms: 0,
+            deletes_objects: false,
+            has_pins: false,
+            is_published: noted.is_published,
+        };
+        generation.fill(&noted);
+        self.generations.push(generation.clone());
+        NoteOutcome::Noted(generation)
+    }
+
+    /// Commits a generation whose versions are all pinned, of this manifest. Returns its state; none
+    /// if it is gone.
+    pub(crate) fn commit(
+        &mut self,
+        number: u64,
+        manifest: &str,
+        now_ms: u64,
+    ) -> Option<GenerationState> {
+        let generation = self.find_mut(number)?;
+        if generation.state == GenerationState::Pinning
+            && generation.manifest.as_deref() == Some(manifest)
+        {
+            generation.enter(GenerationState::Committed, None, now_ms);
+        }
+        Some(generation.state)
+    }
+
+    /// Gives a pending generation a fuller manifest. Returns false if it isn't pending, has another
+    /// manifest than `before`, or must wait for the removal of a later one.
+    pub(crate) fn refill(&mut self, number: u64, before: &str, noted: &Noted) -> bool {
+        let removing = self.is_removing_above(number);
+        let Some(generation) = self.find_mut(number) else { return false };
+        let is_same = generation.state == GenerationState::Pending
+            && generation.manifest.as_deref() == Some(before)
+            && !removing;
+        if is_same {
+            let noted_ms = generation.noted_ms;
+            generation.fill(noted);
+            generation.noted_ms = noted_ms;
+        }
+        is_same
+    }
+
+    /// Takes a generation out of the view; returns false if it was out already, or is held.
+    pub(crate) fn withdraw(&mut self, number: u64, why: Withdrawal<'_>, now_ms: u64) -> bool {
+        let Some(generation) = self.find_mut(number) else { return false };
+        let is_held = why.waits_for_holds && generation.held_until_ms > now_ms;
+        if generation.state == GenerationState::Removing || is_held {
+            return false;
+        }
+        generation.enter(GenerationState::Removing, Some(why.reason.to_owned()), now_ms);
+        generation.deletes_objects = why.deletes_objects;
+        true
+    }
+
+    /// Takes a hold on a committed generation; returns false if it isn't committed. A shorter hold
+    /// than the present one changes nothing.
+    pub(crate) fn hold(&mut self, number: u64, until_ms: u64) -> bool {
+        let generation = self.find_mut(number);
+        let Some(generation) = generation.filter(|it| it.state == GenerationState::Committed)
+        else {
+            return false;
+        };
+        generation.held_until_ms = generation.held_until_ms.max(until_ms);
+        true
+    }
+
+    /// Forgets a generation that was removed.
+    pub(crate) fn forget(&mut self, number: u64) {
+        self.generations.retain(|it| it.number != number || it.state != GenerationState::Removing);
+    }
+
+    /// Returns true if pins of a later generation are being released: a removal must not miss an
+    /// earlier generation that begins to need the same versions.
+    fn is_removing_above(&self, number: u64) -> bool {
+        self.generations
+            .iter()
+            .any(|it| it.number > number && it.state == GenerationState::Removing && it.has_pins)
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Option<&Generation> {
+        self.generations.iter().find(|it| it.number == number)
+    }
+
+    fn find_mut(&mut self, number: u64) -> Option<&mut Generation> {
+        self.generations.iter_mut().find(|it| it.number == number)
+    }
+
+    /// Committed generations, the newest first.
+    pub(crate) fn committed(&self) -> impl Iterator<Item = &Generation> {
+        let mut committed: Vec<&Generation> =
+            self.generations.iter().filter(|it| it.state == GenerationState::Committed).collect();
+        committed.sort_by_key(|it| std::cmp::Reverse((it.order, it.number)));
+        committed.into_iter()
+    }
+
+    /// The generation that the view shows.
+    pub(crate) fn newest(&self) -> Option<&Generation> {
+        self.committed().next()
+    }
+}
+
+impl Generation {
+    fn fill(&mut self, noted: &Noted) {
+        let state = match noted.pending {
+            Some(_) => GenerationState::Pending,
+            None => GenerationState::Pinning,
+        };
+        self.manifest.clone_from(&noted.manifest);
+        (self.objects, self.bytes, self.noted_ms) = (noted.objects, noted.bytes, noted.now_ms);
+        self.enter(state, noted.pending.clone(), noted.now_ms);
+    }
+
+    fn enter(&mut self, state: GenerationState, reason: Option<String>, now_ms: u64) {
+        (self.state, self.reason, self.changed_ms) = (state, reason, now_ms);
+        self.has_pins |= state == GenerationState::Pinning;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(marker: &str, order: u64, pending: Option<&str>) -> Noted {
+        Noted {
+            order,
+            marker: Some(marker.to_owned()),
+            manifest: Some(format!("of-{marker}")),
+            objects: 3,
+            bytes: 30,
+            now_ms: 5,
+            pending: pending.map(str::to_owned),
+            refuses_more: false,
+            is_published: false,
+        }
+    }
+
+    const ASKED: Withdrawal<'_> =
+        Withdrawal { reason: "asked for", deletes_objects: false, waits_for_holds: false };
+
+    #[test]
+    fn rules_wait_for_readers_and_requests_do_not() {
+        let mut record = SetRecord::new("s/");
+        record.note(noted("v1", 10, None));
+        assert!(!record.hold(1, 100), "it isn't committed");
+        record.commit(1, "of-v1", 6);
+        assert!(record.hold(1, 100) && record.hold(1, 50) && !record.hold(2, 50));
+        let by_rule = Withdrawal { waits_for_holds: true, deletes_objects: true, ..ASKED };
+        assert!(!record.withdraw(1, by_rule, 99));
+        assert!(record.withdraw(1, by_rule, 100));
+        assert!(record.find(1).unwrap().deletes_objects);
+        record.note(noted("v2", 20, None));
+        record.commit(2, "of-v2", 101);
+        assert!(record.hold(2, 1000) && record.withdraw(2, ASKED, 102));
+        assert_eq!(record.find(2).unwrap().held_until_ms, 1000, "the removal waits for it");
+    }
+
+    fn number(outcome: NoteOutcome) -> u64 {
+        match outcome {
+            NoteOutcome::Noted(generation) => generation.number,
+            NoteOutcome::Refused(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn a_version_of_a_marker_makes_one_generation() {
+        let mut record = SetRecord::new("s/");
+        assert_eq!(number(record.note(noted("v1", 10, None))), 1);
+        assert_eq!(number(record.note(noted("v1", 10, None))), 1);
+        assert_eq!(number(record.note(noted("v2", 20, None))), 2);
+        assert_eq!(record.generations.len(), 2);
+        assert!(record.newest().is_none(), "neither is committed");
+    }
+
+    #[test]
+    fn only_the_pinned_manifest_is_committed() {
+        let mut record = SetRecord::new("s/");
+        record.note(noted("v1", 10, Some("x is missing")));
+        assert_eq!(record.commit(1, "of-v1", 6), Some(GenerationState::Pending));
+        assert!(!record.refill(1, "other", &noted("v1", 10, None)));
+        let full = Noted { manifest: Some("full".into()), ..noted("v1", 10, None) };
+        assert!(record.refill(1, "of-v1", &full));
+        assert_eq!(record.commit(1, "of-v1", 7), Some(GenerationState::Pinning));
+        assert_eq!(record.commit(1, "full", 7), Some(GenerationState::Committed));
+        assert!(!record.refill(1, "full", &full), "it is pending no longer");
+        assert_eq!(record.commit(9, "full", 7), None);
+    }
+
+    #[test]
+    fn the_newest_is_that_of_the_latest_marker() {
+        let mut record = SetRecord::new("s/");
+        // The earlier marker was noted later.
+        for (marker, order) in [("v2", 20), ("v1", 10)] {
+            let number = number(record.note(noted(marker, order, None)));
+            record.commit(number, &format!("of-{marker}"), 6);
+        }
+        let newest = record.newest().unwrap();
+        assert!(newest.marker.as_deref() == Some("v2") && newest.has_pins);
+        assert!(record.withdraw(1, ASKED, 7));
+        assert_eq!(record.newest().unwrap().marker.as_deref(), Some("v1"));
+        assert!(!record.withdraw(1, ASKED, 8), "it is out already");
+        assert_eq!(record.commit(1, "of-v2", 9), Some(GenerationState::Removing));
+        record.forget(2);
+        assert!(record.find(2).is_some(), "a committed one is not forgotten");
+        record.forget(1);
+        assert!(record.find(1).is_none());
+        assert_eq!(number(record.note(noted("v3", 30, None))), 3, "numbers are given once");
+    }
+
+    #[test]
+    fn an_unclear_generation_is_filled_by_the_proxy_that_knows() {
+        let mut record = SetRecord::new("s/");
+        let unclear = Noted { manifest: None, ..noted("v1", 10, Some("unclear")) };
+        assert_eq!(number(record.note(unclear)), 1);
+        assert_eq!(number(record.note(noted("v1", 10, None))), 1);
+        assert_eq!(record.commit(1, "of-v1", 7), Some(GenerationState::Committed));
+    }
+
+    #[test]
+    fn nothing_earlier_is_pinned_while_a_later_one_is_removed() {
+        let mut record = SetRecord::new("s/");
+        record.note(noted("v1", 10, Some("x is missing")));
+        record.note(Noted { manifest: None, ..noted("v2", 20, Some("unclear")) });
+        record.note(noted("v3", 30, None));
+        assert!(record.withdraw(3, ASKED, 7));
+        assert!(!record.refill(1, "of-v1", &noted("v1", 10, None)));
+        let NoteOutcome::Noted(second) = record.note(noted("v2", 20, None)) else { panic!() };
+        assert_eq!(second.state, GenerationState::Pending);
+        record.forget(3);
+        assert!(record.refill(1, "of-v1", &noted("v1", 10, None)));
+        assert!(record.refill(2, "of-v2", &noted("v2", 20, None)));
+    }
+
+    #[test]
+    fn a_set_may_refuse_a_second_generation() {
+        let mut record = SetRecord::new("s/");
+        let strict = |marker| Noted { refuses_more: true, ..noted(marker, 10, None) };
+        assert_eq!(number(record.note(strict("v1"))), 1);
+        record.commit(1, "of-v1", 6);
+        assert_eq!(
+            record.note(strict("v2")),
+            NoteOutcome::Refused("generation 1 is committed".into())
+        );
+        assert_eq!(number(record.note(strict("v1"))), 1, "the same marker again");
+        record.withdraw(1, ASKED, 7);
+        assert_eq!(number(record.note(strict("v2"))), 2);
+    }
+
+    #[test]
+    fn generations_and_intents_are_bounded() {
+        let mut record = SetRecord::new("s/");
+        let intent = |at: usize| MarkerIntent {
+            token: at.to_string(),
+            key: format!("s/{at}"),
+            before: None,
+            at_ms: 1,
+        };
+        for at in 0..INTENTS_MAX {
+            assert!(record.begin(intent(at)));
+        }
+        assert!(!record.begin(intent(INTENTS_MAX)));
+        assert!(record.end("3") && !record.end("3"));
+        assert!(record.begin(intent(INTENTS_MAX)));
+        for _ in 0..2 {
+            record.end("5");
+            record.end("6");
+            assert!(record.begin(intent(7)) && record.begin(intent(7)), "the same again");
+        }
+        assert!(record.begin(intent(7)), "the oldest of those that say the same makes place");
+        assert_eq!(record.intents.len(), INTENTS_MAX);
+        for at in 0..GENERATIONS_MAX {
+            record.note(noted(&format!("v{at}"), 10, Some("x")));
+        }
+        assert!(matches!(record.note(noted("v", 10, None)), NoteOutcome::Refused(_)));
+    }
+
+    #[test]
+    fn records_are_written_as_json() {
+        let mut record = SetRecord::new("s/");
+        record.note(noted("v1", 10, Some("x is missing")));
+        let json = serde_json::to_vec(&record).unwrap();
+        assert_eq!(serde_json::from_slice::<SetRecord>(&json).unwrap(), record);
+    }
+}

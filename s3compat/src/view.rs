@@ -1,0 +1,12 @@
+//! The view of a bucket that a request names.
+
+/// Request of the view, as the client sent it.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    /// Bucket as the client named it.
+    pub(crate) bucket: String,
+    /// Key as the client named it; empty for the bucket itself.
+    pub(crate) key: String,
+    /// Query as the client sent it.
+    pub(crate) query: String,
+}
