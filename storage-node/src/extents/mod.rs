@@ -57,6 +57,7 @@ mod recovery_report;
 mod row;
 mod scan;
 mod seal;
+mod seek;
 mod space;
 mod state;
 mod store;
