@@ -23,6 +23,10 @@ const NAME: &str = "hints-seen";
 /// Unit of stored times, in milliseconds.
 const STORED_MS: u64 = 60 * 60 * 1000;
 
+/// Margin for three clocks: that of the node with the extent, of the silent device, and of this
+/// process.
+const SKEW_MS: u64 = 3 * CLOCK_SKEW_MS_MAX;
+
 /// Last time at which each device had no hints, in milliseconds since 1970.
 pub(crate) struct Sightings {
     cursors: Arc<dyn Cursors>,
@@ -94,7 +98,7 @@ impl SilentDevices {
     /// Returns true if a hint of one of them may name an extent that was born then, and belongs to
     /// no upload.
     pub(crate) fn may_name_born(self, born_ms: u64) -> bool {
-        let window_ends = born_ms.saturating_add(COMMIT_WINDOW_MS + CLOCK_SKEW_MS_MAX);
+        let window_ends = born_ms.saturating_add(COMMIT_WINDOW_MS + SKEW_MS);
         self.0.is_some_and(|seen_ms| window_ends >= seen_ms)
     }
 }
@@ -117,9 +121,8 @@ mod tests {
         let (object, upload) = (claim(None), claim(Some(UploadId([1; 16]))));
         assert!(!silent.may_name(&upload, 5 * DAY_MS), "all answer");
         silent.add(Some(4 * DAY_MS));
-        let skew = CLOCK_SKEW_MS_MAX;
-        assert!(!silent.may_name(&object, 3 * DAY_MS - skew - 1));
-        assert!(silent.may_name(&object, 3 * DAY_MS - skew));
+        assert!(!silent.may_name(&object, 3 * DAY_MS - SKEW_MS - 1));
+        assert!(silent.may_name(&object, 3 * DAY_MS - SKEW_MS));
         assert!(silent.may_name(&upload, 0));
         silent.add(Some(2 * DAY_MS));
         assert!(silent.may_name(&object, DAY_MS), "the earliest sight counts");
