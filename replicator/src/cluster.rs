@@ -174,8 +174,8 @@ impl StepTopology {
     }
 }
 
-/// Number of extents on the devices of a walk. Every node is asked for it, so it is kept for a while:
-/// an estimate needs no fresher one.
+/// Number of extents on the devices of a walk. Every node is asked for it, so it is kept for a
+/// while: an estimate needs no fresher one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExtentCount(Option<(Instant, u64)>);
 

@@ -85,8 +85,8 @@ enum RegisterOutcome {
 }
 
 impl RegisterPage {
-    /// Merges pages of several devices with a common start, of [`PAGE`] registers at most; they were
-    /// requested at `read_ms` or later.
+    /// Merges pages of several devices with a common start, of [`PAGE`] registers at most; they
+    /// were requested at `read_ms` or later.
     pub(crate) fn merge(
         read_ms: u64,
         pages: Vec<(DeviceId, Vec<(RegisterKey, RegisterView)>)>,

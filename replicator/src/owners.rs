@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The rules are those of [`needed_extents`](crate::needed_extents): bytes move from a part to its
-//! upload, to the object, to a version, and from hints to registers; so an extent on its way is seen
-//! at least once. A node gets one request for all of its devices and [`CLAIMS_AT_ONCE_MAX`] claims.
+//! upload, to the object, to a version, and from hints to registers; so an extent on its way is
+//! seen at least once. A node gets one request for all of its devices and 512 claims.
 //! It answers with the extents that its entries need, and with digests that show if devices agree.
 //!
 //! While a replica moves, old and new holders decide together. All of them must answer, and all old
@@ -16,7 +16,8 @@
 //! entries, and gets them from old holders; extents that it names are needed.
 //!
 //! Counts for a batch of b questions, n nodes and r deciding devices: one status for each node and
-//! stage, or in five seconds where no uploads are in question, and at most n + b·r / [`CLAIMS_AT_ONCE_MAX`] requests for each of two stages.
+//! stage, or in five seconds where no uploads are in question, and at most n + b·r / 512 requests
+//! for each of two stages.
 //!
 //! * `sightings`: devices that don't answer, and the extents that their hints may name.
 //! * `manifests`: contents of spilled manifests, kept within a bound.
@@ -81,7 +82,7 @@ pub(crate) struct Owners {
 
 type Statuses = Arc<HashMap<DeviceId, DeviceStatus>>;
 
-/// What the devices have said about one question.
+/// Answers of the devices to one question.
 #[derive(Default)]
 struct Findings {
     needed: HashSet<ExtentId>,

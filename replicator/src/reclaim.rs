@@ -363,7 +363,7 @@ async fn delete(
     let mut failed = HashSet::new();
     for (device, deleted) in outcomes {
         if let Err(error) = deleted {
-            tracing::debug!(%device, %error, "keeping garbage: a device did not delete its extents");
+            tracing::debug!(%device, %error, "keeping garbage: a device deleted nothing");
             failed.insert(device);
         }
     }

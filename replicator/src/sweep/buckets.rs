@@ -32,8 +32,8 @@ pub(crate) struct KnownBuckets {
 }
 
 impl KnownBuckets {
-    /// Returns a bucket; an error if an extent that was born then may belong to a bucket that only a
-    /// silent device knows.
+    /// Returns a bucket; an error if an extent that was born then may belong to a bucket that only
+    /// a silent device knows.
     pub(crate) fn of(&self, bucket: BucketId, born_ms: u64) -> Result<Option<KnownBucket>> {
         let known = self.buckets.get(&bucket);
         if known.is_none() && self.silent.may_name_born(born_ms) {
