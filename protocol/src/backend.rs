@@ -9,9 +9,10 @@
 //! * `call`: [`Call`], a call without a stream as a value, with the invariants of each, and
 //!   [`Reply`].
 //! * `ext`: [`BackendExt`], a typed method for each call.
-//! * `devices`, `extents`, `registers`: types of arguments and results.
+//! * `claims`, `devices`, `extents`, `registers`: types of arguments and results.
 
 mod call;
+mod claims;
 mod contract;
 mod devices;
 mod ext;
@@ -19,11 +20,16 @@ mod extents;
 mod registers;
 
 pub use self::call::{Call, CallKind, Reply};
+pub use self::claims::{
+    CLAIM_EXTENTS_MAX, CLAIM_ROWS_MAX, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
+    ClaimsRequest, DeviceClaims, OwnerClaim, SpilledManifest,
+};
 pub use self::contract::{Backend, ByteStream};
 pub use self::devices::{DeviceHealth, DeviceStatus};
 pub use self::ext::{BackendExt, ReplyFuture};
-pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence};
+pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence, Sought};
 pub use self::registers::{
-    BucketFence, Detail, EntryWrite, Hint, Holding, ListReply, ListRequest, ListStart,
-    PromiseReply, RegisterDrop, RegisterView, RowKinds, RowSelection, Walk, Want, WriteReply,
+    AgedBucket, AgedPage, AgedRegister, AgedWalk, BucketFence, Detail, EntryWrite, Hint, Holding,
+    ListReply, ListRequest, ListStart, PromiseReply, RegisterDrop, RegisterView, RowKinds,
+    RowSelection, Walk, Want, WriteReply,
 };

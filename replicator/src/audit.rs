@@ -4,26 +4,44 @@
 //! Nodes verify and quarantine. The worker sets position and rate, and restores quarantined extents
 //! from other devices at once. If that fails, `replicate` restores them later, when a device with a
 //! copy finds one missing.
+//!
+//! All devices of the scope are audited side by side, each at a rate of its own: one that finishes
+//! the device in [`PASS`], or its share of the least rate of all if that is more. Positions are
+//! stored as a cursor. The age of the oldest item is that of the oldest unverified byte: the time
+//! since the beginning of the last complete pass of any device.
 
+mod positions;
+
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use martlet_protocol::backend::AuditResult;
-use martlet_protocol::tree::BinKey;
-use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId, Result};
+use futures::StreamExt;
+use martlet_protocol::{BackendExt, Clock, DeviceId, Error, ExtentId, Result, SystemClock};
 use martlet_topology::Topology;
 
-use crate::cluster::{DeviceCursor, DeviceScope, StepTopology};
-use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
+use self::positions::{AuditPosition, Positions};
+use crate::cluster::{DeviceScope, StepTopology};
+use crate::cursors::{Cursors, MemoryCursors};
 use crate::replicate::copy::copy_back;
 use crate::transfer_timeout::transfer_timeout;
 use crate::worker::{StepProgress, Worker};
 
-/// Bounds on the bytes of a step: large enough to hide its overhead, small enough not to disturb
-/// clients.
+/// Bounds on the bytes of a step of one device: large enough to hide its overhead, small enough not
+/// to disturb clients.
 const STEP_BYTES_MIN: u64 = 1024 * 1024;
 const STEP_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Seconds of a device's rate that a step reads.
+const STEP_SECONDS: u64 = 4;
+/// Duration of a pass over the largest device. The rest of thirty days is left to slow steps.
+const PASS: Duration = Duration::from_hours(25 * 24);
+/// Devices audited concurrently: a bound on concurrent reads of one process.
+const DEVICES_AT_ONCE: usize = 16;
+/// Time for which the sizes of devices are kept: every node is asked for them.
+const SIZES_KEPT: Duration = Duration::from_mins(5);
+/// Maximum delay that later steps make up for.
+const CATCH_UP_MAX: Duration = Duration::from_mins(1);
 
 /// Number of tries of a step, after which the rest of its part of a device waits for a later pass.
 const TRIES: u32 = 2;
@@ -31,7 +49,8 @@ const TRIES: u32 = 2;
 /// Rate of the audit.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditOptions {
-    /// Bytes read in a second, over all devices of the scope together.
+    /// Least number of bytes read in a second, over all devices of the scope together. Devices that
+    /// need a higher rate to be read in 25 days get it.
     pub bytes_per_second: u64,
     /// Pause between the end of a pass and the beginning of the next.
     pub rest: Duration,
@@ -48,24 +67,36 @@ pub struct Audit {
     topology: Topology,
     scope: DeviceScope,
     options: AuditOptions,
+    clock: Arc<dyn Clock>,
     cursors: Arc<dyn Cursors>,
-    rounds: DeviceCursor,
-    part: AuditPosition,
-    /// Number of failures of the next step.
-    failures: u32,
+    positions: Positions,
+    /// Extents and bytes of each device, and the time at which nodes were asked.
+    sizes: Option<(Instant, HashMap<DeviceId, DeviceSize>)>,
     /// Extents seen in this pass; corrupt items of this pass that could not be restored.
     seen: u64,
     lost: u64,
     left: u64,
-    /// Bytes of the last step.
-    step_bytes: u64,
+    /// Duration of the last step at the devices' rates, and the time at which it is over.
+    planned: Duration,
+    until: Instant,
 }
 
-/// Part of a device that is being audited, and the position in it.
-#[derive(Clone, Copy, Debug)]
-enum AuditPosition {
-    Registers(Option<BinKey>),
-    Extents(Option<ExtentId>),
+/// Content of a device.
+#[derive(Clone, Copy, Debug, Default)]
+struct DeviceSize {
+    extents: u64,
+    bytes: u64,
+}
+
+/// Result of one step on one device.
+struct StretchOutcome {
+    items: u64,
+    bytes: u64,
+    /// Wrong sums of registers that the node rebuilt.
+    rebuilt: u64,
+    /// Extents in quarantine now.
+    corrupt: Vec<ExtentId>,
+    next: AuditPosition,
 }
 
 impl Audit {
@@ -77,73 +108,51 @@ impl Audit {
             topology: topology.into(),
             scope,
             options,
+            clock: Arc::new(SystemClock),
             cursors: Arc::new(MemoryCursors::default()),
-            rounds: DeviceCursor::default(),
-            part: AuditPosition::Registers(None),
-            failures: 0,
+            positions: Positions::default(),
+            sizes: None,
             seen: 0,
             lost: 0,
             left: 0,
-            step_bytes: 0,
+            planned: Duration::ZERO,
+            until: Instant::now(),
         }
     }
 
-    /// Continues at the position in `cursors`: at an extent of a device.
+    /// Takes the times of passes from `clock`.
     #[must_use]
-    pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
-        if let Some((device, after)) = load_place(&*cursors, Self::NAME) {
-            self.rounds = DeviceCursor::from(device);
-            self.part =
-                after.map_or(AuditPosition::Registers(None), |id| AuditPosition::Extents(Some(id)));
-        }
-        self.cursors = cursors;
-        self
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 
-    /// Bytes of about one second.
-    fn step_bytes(&self) -> u64 {
-        self.options.bytes_per_second.clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
+    /// Continues at the positions in `cursors`.
+    #[must_use]
+    pub fn with_cursors(self, cursors: Arc<dyn Cursors>) -> Self {
+        let positions = Positions::load(&*cursors, Self::NAME);
+        Self { cursors, positions, ..self }
     }
 
-    /// Audits the next part of a device; returns true if that was its last.
-    async fn stretch(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
-    ) -> Result<(StepProgress, bool)> {
-        match self.part {
-            AuditPosition::Registers(_) if cluster.index().device(device).is_none() => {
-                self.part = AuditPosition::Extents(None);
-                Ok((StepProgress::default(), false))
-            }
-            AuditPosition::Registers(after) => {
-                let node = cluster.node(device)?;
-                let audited = in_transfer_time(0, node.audit_registers(device, after)).await?;
-                if !audited.corrupt.is_empty() {
-                    let runs = audited.corrupt.len();
-                    tracing::warn!(%device, runs, "rebuilding wrong hash sums of registers");
-                }
-                let next = audited.next.map(|bin| AuditPosition::Registers(Some(bin)));
-                self.part = next.unwrap_or(AuditPosition::Extents(None));
-                self.step_bytes = audited.bytes;
-                let done = audited.corrupt.len() as u64;
-                Ok((StepProgress { done, ..StepProgress::default() }, false))
-            }
-            AuditPosition::Extents(_) if !cluster.has_extents(device) => {
-                Ok((StepProgress::default(), true))
-            }
-            AuditPosition::Extents(after) => {
-                let (node, most) = (cluster.node(device)?, self.step_bytes());
-                let audited =
-                    in_transfer_time(most, node.audit_extents(device, after, most)).await?;
-                let mut progress = StepProgress { items: audited.items, ..StepProgress::default() };
-                self.restore(cluster, device, &audited, &mut progress).await;
-                self.seen += audited.items;
-                self.step_bytes = audited.bytes;
-                self.part = AuditPosition::Extents(audited.next);
-                Ok((progress, audited.next.is_none()))
-            }
+    /// Returns the bytes a second at which a device is read.
+    fn rate(&self, size: DeviceSize) -> u64 {
+        let share = self.options.bytes_per_second / (self.positions.0.len() as u64).max(1);
+        share.max(size.bytes / PASS.as_secs()).max(1)
+    }
+
+    fn size(&self, device: DeviceId) -> DeviceSize {
+        let sizes = self.sizes.as_ref().map(|(_, sizes)| sizes);
+        sizes.and_then(|sizes| sizes.get(&device)).copied().unwrap_or_default()
+    }
+
+    async fn measure(&mut self, cluster: &StepTopology) {
+        if self.sizes.as_ref().is_some_and(|(at, _)| at.elapsed() < SIZES_KEPT) {
+            return;
         }
+        let statuses = cluster.statuses().await.into_iter();
+        let size = |(device, it): (DeviceId, martlet_protocol::backend::DeviceStatus)| {
+            (device, DeviceSize { extents: it.extents, bytes: it.extent_bytes })
+        };
+        self.sizes = Some((Instant::now(), statuses.map(size).collect()));
     }
 
     /// Restores extents that a node has quarantined.
@@ -151,10 +160,10 @@ impl Audit {
         &mut self,
         cluster: &StepTopology,
         device: DeviceId,
-        audited: &AuditResult<ExtentId>,
+        corrupt: &[ExtentId],
         progress: &mut StepProgress,
     ) {
-        for id in &audited.corrupt {
+        for id in corrupt {
             tracing::warn!(%device, extent = %id, "moved a corrupt extent into quarantine");
             match copy_back(cluster, device, *id).await {
                 Ok(bytes) => {
@@ -172,42 +181,90 @@ impl Audit {
         }
     }
 
-    /// Continues after a failed step: retries it, then skips to the device's extents, then to the
-    /// next device. Returns true if that ended a pass.
-    fn fail(&mut self, cluster: &StepTopology) -> bool {
-        self.failures += 1;
-        if self.failures < TRIES {
+    /// Records the result of a step on a device.
+    async fn record(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        outcome: Result<StretchOutcome>,
+        progress: &mut StepProgress,
+    ) {
+        let rate = self.rate(self.size(device));
+        let Some(audit) = self.positions.0.get_mut(&device) else { return };
+        match outcome {
+            Ok(StretchOutcome { items, bytes, rebuilt, corrupt, next }) => {
+                (audit.at, audit.failures) = (next, 0);
+                if next == AuditPosition::Finished {
+                    audit.finish();
+                }
+                self.seen += items;
+                progress.items += items;
+                progress.done += rebuilt;
+                let took = Duration::from_millis(bytes.saturating_mul(1000) / rate);
+                self.planned = self.planned.max(took);
+                self.restore(cluster, device, &corrupt, progress).await;
+            }
+            Err(error) => {
+                tracing::debug!(%device, part = ?audit.at, %error, "could not audit a part");
+                progress.kept += 1;
+                audit.failures += 1;
+                if audit.failures >= TRIES {
+                    (audit.failures, audit.has_gaps) = (0, true);
+                    match audit.at {
+                        AuditPosition::Registers(_) => audit.at = AuditPosition::Extents(None),
+                        _ => audit.finish(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins the next pass once all devices have finished; returns true if they have.
+    fn end_pass(&mut self, now_ms: u64) -> bool {
+        if !self.positions.open().is_empty() {
             return false;
         }
-        self.failures = 0;
-        match self.part {
-            AuditPosition::Registers(_) => {
-                self.part = AuditPosition::Extents(None);
-                false
+        self.positions.0.values_mut().for_each(|audit| audit.begin_anew(now_ms));
+        self.left = std::mem::take(&mut self.lost);
+        self.seen = 0;
+        true
+    }
+}
+
+/// Audits the next part of a device.
+async fn stretch(
+    cluster: &StepTopology,
+    device: DeviceId,
+    at: AuditPosition,
+    bytes_max: u64,
+) -> Result<StretchOutcome> {
+    let nothing =
+        |next| StretchOutcome { items: 0, bytes: 0, rebuilt: 0, corrupt: Vec::new(), next };
+    match at {
+        AuditPosition::Registers(_) if cluster.index().device(device).is_none() => {
+            Ok(nothing(AuditPosition::Extents(None)))
+        }
+        AuditPosition::Registers(after) => {
+            let node = cluster.node(device)?;
+            let audited = in_transfer_time(0, node.audit_registers(device, after)).await?;
+            let rebuilt = audited.corrupt.len() as u64;
+            if rebuilt > 0 {
+                tracing::warn!(%device, runs = rebuilt, "rebuilding wrong hash sums of registers");
             }
-            AuditPosition::Extents(_) => self.advance(cluster),
+            let next = audited.next.map(|bin| AuditPosition::Registers(Some(bin)));
+            let next = next.unwrap_or(AuditPosition::Extents(None));
+            Ok(StretchOutcome { bytes: audited.bytes, rebuilt, ..nothing(next) })
         }
-    }
-
-    /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &StepTopology) -> bool {
-        (self.part, self.failures) = (AuditPosition::Registers(None), 0);
-        let ended = self.rounds.advance(&cluster.devices_of(&self.scope));
-        if ended {
-            self.left = std::mem::take(&mut self.lost);
-            self.seen = 0;
+        AuditPosition::Extents(after) if cluster.has_extents(device) => {
+            let node = cluster.node(device)?;
+            let call = node.audit_extents(device, after, bytes_max);
+            let audited = in_transfer_time(bytes_max, call).await?;
+            let next = audited.next.map(|id| AuditPosition::Extents(Some(id)));
+            let (items, bytes, corrupt) = (audited.items, audited.bytes, audited.corrupt);
+            let next = next.unwrap_or(AuditPosition::Finished);
+            Ok(StretchOutcome { items, bytes, rebuilt: 0, corrupt, next })
         }
-        ended
-    }
-
-    fn save(&self, cluster: &StepTopology) {
-        if let Some(device) = self.rounds.at(&cluster.devices_of(&self.scope)) {
-            let after = match self.part {
-                AuditPosition::Extents(after) => after,
-                AuditPosition::Registers(_) => None,
-            };
-            save_place(&*self.cursors, Self::NAME, device, after);
-        }
+        AuditPosition::Extents(_) | AuditPosition::Finished => Ok(nothing(AuditPosition::Finished)),
     }
 }
 
@@ -227,34 +284,42 @@ impl Worker for Audit {
     }
 
     fn busy_pause(&self, usual: Duration) -> Duration {
-        let rate = self.options.bytes_per_second.max(1);
-        usual.max(Duration::from_millis(self.step_bytes.saturating_mul(1000) / rate))
+        usual.max(self.until.saturating_duration_since(Instant::now()))
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
-        self.step_bytes = 0;
-        let devices = cluster.devices_of(&self.scope);
-        let Some(device) = self.rounds.at(&devices) else {
+        let (now_ms, began) = (self.clock.now_ms(), Instant::now());
+        self.positions.follow(&cluster.devices_of(&self.scope), now_ms);
+        self.planned = Duration::ZERO;
+        if self.positions.0.is_empty() {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
-        };
-        let mut progress = match self.stretch(&cluster, device).await {
-            Ok((mut progress, is_last)) => {
-                self.failures = 0;
-                progress.idle = is_last && self.advance(&cluster);
-                self.save(&cluster);
-                progress
-            }
-            Err(error) => {
-                tracing::debug!(%device, part = ?self.part, %error, "could not audit a part");
-                let idle = self.fail(&cluster);
-                StepProgress { kept: 1, idle, ..StepProgress::default() }
-            }
-        };
+        }
+        self.measure(&cluster).await;
+        let steps = self.positions.open().into_iter().map(|(device, at)| {
+            let rate = self.rate(self.size(device));
+            let most = rate.saturating_mul(STEP_SECONDS).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX);
+            let cluster = &cluster;
+            async move { (device, stretch(cluster, device, at, most).await) }
+        });
+        let steps: Vec<_> = steps.collect();
+        let outcomes: Vec<_> =
+            futures::stream::iter(steps).buffer_unordered(DEVICES_AT_ONCE).collect().await;
+        let mut progress = StepProgress::default();
+        for (device, outcome) in outcomes {
+            self.record(&cluster, device, outcome, &mut progress).await;
+        }
+        let late = began.checked_sub(CATCH_UP_MAX).unwrap_or(began);
+        self.until = self.until.max(late) + self.planned;
+        progress.idle = self.end_pass(now_ms);
+        self.positions.save(&*self.cursors, Self::NAME);
         progress.backlog = if progress.idle { self.left } else { self.lost };
         if !progress.idle {
-            progress.ahead = cluster.extents_on(&devices).await.saturating_sub(self.seen);
+            let all = self.positions.0.keys().map(|device| self.size(*device).extents);
+            progress.ahead = all.sum::<u64>().saturating_sub(self.seen);
         }
+        let oldest_ms = self.positions.oldest_ms().unwrap_or(now_ms);
+        progress.oldest_age_ms = now_ms.saturating_sub(oldest_ms);
         Ok(progress)
     }
 }

@@ -20,7 +20,7 @@
 mod join;
 mod plan;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ use crate::worker::{StepProgress, Worker};
 const REST: Duration = Duration::from_secs(2);
 /// Consecutive failed steps after which joining begins anew, perhaps with other sources.
 const FAILURES_MAX: u32 = 3;
+/// Devices that join in turn, so that one that never ends delays no other.
+const JOINING_MAX: usize = 8;
 
 /// The worker.
 pub struct RingChange {
@@ -47,7 +49,10 @@ pub struct RingChange {
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
-    joining: Option<JoiningDevice>,
+    /// Devices that are joining; the first one is next.
+    joining: VecDeque<JoiningDevice>,
+    /// Device that began to join last.
+    begun_last: Option<DeviceId>,
     /// Last logged reason for which the change waits; logged once.
     reported: Option<String>,
 }
@@ -57,7 +62,8 @@ impl RingChange {
     /// join.
     pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
-        Self { topology: topology.into(), clock, scope, stamps, joining: None, reported: None }
+        let (joining, begun_last, reported) = (VecDeque::new(), None, None);
+        Self { topology: topology.into(), clock, scope, stamps, joining, begun_last, reported }
     }
 
     /// Copies a page to a joining device. Returns true if it has joined, and the number of
@@ -68,41 +74,50 @@ impl RingChange {
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<(bool, u64)>> {
-        self.joining.take_if(|joining| !joining.is_unchanged(cluster, statuses));
+        self.joining.retain(|joining| joining.is_unchanged(cluster, statuses));
         let now_ms = self.clock.now_ms();
-        let mut joining = match self.joining.take() {
-            Some(joining) => joining,
-            None => match self.begin(cluster, waiting, statuses)? {
-                Some(joining) => joining,
-                None => return Ok(None),
-            },
-        };
+        if self.joining.len() < JOINING_MAX {
+            match self.begin(cluster, waiting, statuses) {
+                Ok(joining) => self.joining.extend(joining),
+                Err(error) if self.joining.is_empty() => return Err(error),
+                Err(error) => tracing::debug!(%error, "another device can't join yet"),
+            }
+        }
+        let Some(mut joining) = self.joining.pop_front() else { return Ok(None) };
         match joining.resume(cluster, &self.stamps, now_ms).await {
             Ok((true, items)) => Ok(Some((true, items))),
             Ok((false, items)) => {
-                self.joining = Some(joining);
+                self.joining.push_back(joining);
                 Ok(Some((false, items)))
             }
             Err(error) => {
                 joining.failures += 1;
-                self.joining = Some(joining).filter(|it| it.failures < FAILURES_MAX);
+                self.joining.extend(Some(joining).filter(|it| it.failures < FAILURES_MAX));
                 Err(error)
             }
         }
     }
 
-    /// Begins with the first of `waiting` that is in scope and has enough sources.
+    /// Begins with the next of `waiting` that is in scope and has enough sources.
     fn begin(
-        &self,
+        &mut self,
         cluster: &StepTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<JoiningDevice>> {
         let (mine, now_ms) = (cluster.index_devices_of(&self.scope), self.clock.now_ms());
+        let is_joining = |id: &DeviceId| self.joining.iter().any(|it| it.device() == *id);
+        let others: Vec<DeviceId> =
+            waiting.iter().filter(|id| mine.contains(id) && !is_joining(id)).copied().collect();
+        // The device after the last one comes first.
+        let last = others.iter().position(|id| Some(*id) > self.begun_last).unwrap_or(0);
         let mut reason = None;
-        for device in waiting.iter().filter(|id| mine.contains(id)) {
+        for device in others.iter().cycle().skip(last).take(others.len()) {
             match JoiningDevice::begin(cluster.index(), *device, statuses, now_ms) {
-                Ok(joining) => return Ok(Some(joining)),
+                Ok(joining) => {
+                    self.begun_last = Some(*device);
+                    return Ok(Some(joining));
+                }
                 Err(error) => reason = reason.or(Some(error)),
             }
         }
@@ -190,10 +205,11 @@ impl Worker for RingChange {
             Ok(()) => self.reported = None,
             Err(error) => {
                 self.report_blocked(&error.to_string());
-                (progress.kept, progress.idle) = (progress.kept + 1, true);
+                // Other devices go on at once.
+                (progress.kept, progress.idle) = (progress.kept + 1, self.joining.len() <= 1);
             }
         }
-        let since = self.joining.as_ref().map(|joining| joining.since_ms);
+        let since = self.joining.iter().map(|joining| joining.since_ms).min();
         let now_ms = self.clock.now_ms();
         progress.oldest_age_ms = since.map_or(0, |since| now_ms.saturating_sub(since));
         Ok(progress)

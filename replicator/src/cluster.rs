@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_protocol::{DeviceId, Error, ExtentId, Phase, PolicyId, Result, Term};
@@ -171,6 +171,28 @@ impl StepTopology {
             .filter(|status| matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full))
             .map(|status| (status.device, status))
             .collect()
+    }
+}
+
+/// Number of extents on the devices of a walk. Every node is asked for it, so it is kept for a
+/// while: an estimate needs no fresher one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExtentCount(Option<(Instant, u64)>);
+
+impl ExtentCount {
+    /// Time for which the number is kept.
+    const KEPT: Duration = Duration::from_mins(5);
+
+    /// Returns the number, as of at most [`Self::KEPT`] ago.
+    pub(crate) async fn of(&mut self, cluster: &StepTopology, devices: &BTreeSet<DeviceId>) -> u64 {
+        match self.0 {
+            Some((at, count)) if at.elapsed() < Self::KEPT => count,
+            _ => {
+                let count = cluster.extents_on(devices).await;
+                self.0 = Some((Instant::now(), count));
+                count
+            }
+        }
     }
 }
 

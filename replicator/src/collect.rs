@@ -27,19 +27,23 @@
 //! none needs a mark first.
 //!
 //! All registers of deleted buckets are removed too, tombstones or not: see [`deleted_buckets`].
+//!
+//! A device returns what has aged, thousands of registers at a time, and no inline bytes. The
+//! position is stored as a cursor. A process that continues a pass does not know if it left marked
+//! tombstones, so its next pass visits these too.
 
 mod decision;
 pub(crate) mod deleted_buckets;
 mod queries;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{RegisterDrop, Walk, Want};
+use martlet_protocol::backend::{AgedBucket, AgedPage, AgedRegister, AgedWalk, RegisterDrop};
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
-use martlet_protocol::tree::Span;
-use martlet_protocol::{BackendExt, Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
@@ -48,10 +52,14 @@ use self::deleted_buckets::Buckets;
 use self::queries::{Cases, check_everyone, drop_registers, mark};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::copying::PAGE;
+use crate::cursors::{Cursors, MemoryCursors, load_register, save_register};
 use crate::worker::{StepProgress, Worker};
 
-/// Maximum rest between two passes, because a pass visits every register of a device.
-const REST_MAX: Duration = Duration::from_hours(1);
+/// Name under which the position is stored.
+const NAME: &str = "collect";
+/// Maximum rest between two passes. A pass reads every register on the devices, not over the
+/// network.
+const REST_MAX: Duration = Duration::from_hours(12);
 /// Number of passes in each reclaim age.
 const PASSES: u64 = 16;
 /// Age in milliseconds after which a promise may be dropped. It exceeds the age of everything that
@@ -81,6 +89,7 @@ pub struct Collect {
     clock: Arc<dyn Clock>,
     options: CollectOptions,
     scope: DeviceScope,
+    cursors: Arc<dyn Cursors>,
     rounds: DeviceCursor,
     after: Option<RegisterKey>,
     /// True if this pass also visits marked tombstones and promises, which a walk omits. This holds
@@ -124,6 +133,7 @@ impl Collect {
             clock,
             options,
             scope,
+            cursors: Arc::new(MemoryCursors::default()),
             rounds,
             after,
             thorough: true,
@@ -135,34 +145,45 @@ impl Collect {
         }
     }
 
-    /// Returns the next registers of a device.
-    async fn page(
-        &self,
-        cluster: &StepTopology,
-        device: DeviceId,
-    ) -> Result<Vec<(RegisterKey, Option<Entry>)>> {
-        let (node, after) = (cluster.node(device)?, self.after.as_ref());
-        let page = if self.thorough {
-            in_time(node.registers(device, after, PAGE)).await?
-        } else {
-            let walk = Walk { span: Span::ALL, bin: None, want: Want::Entry };
-            in_time(node.walk(device, &walk, after, PAGE)).await?
-        };
-        Ok(page.into_iter().map(|(key, view)| (key, view.entry)).collect())
+    /// Continues at the position in `cursors`.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
+        if let Some((device, after)) = load_register(&*cursors, NAME) {
+            self.left.marked = after.is_some();
+            (self.rounds, self.after) = (DeviceCursor::from(device), after);
+        }
+        self.cursors = cursors;
+        self
     }
 
-    /// Removes registers of deleted buckets from all devices. Returns the rest of the page, and the
-    /// number of its registers that were removed.
-    async fn purge(
-        &mut self,
-        cluster: &StepTopology,
-        page: Vec<(RegisterKey, Option<Entry>)>,
-    ) -> (Vec<(RegisterKey, Option<Entry>)>, u64) {
-        let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
-        let of = |(key, entry): &(RegisterKey, Option<Entry>)| {
-            entry.as_ref().map(|entry| (key.bucket, entry.order))
+    /// Returns what has aged among the next registers of a device.
+    async fn page(&self, cluster: &StepTopology, device: DeviceId) -> Result<AgedPage> {
+        let before = |age_ms| Stamp::at_ms(self.clock.now_ms().saturating_sub(age_ms));
+        let walk = AgedWalk {
+            tombstones_before: before(self.options.age_ms),
+            buckets_before: before(FIRST_HAND_AGE_MS_MAX),
+            thorough: self.thorough,
         };
-        self.buckets.purge(cluster, now_ms, &everyone, page, of).await
+        let node = cluster.node(device)?;
+        in_time(node.aged(device, walk, self.after.as_ref(), PAGE)).await
+    }
+
+    /// Removes registers of deleted buckets from all devices. Returns the aged registers of other
+    /// buckets, and the number of visited registers that were removed.
+    async fn purge(&mut self, cluster: &StepTopology, page: AgedPage) -> (Vec<AgedRegister>, u64) {
+        let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
+        let AgedPage { mut aged, buckets, .. } = page;
+        let all = buckets.clone();
+        let of = |it: &AgedBucket| Some((it.bucket, it.order));
+        let (stay, _) = self.buckets.purge(cluster, now_ms, &everyone, buckets, of).await;
+        let stay: HashSet<BucketId> = stay.into_iter().map(|it| it.bucket).collect();
+        let gone: HashMap<BucketId, u64> = all
+            .into_iter()
+            .filter(|it| !stay.contains(&it.bucket))
+            .map(|it| (it.bucket, it.entries))
+            .collect();
+        aged.retain(|it| !gone.contains_key(&it.key.bucket));
+        (aged, gone.values().sum())
     }
 
     /// Returns the old tombstones of a page that this device should collect.
@@ -170,13 +191,9 @@ impl Collect {
         &self,
         cluster: &StepTopology,
         device: DeviceId,
-        page: &[(RegisterKey, Option<Entry>)],
+        page: &[AgedRegister],
     ) -> Vec<(RegisterKey, Stamp)> {
-        let before_ms = self.clock.now_ms().saturating_sub(self.options.age_ms);
-        let tombstones = page.iter().filter_map(|(key, entry)| {
-            let entry = entry.as_ref().filter(|entry| entry.value.is_tombstone())?;
-            (entry.order.time_ms() < before_ms).then(|| (key.clone(), entry.order))
-        });
+        let tombstones = page.iter().filter_map(|it| Some((it.key.clone(), it.tombstone?)));
         // The first primary may have dropped marked tombstones already.
         let is_mine = |(key, _): &(RegisterKey, Stamp)| {
             self.thorough || cluster.holders(key.placement()).primaries.first() == Some(&device)
@@ -224,10 +241,10 @@ impl Collect {
         &self,
         cluster: &StepTopology,
         device: DeviceId,
-        page: &[(RegisterKey, Option<Entry>)],
+        page: &[AgedRegister],
     ) -> Result<u64> {
-        let empty = page.iter().filter(|(_, entry)| entry.is_none());
-        let empty: Vec<_> = empty.map(|(key, _)| (key.clone(), Stamp::ZERO)).collect();
+        let empty = page.iter().filter(|it| it.tombstone.is_none());
+        let empty: Vec<_> = empty.map(|it| (it.key.clone(), Stamp::ZERO)).collect();
         if empty.is_empty() {
             return Ok(0);
         }
@@ -270,7 +287,7 @@ impl Collect {
 #[async_trait]
 impl Worker for Collect {
     fn name(&self) -> &'static str {
-        "collect"
+        NAME
     }
 
     /// A pass visits all registers, and finds tombstones that became old since the last pass. A few
@@ -288,8 +305,8 @@ impl Worker for Collect {
         };
         match self.page(&cluster, device).await {
             Ok(page) => {
-                progress.items = page.len() as u64;
-                self.after = page.last().map(|(key, _)| key.clone());
+                progress.items = page.visited;
+                self.after.clone_from(&page.next);
                 let (page, purged) = self.purge(&cluster, page).await;
                 let due = self.due(&cluster, device, &page);
                 progress.done = purged;
@@ -319,6 +336,9 @@ impl Worker for Collect {
                 self.left.marked = true;
                 progress.idle = self.advance(&cluster);
             }
+        }
+        if let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) {
+            save_register(&*self.cursors, NAME, device, self.after.as_ref());
         }
         let left = if progress.idle { self.before } else { self.left };
         progress.backlog = left.count;

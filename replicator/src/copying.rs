@@ -1,13 +1,15 @@
 //! Copies registers to a device that lacks them, from devices that hold them.
 //!
-//! Every device returns its registers in one common order, page by page. Up to the lowest end of
-//! the pages the registers are complete; the rest comes with the next page. A source doesn't hold a
-//! register that its page leaves out.
+//! `ranges` finds by sums the ranges of registers in which the device differs from its sources, and
+//! reads their pages. A page holds the registers of each source up to the lowest end of the pages;
+//! the rest comes with the next page. A source doesn't hold a register that its page leaves out.
 //!
 //! Registers on which the sources agree are copied unchanged. If sources differ, the newest write
 //! may exist on few devices only. Copied unchanged, it could become a quorum's value, although a
 //! ballot that passed it is still running. So an identity round settles the register first (rule
 //! R6).
+
+pub(crate) mod ranges;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{RegisterView, Want, WriteReply};
+use martlet_protocol::entry::Body;
 use martlet_protocol::{
     BackendExt, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term,
 };
@@ -45,8 +48,13 @@ pub(crate) struct RegisterCopy<'a> {
     pub(crate) cluster: &'a StepTopology,
     pub(crate) stamps: &'a StampSource,
     pub(crate) device: DeviceId,
-    /// Devices whose pages were read, without the device itself.
+    /// All sources, without the device itself.
     pub(crate) sources: &'a [DeviceId],
+    /// Sources whose pages were read: all of them, or one if their sums agreed before.
+    pub(crate) read_from: &'a [DeviceId],
+    /// Order from which on a register may have changed since the sums agreed. None if no register
+    /// without a fresh write can change.
+    pub(crate) changing_from: Option<Stamp>,
     /// Stamp from which on quorums deliver writes without this copy.
     pub(crate) fresh_from: Option<Stamp>,
     /// Lower bound of ballots.
@@ -77,18 +85,20 @@ enum RegisterOutcome {
 }
 
 impl RegisterPage {
-    /// Merges pages of several devices with a common start; they were requested at `read_ms` or
-    /// later.
+    /// Merges pages of several devices with a common start, of [`PAGE`] registers at most; they
+    /// were requested at `read_ms` or later.
     pub(crate) fn merge(
         read_ms: u64,
         pages: Vec<(DeviceId, Vec<(RegisterKey, RegisterView)>)>,
         belongs: impl Fn(&RegisterKey) -> bool,
     ) -> Self {
-        let ends = pages.iter().filter_map(|(_, page)| page.last());
-        let horizon = ends.map(|(key, _)| key).min().cloned();
+        // A page that isn't full was the last of its device.
+        let full = pages.iter().filter(|(_, page)| page.len() >= PAGE);
+        let horizon = full.filter_map(|(_, page)| page.last()).map(|(key, _)| key).min().cloned();
+        let is_within = |key: &RegisterKey| horizon.as_ref().is_none_or(|horizon| key <= horizon);
         let mut registers: BTreeMap<RegisterKey, HashMap<DeviceId, RegisterView>> = BTreeMap::new();
         for (device, page) in pages {
-            let within = page.into_iter().take_while(|(key, _)| Some(key) <= horizon.as_ref());
+            let within = page.into_iter().take_while(|(key, _)| is_within(key));
             for (key, view) in within.filter(|(key, _)| belongs(key)) {
                 registers.entry(key).or_default().insert(device, view);
             }
@@ -129,18 +139,26 @@ impl RegisterCopy<'_> {
             return Err(Error::unavailable("copying was interrupted for too long and restarts"));
         }
         let sets = self.cluster.sets(key.placement());
-        let all: Vec<DeviceId> =
-            self.sources.iter().copied().filter(|id| sets.contains(*id)).collect();
+        let among = |devices: &[DeviceId]| -> Vec<DeviceId> {
+            devices.iter().copied().filter(|id| sets.contains(*id)).collect()
+        };
         // Devices that decide alone before the change; their writes remain valid after it.
-        let decide: Vec<bool> = all.iter().map(|id| sets.is_of(0, *id)).collect();
+        let deciding = |devices: &[DeviceId]| -> Vec<bool> {
+            devices.iter().map(|id| sets.is_of(0, *id)).collect()
+        };
         let of = |id: &DeviceId| views.get(id).cloned().unwrap_or_default();
-        let mut theirs: Vec<RegisterView> = all.iter().map(of).collect();
+        let read_from = among(self.read_from);
+        let mut decide = deciding(&read_from);
+        let mut theirs: Vec<RegisterView> = read_from.iter().map(of).collect();
         let read_ms = page.read_ms;
-        if !self.is_settled(&theirs, &decide) {
+        if self.may_have_changed(&theirs) || !self.is_settled(&theirs, &decide) {
             // Pages were read at different times: a write may be in progress.
+            let all = among(self.sources);
+            decide = deciding(&all);
             theirs = self.read_all(key, &all).await?;
         }
         let was_settled = self.is_settled(&theirs, &decide);
+        self.complete(key, &read_from, &mut theirs).await?;
         let mut best = theirs.into_iter().map(Candidate::of).fold(None, newest);
         if !was_settled {
             let known = best.map(|candidate| ReadCandidate { candidate, read_ms });
@@ -171,6 +189,35 @@ impl RegisterCopy<'_> {
         let mut deciding = theirs.iter().zip(decide).filter(|(_, decides)| **decides);
         deciding.all(|(view, _)| held(view) == newest)
             || self.fresh_from.is_some_and(|from| newest.is_some_and(|(order, _)| order >= from))
+    }
+
+    /// Returns true if only one source was read, and the others may hold another write by now.
+    fn may_have_changed(&self, theirs: &[RegisterView]) -> bool {
+        let orders = theirs.iter().filter_map(|view| view.entry.as_ref()).map(|it| it.order);
+        self.read_from.len() < self.sources.len()
+            && self.changing_from.is_some_and(|from| orders.max() >= Some(from))
+    }
+
+    /// Reads the inline bytes of the newest entry, if pages came without them.
+    async fn complete(
+        &self,
+        key: &RegisterKey,
+        from: &[DeviceId],
+        theirs: &mut [RegisterView],
+    ) -> Result<()> {
+        let order = |view: &RegisterView| view.entry.as_ref().map(|it| it.order);
+        let newest = theirs.iter().map(order).max().flatten();
+        let is_newest = |view: &RegisterView| newest.is_some() && order(view) == newest;
+        let lacks = |view: &RegisterView| {
+            let body = view.entry.as_ref().and_then(|entry| entry.value.body());
+            view.inline.is_none() && matches!(body, Some(Body::Inline { .. }))
+        };
+        let is_whole = theirs.iter().any(|view| is_newest(view) && !lacks(view));
+        let at = theirs.iter().position(|view| is_newest(view) && lacks(view));
+        let Some(at) = at.filter(|at| !is_whole && *at < from.len()) else { return Ok(()) };
+        let node = self.cluster.node(from[at])?;
+        theirs[at] = in_time(node.read(from[at], key, Want::EntryAndInline, Term::ANY)).await?;
+        Ok(())
     }
 
     async fn copy_register(

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use martlet_protocol::{DeviceId, ExtentId};
+use martlet_protocol::{DeviceId, ExtentId, RegisterKey};
 use parking_lot::Mutex;
 
 /// Stores cursors by worker name.
@@ -38,6 +38,43 @@ pub(crate) fn save_place(
 ) {
     let after = after.map_or_else(|| "-".to_owned(), |id| id.to_string());
     cursors.save(worker, &format!("{} {after}", device.0));
+}
+
+/// Loads the position of a walk over the registers of devices: the device, and the last register.
+pub(crate) fn load_register(
+    cursors: &dyn Cursors,
+    worker: &str,
+) -> Option<(DeviceId, Option<RegisterKey>)> {
+    let saved = cursors.load(worker)?;
+    let (device, after) = saved.split_once(' ')?;
+    let after = bytes_of(after).and_then(|bytes| RegisterKey::decode(&bytes).ok());
+    Some((DeviceId(device.parse().ok()?), after))
+}
+
+/// Saves the position for [`load_register`].
+pub(crate) fn save_register(
+    cursors: &dyn Cursors,
+    worker: &str,
+    device: DeviceId,
+    after: Option<&RegisterKey>,
+) {
+    let after = after.map_or_else(|| "-".to_owned(), |key| hex_of(&key.encode()));
+    cursors.save(worker, &format!("{} {after}", device.0));
+}
+
+/// Encodes bytes as hexadecimal digits.
+pub(crate) fn hex_of(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a String can't fail");
+        text
+    })
+}
+
+/// Decodes the result of [`hex_of`].
+pub(crate) fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let digits = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    (0..hex.len()).step_by(2).map(digits).collect()
 }
 
 /// Cursors in memory, lost with the process.
@@ -133,6 +170,22 @@ mod tests {
             cursors.save("audit", nonsense);
             assert_eq!(load_place(&cursors, "audit"), None);
         }
+    }
+
+    #[test]
+    fn places_among_registers_are_read_as_they_were_saved() {
+        let cursors = MemoryCursors::default();
+        let key = RegisterKey::object(martlet_protocol::BucketId([3; 16]), 16, "a b\n");
+        for after in [None, Some(key)] {
+            save_register(&cursors, "collect", DeviceId(3), after.as_ref());
+            assert_eq!(load_register(&cursors, "collect"), Some((DeviceId(3), after)));
+        }
+        for nonsense in ["", "3", "x -"] {
+            cursors.save("collect", nonsense);
+            assert_eq!(load_register(&cursors, "collect"), None);
+        }
+        cursors.save("collect", "4 0g");
+        assert_eq!(load_register(&cursors, "collect"), Some((DeviceId(4), None)));
     }
 
     #[test]

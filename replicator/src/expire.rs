@@ -57,8 +57,9 @@ const BATCH: usize = 64;
 const AT_ONCE: usize = 16;
 /// Maximum rest between two passes.
 const REST_MAX: Duration = Duration::from_mins(10);
-/// Number of walks over objects in a day of the rules.
-const PASSES_A_DAY: u64 = 24;
+/// Days shorter than this are looked at this often; a longer one is looked at once.
+const SHORT_DAY_MS: u64 = 60 * 60 * 1000;
+const PASSES_A_SHORT_DAY: u64 = 24;
 
 /// Time in milliseconds for which an upload may be completing.
 const COMPLETING_AGE_MS: u64 = 60 * 60 * 1000;
@@ -137,7 +138,8 @@ enum UploadAction {
 impl ExpireOptions {
     /// Returns the interval in milliseconds of walks over the objects of a bucket with rules.
     fn period_ms(&self) -> u64 {
-        (self.day.ms() / PASSES_A_DAY).max(1000)
+        let is_short = self.day.ms() < SHORT_DAY_MS;
+        (self.day.ms() / if is_short { PASSES_A_SHORT_DAY } else { 1 }).max(1000)
     }
 
     /// Returns true if a rule aborts an open upload by now.
@@ -420,6 +422,11 @@ impl Worker for Expire {
         let ages = ages.into_iter().chain(self.options.open_age_ms).chain([period_ms]);
         let least = Duration::from_millis(ages.min().unwrap_or(0));
         least.clamp(usual.min(REST_MAX).min(Duration::from_millis(period_ms)), REST_MAX)
+    }
+
+    fn busy_pause(&self, usual: Duration) -> Duration {
+        let (now_ms, period_ms) = (self.clock.now_ms(), self.options.period_ms());
+        usual.max(self.objects.as_ref().map_or(Duration::ZERO, |it| it.pause(now_ms, period_ms)))
     }
 
     async fn step(&mut self) -> Result<StepProgress> {

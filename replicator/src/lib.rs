@@ -42,6 +42,7 @@ mod foreground;
 mod identity;
 mod manifest;
 mod needed_extents;
+mod owners;
 mod pages;
 mod reclaim;
 mod reconstruct;

@@ -17,7 +17,7 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{BackendExt, DeviceId, ExtentId, Result};
 use martlet_ring::{Ring, RingHash};
 
-use crate::cluster::{DeviceCursor, StepTopology, in_time};
+use crate::cluster::{DeviceCursor, ExtentCount, StepTopology, in_time};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::worker::StepProgress;
 
@@ -39,6 +39,8 @@ pub(crate) struct Pages<T> {
     since_ms: Option<u64>,
     /// Bytes of the last step.
     pub(crate) step_bytes: u64,
+    /// Number of extents of a pass.
+    count: ExtentCount,
 }
 
 /// Counters of one pass.
@@ -101,6 +103,7 @@ impl<T> Pages<T> {
             left: 0,
             since_ms: None,
             step_bytes: 0,
+            count: ExtentCount::default(),
         }
     }
 
@@ -202,8 +205,10 @@ pub(crate) async fn step<W: PagedWorker>(
     let now_ms = worker.now_ms();
     worker.pages().report(now_ms, &mut progress);
     if !progress.idle {
-        let seen = worker.pages().pass.seen;
-        progress.ahead = cluster.extents_on(&devices).await.saturating_sub(seen);
+        let mut count = worker.pages().count;
+        let all = count.of(cluster, &devices).await;
+        worker.pages().count = count;
+        progress.ahead = all.saturating_sub(worker.pages().pass.seen);
     }
     Ok(progress)
 }

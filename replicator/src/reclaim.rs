@@ -1,40 +1,60 @@
 //! Reclaim: deletes the extents of superseded entries.
 //!
-//! Readers of the old entry get a grace time to finish. Then, for each record of garbage, with a
-//! possible crash at any point:
+//! Readers of the old entry get a grace time to finish. Then records of garbage are handled a page
+//! at a time, with a possible crash at any point:
 //!
-//! 1. read the manifest if it is spilled: an unreadable manifest keeps its extents;
-//! 2. find the owner of the extents, and keep extents that any entry or hint still needs. A primary
-//!    that missed the superseding entry still names them. So nothing is deleted before all
-//!    primaries have the new entry and agree;
-//! 3. delete the extents of data, then those of the manifest, on all devices that may have a copy
-//!    or a fragment;
-//! 4. forget the record.
+//! 1. read spilled manifests: an unreadable manifest keeps its extents;
+//! 2. seek the extents on the devices that should hold them, which also tell their owners;
+//! 3. keep extents that any entry or hint still needs. A primary that missed the superseding entry
+//!    still names them. So nothing is deleted before all primaries have the new entry and agree;
+//! 4. delete extents of data, then those of manifests: one synced batch of deletes for each device.
+//!    Each device that should hold an extent gets its delete mark, also where it lacks the extent;
+//! 5. forget the records.
 //!
-//! A manifest that no device has was deleted by step 3 before a crash. The record is then
-//! forgotten; if extents remain after all, the sweep finds them.
+//! A manifest that no device has was deleted by step 4 before a crash. Its record is then
+//! forgotten; if extents remain after all, the sweep finds them. A copy on any other device meets a
+//! delete mark when `replicate` returns it to its primaries (rule X4).
+//!
+//! Records that must wait hide nothing: the worker continues behind them, and meets them again in
+//! its next pass. Passes that free nothing are repeated ever more rarely.
+//!
+//! * [`seek`]: locations and owners of the extents of a page.
 
-use std::collections::HashSet;
+mod seek;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{Garbage, GarbageId, Presence};
-use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{BackendExt, Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
+use futures::StreamExt;
+use martlet_protocol::backend::{Garbage, GarbageId, OwnerClaim};
+use martlet_protocol::entry::Body;
+use martlet_protocol::{BackendExt, Clock, DeviceId, Error, ErrorKind, ExtentId, Result};
 use martlet_topology::Topology;
 
+use self::seek::{FoundExtent, Located, SoughtExtent, locate};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
-use crate::coded::stored_ids;
-use crate::manifest::{BodyExtents, PolicyExtents};
-use crate::needed_extents::{ExtentClaim, NeedCheck};
+use crate::manifest::BodyExtents;
+use crate::owners::{OwnerQuestion, Owners};
 use crate::worker::{StepProgress, Worker};
 
-/// Records processed by one step.
-const BATCH: usize = 64;
-/// Maximum number of skipped records on a device: with a batch more they still fit into a page.
-const KEPT_MAX: usize = 3072;
-/// Extents and fragments deleted by one call to a device.
-const DELETE_AT_ONCE: usize = 10_000;
+/// Records requested at a time: the most that a node returns.
+const BATCH: usize = 1024;
+/// Extents handled together, unless one record has more. On twelve devices, three copies of these
+/// are two thousand unlinks for each device.
+const EXTENTS_MAX: usize = 8192;
+/// Extents deleted by one call to a device: a disk has to unlink each within the call's timeout.
+const DELETE_AT_ONCE: usize = 4096;
+/// Time after which a step begins no further page.
+const STEP_MAX: Duration = Duration::from_secs(1);
+/// Maximum time of yielding to clients before a step: devices must not fill up meanwhile.
+const YIELD_MAX: Duration = Duration::from_millis(500);
+/// Spilled manifests read concurrently, and devices called concurrently.
+const MANIFESTS_AT_ONCE: usize = 16;
+const DEVICES_AT_ONCE: usize = 64;
+/// Maximum doublings of the pause after passes that freed nothing and kept records.
+const DOUBLINGS_MAX: u32 = 5;
 
 /// Options of reclaim.
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +75,42 @@ pub struct Reclaim {
     clock: Arc<dyn Clock>,
     options: ReclaimOptions,
     scope: DeviceScope,
-    /// Device whose garbage is being processed.
+    owners: Arc<Owners>,
+    /// Device of the next step. Devices take turns, so that one with much garbage delays no other.
     rounds: DeviceCursor,
-    /// Records of this device that this pass could not process.
-    kept: HashSet<GarbageId>,
-    /// Oldest waiting record, and the time at which it was first seen.
-    oldest: Option<(GarbageId, u64)>,
+    /// Last record visited in this pass, of each device.
+    after: BTreeMap<DeviceId, GarbageId>,
+    /// Devices that this pass has visited whole.
+    finished: BTreeSet<DeviceId>,
+    /// Oldest waiting record of each device, and the time at which it was first seen.
+    oldest: BTreeMap<DeviceId, (GarbageId, u64)>,
+    pass: PassCounts,
+    /// Number of successive passes that kept records and completed none.
+    fruitless: u32,
 }
 
-/// Outcome of one record.
-enum RecordOutcome {
-    Done { freed: u64, bytes: u64 },
-    Kept,
+/// Records of one pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct PassCounts {
+    kept: u64,
+    done: u64,
+}
+
+/// Outcome of some records.
+#[derive(Default)]
+struct Outcome {
+    done: Vec<GarbageId>,
+    kept: u64,
+    freed: u64,
+    freed_bytes: u64,
+}
+
+/// Records with the extents that they name.
+struct NamedExtents {
+    /// Extents, with the position of their record.
+    extents: Vec<SoughtExtent>,
+    /// Positions of records whose extents are unknown.
+    unreadable: HashSet<usize>,
 }
 
 impl Reclaim {
@@ -81,9 +125,13 @@ impl Reclaim {
             clock,
             options,
             scope: DeviceScope::All,
+            owners: Arc::default(),
             rounds: DeviceCursor::default(),
-            kept: HashSet::new(),
-            oldest: None,
+            after: BTreeMap::new(),
+            finished: BTreeSet::new(),
+            oldest: BTreeMap::new(),
+            pass: PassCounts::default(),
+            fruitless: 0,
         }
     }
 
@@ -93,153 +141,242 @@ impl Reclaim {
         Self { scope, ..self }
     }
 
-    /// Returns the next records of a device, without skipped ones.
-    async fn due(&self, cluster: &StepTopology, device: DeviceId) -> Result<Vec<Garbage>> {
-        let before_ms = self.clock.now_ms().saturating_sub(self.options.grace_ms);
-        let limit = BATCH + self.kept.len();
-        let mut due = in_time(cluster.node(device)?.garbage(device, before_ms, limit)).await?;
-        due.retain(|garbage| !self.kept.contains(&garbage.id));
-        Ok(due)
+    /// Shares knowledge about owners with other workers.
+    #[must_use]
+    pub(crate) fn with_owners(self, owners: Arc<Owners>) -> Self {
+        Self { owners, ..self }
+    }
+
+    /// Records the oldest record of a device.
+    fn note_oldest(&mut self, device: DeviceId, oldest: Option<&Garbage>) {
+        match oldest {
+            None => {
+                self.oldest.remove(&device);
+            }
+            Some(oldest) => {
+                let now_ms = self.clock.now_ms();
+                let held = self.oldest.entry(device).or_insert_with(|| (oldest.id.clone(), now_ms));
+                if held.0 != oldest.id {
+                    *held = (oldest.id.clone(), now_ms);
+                }
+            }
+        }
     }
 
     /// Returns the waiting time of the oldest record in milliseconds, as far as this process has
     /// seen.
-    fn oldest_age_ms(&mut self, oldest: Option<&Garbage>) -> u64 {
-        let now = self.clock.now_ms();
-        let Some(oldest) = oldest else {
-            self.oldest = None;
-            return 0;
+    fn oldest_age_ms(&self) -> u64 {
+        let oldest = self.oldest.values().map(|(_, since_ms)| *since_ms).min();
+        let waited = |since_ms| self.clock.now_ms().saturating_sub(since_ms);
+        oldest.map_or(0, |since_ms| waited(since_ms) + self.options.grace_ms)
+    }
+
+    /// Ends the visit of a device; returns true if that ended a pass.
+    fn finish(&mut self, device: DeviceId, open: &BTreeSet<DeviceId>) -> bool {
+        self.after.remove(&device);
+        self.finished.insert(device);
+        if open.iter().any(|id| !self.finished.contains(id)) {
+            return false;
+        }
+        self.finished.clear();
+        let PassCounts { kept, done } = std::mem::take(&mut self.pass);
+        self.fruitless =
+            if kept > 0 && done == 0 { (self.fruitless + 1).min(DOUBLINGS_MAX) } else { 0 };
+        true
+    }
+
+    /// Handles the next page of a device. Returns true if it was the last.
+    async fn page(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        progress: &mut StepProgress,
+    ) -> Result<bool> {
+        let node = cluster.node(device)?;
+        let before_ms = self.clock.now_ms().saturating_sub(self.options.grace_ms);
+        let after = self.after.get(&device).cloned();
+        let is_first = after.is_none();
+        let page = in_time(node.garbage_after(device, after, before_ms, BATCH)).await?;
+        if is_first {
+            self.note_oldest(device, page.first());
+        }
+        progress.items += page.len() as u64;
+        let mut rest = &page[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(together(rest));
+            rest = later;
+            let outcome = self.handle(cluster, now).await;
+            if !outcome.done.is_empty() {
+                in_time(node.forget_garbage(device, &outcome.done)).await?;
+            }
+            progress.done += outcome.done.len() as u64;
+            progress.freed += outcome.freed;
+            progress.freed_bytes += outcome.freed_bytes;
+            progress.kept += outcome.kept;
+            self.pass.kept += outcome.kept;
+            self.pass.done += outcome.done.len() as u64;
+        }
+        if let Some(last) = page.last() {
+            self.after.insert(device, last.id.clone());
+        }
+        Ok(page.len() < BATCH)
+    }
+
+    /// Deletes the unneeded extents of some records.
+    async fn handle(&self, cluster: &StepTopology, records: &[Garbage]) -> Outcome {
+        let NamedExtents { extents, unreadable } = named(cluster, records).await;
+        let found = locate(cluster, extents).await;
+        let (mut waiting, mut unneeded) = (unreadable, Vec::new());
+        let wanted = self.needed(cluster, records, &found).await;
+        for extent in found {
+            // None if no device has the extent.
+            let is_needed = wanted.get(&extent.sought.extent.id);
+            if extent.is_unknown() || is_needed == Some(&None) {
+                waiting.insert(extent.sought.record);
+            } else if is_needed == Some(&Some(false)) {
+                unneeded.push(extent);
+            }
+        }
+        let mut outcome = Outcome::default();
+        let (data, manifests): (Vec<_>, Vec<_>) =
+            unneeded.into_iter().partition(|extent| !extent.sought.is_manifest);
+        delete(cluster, &data, &mut waiting, &mut outcome).await;
+        let manifests: Vec<FoundExtent> =
+            manifests.into_iter().filter(|it| !waiting.contains(&it.sought.record)).collect();
+        delete(cluster, &manifests, &mut waiting, &mut outcome).await;
+        let done = records.iter().enumerate().filter(|(at, _)| !waiting.contains(at));
+        outcome.done = done.map(|(_, record)| record.id.clone()).collect();
+        outcome.kept = waiting.len() as u64;
+        outcome
+    }
+
+    /// Asks the index about the extents that a device has. Returns true for needed ones, and none
+    /// for those in unknown state.
+    async fn needed(
+        &self,
+        cluster: &StepTopology,
+        records: &[Garbage],
+        found: &[FoundExtent],
+    ) -> HashMap<ExtentId, Option<bool>> {
+        let mut by_claim: BTreeMap<OwnerClaim, OwnerQuestion> = BTreeMap::new();
+        for FoundExtent { sought, located } in found {
+            let Located::Here { key, upload, born_ms, .. } = located else { continue };
+            let register = &records[sought.record].key;
+            let (bucket, shard) = (register.bucket, register.shard);
+            let claim = OwnerClaim { bucket, shard, key: key.clone(), upload: *upload };
+            let question = by_claim.entry(claim.clone()).or_insert_with(|| OwnerQuestion {
+                claim,
+                ids: HashSet::new(),
+                born_ms: 0,
+            });
+            question.ids.insert(sought.extent.id);
+            question.born_ms = question.born_ms.max(*born_ms);
+        }
+        let questions: Vec<OwnerQuestion> = by_claim.into_values().collect();
+        let answers = self.owners.ask(cluster, self.clock.now_ms(), &questions).await;
+        let mut needed = HashMap::new();
+        for (question, answer) in questions.iter().zip(answers) {
+            needed.extend(question.ids.iter().map(|id| (*id, answer.needs(*id))));
+        }
+        needed
+    }
+}
+
+/// Returns the number of records whose extents are handled together: at least one.
+fn together(records: &[Garbage]) -> usize {
+    let mut extents = 0;
+    let fitting = records.iter().take_while(|record| {
+        extents += match &record.body {
+            Body::Extents(manifest) => manifest.extents.len(),
+            // A spilled manifest names more extents than an entry may.
+            Body::Spilled { .. } => EXTENTS_MAX / 4,
+            _ => 0,
         };
-        let since = match &self.oldest {
-            Some((id, since)) if *id == oldest.id => *since,
-            _ => now,
-        };
-        self.oldest = Some((oldest.id.clone(), since));
-        now.saturating_sub(since) + self.options.grace_ms
-    }
-
-    /// Advances to the next device; returns true if that began a new pass.
-    fn advance(&mut self, cluster: &StepTopology) -> bool {
-        self.kept.clear();
-        self.rounds.advance(&cluster.index_devices_of(&self.scope))
-    }
+        extents <= EXTENTS_MAX
+    });
+    fitting.count().max(1)
 }
 
-/// Deletes the unneeded extents of one record.
-async fn reclaim(
-    cluster: &StepTopology,
-    garbage: &Garbage,
-    wanted: &mut NeedCheck<'_>,
-) -> Result<RecordOutcome> {
-    let body = match BodyExtents::of(cluster, &garbage.body).await {
-        Ok(body) => body,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(RecordOutcome::Done { freed: 0, bytes: 0 });
-        }
-        Err(error) if error.kind() == ErrorKind::Corrupt => {
-            tracing::warn!(key = ?garbage.key, %error, "keeping garbage: could not read its \
-                                                        manifest");
-            return Ok(RecordOutcome::Kept);
-        }
-        // No device with the manifest answers: the step fails.
-        Err(error) => return Err(error),
-    };
-    let mut freed = 0;
-    let mut bytes = 0;
-    for PolicyExtents { policy, extents } in [body.data, body.manifest] {
-        let unwanted = unwanted_of(cluster, policy, garbage, &extents, wanted).await?;
-        let ids: Vec<ExtentId> = unwanted.iter().map(|extent| extent.id).collect();
-        tracing::debug!(key = ?garbage.key, extents = ?ids, "superseded");
-        delete_everywhere(cluster, policy, &ids).await?;
-        freed += ids.len() as u64;
-        bytes += unwanted.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
-    }
-    Ok(RecordOutcome::Done { freed, bytes })
-}
-
-/// Returns those of `extents` that still exist and that no entry needs.
-async fn unwanted_of(
-    cluster: &StepTopology,
-    policy: PolicyId,
-    garbage: &Garbage,
-    extents: &[ExtentRef],
-    wanted: &mut NeedCheck<'_>,
-) -> Result<Vec<ExtentRef>> {
-    let mut unwanted = Vec::new();
-    for extent in extents {
-        let Some((key, upload)) = owner(cluster, policy, extent.id).await? else {
-            continue;
-        };
-        let (bucket, shard) = (garbage.key.bucket, garbage.key.shard);
-        let claim = ExtentClaim { bucket, shard, key, upload };
-        if !wanted.is_needed(&claim, extent.id).await? {
-            unwanted.push(*extent);
-        }
-    }
-    Ok(unwanted)
-}
-
-/// Returns key and upload of an extent's owner; none if no device has it, or any fragment of it.
-async fn owner(
-    cluster: &StepTopology,
-    policy: PolicyId,
-    id: ExtentId,
-) -> Result<Option<(String, Option<martlet_protocol::UploadId>)>> {
-    let ids = stored_ids(cluster, policy, &[id])?;
-    let mut silence = None;
-    for device in cluster.holders_of(policy, id)? {
-        match record_on(cluster, device, &ids).await {
-            Ok(Some(record)) => return Ok(Some((record.owner.key, record.owner.upload))),
-            Ok(None) => {}
-            Err(error) => silence = Some(error),
-        }
-    }
-    silence.map_or(Ok(None), Err)
-}
-
-/// Returns a device's record of the first of these ids that it has.
-async fn record_on(
-    cluster: &StepTopology,
-    device: DeviceId,
-    ids: &[ExtentId],
-) -> Result<Option<ExtentRecord>> {
-    let node = cluster.node(device)?;
-    let mut there = ids.to_vec();
-    if ids.len() > 1 {
-        let presence = in_time(node.presence(device, ids)).await?;
-        let those = ids.iter().zip(presence).filter(|(_, presence)| *presence == Presence::Here);
-        there = those.map(|(id, _)| *id).collect();
-    }
-    for id in there {
-        match in_time(node.stat_extent(device, id)).await {
-            Ok(stat) => return Ok(Some(stat.record)),
+/// Returns the extents of records; reads spilled manifests.
+async fn named(cluster: &StepTopology, records: &[Garbage]) -> NamedExtents {
+    let bodies = records.iter().map(|record| BodyExtents::of(cluster, &record.body));
+    let bodies: Vec<_> = futures::stream::iter(bodies.collect::<Vec<_>>())
+        .buffered(MANIFESTS_AT_ONCE)
+        .collect()
+        .await;
+    let mut named = NamedExtents { extents: Vec::new(), unreadable: HashSet::new() };
+    for (record, body) in bodies.into_iter().enumerate() {
+        match body {
+            Ok(BodyExtents { data, manifest }) => {
+                for (of, is_manifest) in [(data, false), (manifest, true)] {
+                    let policy = of.policy;
+                    named.extents.extend(of.extents.into_iter().map(|extent| SoughtExtent {
+                        record,
+                        policy,
+                        extent,
+                        is_manifest,
+                    }));
+                }
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
-}
-
-/// Deletes on all devices that may have a copy or a fragment: primaries and handoffs. Deleting a
-/// missing extent is no error.
-async fn delete_everywhere(
-    cluster: &StepTopology,
-    policy: PolicyId,
-    ids: &[ExtentId],
-) -> Result<()> {
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let ids = stored_ids(cluster, policy, ids)?;
-    let mut failed = None;
-    for device in cluster.data_devices(policy)? {
-        for ids in ids.chunks(DELETE_AT_ONCE) {
-            if let Err(error) = in_time(cluster.node(device)?.delete_extents(device, ids)).await {
-                failed = Some(error);
+            Err(error) => {
+                let key = &records[record].key;
+                if error.kind() == ErrorKind::Corrupt {
+                    tracing::warn!(?key, %error, "keeping garbage: could not read its manifest");
+                } else {
+                    tracing::debug!(?key, %error, "keeping garbage: could not read its manifest");
+                }
+                named.unreadable.insert(record);
             }
         }
     }
-    failed.map_or(Ok(()), Err)
+    named
+}
+
+/// Deletes extents where they are, and marks them where they should be: one call for each device.
+/// Records with an extent that a device did not delete are added to `waiting`.
+async fn delete(
+    cluster: &StepTopology,
+    extents: &[FoundExtent],
+    waiting: &mut HashSet<usize>,
+    outcome: &mut Outcome,
+) {
+    let mut by_device: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
+    for extent in extents {
+        for (device, id) in extent.targets() {
+            by_device.entry(device).or_default().insert(id);
+        }
+    }
+    let calls = by_device.into_iter().map(|(device, ids)| async move {
+        let ids: Vec<ExtentId> = ids.into_iter().collect();
+        let call = async {
+            for ids in ids.chunks(DELETE_AT_ONCE) {
+                in_time(cluster.node(device)?.delete_extents(device, ids)).await?;
+            }
+            Ok::<(), Error>(())
+        };
+        (device, call.await)
+    });
+    let calls: Vec<_> = calls.collect();
+    let outcomes: Vec<_> =
+        futures::stream::iter(calls).buffer_unordered(DEVICES_AT_ONCE).collect().await;
+    let mut failed = HashSet::new();
+    for (device, deleted) in outcomes {
+        if let Err(error) = deleted {
+            tracing::debug!(%device, %error, "keeping garbage: a device deleted nothing");
+            failed.insert(device);
+        }
+    }
+    for extent in extents {
+        let is_silent = matches!(extent.located, Located::Here { is_silent: true, .. });
+        if is_silent || extent.targets().any(|(device, _)| failed.contains(&device)) {
+            waiting.insert(extent.sought.record);
+        } else {
+            outcome.freed += 1;
+            outcome.freed_bytes += u64::from(extent.sought.extent.length);
+        }
+    }
+    tracing::debug!(extents = extents.len(), "deleted superseded extents");
 }
 
 #[async_trait]
@@ -248,49 +385,39 @@ impl Worker for Reclaim {
         "reclaim"
     }
 
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        usual.saturating_mul(1 << self.fruitless)
+    }
+
+    fn yield_max(&self, usual: Duration) -> Duration {
+        usual.min(YIELD_MAX)
+    }
+
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
-        let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
+        let mine = cluster.index_devices_of(&self.scope);
+        self.finished.retain(|device| mine.contains(device));
+        let open = &mine - &self.finished;
+        let Some(device) = self.rounds.at(&open) else {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };
-        let due = match self.due(&cluster, device).await {
-            Ok(due) => due,
-            Err(error) => {
-                self.advance(&cluster);
-                return Err(error);
-            }
-        };
-        let mut progress = StepProgress {
-            items: due.len() as u64,
-            oldest_age_ms: self.oldest_age_ms(due.first()),
-            ..StepProgress::default()
-        };
-        let mut wanted = NeedCheck::new(&cluster);
-        let mut done = Vec::new();
-        for garbage in &due {
-            let outcome = reclaim(&cluster, garbage, &mut wanted).await.unwrap_or_else(|error| {
-                tracing::debug!(key = ?garbage.key, %error, "keeping garbage: could not check its \
-                                                             entry");
-                RecordOutcome::Kept
-            });
-            if let RecordOutcome::Done { freed, bytes } = outcome {
-                progress.freed += freed;
-                progress.freed_bytes += bytes;
-                done.push(garbage.id.clone());
-            } else {
-                progress.kept += 1;
-                self.kept.insert(garbage.id.clone());
+        self.rounds.advance(&open);
+        let (began, mut progress) = (Instant::now(), StepProgress::default());
+        loop {
+            match self.page(&cluster, device, &mut progress).await {
+                Ok(false) if began.elapsed() < STEP_MAX => {}
+                Ok(is_last) => {
+                    progress.backlog = self.pass.kept;
+                    progress.oldest_age_ms = self.oldest_age_ms();
+                    progress.idle = is_last && self.finish(device, &open);
+                    return Ok(progress);
+                }
+                Err(error) => {
+                    self.finish(device, &open);
+                    return Err(error);
+                }
             }
         }
-        if !done.is_empty() {
-            in_time(cluster.node(device)?.forget_garbage(device, &done)).await?;
-            progress.done = done.len() as u64;
-        }
-        progress.backlog = self.kept.len() as u64;
-        if due.len() < BATCH || self.kept.len() > KEPT_MAX {
-            progress.idle = self.advance(&cluster);
-        }
-        Ok(progress)
     }
 }
 

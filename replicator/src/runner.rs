@@ -192,8 +192,8 @@ impl RunningWorker {
 
     /// Waits while clients' latency exceeds the budget, up to `yield_max`.
     async fn yield_to_clients(&mut self) {
-        let mut waited = Duration::ZERO;
-        while self.foreground.latency() > self.pace.latency_budget && waited < self.pace.yield_max {
+        let (mut waited, most) = (Duration::ZERO, self.worker.yield_max(self.pace.yield_max));
+        while self.foreground.latency() > self.pace.latency_budget && waited < most {
             if waited.is_zero() {
                 self.status.lock().yields += 1;
             }

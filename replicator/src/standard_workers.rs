@@ -16,6 +16,8 @@ use crate::cluster::DeviceScope;
 use crate::collect::{Collect, CollectOptions};
 use crate::cursors::{Cursors, MemoryCursors};
 use crate::expire::{Expire, ExpireOptions};
+use crate::owners::Owners;
+use crate::owners::sightings::Sightings;
 use crate::reclaim::{Reclaim, ReclaimOptions};
 use crate::reconstruct::Reconstruct;
 use crate::replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};
@@ -128,11 +130,19 @@ impl StandardWorkers {
             .with_cursors(upkeep.cursors.clone());
         let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let collect = CollectOptions { age_ms: age_ms(upkeep.reclaim_age) };
-        let collect = Collect::new(topology.clone(), clock.clone(), scope.clone(), collect);
+        let collect = Collect::new(topology.clone(), clock.clone(), scope.clone(), collect)
+            .with_cursors(upkeep.cursors.clone());
         let expire = self.expire(upkeep.upload_age.map(age_ms));
-        let reclaim = Reclaim::new(topology.clone(), clock.clone(), reclaim);
-        let sweep = Sweep::new(topology.clone(), clock, sweep);
-        let audit = Audit::new(topology, scope.clone(), upkeep.audit);
+        let sightings = Arc::new(Sightings::load(upkeep.cursors.clone()));
+        let owners = Arc::new(Owners::new(sightings, reclaim.grace_ms));
+        let reclaim = Reclaim::new(topology.clone(), clock.clone(), reclaim)
+            .limited_to(scope.clone())
+            .with_owners(owners.clone());
+        let sweep = Sweep::new(topology.clone(), clock.clone(), sweep)
+            .limited_to(scope.clone())
+            .with_owners(owners)
+            .with_cursors(upkeep.cursors.clone());
+        let audit = Audit::new(topology, scope, upkeep.audit).with_clock(clock);
         let usage = self.count_usage().map(|worker| Box::new(worker) as Box<dyn Worker>);
         let workers: Vec<Box<dyn Worker>> = vec![
             Box::new(sync),
@@ -143,8 +153,8 @@ impl StandardWorkers {
             Box::new(reconstruct),
             Box::new(expire),
             Box::new(collect),
-            Box::new(reclaim.limited_to(scope.clone())),
-            Box::new(sweep.limited_to(scope)),
+            Box::new(reclaim),
+            Box::new(sweep),
             Box::new(audit.with_cursors(upkeep.cursors)),
         ];
         let checkpoints = self.keep_checkpoints().map(|worker| Box::new(worker) as Box<dyn Worker>);

@@ -5,37 +5,61 @@
 //! extent only if all of these conditions hold:
 //!
 //! * its commit window is over: no proxy can still write an entry that names it (rule X2);
-//! * all primaries of its owner's register have answered, with votes and without moves. None knows
-//!   an object, upload, or part of an unfinished upload that names it. Every device of the index
-//!   ring has reported no hint that names it;
+//! * all devices that decide about its owner's register have answered, with votes, and agree. None
+//!   knows an object, upload, or part of an unfinished upload that names it. No device of the index
+//!   ring may have a hint that names it;
 //! * this was found twice, a grace time apart: a reader may have received its location just before
 //!   the entry was removed.
 //!
-//! Any error means keep. The sweep's position and suspects live only in memory. After a restart
-//! every extent is again checked twice, which costs time and can't delete too much.
+//! Any error means keep, and concerns the extents of one question. Extents are asked about in
+//! batches that grow with the number of nodes, so a node gets few requests for many extents.
+//!
+//! Position and suspects are stored as cursors. Their loss costs a new walk and can't delete too
+//! much: a suspect is asked about again, whatever the cursor says. Suspects are checked again after
+//! the grace time, not in the next pass. A pass rests four times as long as it took, a day at most.
+//!
+//! * [`buckets`]: the buckets with their shards; [`suspects`]: extents found unneeded once.
 
 mod buckets;
+mod suspects;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use martlet_protocol::backend::{OwnerClaim, Sought};
 use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::key::shard_of;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, ExtentId, Result};
+use martlet_protocol::{BackendExt, Clock, DeviceId, ExtentId, Result};
 use martlet_topology::Topology;
 
 pub(crate) use self::buckets::{KnownBucket, list_buckets};
+use self::buckets::{KnownBuckets, list_known_buckets};
+use self::suspects::Suspects;
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
-use crate::needed_extents::NeedCheck;
-use crate::replicate::delete_marks::is_wanted;
+use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
+use crate::owners::{OwnerQuestion, Owners};
 use crate::worker::{StepProgress, Worker};
 
-/// Extents checked by one step.
-const BATCH: usize = 256;
-/// Maximum number of remembered suspects; further ones wait for a later pass.
-const SUSPECTS_MAX: usize = 100_000;
+/// Name under which the position is stored.
+const NAME: &str = "sweep";
+/// Extents requested at a time: the most that a node returns.
+const PAGE: usize = 1024;
+/// Extents checked by one step, for each node with entries, and its bounds: some tens of MiB.
+const BATCH_A_NODE: usize = 256;
+const BATCH_MIN: usize = PAGE;
+const BATCH_MAX: usize = 128 * PAGE;
+/// Number of failures to list a device, after which the rest of the device waits for a later pass.
+const TRIES: u32 = 3;
+/// Age in milliseconds after which the buckets are listed again. It is far below the commit window:
+/// extents of a bucket that is not listed yet are then too young to be checked.
+const BUCKETS_AGE_MS: u64 = 60 * 60 * 1000;
+/// Rest after a pass, as a multiple of its duration beyond ten minutes, and its maximum.
+const REST_TIMES: u64 = 4;
+const REST_AFTER_MS: u64 = 10 * 60 * 1000;
+const REST_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Options of the sweep.
 #[derive(Clone, Copy, Debug)]
@@ -65,20 +89,27 @@ pub struct Sweep {
     clock: Arc<dyn Clock>,
     options: SweepOptions,
     scope: DeviceScope,
+    owners: Arc<Owners>,
+    cursors: Arc<dyn Cursors>,
     /// Device that is being walked, and the last extent visited.
     rounds: DeviceCursor,
     after: Option<ExtentId>,
-    /// Buckets with their shards, as of the beginning of this pass.
-    buckets: Option<Arc<HashMap<BucketId, KnownBucket>>>,
-    /// Extents that were unneeded at their last check.
-    suspects: HashMap<(DeviceId, ExtentId), Suspect>,
-    pass: u64,
+    /// Successive failures to list the device's extents.
+    failures: u32,
+    /// Buckets with their shards, and the time at which they were listed.
+    buckets: Option<(u64, Arc<KnownBuckets>)>,
+    suspects: Suspects,
+    /// Start of this pass, and the time before which no pass begins.
+    began_ms: Option<u64>,
+    rest_until_ms: u64,
 }
 
-/// Time at which an extent was first found unneeded, and the last pass that found it so.
-struct Suspect {
-    since_ms: u64,
-    pass: u64,
+/// Extents of a page, after the index was asked about them.
+#[derive(Default)]
+struct Verdicts {
+    unneeded: Vec<ExtentRecord>,
+    needed: Vec<ExtentId>,
+    unknown: u64,
 }
 
 impl Sweep {
@@ -93,11 +124,15 @@ impl Sweep {
             clock,
             options,
             scope: DeviceScope::All,
+            owners: Arc::default(),
+            cursors: Arc::new(MemoryCursors::default()),
             rounds: DeviceCursor::default(),
             after: None,
+            failures: 0,
             buckets: None,
-            suspects: HashMap::new(),
-            pass: 0,
+            suspects: Suspects::default(),
+            began_ms: None,
+            rest_until_ms: 0,
         }
     }
 
@@ -107,158 +142,248 @@ impl Sweep {
         Self { scope, ..self }
     }
 
+    /// Continues at the position and with the suspects in `cursors`.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
+        if let Some((device, after)) = load_place(&*cursors, NAME) {
+            self.rounds = DeviceCursor::from(device);
+            self.after = after;
+        }
+        self.suspects = Suspects::load(&*cursors);
+        self.cursors = cursors;
+        self
+    }
+
+    /// Shares knowledge about owners with other workers.
+    #[must_use]
+    pub(crate) fn with_owners(self, owners: Arc<Owners>) -> Self {
+        Self { owners, ..self }
+    }
+
     /// Returns true if no entry of an extent can be committed any more.
     fn is_window_over(&self, birth_ms: u64, now_ms: u64) -> bool {
         let window = COMMIT_WINDOW_MS + self.options.grace_ms;
         birth_ms < self.options.writers_gone_before_ms || birth_ms.saturating_add(window) < now_ms
     }
 
-    /// Returns the buckets, listed at the beginning of a pass. Extents of later buckets are younger
-    /// still, and are not checked.
-    async fn buckets(
-        &mut self,
-        cluster: &StepTopology,
-    ) -> Result<Arc<HashMap<BucketId, KnownBucket>>> {
-        if let Some(buckets) = &self.buckets {
+    /// Returns the buckets, as of at most an hour ago.
+    async fn buckets(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<Arc<KnownBuckets>> {
+        let is_young =
+            |at_ms: u64| (at_ms..=at_ms.saturating_add(BUCKETS_AGE_MS)).contains(&now_ms);
+        if let Some((at_ms, buckets)) = &self.buckets
+            && is_young(*at_ms)
+        {
             return Ok(buckets.clone());
         }
-        let buckets = Arc::new(list_buckets(cluster).await?);
-        self.buckets = Some(buckets.clone());
+        let buckets = list_known_buckets(cluster, &self.owners.sightings, now_ms).await?;
+        let buckets = Arc::new(buckets);
+        self.buckets = Some((now_ms, buckets.clone()));
         Ok(buckets)
     }
 
-    /// Returns the unneeded extents of a page, and the number of extents with unknown state.
-    async fn unwanted(
+    /// Asks the index about extents whose window is over.
+    async fn ask(
         &mut self,
         cluster: &StepTopology,
-        page: &[ExtentRecord],
+        records: Vec<ExtentRecord>,
         now_ms: u64,
-    ) -> Result<(Vec<ExtentRecord>, u64)> {
-        let buckets = self.buckets(cluster).await?;
-        let mut wanted = NeedCheck::new(cluster);
-        let mut unwanted = Vec::new();
-        let mut unknown = 0;
-        for record in page.iter().filter(|record| self.is_window_over(record.birth_ms, now_ms)) {
-            match is_wanted(&buckets, &mut wanted, record).await {
-                Ok(true) => {}
-                Ok(false) => unwanted.push(record.clone()),
-                Err(error) => {
-                    tracing::debug!(extent = %record.extent.id, %error, "keeping an extent: could \
-                                                                         not check its entry");
-                    unknown += 1;
+    ) -> Result<Verdicts> {
+        let buckets = self.buckets(cluster, now_ms).await?;
+        let mut verdicts = Verdicts::default();
+        let mut by_claim: BTreeMap<OwnerClaim, (OwnerQuestion, Vec<ExtentRecord>)> =
+            BTreeMap::new();
+        for record in records.into_iter().filter(|it| self.is_window_over(it.birth_ms, now_ms)) {
+            let owner = &record.owner;
+            let known = match buckets.of(owner.bucket, record.birth_ms) {
+                Ok(Some(known)) => known,
+                Ok(None) => {
+                    verdicts.unneeded.push(record);
+                    continue;
+                }
+                Err(_) => {
+                    verdicts.unknown += 1;
+                    continue;
+                }
+            };
+            let claim = OwnerClaim {
+                bucket: owner.bucket,
+                shard: shard_of(owner.key.as_bytes(), known.shards),
+                key: owner.key.clone(),
+                upload: owner.upload,
+            };
+            let (question, of) = by_claim.entry(claim.clone()).or_insert_with(|| {
+                (OwnerQuestion { claim, ids: HashSet::new(), born_ms: 0 }, Vec::new())
+            });
+            question.ids.insert(record.named());
+            question.born_ms = question.born_ms.max(record.birth_ms);
+            of.push(record);
+        }
+        let (questions, records): (Vec<OwnerQuestion>, Vec<Vec<ExtentRecord>>) =
+            by_claim.into_values().unzip();
+        let answers = self.owners.ask(cluster, now_ms, &questions).await;
+        for (answer, records) in answers.into_iter().zip(records) {
+            for record in records {
+                match answer.needs(record.named()) {
+                    Some(true) => verdicts.needed.push(record.extent.id),
+                    Some(false) => verdicts.unneeded.push(record),
+                    None => verdicts.unknown += 1,
                 }
             }
         }
-        Ok((unwanted, unknown))
+        Ok(verdicts)
     }
 
-    /// Returns extents that were already unneeded a grace time ago; records the others as suspects.
-    fn convict(
+    /// Checks suspects of a device again, a grace time after they were found, and deletes them.
+    async fn recheck(
         &mut self,
+        cluster: &StepTopology,
         device: DeviceId,
-        unwanted: &[ExtentRecord],
+        ids: &[ExtentId],
         now_ms: u64,
-    ) -> Vec<ExtentRecord> {
-        let mut convicted = Vec::new();
-        for record in unwanted {
-            let id = (device, record.extent.id);
-            if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&id) {
-                continue;
-            }
-            let pass = self.pass;
-            let suspect = self.suspects.entry(id).or_insert(Suspect { since_ms: now_ms, pass });
-            suspect.pass = pass;
-            let is_new = suspect.since_ms == now_ms;
-            if !is_new && suspect.since_ms.saturating_add(self.options.grace_ms) <= now_ms {
-                convicted.push(record.clone());
+    ) -> Result<StepProgress> {
+        // Whatever happens, other suspects come first next time.
+        self.suspects.postpone(device, ids, now_ms);
+        if !cluster.has_extents(device) {
+            ids.iter().for_each(|id| self.suspects.clear(device, *id));
+            return Ok(StepProgress::default());
+        }
+        let node = cluster.node(device)?;
+        let sought = in_time(node.seek_extents(device, ids)).await?;
+        let mut records = Vec::new();
+        for (id, sought) in ids.iter().zip(sought) {
+            match sought {
+                Sought::Here(record) => records.push(*record),
+                Sought::Missing | Sought::Deleted => self.suspects.clear(device, *id),
             }
         }
-        convicted
+        let verdicts = self.ask(cluster, records, now_ms).await?;
+        for id in verdicts.needed {
+            self.suspects.clear(device, id);
+        }
+        let convicted: Vec<ExtentId> = verdicts.unneeded.iter().map(|it| it.extent.id).collect();
+        if !convicted.is_empty() {
+            in_time(node.delete_extents(device, &convicted)).await?;
+            tracing::info!(%device, extents = convicted.len(), "swept extents without an owner");
+        }
+        for id in &convicted {
+            self.suspects.clear(device, *id);
+        }
+        let freed = convicted.len() as u64;
+        Ok(StepProgress {
+            items: ids.len() as u64,
+            done: freed,
+            freed,
+            freed_bytes: verdicts.unneeded.iter().map(|it| u64::from(it.extent.length)).sum(),
+            kept: verdicts.unknown,
+            ..StepProgress::default()
+        })
+    }
+
+    /// Walks the next extents of a device. Returns true if they were the last.
+    async fn walk(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        now_ms: u64,
+    ) -> Result<(StepProgress, bool)> {
+        let batch = (BATCH_A_NODE * cluster.index_nodes()).clamp(BATCH_MIN, BATCH_MAX);
+        let (mut records, mut after, mut is_last) = (Vec::new(), self.after, false);
+        while records.len() < batch && !is_last {
+            let page = in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await;
+            let page = match page {
+                Ok(page) => page,
+                // The next step tries the rest again.
+                Err(_) if !records.is_empty() => break,
+                Err(error) => return Err(error),
+            };
+            is_last = page.len() < PAGE;
+            after = page.last().map_or(after, |record| Some(record.extent.id));
+            records.extend(page);
+        }
+        let items = records.len() as u64;
+        let verdicts = self.ask(cluster, records, now_ms).await?;
+        let mut kept = verdicts.unknown;
+        for record in verdicts.unneeded {
+            kept += u64::from(!self.suspects.add(device, record.extent.id, now_ms));
+        }
+        self.after = after;
+        Ok((StepProgress { items, kept, ..StepProgress::default() }, is_last))
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &StepTopology) -> bool {
-        self.after = None;
+    fn advance(&mut self, cluster: &StepTopology, now_ms: u64) -> bool {
+        (self.after, self.failures) = (None, 0);
         let ended = self.rounds.advance(&cluster.data_devices_of(&self.scope));
         if ended {
-            self.buckets = None;
-            // Suspects that this pass did not meet are deleted, or needed after all.
-            let pass = self.pass;
-            self.suspects.retain(|_, suspect| suspect.pass == pass);
-            self.pass += 1;
+            let took_ms = now_ms.saturating_sub(self.began_ms.take().unwrap_or(now_ms));
+            let long_ms = took_ms.saturating_sub(REST_AFTER_MS);
+            let rest_ms = long_ms.saturating_mul(REST_TIMES).min(REST_MAX_MS);
+            self.rest_until_ms = now_ms.saturating_add(rest_ms);
         }
         ended
     }
 
-    async fn sweep(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
-        page: &[ExtentRecord],
-    ) -> Result<StepProgress> {
-        let now_ms = self.clock.now_ms();
-        if now_ms < self.options.writers_gone_before_ms {
-            // The clock stepped back: new extents would seem older than the process.
-            self.options.writers_gone_before_ms = 0;
+    async fn proceed(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<StepProgress> {
+        if let Some((device, ids)) = self.suspects.ripe(now_ms, self.options.grace_ms, PAGE) {
+            return self.recheck(cluster, device, &ids, now_ms).await;
         }
-        let (unwanted, kept) = self.unwanted(cluster, page, now_ms).await?;
-        let convicted = self.convict(device, &unwanted, now_ms);
-        let ids: Vec<ExtentId> = convicted.iter().map(|record| record.extent.id).collect();
-        if !ids.is_empty() {
-            in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
-            tracing::info!(%device, extents = ids.len(), "swept extents without an owner");
+        let devices = cluster.data_devices_of(&self.scope);
+        let is_resting = self.began_ms.is_none() && now_ms < self.rest_until_ms;
+        let Some(device) = self.rounds.at(&devices).filter(|_| !is_resting) else {
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
+        };
+        if self.suspects.is_full() {
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
         }
-        for id in &ids {
-            self.suspects.remove(&(device, *id));
+        self.began_ms.get_or_insert(now_ms);
+        match self.walk(cluster, device, now_ms).await {
+            Ok((mut progress, is_last)) => {
+                self.failures = 0;
+                progress.idle = is_last && self.advance(cluster, now_ms);
+                Ok(progress)
+            }
+            Err(error) => {
+                self.failures += 1;
+                if self.failures >= TRIES {
+                    self.advance(cluster, now_ms);
+                }
+                Err(error)
+            }
         }
-        let oldest = self.suspects.values().map(|suspect| suspect.since_ms).min();
-        Ok(StepProgress {
-            items: page.len() as u64,
-            done: ids.len() as u64,
-            freed: ids.len() as u64,
-            freed_bytes: convicted.iter().map(|record| u64::from(record.extent.length)).sum(),
-            kept,
-            backlog: self.suspects.len() as u64,
-            oldest_age_ms: oldest.map_or(0, |since_ms| now_ms.saturating_sub(since_ms)),
-            ..StepProgress::default()
-        })
+    }
+
+    fn save(&mut self, cluster: &StepTopology) {
+        if let Some(device) = self.rounds.at(&cluster.data_devices_of(&self.scope)) {
+            save_place(&*self.cursors, NAME, device, self.after);
+        }
+        self.suspects.save(&*self.cursors);
     }
 }
 
 #[async_trait]
 impl Worker for Sweep {
     fn name(&self) -> &'static str {
-        "sweep"
+        NAME
     }
 
-    /// A pass queries the index about every extent. It deletes only extents that it found a grace
-    /// time earlier, so faster passes have no use.
+    /// A suspect is checked again after a grace time, so sooner steps have no use.
     fn idle_pause(&self, usual: Duration) -> Duration {
         usual.max(Duration::from_millis(self.options.grace_ms))
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
-        let Some(device) = self.rounds.at(&cluster.data_devices_of(&self.scope)) else {
-            return Ok(StepProgress { idle: true, ..StepProgress::default() });
-        };
-        let step = async {
-            let node = cluster.node(device)?;
-            let page = in_time(node.list_extents(device, self.after, BATCH)).await?;
-            let progress = self.sweep(&cluster, device, &page).await?;
-            Ok((page, progress))
-        };
-        let (page, mut progress) = match step.await {
-            Ok(done) => done,
-            Err(error) => {
-                self.advance(&cluster);
-                return Err(error);
-            }
-        };
-        self.after = page.last().map(|record| record.extent.id);
-        if page.len() < BATCH {
-            progress.idle = self.advance(&cluster);
+        let now_ms = self.clock.now_ms();
+        if now_ms < self.options.writers_gone_before_ms {
+            // The clock stepped back: new extents would seem older than the process.
+            self.options.writers_gone_before_ms = 0;
         }
+        let outcome = self.proceed(&cluster, now_ms).await;
+        self.save(&cluster);
+        let mut progress = outcome?;
+        progress.backlog = self.suspects.len();
+        let oldest_ms = self.suspects.oldest_ms();
+        progress.oldest_age_ms = oldest_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
         Ok(progress)
     }
 }

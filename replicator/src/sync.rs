@@ -15,7 +15,9 @@
 //!    so its peers' registers below f don't change. f lies ahead of the clock by the maximum
 //!    clock skew: every promise of the device alone lies below f.
 //! 2. The merge of all of their registers that belong on the device is copied. Where they differ
-//!    below f, an identity round settles the register first. Fences are copied too.
+//!    below f, an identity round settles the register first. Fences are copied too. Sums tell where
+//!    the device lacks something, and where its peers agree; there one of them is read. What lies
+//!    below f is frozen on the peers, so they agree for ever about what they agreed about once.
 //! 3. The walk is repeated until a whole pass finds nothing below f that the device lacks.
 //! 4. The device's own floor is raised above f and above every promise found: one of these peers
 //!    shared each promise that the device has forgotten. The device also gets the highest known
@@ -34,34 +36,45 @@
 //! ring change that adds it. It gets its votes when every device of the ring has confirmed this,
 //! and no floor: with a floor above the registers moved to it, it would accept each of them by a
 //! ballot only.
+//!
+//! Several devices are synced in turn, so that one that never ends delays no other. A session that
+//! begins anew, after a restart or under another ring or term, reads sums, and registers only where
+//! the device lacks some.
 
 mod peers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 use martlet_protocol::{
-    BackendExt, Clock, DeviceId, DeviceIdentity, Error, RegisterKey, Result, Stamp, StampSource,
-    Term,
+    BackendExt, Clock, DeviceId, DeviceIdentity, Error, Partition, Result, Stamp, StampSource, Term,
 };
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
 pub(crate) use self::peers::copy_fences;
-use self::peers::{check_coverage, peers_of};
+use self::peers::{check_coverage, partitions_of, peers_of};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
-use crate::copying::{PAGE, PageOutcome, RegisterCopy, RegisterPage};
+use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
+use crate::copying::{PAGE, RegisterCopy};
 use crate::worker::{StepProgress, Worker};
 
 /// Pause between two looks for devices without votes.
 const REST: Duration = Duration::from_secs(2);
 /// Number of consecutive failed steps after which a session begins anew, perhaps with other peers.
 const FAILURES_MAX: u32 = 30;
+/// Devices synced in turn, and milliseconds after which another one may join them: a look at a
+/// device's peers goes through all partitions.
+const SESSIONS_MAX: usize = 8;
+const BEGIN_EVERY_MS: u64 = 10_000;
+/// Registers copied by a step, for each node, and at most: each step asks every node for its state.
+const STEP_A_NODE: usize = 64;
+const STEP_MAX: usize = 8192;
 
 /// The worker.
 pub struct SyncDevices {
@@ -69,7 +82,11 @@ pub struct SyncDevices {
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
-    session: Option<SyncSession>,
+    /// Devices that are being synced; the first one is next.
+    sessions: VecDeque<SyncSession>,
+    /// Device with which a session began last, and the time of the last attempt to begin one.
+    begun_last: Option<DeviceId>,
+    begun_ms: u64,
     /// Milliseconds for which a device under the first ring is left to its founders.
     founding_ms: u64,
     /// Times from which on devices without votes could have been synced.
@@ -90,8 +107,11 @@ struct SyncSession {
     floor: Stamp,
     /// Highest promise found.
     promise: Stamp,
-    /// Position in this pass.
-    after: Option<RegisterKey>,
+    /// Partitions about which the device decides, and those that this pass has not compared yet.
+    all: Vec<Partition>,
+    left: Vec<Partition>,
+    /// Ranges in which the device differs, not yet copied.
+    ranges: VecDeque<CopyRange>,
     /// Number of registers below the floor that this pass found missing.
     missing: u64,
     passes: u32,
@@ -108,7 +128,9 @@ impl SyncDevices {
             clock,
             scope,
             stamps,
-            session: None,
+            sessions: VecDeque::new(),
+            begun_last: None,
+            begun_ms: 0,
             founding_ms: 0,
             ready_since_ms: HashMap::new(),
             reported: None,
@@ -135,7 +157,32 @@ impl SyncDevices {
         is_first_ring && now_ms.saturating_sub(since_ms) < self.founding_ms
     }
 
-    /// Begins with the first of `waiting` that has enough peers.
+    /// Returns the session whose turn it is, after beginning one more if a device waits for it.
+    async fn next_session(
+        &mut self,
+        cluster: &StepTopology,
+        waiting: &[DeviceId],
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> Result<SyncSession> {
+        let has_none = |id: &&DeviceId| self.sessions.iter().all(|session| session.device != **id);
+        let others: Vec<DeviceId> = waiting.iter().filter(has_none).copied().collect();
+        let now_ms = self.clock.now_ms();
+        let is_due = self.sessions.is_empty()
+            || (self.sessions.len() < SESSIONS_MAX
+                && self.begun_ms.saturating_add(BEGIN_EVERY_MS) <= now_ms);
+        if is_due && !others.is_empty() {
+            self.begun_ms = now_ms;
+            match self.begin(cluster, &others, statuses).await {
+                Ok(session) => self.sessions.push_back(session),
+                Err(error) if self.sessions.is_empty() => return Err(error),
+                Err(error) => tracing::debug!(%error, "could not begin with another device"),
+            }
+        }
+        let next = self.sessions.pop_front();
+        next.ok_or_else(|| Error::unavailable("no device waits for a sync"))
+    }
+
+    /// Begins with the next of `waiting` that has enough peers.
     async fn begin(
         &mut self,
         cluster: &StepTopology,
@@ -143,9 +190,14 @@ impl SyncDevices {
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<SyncSession> {
         let mut reason = None;
-        for device in waiting {
+        // The device after the last one comes first.
+        let last = waiting.iter().position(|id| Some(*id) > self.begun_last).unwrap_or(0);
+        for device in waiting.iter().cycle().skip(last).take(waiting.len()) {
             match self.begin_with(cluster, *device, statuses).await {
-                Ok(session) => return Ok(session),
+                Ok(session) => {
+                    self.begun_last = Some(*device);
+                    return Ok(session);
+                }
                 Err(error) => reason = reason.or(Some(error)),
             }
         }
@@ -181,6 +233,7 @@ impl SyncDevices {
         check_coverage(cluster, device, term, &raised)?;
         copy_fences(cluster, device, &raised).await?;
         tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
+        let all = partitions_of(cluster, device, term);
         Ok(SyncSession {
             device,
             identity: own,
@@ -189,7 +242,9 @@ impl SyncDevices {
             peers: raised.iter().filter_map(identity).collect(),
             floor,
             promise: floor,
-            after: None,
+            left: all.clone(),
+            all,
+            ranges: VecDeque::new(),
             missing: 0,
             passes: 0,
             since_ms: self.clock.now_ms(),
@@ -197,21 +252,23 @@ impl SyncDevices {
         })
     }
 
-    /// Processes one page, and ends the sync after the last page if the pass is complete. Returns
-    /// true if the device has its votes now, and the number of registers visited.
+    /// Copies some pages, and ends the sync after the last page if the pass found nothing missing.
+    /// Returns true if the device has its votes now, and the number of registers visited.
     async fn resume(
         &self,
         cluster: &StepTopology,
         session: &mut SyncSession,
     ) -> Result<(bool, u64)> {
-        let copied = session.copy_page(cluster, &self.stamps).await?;
-        let items = copied.items;
-        session.missing += copied.missing;
-        session.promise = session.promise.max(copied.promise);
-        if session.after.is_some() {
-            return Ok((false, items));
+        let most = (STEP_A_NODE * cluster.index_nodes()).clamp(PAGE, STEP_MAX) as u64;
+        let mut items = 0;
+        while session.compare(cluster).await? {
+            items += session.copy_page(cluster, &self.stamps).await?;
+            if items >= most {
+                return Ok((false, items));
+            }
         }
         session.passes += 1;
+        session.left.clone_from(&session.all);
         if std::mem::take(&mut session.missing) > 0 {
             return Ok((false, items));
         }
@@ -231,39 +288,44 @@ impl SyncDevices {
 }
 
 impl SyncSession {
-    /// Copies the missing registers of the next page.
-    async fn copy_page(
-        &mut self,
-        cluster: &StepTopology,
-        stamps: &StampSource,
-    ) -> Result<PageOutcome> {
-        let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
-        let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
-        let queries = sources.iter().chain([&self.device]).map(|device| async move {
-            let node = cluster.node(*device)?;
-            let page = in_time(node.registers(*device, after, PAGE)).await?;
-            Ok::<_, Error>((*device, page))
-        });
-        let belongs = |key: &RegisterKey| {
-            let sets = cluster.index().sets(cluster.index().partition(key.placement()), self.term);
-            sets.contains(self.device)
-        };
-        let page = if sources.is_empty() {
-            RegisterPage::merge(read_ms, Vec::new(), belongs)
-        } else {
-            RegisterPage::merge(read_ms, try_join_all(queries).await?, belongs)
-        };
+    /// Finds the next range in which the device differs. Returns false at the end of the pass.
+    async fn compare(&mut self, cluster: &StepTopology) -> Result<bool> {
+        while self.ranges.is_empty() && !self.left.is_empty() && !self.peers.is_empty() {
+            let from = self.left.len().saturating_sub(PARTITIONS);
+            let index = cluster.index();
+            let sourced = |partition: &Partition| {
+                let sets = index.sets(*partition, self.term);
+                let sources = sets.members().filter(|id| self.peers.contains_key(id));
+                SourcedSpan { span: span_of(index, *partition), sources: sources.collect() }
+            };
+            let spans: Vec<SourcedSpan> = self.left[from..].iter().map(sourced).collect();
+            self.ranges = differing(cluster, self.device, &spans).await?.into();
+            self.left.truncate(from);
+        }
+        Ok(!self.ranges.is_empty())
+    }
+
+    /// Copies the missing registers of the next page; returns the number of registers visited.
+    async fn copy_page(&mut self, cluster: &StepTopology, stamps: &StampSource) -> Result<u64> {
+        let Some(range) = self.ranges.front_mut() else { return Ok(0) };
+        let page = range.page(cluster, self.device, stamps.now_ms()).await?;
         let copying = RegisterCopy {
             cluster,
             stamps,
             device: self.device,
-            sources: &sources,
+            sources: &range.sources,
+            read_from: range.read_from(),
+            changing_from: None,
             fresh_from: Some(self.floor),
             above: self.promise,
         };
         let copied = copying.page(&page).await?;
-        self.after = page.horizon;
-        Ok(copied)
+        self.missing += copied.missing;
+        self.promise = self.promise.max(copied.promise);
+        if !range.advance(&page) {
+            self.ranges.pop_front();
+        }
+        Ok(copied.items)
     }
 
     /// Returns true if device, peers, ring and term are unchanged.
@@ -332,27 +394,23 @@ impl Worker for SyncDevices {
             cluster.index_devices_of(&self.scope).into_iter().filter(lacks).collect();
         let mut progress =
             StepProgress { backlog: waiting.len() as u64, ..StepProgress::default() };
-        self.session.take_if(|session| !session.is_valid(&cluster, &statuses));
-        let session = match self.session.take() {
-            Some(session) => Ok(session),
-            None if waiting.is_empty() => {
-                self.ready_since_ms.clear();
-                return Ok(StepProgress { idle: true, ..progress });
-            }
-            None => self.begin(&cluster, &waiting, &statuses).await,
-        };
-        let outcome = match session {
+        self.sessions.retain(|session| session.is_valid(&cluster, &statuses));
+        if waiting.is_empty() && self.sessions.is_empty() {
+            self.ready_since_ms.clear();
+            return Ok(StepProgress { idle: true, ..progress });
+        }
+        let outcome = match self.next_session(&cluster, &waiting, &statuses).await {
             Err(error) => Err(error),
             Ok(mut session) => match self.resume(&cluster, &mut session).await {
                 Ok((true, items)) => Ok((1, items)),
                 Ok((false, items)) => {
                     session.failures = 0;
-                    self.session = Some(session);
+                    self.sessions.push_back(session);
                     Ok((0, items))
                 }
                 Err(error) => {
                     session.failures += 1;
-                    self.session = Some(session).filter(|it| it.failures < FAILURES_MAX);
+                    self.sessions.extend(Some(session).filter(|it| it.failures < FAILURES_MAX));
                     Err(error)
                 }
             },
@@ -365,11 +423,12 @@ impl Worker for SyncDevices {
             }
             Err(error) => {
                 self.report_error(&error);
-                (progress.kept, progress.idle) = (1, true);
+                // Other devices go on at once.
+                (progress.kept, progress.idle) = (1, self.sessions.len() <= 1);
             }
         }
         let now_ms = self.clock.now_ms();
-        let since = self.session.as_ref().map(|session| session.since_ms);
+        let since = self.sessions.iter().map(|session| session.since_ms).min();
         progress.oldest_age_ms = since.map_or(0, |since| now_ms.saturating_sub(since));
         Ok(progress)
     }

@@ -66,7 +66,17 @@ impl World {
         cluster(Arc::new(FaultyBackend::new(self.memory.clone(), choose)))
     }
 
+    /// Makes another bucket, to which later writes go.
+    pub(crate) async fn make_another_bucket(&mut self) {
+        self.bucket = BucketId::random();
+        self.make_bucket_named("another").await;
+    }
+
     async fn make_bucket(&self) {
+        self.make_bucket_named("bucket").await;
+    }
+
+    async fn make_bucket_named(&self, name: &str) {
         let bucket = Bucket {
             id: self.bucket,
             created_ms: self.clock.now_ms(),
@@ -78,7 +88,7 @@ impl World {
             consistency: martlet_protocol::Level::default(),
             settings: martlet_protocol::Settings::default(),
         };
-        let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
+        let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, name);
         self.write(key, Value::Bucket(Box::new(bucket)), false).await;
     }
 

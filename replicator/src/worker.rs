@@ -29,6 +29,12 @@ pub trait Worker: Send {
     fn busy_pause(&self, usual: Duration) -> Duration {
         usual
     }
+
+    /// Maximum time for which the worker yields to slow clients before a step; `usual` is the
+    /// runner's default.
+    fn yield_max(&self, usual: Duration) -> Duration {
+        usual
+    }
 }
 
 #[async_trait]
@@ -47,6 +53,10 @@ impl Worker for Box<dyn Worker> {
 
     fn busy_pause(&self, usual: Duration) -> Duration {
         (**self).busy_pause(usual)
+    }
+
+    fn yield_max(&self, usual: Duration) -> Duration {
+        (**self).yield_max(usual)
     }
 }
 

@@ -20,7 +20,8 @@
 //!   `group::eviction`: removal of single registers (rule T1).
 //! * [`tree`]: sums of the registers (rule H1), [`build`]: rebuilding of sums, [`walk`]: registers
 //!   in a span of the ring; [`audit`]: verification of registers, and [`audit_sessions`]: audits
-//!   over many calls; [`upkeep`]: calls of background workers.
+//!   over many calls; [`upkeep`]: calls of background workers; [`garbage`] and [`aged`]: walks over
+//!   garbage and over old tombstones.
 //! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
 //!   [`background`]: its threads.
 //! * [`extent_table`]: the extent store's rows, and [`marks`]: its deletes, in column families of
@@ -33,6 +34,7 @@
 //! * an entry that is replaced leaves its extents in `garbage` in the same batch;
 //! * the sums change in the batch that changes the entry.
 
+mod aged;
 mod audit;
 mod audit_page;
 mod audit_sessions;
@@ -43,6 +45,7 @@ mod database;
 mod extent_table;
 mod family;
 mod fences;
+mod garbage;
 mod group;
 mod hints;
 mod list;

@@ -17,6 +17,7 @@ use crate::disk::{Disk, PosixDisk};
 use crate::index::Caches;
 use crate::metrics::NodeMetrics;
 
+mod claims;
 mod monitor;
 mod patience;
 #[cfg(test)]
@@ -191,6 +192,9 @@ impl StorageNode {
 #[async_trait]
 impl Backend for StorageNode {
     async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
+        if let Call::Claims(request) = &call {
+            return Ok(claims::answer(self, request).await.into());
+        }
         let opened = self.online(device)?;
         let (index, extents) = (&opened.index, &opened.extents);
         Ok(match call {
@@ -233,6 +237,14 @@ impl Backend for StorageNode {
             Call::AuditRegisters(after) => index.audit_registers(after).await?.into(),
             Call::RaiseTerm(term) => index.raise_term(term).await?.into(),
             Call::SetJoined(change) => index.set_joined(change).await?.into(),
+            Call::Claims(_) => unreachable!("claims name their devices themselves"),
+            Call::SeekExtents(ids) => extents.seek(&ids).await?.into(),
+            Call::GarbageAfter { after, before_ms, limit } => {
+                index.garbage_after(after, before_ms, limit).await?.into()
+            }
+            Call::Aged { walk, after, limit } => {
+                index.aged(walk, after.as_deref(), limit).await?.into()
+            }
         })
     }
 

@@ -8,10 +8,11 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence};
+use super::claims::{ClaimsReply, ClaimsRequest};
+use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
 use super::registers::{
-    BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest, PromiseReply, RegisterDrop,
-    RegisterView, RowSelection, Walk, Want, WriteReply,
+    AgedPage, AgedWalk, BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest,
+    PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
@@ -190,6 +191,21 @@ calls! {
     /// The number never falls.
     SetJoined "set-joined" (u64),
 
+    /// Returns for each owner the extents that its entries need, on several devices of the node.
+    /// The device of the call is one of them; each device answers for itself (rule X3).
+    Claims "claims" (Cow<'a, ClaimsRequest>),
+
+    /// Returns for each extent, in the order of the ids, its record or its absence.
+    SeekExtents "seek-extents" (Cow<'a, [ExtentId]>),
+
+    /// Returns garbage as [`Call::Garbage`], above a record: records that must wait hide nothing
+    /// behind them.
+    GarbageAfter "garbage-after" { after: Option<GarbageId>, before_ms: u64, limit: usize },
+
+    /// Returns the old tombstones among some registers above `after`, in their order, and the
+    /// buckets of these registers. Reads no inline bytes.
+    Aged "aged" { walk: AgedWalk, after: Option<Cow<'a, RegisterKey>>, limit: usize },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -258,6 +274,14 @@ impl Call<'_> {
             Self::AuditRegisters(after) => Call::AuditRegisters(after),
             Self::RaiseTerm(term) => Call::RaiseTerm(term),
             Self::SetJoined(change) => Call::SetJoined(change),
+            Self::Claims(request) => Call::Claims(owned(request)),
+            Self::SeekExtents(ids) => Call::SeekExtents(owned(ids)),
+            Self::GarbageAfter { after, before_ms, limit } => {
+                Call::GarbageAfter { after, before_ms, limit }
+            }
+            Self::Aged { walk, after, limit } => {
+                Call::Aged { walk, after: after.map(owned), limit }
+            }
         }
     }
 }
@@ -333,4 +357,10 @@ replies! {
     Holdings(Vec<Holding>),
     /// Result of [`Call::AuditRegisters`].
     RegisterAudit(AuditResult<BinKey>),
+    /// Reply of each device of [`Call::Claims`].
+    Claims(Vec<ClaimsReply>),
+    /// Record or absence of each extent.
+    Sought(Vec<Sought>),
+    /// Result of [`Call::Aged`].
+    Aged(AgedPage),
 }

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use super::call::{Call, Reply};
 use super::{
-    AuditResult, Backend, BucketFence, EntryWrite, ExtentStat, Garbage, GarbageId, Hint, Holding,
-    ListReply, ListRequest, Presence, PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk,
-    Want, WriteReply,
+    AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest, EntryWrite,
+    ExtentStat, Garbage, GarbageId, Hint, Holding, ListReply, ListRequest, Presence, PromiseReply,
+    RegisterDrop, RegisterView, RowSelection, Sought, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
@@ -304,6 +304,46 @@ pub trait BackendExt: Backend {
     /// [`Call::SetJoined`].
     fn set_joined(&self, device: DeviceId, change: u64) -> ReplyFuture<'_, ()> {
         send(self, device, Call::SetJoined(change))
+    }
+
+    /// [`Call::Claims`].
+    fn claims<'a>(
+        &'a self,
+        device: DeviceId,
+        request: &'a ClaimsRequest,
+    ) -> ReplyFuture<'a, Vec<ClaimsReply>> {
+        send(self, device, Call::Claims(Cow::Borrowed(request)))
+    }
+
+    /// [`Call::SeekExtents`].
+    fn seek_extents<'a>(
+        &'a self,
+        device: DeviceId,
+        ids: &'a [ExtentId],
+    ) -> ReplyFuture<'a, Vec<Sought>> {
+        send(self, device, Call::SeekExtents(Cow::Borrowed(ids)))
+    }
+
+    /// [`Call::GarbageAfter`].
+    fn garbage_after(
+        &self,
+        device: DeviceId,
+        after: Option<GarbageId>,
+        before_ms: u64,
+        limit: usize,
+    ) -> ReplyFuture<'_, Vec<Garbage>> {
+        send(self, device, Call::GarbageAfter { after, before_ms, limit })
+    }
+
+    /// [`Call::Aged`].
+    fn aged<'a>(
+        &'a self,
+        device: DeviceId,
+        walk: AgedWalk,
+        after: Option<&'a RegisterKey>,
+        limit: usize,
+    ) -> ReplyFuture<'a, AgedPage> {
+        send(self, device, Call::Aged { walk, after: after.map(Cow::Borrowed), limit })
     }
 }
 

@@ -59,6 +59,17 @@ pub enum Presence {
     Deleted,
 }
 
+/// Record of an extent on a device, or its absence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sought {
+    /// The device doesn't hold the extent.
+    Missing,
+    /// As [`Presence::Deleted`].
+    Deleted,
+    /// The device holds the extent.
+    Here(Box<ExtentRecord>),
+}
+
 /// Result of verifying part of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditResult<T> {

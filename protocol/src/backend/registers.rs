@@ -299,3 +299,88 @@ pub struct Walk {
     /// Parts of each register to return.
     pub want: Want,
 }
+
+/// Selection of a device's registers that a collector of tombstones visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgedWalk {
+    /// Tombstones with a lower order are returned.
+    pub tombstones_before: Stamp,
+    /// Buckets of entries with a lower order are returned.
+    pub buckets_before: Stamp,
+    /// True if collectable tombstones and registers without an entry are visited too.
+    pub thorough: bool,
+}
+
+/// A register that a collector may drop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgedRegister {
+    /// Key of the register.
+    pub key: RegisterKey,
+    /// Order of its tombstone; none for a register without an entry.
+    pub tombstone: Option<Stamp>,
+}
+
+/// A bucket of visited registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgedBucket {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// Highest order of its visited entries below [`AgedWalk::buckets_before`].
+    pub order: Stamp,
+    /// Number of these entries.
+    pub entries: u64,
+}
+
+/// A page of a collector's walk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgedPage {
+    /// Old tombstones, and registers without an entry, in the order of their keys.
+    pub aged: Vec<AgedRegister>,
+    /// Buckets of the visited registers, each once for each run of them.
+    pub buckets: Vec<AgedBucket>,
+    /// Number of registers visited.
+    pub visited: u64,
+    /// Last register visited; none at the end of the device.
+    pub next: Option<RegisterKey>,
+}
+
+impl AgedPage {
+    /// Most registers that one call visits.
+    pub const VISITED_MAX: u64 = 8192;
+
+    /// Visits the next register of the walk. `held` is its entry's order, with true for a
+    /// tombstone; `collectable` as in [`Holding::collectable`].
+    pub fn visit(
+        &mut self,
+        walk: &AgedWalk,
+        key: &RegisterKey,
+        held: Option<(Stamp, bool)>,
+        collectable: bool,
+    ) {
+        self.visited += 1;
+        if (collectable || held.is_none()) && !walk.thorough {
+            return;
+        }
+        let Some((order, is_tombstone)) = held else {
+            self.aged.push(AgedRegister { key: key.clone(), tombstone: None });
+            return;
+        };
+        if is_tombstone && order < walk.tombstones_before {
+            self.aged.push(AgedRegister { key: key.clone(), tombstone: Some(order) });
+        }
+        if order < walk.buckets_before {
+            match self.buckets.last_mut().filter(|last| last.bucket == key.bucket) {
+                Some(last) => {
+                    last.order = last.order.max(order);
+                    last.entries += 1;
+                }
+                None => self.buckets.push(AgedBucket { bucket: key.bucket, order, entries: 1 }),
+            }
+        }
+    }
+
+    /// Returns true if the page is full.
+    pub fn is_full(&self, limit: usize) -> bool {
+        self.aged.len() >= limit || self.visited >= Self::VISITED_MAX
+    }
+}

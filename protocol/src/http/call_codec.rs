@@ -9,7 +9,7 @@ use serde::de::value::{EnumAccessDeserializer, U32Deserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, IntoDeserializer};
 use serde::{Deserialize, Serialize};
 
-use super::calls::{PAGE_ITEMS_MAX, encode};
+use super::calls::{CLAIMS_MAX, PAGE_ITEMS_MAX, encode};
 use crate::backend::{Call, CallKind, ListRequest, Reply};
 use crate::error::{Error, Result};
 use crate::limits::INDEX_SHARDS_MAX;
@@ -54,11 +54,14 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::ListExtents => Reply::Extents(decode(body)?),
         CallKind::Presence => Reply::Presence(decode(body)?),
         CallKind::AuditExtents => Reply::ExtentAudit(decode(body)?),
-        CallKind::Garbage => Reply::Garbage(decode(body)?),
+        CallKind::Garbage | CallKind::GarbageAfter => Reply::Garbage(decode(body)?),
         CallKind::Sums => Reply::Sums(decode(body)?),
         CallKind::Bins => Reply::Bins(decode(body)?),
         CallKind::Holdings => Reply::Holdings(decode(body)?),
         CallKind::AuditRegisters => Reply::RegisterAudit(decode(body)?),
+        CallKind::Claims => Reply::Claims(decode(body)?),
+        CallKind::SeekExtents => Reply::Sought(decode(body)?),
+        CallKind::Aged => Reply::Aged(decode(body)?),
         CallKind::Fence
         | CallKind::PurgeBucket
         | CallKind::DeleteExtents
@@ -95,13 +98,21 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
         | Call::Hints { limit, .. }
         | Call::Registers { limit, .. }
         | Call::Bins { limit, .. }
-        | Call::Walk { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
+        | Call::Walk { limit, .. }
+        | Call::GarbageAfter { limit, .. }
+        | Call::Aged { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
         Call::List(request) | Call::ListRows { request, .. } | Call::ListHints(request) => {
             let request: &mut ListRequest = request.to_mut();
             if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {
                 return Err(Error::invalid("the bucket has fewer shards"));
             }
             request.limit = request.limit.min(PAGE_ITEMS_MAX);
+        }
+        Call::Claims(request) => {
+            let claims = request.devices.iter().map(|of| of.claims.len());
+            if claims.sum::<usize>() > CLAIMS_MAX {
+                return Err(Error::invalid("the request has too many claims"));
+            }
         }
         _ => {}
     }

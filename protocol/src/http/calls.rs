@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::backend::CallKind;
+use crate::limits::CLAIMS_AT_ONCE_MAX;
 
 /// Description of an extent in the request head: hexadecimal postcard of
 /// [`NewExtent`](crate::backend::NewExtent).
@@ -32,6 +33,9 @@ pub(super) const KEYS_MAX: usize = 512;
 /// Most garbage ids in one request; garbage ids contain register names.
 pub(super) const GARBAGE_IDS_MAX: usize = 512;
 
+/// Most claims in one request, over all devices.
+pub(super) const CLAIMS_MAX: usize = CLAIMS_AT_ONCE_MAX;
+
 /// Encodes the body of a request or a reply. The length is computed first, so that inline bytes are
 /// copied once.
 pub(super) fn encode(value: &impl Serialize) -> postcard::Result<Bytes> {
@@ -53,14 +57,18 @@ impl CallKind {
             | Self::Fences
             | Self::Bins
             | Self::Walk
-            | Self::Holdings => PAGE_BYTES_MAX,
+            | Self::Holdings
+            | Self::Claims
+            | Self::SeekExtents
+            | Self::GarbageAfter
+            | Self::Aged => PAGE_BYTES_MAX,
             _ => REPLY_BYTES_MAX,
         }
     }
 
     /// Returns true if the call reads so much that a busy disk needs longer than for an index call.
     pub(super) fn reads_much(self) -> bool {
-        matches!(self, Self::AuditExtents | Self::AuditRegisters)
+        matches!(self, Self::AuditExtents | Self::AuditRegisters | Self::Claims | Self::Aged)
     }
 
     /// Returns true if the call may be repeated when its outcome is unknown.
@@ -82,6 +90,10 @@ impl CallKind {
             | Self::Bins
             | Self::Walk
             | Self::Holdings
+            | Self::Claims
+            | Self::SeekExtents
+            | Self::GarbageAfter
+            | Self::Aged
             | Self::ReadExtent => true,
             Self::Write
             | Self::Promise
@@ -111,6 +123,7 @@ const _: () = {
     assert!(IDS_MAX * 2 * size_of::<crate::ExtentId>() < REQUEST_BYTES_MAX);
     assert!(KEYS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
     assert!(GARBAGE_IDS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
+    assert!(CLAIMS_MAX * (limits::KEY_BYTES_MAX + 64) < REQUEST_BYTES_MAX);
     assert!(limits::INDEX_SHARDS_MAX as usize * 3 < REQUEST_BYTES_MAX);
     assert!(limits::LIST_KEYS_MAX < PAGE_ITEMS_MAX);
     assert!(PAGE_ITEMS_MAX * ENTRY_BYTES_MAX < PAGE_BYTES_MAX);

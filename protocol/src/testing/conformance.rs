@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests, in a form that other crates can run")]
 
+mod batches;
 mod buckets;
 mod copies;
 mod eviction;
@@ -46,6 +47,7 @@ pub async fn all(backend: &dyn Backend, device: DeviceId) {
     sums::all(backend, device).await;
     eviction::all(backend, device).await;
     copies::all(backend, device).await;
+    batches::all(backend, device).await;
     terms::all(backend, device).await;
 }
 

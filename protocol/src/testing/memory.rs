@@ -4,6 +4,7 @@
 //! * [`extents`]: extents of a device.
 //! * [`listing`]: pages of names.
 //! * [`upkeep`]: calls of background workers.
+//! * [`claims`]: questions about the owners of extents.
 //! * [`backend`]: the calls of the backend trait.
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::id::{DeviceId, ExtentId};
 use crate::key::RegisterKey;
 
 mod backend;
+mod claims;
 mod device;
 mod extents;
 mod listing;

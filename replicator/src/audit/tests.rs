@@ -69,17 +69,51 @@ async fn the_rate_bounds_bytes_in_time_and_a_pass_goes_on_after_a_restart() {
     let options = AuditOptions { bytes_per_second: 1600, rest: Duration::from_secs(99) };
     let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
     let mut first = worker(&world, options).with_cursors(cursors.clone());
-    // Registers of the first device, then its extents.
-    first.step().await.unwrap();
-    let step = first.step().await.unwrap();
-    assert_eq!((step.items, step.ahead), (200, 400));
+    // Registers of all devices come first, then their extents.
+    assert_eq!(first.step().await.unwrap().items, 0);
+    assert_eq!(first.idle_pause(Duration::from_millis(20)), Duration::from_secs(99));
+    drop(first);
+    let mut second = worker(&world, options).with_cursors(cursors.clone());
+    let step = second.step().await.unwrap();
+    assert_eq!((step.items, step.idle), (600, true), "no register was read again");
+    // Each of three devices has 3200 bytes, at a third of the rate.
+    assert_eq!(second.planned.as_secs(), 6);
     let usual = Duration::from_millis(20);
-    assert_eq!(first.busy_pause(usual), Duration::from_secs(2));
-    assert_eq!(first.idle_pause(usual), Duration::from_secs(99));
-    let rest = run_once(&mut worker(&world, options).with_cursors(cursors.clone())).await.unwrap();
-    assert_eq!((rest.items, rest.ahead), (400, 0));
+    assert!(second.busy_pause(usual) <= second.planned.max(usual));
     let whole = run_once(&mut worker(&world, options).with_cursors(cursors)).await.unwrap();
     assert_eq!(whole.items, 600);
+}
+
+#[test]
+fn a_large_device_is_read_in_thirty_days_whatever_the_others_hold() {
+    let world = MultiNodeWorld::new(3);
+    let mut audit = worker(&world, AuditOptions::default());
+    audit.positions.follow(&(0..60).map(DeviceId).collect(), 0);
+    let rate = |bytes| audit.rate(DeviceSize { extents: 1, bytes });
+    let (large, days) = (16_000_000_000_000, Duration::from_hours(30 * 24).as_secs());
+    assert!(rate(large) * days > large, "16 TB take {} days", large / rate(large) / 86_400);
+    assert!(rate(large) * STEP_SECONDS <= STEP_BYTES_MAX, "a step does not limit the rate");
+    assert_eq!(rate(0), AuditOptions::default().bytes_per_second / 60);
+}
+
+#[tokio::test]
+async fn the_oldest_unverified_byte_is_as_old_as_the_last_complete_pass() {
+    let world = MultiNodeWorld::new(3);
+    world.extents(10).await;
+    let clock = world.clock.clone();
+    let mut audit = worker(&world, AuditOptions::default()).with_clock(clock.clone());
+    let began_ms = clock.now_ms();
+    run_once(&mut audit).await.unwrap();
+    clock.advance_ms(5000);
+    world.memory(DeviceId(1)).set_offline(DeviceId(1), true);
+    let progress = run_once(&mut audit).await.unwrap();
+    assert_eq!(progress.oldest_age_ms, clock.now_ms() - began_ms, "a device was not read");
+    world.memory(DeviceId(1)).set_offline(DeviceId(1), false);
+    clock.advance_ms(5000);
+    let progress = run_once(&mut audit).await.unwrap();
+    assert_eq!(progress.oldest_age_ms, 5000, "the pass of the others began then");
+    clock.advance_ms(1000);
+    assert_eq!(run_once(&mut audit).await.unwrap().oldest_age_ms, 1000);
 }
 
 #[tokio::test]

@@ -17,26 +17,36 @@
 //! ahead of the clock by the maximum clock skew, and above each promise found. The floor comes
 //! last: before it, old orders must still be accepted.
 //!
-//! The position is only in memory: a new walk finds most registers already copied.
+//! Sums tell where the device lacks something, and where its sources agree; there one of them is
+//! read. Sources that agreed go on from there, so one of them has all that was decided before. A
+//! register that may have changed since is read from all of them, because its newest write may be
+//! undecided.
+//!
+//! The position is only in memory: a walk that begins anew reads sums, and registers only where the
+//! device lacks some.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use futures::future::try_join_all;
-use martlet_protocol::backend::{DeviceStatus, Walk, Want};
-use martlet_protocol::tree::Span;
+use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
-    BackendExt, DeviceId, DeviceIdentity, Error, Partition, Phase, RegisterKey, Result, Stamp,
-    StampSource, Term,
+    BackendExt, DeviceId, DeviceIdentity, Error, Partition, Phase, Result, Stamp, StampSource, Term,
 };
 use martlet_ring::{Ring, RingHash};
 
 use super::plan::{moving_to, sources_of};
 use crate::cluster::{StepTopology, in_time};
-use crate::copying::{PAGE, RegisterCopy, RegisterPage};
+use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
+use crate::copying::{PAGE, RegisterCopy};
 use crate::sync::{copy_fences, floor_at};
 
-/// Maximum number of pages in a step, because small partitions have short pages.
+/// Maximum number of pages in a step, because small ranges have short pages.
 const PAGES: u32 = 64;
+/// Registers copied by a step, for each node, and at most: each step asks every node for its state.
+const STEP_A_NODE: usize = 64;
+const STEP_MAX: usize = 8192;
+/// Age in milliseconds from which on a write is refused first-hand, with a margin.
+const YOUNG_MS: u64 = FIRST_HAND_AGE_MS_MAX + 2 * CLOCK_SKEW_MS_MAX;
 
 /// A device that is joining.
 pub(super) struct JoiningDevice {
@@ -44,10 +54,10 @@ pub(super) struct JoiningDevice {
     identity: DeviceIdentity,
     ring: RingHash,
     change: u64,
-    /// Partitions that move to the device; the walk is in the last one.
+    /// Partitions that move to the device and were not compared yet.
     left: Vec<Partition>,
-    /// Position in that partition.
-    after: Option<RegisterKey>,
+    /// Ranges in which the device differs, not yet copied.
+    ranges: VecDeque<CopyRange>,
     /// Sources, with their identities at the time they knew the term.
     sources: BTreeMap<DeviceId, DeviceIdentity>,
     /// Highest promise found.
@@ -56,16 +66,6 @@ pub(super) struct JoiningDevice {
     pub(super) failures: u32,
     pub(super) since_ms: u64,
     brought: u64,
-}
-
-/// Returns the placements of a partition.
-pub(super) fn span_of(ring: &Ring, partition: Partition) -> Span {
-    let power = u32::from(ring.part_power());
-    if power == 0 {
-        return Span::ALL;
-    }
-    let first = u64::from(partition.0) << (64 - power);
-    Span { first, last: first | (u64::MAX >> power) }
 }
 
 impl JoiningDevice {
@@ -103,13 +103,18 @@ impl JoiningDevice {
             ring: ring.hash(),
             change: ring.change(),
             left,
-            after: None,
+            ranges: VecDeque::new(),
             sources: all.into_iter().map(|id| (id, statuses[&id].identity)).collect(),
             promise: Stamp::ZERO,
             failures: 0,
             since_ms: now_ms,
             brought: 0,
         })
+    }
+
+    /// Device that is joining.
+    pub(super) fn device(&self) -> DeviceId {
+        self.device
     }
 
     /// Returns true if device, sources, ring and phase are unchanged.
@@ -133,52 +138,56 @@ impl JoiningDevice {
         stamps: &StampSource,
         now_ms: u64,
     ) -> Result<(bool, u64)> {
+        let most = (STEP_A_NODE * cluster.index_nodes()).clamp(PAGE, STEP_MAX) as u64;
         let (mut items, mut pages) = (0, 0);
-        while let Some(partition) = self.left.last().copied() {
-            if pages >= PAGES || items >= PAGE as u64 {
+        while self.compare(cluster).await? {
+            if pages >= PAGES || items >= most {
                 return Ok((false, items));
             }
-            items += self.page(cluster, stamps, partition).await?;
+            items += self.page(cluster, stamps).await?;
             (self.failures, pages) = (0, pages + 1);
         }
         self.end(cluster, now_ms).await?;
         Ok((true, items))
     }
 
+    /// Finds the next range in which the device differs. Returns false at the end.
+    async fn compare(&mut self, cluster: &StepTopology) -> Result<bool> {
+        while self.ranges.is_empty() && !self.left.is_empty() {
+            let from = self.left.len().saturating_sub(PARTITIONS);
+            let (index, joint) = (cluster.index(), Term::of(self.change, Phase::Joint));
+            let sourced = |partition: &Partition| {
+                let sets = index.sets(*partition, joint);
+                let sources = sets.set(0).filter(|id| self.sources.contains_key(id));
+                SourcedSpan { span: span_of(index, *partition), sources: sources.collect() }
+            };
+            let spans: Vec<SourcedSpan> = self.left[from..].iter().map(sourced).collect();
+            self.ranges = differing(cluster, self.device, &spans).await?.into();
+            self.left.truncate(from);
+        }
+        Ok(!self.ranges.is_empty())
+    }
+
     /// Copies a page; returns the number of registers visited.
-    async fn page(
-        &mut self,
-        cluster: &StepTopology,
-        stamps: &StampSource,
-        partition: Partition,
-    ) -> Result<u64> {
-        let sets = cluster.index().sets(partition, Term::of(self.change, Phase::Joint));
-        let sources: Vec<DeviceId> =
-            sets.set(0).filter(|id| self.sources.contains_key(id)).collect();
-        let span = span_of(cluster.index(), partition);
-        let walk = &Walk { span, bin: None, want: Want::EntryAndInline };
-        let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
-        let queries = sources.iter().chain([&self.device]).map(|device| async move {
-            let node = cluster.node(*device)?;
-            Ok::<_, Error>((*device, in_time(node.walk(*device, walk, after, PAGE)).await?))
-        });
-        let pages = try_join_all(queries).await?;
-        let page = RegisterPage::merge(read_ms, pages, |key| span.contains(key.placement()));
-        let (device, sources) = (self.device, &sources[..]);
+    async fn page(&mut self, cluster: &StepTopology, stamps: &StampSource) -> Result<u64> {
+        let Some(range) = self.ranges.front_mut() else { return Ok(0) };
+        let read_ms = stamps.now_ms();
+        let page = range.page(cluster, self.device, read_ms).await?;
         let copying = RegisterCopy {
             cluster,
             stamps,
-            device,
-            sources,
+            device: self.device,
+            sources: &range.sources,
+            read_from: range.read_from(),
+            changing_from: Some(Stamp::at_ms(read_ms.saturating_sub(YOUNG_MS))),
             fresh_from: None,
             above: self.promise,
         };
         let copied = copying.page(&page).await?;
         self.promise = self.promise.max(copied.promise);
         self.brought += copied.brought;
-        self.after = page.horizon;
-        if self.after.is_none() {
-            self.left.pop();
+        if !range.advance(&page) {
+            self.ranges.pop_front();
         }
         Ok(copied.items)
     }

@@ -270,3 +270,47 @@ async fn what_a_removed_device_held_comes_from_the_others() {
     }
     assert_all_held(&world, 300).await;
 }
+
+/// Copying is interrupted again and again, by a process that ends.
+#[tokio::test]
+async fn a_new_holder_reads_each_register_once_and_goes_on_where_it_was() {
+    use martlet_protocol::backend::CallKind;
+    use martlet_protocol::testing::FaultyBackend;
+    let walks = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = walks.clone();
+    let clock = Arc::new(martlet_protocol::ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(4, clock, move |device, memory| {
+        let counted = counted.clone();
+        Arc::new(FaultyBackend::new(memory, move |call| {
+            let reads = matches!(call.op, CallKind::Walk | CallKind::Read) && device != NEW;
+            counted.fetch_add(u64::from(reads), std::sync::atomic::Ordering::SeqCst);
+            martlet_protocol::testing::Fault::None
+        }))
+    });
+    run(&world).await;
+    for number in 0..3000 {
+        let key = key_of(number);
+        world.write_on(&world.primaries(&key), &world.write(&key)).await;
+    }
+    // No register may have changed since the sums were compared.
+    world.clock.advance_ms(60 * 60 * 1000);
+    let ring = world.grow(4).await;
+    sync(&world).await;
+    let mut steps = 0;
+    while joined(&world, NEW).await < ring.change() {
+        worker(&world).step().await.unwrap();
+        steps += 1;
+        assert!(steps < 40, "it begins at zero again and again");
+    }
+    assert!(steps > 4, "{steps}");
+    let partitions = ring.moves().len() as u64;
+    let walks = walks.load(std::sync::atomic::Ordering::SeqCst);
+    // One walk of one source for each partition, and one more where a step ended within it.
+    assert!(walks <= partitions + steps, "{walks} walks for {partitions} partitions");
+    run(&world).await;
+    for number in 0..3000 {
+        for device in world.primaries(&key_of(number)) {
+            assert!(world.held(device, &key_of(number)).await.entry.is_some(), "{number}");
+        }
+    }
+}

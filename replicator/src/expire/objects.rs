@@ -5,19 +5,26 @@
 //! only keeps the position. One worker handles each shard: the worker whose scope has its first
 //! primary. If two do, the second finds nothing left. A cursor that is lost or outdated costs a new
 //! walk.
+//!
+//! The start of a walk is stored too, so a restart begins none before its time. Steps are spread
+//! over half of a period, as far as the number of steps in the shards visited so far tells.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use martlet_protocol::lifecycle::{Day, ExpiryCursor, ObjectExpiry, Stretch};
 use martlet_protocol::{BucketId, Shard};
 
-use crate::cursors::Cursors;
+use crate::cursors::{Cursors, bytes_of, hex_of};
 use crate::worker::StepProgress;
 
-/// Name under which the cursor is stored.
+/// Names under which the cursor and the start of the walk are stored.
 const NAME: &str = "expire";
+const BEGAN: &str = "expire-began";
+/// Maximum pause between two steps.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A shard of a bucket whose objects are to be visited, from a position on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +45,11 @@ pub(super) struct Objects {
     left: VecDeque<Task>,
     /// Start of the last walk.
     began_ms: Option<u64>,
+    /// True once a walk was scheduled by this process.
+    has_begun: bool,
+    /// Steps and completed tasks of this walk.
+    steps: u64,
+    completed: u64,
 }
 
 impl Task {
@@ -47,14 +59,28 @@ impl Task {
 
     /// Encodes the position as a line of text.
     fn cursor(&self) -> String {
-        let key = self.after.as_ref().map_or("-".to_owned(), |place| hex_of(&place.key));
+        let key = self.after.as_ref().map_or("-".to_owned(), |place| hex_of(place.key.as_bytes()));
         format!("{} {} {key}", self.id, self.shard.0)
     }
 }
 
 impl Objects {
     pub(super) fn new(expiry: Arc<dyn ObjectExpiry>, cursors: Arc<dyn Cursors>) -> Self {
-        Self { expiry, cursors, awaited: None, left: VecDeque::new(), began_ms: None }
+        let began_ms = cursors.load(BEGAN).and_then(|text| text.parse().ok());
+        let (awaited, left) = (None, VecDeque::new());
+        let (has_begun, steps, completed) = (false, 0, 0);
+        Self { expiry, cursors, awaited, left, began_ms, has_begun, steps, completed }
+    }
+
+    /// Pause until the next step, if half of `period_ms` is enough for the rest of the walk at it.
+    pub(super) fn pause(&self, now_ms: u64, period_ms: u64) -> Duration {
+        let Some(began_ms) = self.began_ms.filter(|_| self.is_under_way()) else {
+            return Duration::ZERO;
+        };
+        let ends_ms = began_ms.saturating_add(period_ms / 2);
+        let a_task = self.steps.div_ceil(self.completed.max(1)).max(1);
+        let steps = a_task.saturating_mul(self.left.len() as u64).max(1);
+        Duration::from_millis(ends_ms.saturating_sub(now_ms) / steps).min(PAUSE_MAX)
     }
 
     /// Returns the object layer.
@@ -67,33 +93,39 @@ impl Objects {
         !self.left.is_empty()
     }
 
-    /// Schedules a walk, unless the last one began less than a period ago. The first walk continues
-    /// at the saved cursor.
+    /// Schedules a walk, unless the last one began less than a period ago. A new process first
+    /// continues at the saved cursor, whenever that walk began.
     pub(super) fn await_turn(&mut self, mut tasks: Vec<Task>, now_ms: u64, period_ms: u64) {
-        let is_due = |began_ms: u64| began_ms.saturating_add(period_ms) <= now_ms;
-        if !self.began_ms.is_none_or(is_due) {
+        tasks.sort_by_key(|task| (task.id, task.shard));
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let saved = self.cursors.load(NAME).filter(|_| is_first);
+        if let Some(saved) = saved.as_deref().and_then(parse) {
+            self.awaited = Some(from(tasks, saved).into());
+            self.began_ms.get_or_insert(now_ms);
             return;
         }
-        tasks.sort_by_key(|task| (task.id, task.shard));
-        let is_first = self.began_ms.replace(now_ms).is_none();
-        let saved = self.cursors.load(NAME).filter(|_| is_first);
-        let tasks = match saved.as_deref().and_then(parse) {
-            Some(saved) => from(tasks, saved),
-            None => tasks,
-        };
-        self.awaited = Some(tasks.into());
+        // A time ahead of the clock counts as none.
+        let is_due =
+            |began_ms: u64| began_ms.saturating_add(period_ms) <= now_ms || began_ms > now_ms;
+        if self.began_ms.is_none_or(is_due) {
+            self.began_ms = Some(now_ms);
+            self.cursors.save(BEGAN, &now_ms.to_string());
+            self.awaited = Some(tasks.into());
+        }
     }
 
     /// Begins the scheduled walk; returns true if a walk is in progress.
     pub(super) fn begin(&mut self) -> bool {
         if let Some(tasks) = self.awaited.take() {
             self.left = tasks;
+            (self.steps, self.completed) = (0, 0);
         }
         self.is_under_way()
     }
 
     /// Visits the next range of keys.
     pub(super) async fn step(&mut self, day: Day) -> StepProgress {
+        let left_before = self.left.len();
         let Some(mut task) = self.left.pop_front() else { return StepProgress::default() };
         let (bucket, shard, after) = (task.bucket.clone(), task.shard, task.after.take());
         let progress = match self.expiry.carry_out(&Stretch { bucket, shard, after, day }).await {
@@ -110,6 +142,8 @@ impl Objects {
                 StepProgress { kept: 1, ..StepProgress::default() }
             }
         };
+        self.steps += 1;
+        self.completed += left_before.saturating_sub(self.left.len()) as u64;
         let cursor = self.left.front().map_or("-".to_owned(), Task::cursor);
         self.cursors.save(NAME, &cursor);
         StepProgress { ahead: self.left.len() as u64, ..progress }
@@ -148,19 +182,8 @@ fn parse(cursor: &str) -> Option<SavedPosition> {
     Some(SavedPosition { id, shard: Shard(shard), key })
 }
 
-fn hex_of(key: &str) -> String {
-    use std::fmt::Write;
-    key.bytes().fold(String::with_capacity(key.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String can't fail");
-        text
-    })
-}
-
-/// Decodes the result of [`hex_of`].
 fn text_of(hex: &str) -> Option<String> {
-    let digits = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(digits).collect();
-    String::from_utf8(bytes?).ok()
+    String::from_utf8(bytes_of(hex)?).ok()
 }
 
 #[cfg(test)]

@@ -174,15 +174,109 @@ async fn data_goes_before_the_manifest_and_the_manifest_before_the_record() {
     world.delete("k").await;
     world.clock.advance_ms(GRACE_MS);
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let seen = order.clone();
+    let (seen, memory) = (order.clone(), world.memory.clone());
     let cluster = world.faulty(move |call| {
         if matches!(call.op, CallKind::DeleteExtents | CallKind::ForgetGarbage) {
-            seen.lock().push((call.op, call.device));
+            let there = [DeviceId(0), DeviceId(1)].map(|device| memory.extents(device));
+            seen.lock().push((call.op, there.concat()));
         }
         Fault::None
     });
     worker(&world, cluster).step().await.unwrap();
-    let both = [(CallKind::DeleteExtents, DeviceId(0)), (CallKind::DeleteExtents, DeviceId(1))];
-    let expected = [&both[..], &both[..], &[(CallKind::ForgetGarbage, DeviceId(0))]].concat();
-    assert_eq!(*order.lock(), expected);
+    let (piece, data) = old.ids.split_last().unwrap();
+    let order = order.lock();
+    let ((last, left), deletes) = order.split_last().unwrap();
+    assert_eq!((*last, left.len()), (CallKind::ForgetGarbage, 0), "the record goes last");
+    for (_, there) in deletes.iter().filter(|(_, there)| data.iter().any(|id| there.contains(id))) {
+        assert!(there.contains(piece), "data goes first");
+    }
+    assert!(world.is_gone(&old));
+}
+
+/// Writes and deletes objects of one extent each.
+async fn delete_objects(world: &World, count: usize) {
+    for number in 0..count {
+        let key = format!("k{number}");
+        let old = world.extents(&key, None, 1).await;
+        world.commit(&key, &old.body, false).await;
+        world.delete(&key).await;
+    }
+    world.clock.advance_ms(GRACE_MS);
+}
+
+#[tokio::test]
+async fn a_page_of_records_takes_one_delete_for_each_device_and_few_questions() {
+    let world = World::new().await;
+    delete_objects(&world, BATCH).await;
+    let calls = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let counted = calls.clone();
+    let cluster = world.faulty(move |call| {
+        counted.lock().push((call.op, call.device));
+        Fault::None
+    });
+    let progress = worker(&world, cluster).step().await.unwrap();
+    assert_eq!((progress.freed, progress.done), (BATCH as u64, BATCH as u64));
+    let calls = calls.lock();
+    let of = |kind: CallKind| calls.iter().filter(|(op, _)| *op == kind).count();
+    assert_eq!((of(CallKind::DeleteExtents), of(CallKind::SeekExtents)), (2, 2), "{calls:?}");
+    assert!(of(CallKind::Claims) <= 3, "two for the objects, none for uploads: {calls:?}");
+    assert!(calls.len() <= 12, "{calls:?}");
+}
+
+#[tokio::test]
+async fn the_oldest_records_hide_nothing_behind_them() {
+    let world = World::new().await;
+    let unreadable = world.spilled("old", 1).await;
+    for number in 0..1100 {
+        let key = format!("kept{number}");
+        world.commit(&key, &unreadable.body, false).await;
+        world.delete(&key).await;
+    }
+    for device in [DeviceId(0), DeviceId(1)] {
+        world.memory.corrupt(device, *unreadable.ids.last().unwrap());
+    }
+    let behind = world.extents("behind", None, 1).await;
+    world.commit("behind", &behind.body, false).await;
+    world.delete("behind").await;
+    world.clock.advance_ms(GRACE_MS);
+    let mut worker = worker(&world, world.cluster.clone());
+    let progress = run_once(&mut worker).await.unwrap();
+    assert_eq!((progress.freed, progress.kept, progress.backlog), (1, 1100, 1100));
+    assert!(world.is_gone(&behind));
+    // Passes that complete nothing become rare.
+    let usual = Duration::from_secs(30);
+    assert_eq!(worker.idle_pause(usual), usual);
+    for doublings in 1..8 {
+        run_once(&mut worker).await.unwrap();
+        assert_eq!(worker.idle_pause(usual), usual * (1 << doublings.min(DOUBLINGS_MAX)));
+    }
+    delete_objects(&world, 1).await;
+    run_once(&mut worker).await.unwrap();
+    assert_eq!(worker.idle_pause(usual), usual);
+}
+
+#[tokio::test]
+async fn one_record_that_fails_in_a_page_keeps_only_itself() {
+    let world = World::new().await;
+    let unreadable = world.spilled("a", 1).await;
+    world.commit("a", &unreadable.body, false).await;
+    world.delete("a").await;
+    delete_objects(&world, 20).await;
+    let cluster = world.faulty(|call| match call.op {
+        CallKind::ReadExtent => Fault::Refuse(ErrorKind::Unavailable),
+        _ => Fault::None,
+    });
+    let progress = run_once(&mut worker(&world, cluster)).await.unwrap();
+    assert_eq!((progress.freed, progress.done, progress.kept), (20, 20, 1));
+    assert_eq!(world.garbage().await, 1);
+    run(&world).await;
+    assert!(world.is_gone(&unreadable));
+}
+
+#[tokio::test]
+async fn slow_clients_delay_a_step_for_half_a_second_at_most() {
+    let world = World::new().await;
+    let reclaim = worker(&world, world.cluster.clone());
+    assert_eq!(reclaim.yield_max(Duration::from_secs(2)), YIELD_MAX);
+    assert_eq!(reclaim.yield_max(Duration::from_millis(5)), Duration::from_millis(5));
 }

@@ -1,17 +1,18 @@
-//! List of all buckets known to any primary or hint.
+//! List of all buckets known to any deciding device or hint.
 
 use martlet_protocol::Term;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use martlet_protocol::backend::{ListRequest, ListStart};
-use martlet_protocol::entry::Value;
+use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 
 use crate::cluster::StepTopology;
 use crate::needed_extents::{QuerySource, list};
+use crate::owners::sightings::{Sightings, SilentDevices};
 
 /// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
@@ -23,32 +24,102 @@ pub(crate) struct KnownBucket {
     pub(crate) shards: u16,
 }
 
-/// Lists the buckets that any primary of the root bucket's shards, or any hint, knows.
-pub(crate) async fn list_buckets(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
-    let mut primaries: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
-    for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
-        let holders = cluster.holders(index_placement(BucketId::ROOT, shard));
-        if holders.in_transition {
-            return Err(Error::unavailable("a replica of the list of buckets is moving"));
+/// Buckets at one time, and the devices that were silent then.
+#[derive(Debug, Default)]
+pub(crate) struct KnownBuckets {
+    buckets: HashMap<BucketId, KnownBucket>,
+    silent: SilentDevices,
+}
+
+impl KnownBuckets {
+    /// Returns a bucket; an error if an extent that was born then may belong to a bucket that only
+    /// a silent device knows.
+    pub(crate) fn of(&self, bucket: BucketId, born_ms: u64) -> Result<Option<KnownBucket>> {
+        let known = self.buckets.get(&bucket);
+        if known.is_none() && self.silent.may_name_born(born_ms) {
+            return Err(Error::unavailable("a silent device may know the bucket"));
         }
-        for device in holders.primaries {
-            primaries.entry(device).or_default().push(shard);
+        Ok(known.copied())
+    }
+}
+
+/// Lists the buckets that any deciding device of the root bucket's shards, or any hint, knows.
+///
+/// # Errors
+/// If a device does not answer.
+pub(crate) async fn list_buckets(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
+    // Hints come first: a hint on its way is then seen at least once.
+    let mut buckets = HashMap::new();
+    for device in cluster.index_devices() {
+        add_hints(cluster, device, &mut buckets).await?;
+    }
+    buckets.extend(list_registers(cluster).await?);
+    Ok(buckets)
+}
+
+/// Lists the buckets as [`list_buckets`], but for hints of silent devices. Devices that report no
+/// hints are not asked.
+///
+/// # Errors
+/// If a deciding device does not answer.
+pub(crate) async fn list_known_buckets(
+    cluster: &StepTopology,
+    sightings: &Sightings,
+    now_ms: u64,
+) -> Result<KnownBuckets> {
+    let statuses = cluster.statuses().await;
+    let (mut buckets, mut silent) = (HashMap::new(), SilentDevices::default());
+    for device in cluster.index_devices() {
+        match statuses.get(&device) {
+            Some(status) if status.hints == 0 => sightings.note(device, now_ms),
+            Some(_) => {
+                if let Err(error) = add_hints(cluster, device, &mut buckets).await {
+                    tracing::debug!(%device, %error, "could not list a device's hints of buckets");
+                    silent.add(sightings.of(device));
+                }
+            }
+            None => silent.add(sightings.of(device)),
         }
     }
-    let everyone = cluster.index_devices().into_iter();
-    let hints = everyone.map(|device| (QuerySource::Hints, device, all_shards()));
-    let primaries =
-        primaries.into_iter().map(|(device, shards)| (QuerySource::Registers, device, shards));
-    let (term, mut buckets) = (cluster.named()?, HashMap::new());
-    for (source, device, shards) in hints.chain(primaries) {
-        for (_, entry) in list(cluster, source, device, of_root(shards, term)).await? {
-            if let Value::Bucket(bucket) = entry.value {
-                let known = KnownBucket { shards: bucket.index_shards };
-                buckets.insert(bucket.id, known);
-            }
+    buckets.extend(list_registers(cluster).await?);
+    Ok(KnownBuckets { buckets, silent })
+}
+
+async fn list_registers(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
+    let term = cluster.named()?;
+    if cluster.is_behind() {
+        return Err(Error::unavailable("the ring of the list of buckets is not known"));
+    }
+    let mut deciding: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
+    for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
+        for device in cluster.sets(index_placement(BucketId::ROOT, shard)).members() {
+            deciding.entry(device).or_default().push(shard);
         }
+    }
+    let mut buckets = HashMap::new();
+    for (device, shards) in deciding {
+        let entries = list(cluster, QuerySource::Registers, device, of_root(shards, term)).await?;
+        add(entries, &mut buckets);
     }
     Ok(buckets)
+}
+
+async fn add_hints(
+    cluster: &StepTopology,
+    device: DeviceId,
+    buckets: &mut HashMap<BucketId, KnownBucket>,
+) -> Result<()> {
+    let request = of_root(all_shards(), cluster.named()?);
+    add(list(cluster, QuerySource::Hints, device, request).await?, buckets);
+    Ok(())
+}
+
+fn add(entries: Vec<(Bytes, Entry)>, buckets: &mut HashMap<BucketId, KnownBucket>) {
+    for (_, entry) in entries {
+        if let Value::Bucket(bucket) = entry.value {
+            buckets.insert(bucket.id, KnownBucket { shards: bucket.index_shards });
+        }
+    }
 }
 
 fn all_shards() -> Vec<Shard> {

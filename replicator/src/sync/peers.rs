@@ -19,6 +19,15 @@ fn sets_with(
     sets.filter(move |(_, sets)| sets.contains(device))
 }
 
+/// Returns the partitions about which a device decides at a term.
+pub(super) fn partitions_of(
+    cluster: &StepTopology,
+    device: DeviceId,
+    term: Term,
+) -> Vec<Partition> {
+    sets_with(cluster, device, term).map(|(partition, _)| partition).collect()
+}
+
 /// Returns all other deciding devices of these partitions, before and after an unfinished change.
 pub(super) fn peers_of(cluster: &StepTopology, device: DeviceId, term: Term) -> BTreeSet<DeviceId> {
     let mut peers = BTreeSet::new();

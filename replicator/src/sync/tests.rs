@@ -230,3 +230,151 @@ fn view(write: EntryWrite) -> martlet_protocol::backend::RegisterView {
     let EntryWrite { entry, inline, .. } = write;
     martlet_protocol::backend::RegisterView { promise: Stamp::ZERO, entry: Some(entry), inline }
 }
+
+/// Registers that calls on each device returned, and devices that were asked.
+type Reads = Arc<parking_lot::Mutex<Vec<(DeviceId, martlet_protocol::backend::CallKind, u64)>>>;
+
+/// A node that counts the registers it returns.
+struct Counting {
+    inner: Arc<martlet_protocol::testing::MemoryBackend>,
+    reads: Reads,
+}
+
+#[async_trait]
+impl martlet_protocol::Backend for Counting {
+    async fn call(
+        &self,
+        device: DeviceId,
+        call: martlet_protocol::backend::Call<'_>,
+    ) -> Result<martlet_protocol::backend::Reply> {
+        let kind = call.kind();
+        let reply = martlet_protocol::Backend::call(&*self.inner, device, call).await?;
+        let registers = match &reply {
+            martlet_protocol::backend::Reply::Registers(page) => page.len() as u64,
+            martlet_protocol::backend::Reply::View(_) => 1,
+            _ => 0,
+        };
+        self.reads.lock().push((device, kind, registers));
+        Ok(reply)
+    }
+
+    async fn write_extent(
+        &self,
+        device: DeviceId,
+        extent: martlet_protocol::backend::NewExtent,
+        body: martlet_protocol::ByteStream,
+    ) -> Result<martlet_protocol::extent::ExtentRef> {
+        self.inner.write_extent(device, extent, body).await
+    }
+
+    async fn read_extent(
+        &self,
+        device: DeviceId,
+        id: martlet_protocol::ExtentId,
+        range: std::ops::Range<u64>,
+    ) -> Result<martlet_protocol::ByteStream> {
+        self.inner.read_extent(device, id, range).await
+    }
+
+    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        self.inner.devices().await
+    }
+}
+
+/// A cluster of five nodes with this number of keys on them, whose calls are counted.
+async fn counted(keys: usize) -> (MultiNodeWorld, Reads) {
+    let reads = Reads::default();
+    let counted = reads.clone();
+    let clock = Arc::new(martlet_protocol::ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(5, clock, move |_, inner| {
+        Arc::new(Counting { inner, reads: counted.clone() })
+    });
+    for number in 0..keys {
+        let key = crate::testing::growth::key_of(number as u64);
+        let write = if number % 2 == 0 { world.inline(&key) } else { world.write(&key) };
+        world.write_on(&world.primaries(&key), &write).await;
+    }
+    (world, reads)
+}
+
+/// Number of registers that devices other than the wiped one returned, and that it holds.
+async fn read_and_owned(world: &MultiNodeWorld, reads: &Reads) -> (u64, u64) {
+    let read = reads.lock().iter().filter(|(at, ..)| *at != WIPED).map(|(.., count)| count).sum();
+    let memory = world.memory(WIPED);
+    let held = BackendExt::registers(&*memory, WIPED, None, usize::MAX).await.unwrap();
+    (read, held.len() as u64)
+}
+
+#[tokio::test]
+async fn a_wiped_device_reads_each_register_once() {
+    let (world, reads) = counted(2000).await;
+    world.wipe(WIPED).await;
+    reads.lock().clear();
+    assert_eq!(run(&world).await.done, 1);
+    let (read, owned) = read_and_owned(&world, &reads).await;
+    assert!(owned > 800 && read * 10 <= owned * 12, "{read} read for {owned}");
+    for number in 0..2000 {
+        let key = crate::testing::growth::key_of(number);
+        if world.primaries(&key).contains(&WIPED) {
+            let view = world.held(WIPED, &key).await;
+            assert_eq!((view.entry.is_some(), view.inline.is_some()), (true, number % 2 == 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sync_that_is_interrupted_goes_on_where_it_was() {
+    let (world, reads) = counted(2000).await;
+    world.wipe(WIPED).await;
+    reads.lock().clear();
+    // The process ends after each step.
+    let mut steps = 0;
+    while !world.is_voting(WIPED).await {
+        world.clock.advance_ms(1000);
+        worker(&world).step().await.unwrap();
+        steps += 1;
+        assert!(steps < 20, "it begins at zero again and again");
+    }
+    assert!(steps > 3, "{steps}");
+    let (read, owned) = read_and_owned(&world, &reads).await;
+    assert!(owned > 800 && read * 10 <= owned * 12, "{read} read for {owned}");
+}
+
+#[tokio::test]
+async fn a_device_that_never_ends_delays_no_other() {
+    let stuck = DeviceId(0);
+    let clock = Arc::new(martlet_protocol::ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(30, clock, move |device, inner| {
+        use martlet_protocol::backend::CallKind;
+        use martlet_protocol::testing::{Fault, FaultyBackend};
+        Arc::new(FaultyBackend::new(inner, move |call| {
+            let fails = device == stuck && call.op == CallKind::Write;
+            if fails {
+                Fault::Refuse(martlet_protocol::ErrorKind::Unavailable)
+            } else {
+                Fault::None
+            }
+        }))
+    });
+    world.follow(Arc::new(crate::testing::growth::small_ring(30)));
+    let index = world.index();
+    // Two devices without a common partition: each has all of its peers.
+    let share = |one: DeviceId, other: DeviceId| {
+        let has = |device| move |holders: &Vec<DeviceId>| holders.contains(&device);
+        let all = index.partitions().map(|at| index.primaries(at).collect::<Vec<_>>());
+        all.filter(has(one)).any(|holders| has(other)(&holders))
+    };
+    let other = (1..30).map(DeviceId).find(|id| !share(stuck, *id)).unwrap();
+    for device in [stuck, other] {
+        let mut keys = (0..).map(crate::testing::growth::key_of);
+        let key = keys.find(|key| world.primaries(key).contains(&device)).unwrap();
+        world.write_on(&world.primaries(&key), &world.write(&key)).await;
+        world.wipe(device).await;
+    }
+    let mut sync = worker(&world);
+    for _ in 0..20 {
+        world.clock.advance_ms(BEGIN_EVERY_MS);
+        sync.step().await.unwrap();
+    }
+    assert!(world.is_voting(other).await && !world.is_voting(stuck).await);
+}

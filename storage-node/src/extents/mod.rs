@@ -59,6 +59,7 @@ mod row;
 mod saved_space;
 mod scan;
 mod seal;
+mod seek;
 mod space;
 mod state;
 mod store;

@@ -72,6 +72,7 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Call::DropRegisters(of) => keys("drop", of.iter().map(|drop| &drop.key)),
         Call::RaiseTerm(term) => format!("raise term {term}"),
         Call::SetJoined(change) => format!("set joined {change}"),
+        Call::SeekExtents(ids) => format!("seek extents {ids:?}"),
         other => other.kind().name().replace('-', " "),
     }
 }
@@ -96,6 +97,9 @@ impl TraceText for Reply {
             Self::Bins(reply) => reply.shown(),
             Self::Holdings(reply) => reply.shown(),
             Self::RegisterAudit(reply) => reply.shown(),
+            Self::Claims(reply) => format!("claims at {} devices", reply.len()),
+            Self::Sought(reply) => format!("{} extents sought", reply.len()),
+            Self::Aged(reply) => format!("{} aged of {}", reply.aged.len(), reply.visited),
         }
     }
 }

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use super::*;
 use crate::backend::{
-    AuditResult, BucketFence, Detail, EntryWrite, GarbageId, ListReply, ListStart, Presence,
-    RegisterDrop, RegisterView, RowKinds, RowSelection, Walk, Want, WriteReply,
+    AgedWalk, AuditResult, BucketFence, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
+    ClaimsRequest, Detail, DeviceClaims, EntryWrite, GarbageId, ListReply, ListStart, OwnerClaim,
+    Presence, RegisterDrop, RegisterView, RowKinds, RowSelection, Sought, Walk, Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
-use crate::id::{BucketId, ExtentId, Shard, WriteId};
+use crate::id::{BucketId, DeviceId, ExtentId, Shard, UploadId, WriteId};
 use crate::key::{RegisterKey, RegisterKind};
 use crate::register::WriteMode;
 use crate::stamp::{Stamp, WriterId};
@@ -69,6 +70,7 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
     let drops = vec![RegisterDrop { key: key(), up_to: stamp, collectable: true }];
     let (after, limit) = (Some(key()), 1000usize);
     let rows = RowSelection { detail: Detail::Summary, kinds: RowKinds::Live };
+    let aged = AgedWalk { tombstones_before: stamp, buckets_before: stamp, thorough: true };
     vec![
         (Call::Read { key: owned(), want: walk.want, term }, bytes(&(key(), walk.want, term))),
         (Call::Write(write()), bytes(&write())),
@@ -106,7 +108,28 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
         (Call::AuditRegisters(Some(bin)), bytes(&Some(bin))),
         (Call::RaiseTerm(term), bytes(&term)),
         (Call::SetJoined(change), bytes(&change)),
+        (Call::Claims(Cow::Owned(claims(1))), bytes(&claims(1))),
+        (Call::SeekExtents(ids.clone().into()), bytes(&ids)),
+        (
+            Call::GarbageAfter { after: Some(garbage[0].clone()), before_ms: 5000, limit },
+            bytes(&(Some(&garbage[0]), 5000u64, limit)),
+        ),
+        (Call::Aged { walk: aged, after: Some(owned()), limit }, bytes(&(aged, &after, limit))),
     ]
+}
+
+/// A question with this number of claims for each of two devices.
+fn claims(count: usize) -> ClaimsRequest {
+    let claim = OwnerClaim {
+        bucket: BucketId([0x11; 16]),
+        shard: Shard(5),
+        key: "cat".into(),
+        upload: Some(UploadId([8; 16])),
+    };
+    let claims = vec![claim; count];
+    let of = |device| DeviceClaims { device: DeviceId(device), claims: claims.clone() };
+    let (source, part) = (ClaimSource::Hints, ClaimPart::Object);
+    ClaimsRequest { source, part, term: Term(14), devices: vec![of(1), of(2)] }
 }
 
 #[test]
@@ -158,6 +181,11 @@ fn pages_and_lists_of_shards_are_bounded() {
     let wide = Call::ListHints(Cow::Owned(ListRequest { shards, ..request(1) }));
     let refused = decode_call(CallKind::ListHints, &encode_call(&wide).unwrap()).unwrap_err();
     assert_eq!(refused.to_string(), "the bucket has fewer shards");
+    let asked = |count| Call::Claims(Cow::Owned(claims(count)));
+    let decoded = |count| decode_call(CallKind::Claims, &encode_call(&asked(count)).unwrap());
+    assert_eq!(decoded(CLAIMS_MAX / 2).unwrap(), asked(CLAIMS_MAX / 2));
+    let refused = decoded(CLAIMS_MAX / 2 + 1).unwrap_err();
+    assert_eq!(refused.to_string(), "the request has too many claims");
 }
 
 #[test]
@@ -167,6 +195,7 @@ fn replies_travel_without_their_variant() {
     let page = vec![(key(), view.clone())];
     let mut list = ListReply::default();
     list.end_at(Bytes::from_static(b"cat"));
+    let states = vec![ClaimsReply::Answered(vec![ClaimState::too_long()]), ClaimsReply::Silent];
     let replies = [
         (CallKind::Read, Reply::View(view.clone()), bytes(&view)),
         (CallKind::Write, WriteReply::Behind(stamp()).into(), bytes(&WriteReply::Behind(stamp()))),
@@ -175,6 +204,8 @@ fn replies_travel_without_their_variant() {
         (CallKind::Presence, vec![Presence::Deleted].into(), vec![1, 2]),
         (CallKind::AuditExtents, audit.clone().into(), bytes(&audit)),
         (CallKind::Fence, Reply::Done(()), Vec::new()),
+        (CallKind::SeekExtents, vec![Sought::Deleted, Sought::Missing].into(), vec![2, 1, 0]),
+        (CallKind::Claims, states.clone().into(), bytes(&states)),
     ];
     for (kind, reply, body) in replies {
         assert_eq!(encode_reply(&reply).unwrap(), body);

@@ -39,6 +39,7 @@ fn split<'a>(call: &'a Call<'_>) -> Option<Vec<Call<'a>>> {
         Call::DeleteExtents(ids) => chunks(ids, IDS_MAX, Call::DeleteExtents),
         Call::ReleaseExtents(ids) => chunks(ids, IDS_MAX, Call::ReleaseExtents),
         Call::Presence(ids) => chunks(ids, IDS_MAX, Call::Presence),
+        Call::SeekExtents(ids) => chunks(ids, IDS_MAX, Call::SeekExtents),
         Call::Sums(spans) => chunks(spans, IDS_MAX, Call::Sums),
         Call::Holdings(keys) => chunks(keys, KEYS_MAX, Call::Holdings),
         Call::MarkCollectable(marks) => chunks(marks, KEYS_MAX, Call::MarkCollectable),
@@ -61,6 +62,7 @@ fn chunks<'a, T: Clone>(
 fn reply_to_nothing(kind: CallKind) -> Reply {
     match kind {
         CallKind::Presence => Reply::Presence(Vec::new()),
+        CallKind::SeekExtents => Reply::Sought(Vec::new()),
         CallKind::Sums => Reply::Sums(Vec::new()),
         CallKind::Holdings => Reply::Holdings(Vec::new()),
         _ => Reply::Done(()),
@@ -72,6 +74,7 @@ fn append(whole: &mut Reply, next: Reply) -> Result<()> {
     match (whole, next) {
         (Reply::Done(()), Reply::Done(())) => {}
         (Reply::Presence(all), Reply::Presence(some)) => all.extend(some),
+        (Reply::Sought(all), Reply::Sought(some)) => all.extend(some),
         (Reply::Sums(all), Reply::Sums(some)) => all.extend(some),
         (Reply::Holdings(all), Reply::Holdings(some)) => all.extend(some),
         _ => return Err(Error::internal("the replies belong to different calls")),

@@ -20,6 +20,9 @@ const READ_BYTES: usize = 1024 * 1024;
 #[async_trait]
 impl Backend for MemoryBackend {
     async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
+        if let Call::Claims(request) = &call {
+            return Ok(self.claims(request).into());
+        }
         let now_ms = self.clock.now_ms();
         let needs_votes = matches!(
             call,
@@ -74,6 +77,12 @@ impl Backend for MemoryBackend {
                 device.joined = device.joined.max(change);
                 Reply::Done(())
             }
+            Call::Claims(_) => unreachable!("claims name their devices themselves"),
+            Call::SeekExtents(ids) => device.seek_extents(&ids).into(),
+            Call::GarbageAfter { after, before_ms, limit } => {
+                device.garbage_after(after.as_ref(), before_ms, limit)?.into()
+            }
+            Call::Aged { walk, after, limit } => device.aged(&walk, after.as_deref(), limit).into(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 
 use super::device::MemoryDevice;
-use crate::backend::{AuditResult, DeviceHealth, DeviceStatus, ExtentStat, Presence};
+use crate::backend::{AuditResult, DeviceHealth, DeviceStatus, ExtentStat, Presence, Sought};
 use crate::error::{Error, Result};
 use crate::extent::{ExtentLocation, ExtentRecord};
 use crate::id::{DeviceId, DeviceIdentity, ExtentId};
@@ -55,6 +55,15 @@ impl MemoryDevice {
             (false, false) => Presence::Missing,
         };
         ids.iter().map(presence).collect()
+    }
+
+    pub(super) fn seek_extents(&self, ids: &[ExtentId]) -> Vec<Sought> {
+        let sought = |id| match self.extents.get(id) {
+            Some((record, _)) => Sought::Here(Box::new(record.clone())),
+            None if self.deleted.contains_key(id) => Sought::Deleted,
+            None => Sought::Missing,
+        };
+        ids.iter().map(sought).collect()
     }
 
     pub(super) fn audit_extents(

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::device::{Cell, MemoryDevice, above};
 use crate::backend::{
-    AuditResult, Garbage, GarbageId, Holding, RegisterDrop, RegisterView, Walk, Want,
+    AgedPage, AgedWalk, AuditResult, Garbage, GarbageId, Holding, RegisterDrop, RegisterView, Walk,
+    Want,
 };
 use crate::entry::Value;
 use crate::error::{Error, Result};
@@ -16,7 +17,22 @@ use crate::tree::{BinKey, Span, Sum, TreeKey};
 
 impl MemoryDevice {
     pub(super) fn garbage(&self, before_ms: u64, limit: usize) -> Vec<Garbage> {
-        let old = self.garbage.iter().filter(|(_, (at_ms, ..))| *at_ms <= before_ms).take(limit);
+        self.garbage_from(0, before_ms, limit)
+    }
+
+    pub(super) fn garbage_after(
+        &self,
+        after: Option<&GarbageId>,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<Garbage>> {
+        let from = after.map_or(Ok(0), |id| Ok(number_of(id)? + 1))?;
+        Ok(self.garbage_from(from, before_ms, limit))
+    }
+
+    fn garbage_from(&self, from: u64, before_ms: u64, limit: usize) -> Vec<Garbage> {
+        let run = self.garbage.range(from..);
+        let old = run.filter(|(_, (at_ms, ..))| *at_ms <= before_ms).take(limit);
         old.map(|(number, (_, key, body))| Garbage {
             id: GarbageId(Bytes::copy_from_slice(&number.to_be_bytes())),
             key: key.clone(),
@@ -26,9 +42,8 @@ impl MemoryDevice {
     }
 
     pub(super) fn forget_garbage(&mut self, garbage: &[GarbageId]) -> Result<()> {
-        for GarbageId(id) in garbage {
-            let number = id[..].try_into().map(u64::from_be_bytes);
-            self.garbage.remove(&number.map_err(|_| Error::invalid("no garbage of mine"))?);
+        for id in garbage {
+            self.garbage.remove(&number_of(id)?);
         }
         Ok(())
     }
@@ -138,8 +153,31 @@ impl MemoryDevice {
         }
     }
 
+    pub(super) fn aged(
+        &self,
+        walk: &AgedWalk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> AgedPage {
+        let mut page = AgedPage::default();
+        for (key, cell) in self.registers.range(above(after)) {
+            let held = cell.entry.as_ref().map(|it| (it.order, it.value.is_tombstone()));
+            page.visit(walk, key, held, self.collectable.contains(key));
+            if page.is_full(limit) {
+                page.next = Some(key.clone());
+                break;
+            }
+        }
+        page
+    }
+
     pub(super) fn audit_registers(&self, after: Option<BinKey>) -> AuditResult<BinKey> {
         let items = if after.is_none() { self.registers.len() as u64 } else { 0 };
         AuditResult { items, ..AuditResult::default() }
     }
+}
+
+fn number_of(id: &GarbageId) -> Result<u64> {
+    let number = id.0[..].try_into().map(u64::from_be_bytes);
+    number.map_err(|_| Error::invalid("no garbage of mine"))
 }

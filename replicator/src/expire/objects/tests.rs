@@ -111,10 +111,30 @@ async fn a_new_process_goes_on_where_the_last_one_stood() {
     run(&mut objects).await;
     assert_eq!(stretches_of(&expiry).len(), 6);
     let mut objects = Objects::new(expiry.clone(), cursors);
-    objects.await_turn(tasks(), 0, 1000);
+    objects.await_turn(tasks(), 1999, 1000);
+    assert!(!objects.begin(), "a restart is no reason for another walk");
+    objects.await_turn(tasks(), 2000, 1000);
     objects.begin();
     run(&mut objects).await;
     assert_eq!(stretches_of(&expiry).len(), 6);
+}
+
+#[tokio::test]
+async fn a_walk_is_spread_over_half_of_its_period() {
+    let (expiry, cursors) =
+        (Arc::new(ScriptedExpiry::default()), Arc::new(MemoryCursors::default()));
+    let mut objects = Objects::new(expiry, cursors);
+    assert_eq!(objects.pause(0, 1000), Duration::ZERO, "no walk is under way");
+    let tasks: Vec<Task> = (0..10).map(|shard| task("b", 1, shard)).collect();
+    objects.await_turn(tasks, 0, 80_000);
+    objects.begin();
+    assert_eq!(objects.pause(0, 80_000), PAUSE_MAX);
+    // Two steps a shard: eight shards are left, for 16 steps in the last eight seconds.
+    for _ in 0..4 {
+        objects.step(DAY).await;
+    }
+    assert_eq!(objects.pause(32_000, 80_000), Duration::from_millis(500));
+    assert_eq!(objects.pause(40_000, 80_000), Duration::ZERO, "it is late");
 }
 
 #[test]
