@@ -96,11 +96,23 @@ impl Listings {
         start: ListStart,
         limit: usize,
     ) -> Result<Walk<'a>> {
-        let expected = limit.saturating_add(1);
-        let level = context.level(bucket);
-        let mut walk = Walk::new(&self.registers, context, paths, start, expected, level)?;
+        let mut walk = self.walk_whole(context, bucket, paths, start, limit)?;
         walk.meter.pause_as_page();
         Ok(walk)
+    }
+
+    /// A walk to the end of its names, of which about `expected` follow.
+    pub(crate) fn walk_whole<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        bucket: &Bucket,
+        paths: &Paths,
+        start: ListStart,
+        expected: usize,
+    ) -> Result<Walk<'a>> {
+        let expected = expected.saturating_add(1);
+        let level = context.level(bucket);
+        Ok(Walk::new(&self.registers, context, paths, start, expected, level)?)
     }
 
     async fn list_once(

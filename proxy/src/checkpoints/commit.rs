@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use martlet_protocol::backend::ListStart;
+use martlet_protocol::backend::{Detail, ListStart, RowKinds, RowSelection};
 use martlet_protocol::entry::{Bucket, Entry, Object, Value};
 use martlet_protocol::{BucketId, RegisterKind, Version};
 use tokio::sync::Semaphore;
@@ -305,7 +305,9 @@ impl Committer {
     ) -> Result<Vec<ManifestEntry>> {
         let context = self.sets.context();
         let paths = Paths::all(bucket, RegisterKind::Object).below(folder.as_bytes());
-        let mut walk = self.sets.listings.walk(&context, bucket, &paths, ListStart::First, 1000)?;
+        let mut walk =
+            self.sets.listings.walk_whole(&context, bucket, &paths, ListStart::First, 1000)?;
+        walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::Objects };
         let (mut entries, mut name_bytes) = (Vec::new(), 0);
         while let Some((name, Entry { value, .. })) = walk.next().await? {
             let Value::Object(object) = value else { continue };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use martlet_protocol::backend::ListStart;
+use martlet_protocol::backend::{Detail, ListStart, RowKinds, RowSelection};
 use martlet_protocol::checkpoints::{BucketWithSets, SetCounts};
 use martlet_protocol::entry::{Bucket, Value};
 use martlet_protocol::{RegisterKind, Setting, Settings, Versioning, VersioningSetting};
@@ -20,7 +20,7 @@ use crate::api::{DeleteConditions, ListObjects, NewBucket, ObjectPage};
 use crate::bucket::Buckets;
 use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::{Error, Result};
-use crate::walk::{Paths, text};
+use crate::walk::{Bound, Paths, text};
 
 /// Sets in one run of the worker.
 const SETS_AT_ONCE: usize = 20;
@@ -204,14 +204,13 @@ impl Checkpoints<'_> {
         let sets = &self.committer.sets;
         let context = sets.context();
         let paths = Paths::all(bucket, RegisterKind::Object).below(folder.as_bytes());
-        let mut walk = sets.listings.walk(&context, bucket, &paths, ListStart::First, 1000)?;
+        let mut walk =
+            sets.listings.walk_whole(&context, bucket, &paths, ListStart::First, 1000)?;
         let (mut entries, mut differing) = (Vec::new(), Vec::new());
         let mut missing: HashSet<&str> = wanted.keys().copied().collect();
+        walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::Objects };
+        walk.meter.pause_at(Bound::Rows(SEEN_MAX));
         while let Some((name, entry)) = walk.next().await? {
-            if walk.seen > SEEN_MAX {
-                let message = format!("the folder has more than {SEEN_MAX} objects");
-                return Err(Error::InvalidRequest(message));
-            }
             let Value::Object(object) = entry.value else { continue };
             let rest = text(name.slice(folder.len()..))?;
             let Some(named) = wanted.get(rest.as_str()) else { continue };
@@ -221,6 +220,11 @@ impl Checkpoints<'_> {
                 differing.push(format!("{} differs", named.key));
             }
             entries.push(entry_of(&rest, &object));
+        }
+        if walk.paused().is_some() {
+            let message =
+                format!("the folder has more than {SEEN_MAX} names, deleted ones included");
+            return Err(Error::InvalidRequest(message));
         }
         let mut missing: Vec<&str> = missing.into_iter().collect();
         missing.sort_unstable();

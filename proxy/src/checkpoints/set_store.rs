@@ -315,7 +315,8 @@ impl SetStore {
         let companion = self.catalog.bucket(&context, &companion_of(bucket)).await?;
         let prefix = manifest_key(set, "");
         let paths = Paths::all(&companion, RegisterKind::Object).below(prefix.as_bytes());
-        let mut walk = self.listings.walk(&context, &companion, &paths, ListStart::First, limit)?;
+        let mut walk =
+            self.listings.walk_whole(&context, &companion, &paths, ListStart::First, limit)?;
         let mut tokens = Vec::new();
         while tokens.len() < limit
             && let Some((name, entry)) = walk.next().await?
@@ -341,7 +342,7 @@ impl SetStore {
     ) -> Result<Walk<'a>> {
         let prefix = record_key(prefix);
         let paths = Paths::all(companion, RegisterKind::Object).below(prefix.as_bytes());
-        self.listings.walk(context, companion, &paths, start, limit)
+        self.listings.walk_whole(context, companion, &paths, start, limit)
     }
 
     async fn put(

@@ -195,7 +195,7 @@ impl Committer {
         let context = self.sets.context();
         let paths = Paths::all(&run.bucket, kind).below(prefix.as_bytes());
         let mut walk =
-            self.sets.listings.walk(&context, &run.bucket, &paths, ListStart::First, 10)?;
+            self.sets.listings.walk_whole(&context, &run.bucket, &paths, ListStart::First, 10)?;
         while let Some((_, entry)) = walk.next().await? {
             if matches!(entry.value, Value::Object(_) | Value::Upload(_)) {
                 return Ok(false);

@@ -24,7 +24,7 @@ use super::set_store::{Newest, RECORDS, SetStore, companion_of};
 use crate::api::{ListObjects, ObjectPage};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::listing::{SEEN_MAX, start_after};
+use crate::listing::{position_of, start_after};
 use crate::merge::{folded, successor};
 use crate::walk::{Paths, Walk, text};
 
@@ -182,7 +182,7 @@ impl SetStore {
                 (None, None) => break,
             };
             let Some(object) = object else {
-                page.pause(key);
+                page.pause(outside.position.take().unwrap_or(key));
                 break;
             };
             match page.push(key, object) {
@@ -331,6 +331,8 @@ struct Outside<'a> {
     delimiter: &'a str,
     /// A key that was read ahead; no object if the walk has passed very many deleted ones.
     ahead: Option<(String, Option<Box<Object>>)>,
+    /// Position of the next page, once the walk has paused.
+    position: Option<String>,
 }
 
 impl<'a> Outside<'a> {
@@ -341,12 +343,23 @@ impl<'a> Outside<'a> {
             start_after(list.after.as_deref(), list.prefix.as_bytes(), delimiter.as_bytes());
         let ViewedBucket { bucket, rules, context } = viewed;
         let walk = sets.listings.walk(context, bucket, &paths, start, list.limit)?;
-        Ok(Self { walk, rules, prefix: &list.prefix, delimiter, ahead: None })
+        Ok(Self { walk, rules, prefix: &list.prefix, delimiter, ahead: None, position: None })
     }
 
     async fn peek(&mut self) -> Result<Option<(String, Option<Box<Object>>)>> {
         while self.ahead.is_none() {
-            let Some((name, entry)) = self.walk.next().await? else { return Ok(None) };
+            let Some((name, entry)) = self.walk.next().await? else {
+                let Some(paused) = self.walk.paused() else { return Ok(None) };
+                // Between folders of sets no position can be named, so the walk goes on.
+                let ListStart::After(name) = paused.clone() else {
+                    self.walk.meter.go_on();
+                    continue;
+                };
+                self.position =
+                    position_of(paused, self.prefix.as_bytes(), self.delimiter.as_bytes())?;
+                self.ahead = Some((text(name)?, None));
+                break;
+            };
             let key = text(name)?;
             let covered = match self.rules.place(&key) {
                 Place::Outside => None,
@@ -358,20 +371,11 @@ impl<'a> Outside<'a> {
                 self.walk.skip_to(next);
                 continue;
             }
-            match entry.value {
-                Value::Object(object) => self.ahead = Some((key, Some(object))),
-                _ if self.walk.seen > SEEN_MAX && !self.is_folded(&key) => {
-                    self.ahead = Some((key, None));
-                }
-                _ => {}
+            if let Value::Object(object) = entry.value {
+                self.ahead = Some((key, Some(object)));
             }
         }
         Ok(self.ahead.clone())
-    }
-
-    /// Returns true if a page that ends at this key would not be continued right after it.
-    fn is_folded(&self, key: &str) -> bool {
-        folded(key.as_bytes(), self.prefix.as_bytes(), self.delimiter.as_bytes()).is_some()
     }
 
     fn take(&mut self) {
