@@ -235,7 +235,7 @@ impl<'a> Walk<'a> {
             if self.reach == Reach::Everyone {
                 // No quorum confirms the entry.
                 self.context.note(AchievedLevel::Degraded);
-                return Ok(Some((name, entry)));
+                return Ok(Some((name, self.selection.detail.of(entry))));
             }
             // Replicas differ: a register read settles the entry first (rule R5).
             let key = self.paths.register(name.clone());

@@ -7,6 +7,9 @@ use crate::id::UploadId;
 use crate::version::Version;
 
 /// An object: its attributes and the location of its bytes.
+///
+/// The order of the fields, here and in what they contain, is that of the index's format. The
+/// [summary](super::Entry::decode_summary) of an entry reads them in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Length in bytes.

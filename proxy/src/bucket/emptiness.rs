@@ -51,7 +51,9 @@ impl SearchProgress {
         if by_bucket.len() >= BUCKETS_MAX && !by_bucket.contains_key(&bucket) {
             // A search without its progress begins anew.
             let other = by_bucket.keys().next().copied();
-            other.map(|other| by_bucket.remove(&other));
+            if let Some(other) = other {
+                by_bucket.remove(&other);
+            }
         }
         by_bucket.insert(bucket, (search, position));
     }
