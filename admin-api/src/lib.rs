@@ -36,8 +36,8 @@ mod status;
 mod store;
 
 pub use status::{
-    CAPACITY, CENSUS, ChangeLine, DISPERSION, DeviceLine, MemberLine, MovesLine, NodeLine,
-    ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS, WorkerLine,
+    CAPACITY, CENSUS, ChangeLine, DISPERSION, DeviceLine, MemberLine, MemoryLine, MovesLine,
+    NodeLine, ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS, WorkerLine,
 };
 pub use store::{
     BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,

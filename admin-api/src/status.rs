@@ -66,6 +66,22 @@ pub struct ProcessReport {
     /// Milliseconds by which this machine's clock leads the cluster's.
     #[serde(default)]
     pub clock_ahead_ms: i64,
+    /// Split of the memory of a process with devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryLine>,
+}
+
+/// Split of the memory that a process with devices takes for them, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLine {
+    /// All of it: the setting `memory`, or its default.
+    pub memory_bytes: u64,
+    /// Blocks of the indexes.
+    pub index_cache_bytes: u64,
+    /// Recent writes of the indexes.
+    pub index_write_bytes: u64,
+    /// Bodies on their way to devices.
+    pub body_bytes: u64,
 }
 
 impl ProcessReport {

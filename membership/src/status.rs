@@ -9,7 +9,9 @@ use axum::routing::get;
 use axum::{Json, Router};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use martlet_admin_api::{self as wire, DeviceLine, ProcessReport, ServerStatus, WorkerLine};
+use martlet_admin_api::{
+    self as wire, DeviceLine, MemoryLine, ProcessReport, ServerStatus, WorkerLine,
+};
 use martlet_serving::operator::{Operator, Readiness, refuse};
 
 use super::Member;
@@ -30,19 +32,28 @@ pub struct StatusSource {
     member: Arc<Member>,
     devices: Option<DeviceLineSource>,
     workers: Option<WorkerLineSource>,
+    memory: Option<MemoryLine>,
 }
 
 impl StatusSource {
     /// Makes a source without devices and workers. `role` is the member's role and name.
     pub fn new(role: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Self {
         let operator = Arc::downgrade(operator);
-        Self { role: role.into(), operator, member: member.clone(), devices: None, workers: None }
+        let (role, member) = (role.into(), member.clone());
+        Self { role, operator, member, devices: None, workers: None, memory: None }
     }
 
     /// Adds the member's devices.
     #[must_use]
     pub fn with_devices(mut self, devices: DeviceLineSource) -> Self {
         self.devices = Some(devices);
+        self
+    }
+
+    /// Adds the split of the memory that the member takes for its devices.
+    #[must_use]
+    pub fn with_memory(mut self, memory: MemoryLine) -> Self {
+        self.memory = Some(memory);
         self
     }
 
@@ -92,6 +103,7 @@ impl StatusSource {
             rings: self.member.ring_lines(),
             workers: self.workers.as_ref().map(|lines| lines()).unwrap_or_default(),
             clock_ahead_ms: self.member.clock.own_ahead_ms(),
+            memory: self.memory,
             ..ProcessReport::of(&*self.role)
         }
     }

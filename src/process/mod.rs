@@ -4,7 +4,7 @@
 //! s3_port, master_keys ─ S3 service and its keys     measure, metrics ─ metrics of requests,
 //! observers ─ observers of requests: events, logs      devices and workers
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
-//! sources ─ state of devices and workers
+//! sources ─ state of devices and workers             memory ─ split of the memory
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
@@ -13,6 +13,7 @@
 pub(crate) mod admin_status;
 pub(crate) mod master_keys;
 pub(crate) mod measure;
+pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod observers;
 pub(crate) mod s3_port;

@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
+use crate::process::memory::MemorySplit;
 use crate::process::sources::WorkerSource;
 
 /// Backends of all devices, including the missing ones.
@@ -60,6 +61,7 @@ pub(crate) struct ServerStatusSource {
     pub(crate) workers: WorkerSource,
     /// Reserve of each device.
     pub(crate) reserve: Reserve,
+    pub(crate) memory: MemorySplit,
     pub(crate) index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Arc<Ring>>,
@@ -104,6 +106,7 @@ async fn status(State(source): State<ServerStatusSource>) -> Response {
         reasons,
         devices: source.devices().await,
         workers: worker_lines(&source.workers),
+        memory: Some(source.memory.line()),
         ..ProcessReport::of("server")
     };
     Json(ServerStatus { own, ..ServerStatus::default() }).into_response()

@@ -12,6 +12,7 @@ use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
+use crate::process::memory;
 use crate::process::s3_port::{S3Args, S3Settings};
 use crate::process::upkeep::UpkeepSettings;
 
@@ -76,6 +77,8 @@ pub(crate) struct ServerSettings {
     /// Bytes of each device that are reserved for deletes and the index. Default: the storage
     /// node's.
     pub(crate) reserve: Option<Size>,
+    /// Memory for the indexes of the devices and for bodies. Default: an eighth of the machine's.
+    pub(crate) memory: Option<Size>,
     /// Settings of the S3 port. Without a root key one is made.
     #[serde(skip)]
     pub(crate) s3: S3Settings,
@@ -99,6 +102,7 @@ impl Default for ServerSettings {
             admin_address: SocketAddr::from(([127, 0, 0, 1], 9001)),
             reclaim_grace: Duration::from_mins(5),
             reserve: None,
+            memory: None,
             s3: S3Settings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
@@ -108,8 +112,8 @@ impl Default for ServerSettings {
 }
 
 /// Names of these settings in the file. The environment has them in capitals after `MARTLET_`.
-const NAMES: [&str; 6] =
-    ["data_dir", "devices", "policies", "admin_address", "reclaim_grace", "reserve"];
+const NAMES: [&str; 7] =
+    ["data_dir", "devices", "policies", "admin_address", "reclaim_grace", "reserve", "memory"];
 
 /// Returns the names of all settings of a server besides the common ones.
 fn names() -> Vec<&'static str> {
@@ -132,6 +136,7 @@ impl ServerSettings {
             ..merged.extract()?
         };
         settings.common.check()?;
+        memory::check(settings.memory)?;
         settings.upkeep.check()?;
         settings.events.check()?;
         settings.s3.check(settings.admin_address)?;
@@ -217,6 +222,7 @@ mod tests {
         assert!(refusal("header_timeout = '5 parsecs'").contains("write 500ms, 30s, 5m, 1h or 7d"));
         assert!(refusal("s3_address = 'here'").contains("\"s3_address\""));
         assert!(refusal("reserve = '5 parsecs'").contains("write 4096, 4KiB, 64MiB or 5GB"));
+        assert!(refusal("memory = '1MiB'").contains("memory must be at least 64MiB"));
         assert!(refusal("log_format = 'xml'").contains("\"log_format\""));
         assert!(refusal("root_access_key = 'abcdef'").contains("or neither"));
         assert!(refusal("policies = ['4+2']").contains("as in ec=4+2"));

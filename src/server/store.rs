@@ -27,15 +27,11 @@ use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
 use super::token_key;
 use crate::policies::check_cpu;
+use crate::process::memory::{MachineShare, MemorySplit};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
 use crate::process::sources::{DeviceSource, WorkerSource};
 use crate::process::{master_keys, workers};
-
-/// Bytes of cached index blocks and of buffered index writes. With bodies in flight and the
-/// allocator's overhead, a loaded server stays under 250 MiB.
-const BLOCK_CACHE_BYTES: usize = 32 << 20;
-const WRITE_BUFFER_BYTES: usize = 40 << 20;
 
 /// Derivation context of the key of hash trees (rule H1).
 const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
@@ -56,6 +52,7 @@ pub(crate) struct Store {
     /// Cluster of the object layer and the workers.
     topology: Topology,
     clock: Arc<dyn Clock>,
+    memory: MemorySplit,
     started_ms: u64,
 }
 
@@ -68,7 +65,7 @@ impl Store {
     ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SteadyClock::system());
         let started_ms = clock.now_ms();
-        let Devices { node, missing, file } =
+        let Devices { node, missing, file, memory } =
             Devices::open(settings, folder, clock.clone()).await?;
         let unfit = |error: &dyn std::fmt::Display| {
             Failure::refused(format!("the devices don't form a cluster: {error}"))
@@ -128,6 +125,7 @@ impl Store {
             data,
             topology,
             clock,
+            memory,
             started_ms,
         })
     }
@@ -149,6 +147,7 @@ impl Store {
             nodes: self.nodes(),
             workers,
             reserve: reserve(settings),
+            memory: self.memory,
             index: self.index.clone(),
             data: self.data.clone(),
             topology: self.topology.clone(),
@@ -198,6 +197,7 @@ struct Devices {
     node: Arc<StorageNode>,
     missing: Vec<MissingDevice>,
     file: ClusterFile,
+    memory: MemorySplit,
 }
 
 impl Devices {
@@ -222,13 +222,12 @@ impl Devices {
         let config =
             |it: &KnownDevice| DeviceConfig { reserve, ..DeviceConfig::new(it.id, &it.path) };
         let configs = present.devices.iter().map(config).collect();
+        let memory = memory(settings, present.devices.len());
         let options = NodeOptions {
             clock,
             tree_key: TreeKey(blake3::derive_key(TREE_KEY, &file.cluster.0)),
             cluster: Some(file.cluster),
-            block_cache_bytes: BLOCK_CACHE_BYTES,
-            write_buffer_bytes: WRITE_BUFFER_BYTES,
-            ..NodeOptions::default()
+            ..memory.node_options()
         };
         let node = match open_node(configs, options).await {
             Ok(node) => node,
@@ -244,7 +243,7 @@ impl Devices {
             tracing::error!(path = %path.display(), "could not create a device, leaving it out");
         }
         file.store(folder)?;
-        Ok(Self { node: Arc::new(node), missing: present.missing, file })
+        Ok(Self { node: Arc::new(node), missing: present.missing, file, memory })
     }
 }
 
@@ -257,6 +256,11 @@ fn log_index_copies(index: &Ring, data: &[Ring]) {
              first start of a new data folder"
         );
     }
+}
+
+fn memory(settings: &ServerSettings, devices: usize) -> MemorySplit {
+    let Size(bodies) = settings.s3.write_buffer;
+    MemorySplit::new(settings.memory, MachineShare::Eighth, bodies, devices)
 }
 
 fn reserve(settings: &ServerSettings) -> Reserve {

@@ -45,11 +45,8 @@ use self::operator::OpenNode;
 pub(crate) use self::settings::StorageNodeArgs;
 use self::settings::StorageNodeSettings;
 use crate::policies::check_cpu;
+use crate::process::memory::{MachineShare, MemorySplit, NODE_BODY_BYTES};
 use crate::process::metrics::DeviceCollector;
-
-/// Bytes of cached index blocks and of buffered index writes, for all devices together.
-const BLOCK_CACHE_BYTES: usize = 32 << 20;
-const WRITE_BUFFER_BYTES: usize = 40 << 20;
 
 /// Runs a storage node until a signal stops it.
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
@@ -97,7 +94,7 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
         opened: Instant::now(),
     };
     let status = StatusSource::new(&format!("storage node {name}"), &operator, &member);
-    let status = status.with_devices(opened.device_source());
+    let status = status.with_devices(opened.device_source()).with_memory(memory(&settings).line());
     let host = Host { name, member, peers, folder, report: status.report_source() };
     let running =
         RunningNode { settings: &settings, secret, opened, host, status, operator, signals };
@@ -128,15 +125,18 @@ async fn open(
         votes_when_new: false,
         introduced: true,
         tree_key,
-        block_cache_bytes: BLOCK_CACHE_BYTES,
-        write_buffer_bytes: WRITE_BUFFER_BYTES,
-        ..NodeOptions::default()
+        ..memory(settings).node_options()
     };
     tokio::task::spawn_blocking(move || StorageNode::open(configs, options))
         .await
         .map_err(|error| Failure::refused(format!("opening the devices failed: {error}")))?
         .map(Arc::new)
         .map_err(|error| Failure::refused(format!("no device could be opened: {error}")))
+}
+
+fn memory(settings: &StorageNodeSettings) -> MemorySplit {
+    let (share, devices) = (MachineShare::Quarter, settings.devices.len());
+    MemorySplit::new(settings.memory, share, NODE_BODY_BYTES, devices)
 }
 
 fn reserve(settings: &StorageNodeSettings) -> Reserve {

@@ -10,6 +10,8 @@ use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings};
 use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::process::memory;
+
 /// Default folder for rings and peers.
 pub(super) const DATA_DIR: &str = "martlet-storage-node";
 /// Default port of the admin address.
@@ -66,6 +68,8 @@ pub(crate) struct StorageNodeSettings {
     /// Bytes of each device that are reserved for deletes and the index. Default: the storage
     /// node's.
     pub(super) reserve: Option<Size>,
+    /// Memory for the indexes of the devices and for bodies. Default: a quarter of the machine's.
+    pub(super) memory: Option<Size>,
     /// Maximum number of concurrent index calls of other members, and also of concurrent extent
     /// streams. Further requests are refused with a hint to retry.
     pub(super) max_requests: usize,
@@ -81,6 +85,7 @@ impl Default for StorageNodeSettings {
             internal_address: SocketAddr::from(([127, 0, 0, 1], 6200)),
             devices: BTreeMap::new(),
             reserve: None,
+            memory: None,
             max_requests: 1024,
             member: MemberSettings::default(),
             common: CommonSettings::default(),
@@ -88,7 +93,7 @@ impl Default for StorageNodeSettings {
     }
 }
 
-const NAMES: [&str; 4] = ["internal_address", "devices", "reserve", "max_requests"];
+const NAMES: [&str; 5] = ["internal_address", "devices", "reserve", "memory", "max_requests"];
 
 impl StorageNodeSettings {
     /// Loads the settings of a start with these flags, and checks them.
@@ -101,6 +106,7 @@ impl StorageNodeSettings {
         let settings =
             Self { member: merged.extract()?, common: merged.extract()?, ..merged.extract()? };
         settings.common.check()?;
+        memory::check(settings.memory)?;
         if settings.max_requests == 0 {
             return Err(Failure::usage("max_requests must be at least 1"));
         }

@@ -14,13 +14,15 @@
 //! * [`config`]: settings of a device, and the state that it shares with others.
 //! * [`format`]: `format.json`, which makes a folder a device.
 //! * [`ballast`]: the reserve, and the level of writes that the device still accepts.
-//! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
+//! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order;
+//!   [`clean_marker`]: the file that an orderly closing leaves.
 //! * [`lost`]: devices with a damaged index (rule G1); [`unreadable`]: when a file that the disk
 //!   can't read counts as damaged.
 //! * [`opening`]: openings that peers can distinguish (rule G1).
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
 
 pub(crate) mod ballast;
+mod clean_marker;
 mod config;
 pub(crate) mod format;
 mod lost;
@@ -55,9 +57,10 @@ const TIDY_EVERY_MS: u64 = 10_000;
 /// the interval doubles with each attempt, up to [`DOUBLINGS_MAX`] times.
 const TRY_EVERY_MS: u64 = 10_000;
 const DOUBLINGS_MAX: u32 = 6;
-/// Limits of one tidying round: marks forgotten, holes punched.
-const MARKS_MAX: usize = 4096;
+/// Maximum number of free runs that one tidying round returns to the file system.
 const PUNCHES_MAX: usize = 16;
+/// As above, while the device is short of space. With runs of 64 KiB, that is 256 MiB.
+const PUNCHES_MAX_IF_SHORT: usize = 4096;
 /// Time for which a delete is remembered (rule X4), in milliseconds. It far exceeds the time a
 /// write may take to commit, and the expected absence of a holder that missed the delete.
 const MARK_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -136,17 +139,22 @@ impl Device {
         }
     }
 
-    /// Returns the device's parts, if it accepts extents. `Unavailable` while the disk hangs,
-    /// `Full` unless the level is `Ready`.
-    pub(crate) fn writable(&self) -> Result<Arc<OpenDevice>> {
+    /// Returns the device's parts, if it accepts an extent of this length. `Unavailable` while the
+    /// disk hangs. `Full` below the level `Ready`, unless the device accepts entries and the extent
+    /// fits in blocks that its volumes have.
+    pub(crate) fn writable(&self, length: Option<u64>) -> Result<Arc<OpenDevice>> {
         let opened = self.online()?;
         if let Some(reason) = self.threads.pulse().stalled() {
             return Err(self.unavailable("is suspect", &reason));
         }
-        if opened.ballast.level() != FillLevel::Ready {
-            return Err(Error::full(format!("device {} is full", self.config.id)));
+        let has_blocks = || length.is_some_and(|length| opened.extents.has_blocks_for(length));
+        match opened.ballast.level() {
+            FillLevel::Ready => Ok(opened),
+            FillLevel::Full if has_blocks() => Ok(opened),
+            FillLevel::Full | FillLevel::Critical => {
+                Err(Error::full(format!("device {} is full", self.config.id)))
+            }
         }
-        Ok(opened)
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -244,8 +252,9 @@ impl Device {
             return;
         }
         self.tidied_ms.store(now_ms, Ordering::Relaxed);
-        let forgotten = opened.extents.forget_marks(now_ms.saturating_sub(MARK_AGE_MS), MARKS_MAX);
-        let tidied = forgotten.and_then(|_| opened.extents.reclaim(PUNCHES_MAX, short));
+        let punches_max = if short { PUNCHES_MAX_IF_SHORT } else { PUNCHES_MAX };
+        let forgotten = opened.extents.forget_marks(now_ms.saturating_sub(MARK_AGE_MS));
+        let tidied = forgotten.and_then(|()| opened.extents.reclaim(punches_max, short));
         if let Err(error) = tidied {
             tracing::warn!(device = %self.config.id, %error, "could not clean up the device");
         }

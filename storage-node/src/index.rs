@@ -23,7 +23,8 @@
 //!   over many calls; [`upkeep`]: calls of background workers.
 //! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
 //!   [`background`]: its threads.
-//! * [`extent_table`]: the extent store's rows, in column families of their own.
+//! * [`extent_table`]: the extent store's rows, and [`marks`]: its deletes, in column families of
+//!   their own.
 //!
 //! Invariants:
 //! * only the committer writes registers, so reading, judging and writing a register is a single
@@ -46,6 +47,7 @@ mod group;
 mod hints;
 mod list;
 mod log_tail;
+mod marks;
 mod options;
 mod prepare;
 mod purge;
@@ -168,7 +170,7 @@ impl Index {
     }
 
     /// Returns the table of the device's extents.
-    pub(crate) fn extent_table(&self) -> ExtentTable {
+    pub(crate) fn extent_table(&self) -> Result<ExtentTable> {
         ExtentTable::new(self.reader.database.clone())
     }
 

@@ -36,4 +36,4 @@ pub use device::{DeviceConfig, Reserve};
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};
-pub use node::{NodeOptions, Patience, StorageNode};
+pub use node::{NodeOptions, Patience, StorageNode, WRITE_BUFFER_BYTES_MIN};

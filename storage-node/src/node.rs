@@ -22,6 +22,10 @@ mod patience;
 #[cfg(test)]
 mod tests;
 
+/// Least bytes of index writes gathered in memory for each device. With fewer, RocksDB would flush
+/// the memtables of one device for each write to another one.
+pub const WRITE_BUFFER_BYTES_MIN: usize = 8 * 1024 * 1024;
+
 /// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -42,8 +46,11 @@ pub struct NodeOptions {
     pub tree_key: TreeKey,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
-    /// Bytes of index writes gathered in memory, for all devices together.
+    /// Bytes of index writes gathered in memory, for all devices together. At least
+    /// [`WRITE_BUFFER_BYTES_MIN`] for each device.
     pub write_buffer_bytes: usize,
+    /// Maximum number of files that the index of each device keeps open.
+    pub open_files_max: usize,
     /// Time limits for devices that hang.
     pub patience: Patience,
 }
@@ -59,6 +66,7 @@ impl Default for NodeOptions {
             tree_key: TreeKey::default(),
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
+            open_files_max: 512,
             patience: Patience::default(),
         }
     }
@@ -81,7 +89,9 @@ impl StorageNode {
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
         let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
             options;
-        let caches = Caches::new(options.block_cache_bytes, options.write_buffer_bytes);
+        let write_bytes =
+            options.write_buffer_bytes.max(configs.len().saturating_mul(WRITE_BUFFER_BYTES_MIN));
+        let caches = Caches::new(options.block_cache_bytes, write_bytes, options.open_files_max);
         let shared = SharedResources {
             clock,
             caches,
@@ -232,7 +242,7 @@ impl Backend for StorageNode {
         body: ByteStream,
     ) -> Result<ExtentRef> {
         let device = self.device(device)?;
-        let opened = device.writable()?;
+        let opened = device.writable(extent.length)?;
         let birth_ms = extent.birth_ms.unwrap_or_else(|| device.now_ms());
         opened.extents.write(extent, birth_ms, body).await
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use martlet_admin_api::{
-    DeviceLine, MemberLine, MovesLine, NodeLine, ProcessReport, RingLine, ServerStatus, WorkerLine,
+    DeviceLine, MemberLine, MemoryLine, MovesLine, NodeLine, ProcessReport, RingLine, ServerStatus,
+    WorkerLine,
 };
 
 use super::cells::{bar, percent, row, size, span};
@@ -18,6 +19,9 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     let mut text = format!("martlet {} ({}) is {ready}\n", own.version, own.role);
     for reason in &own.reasons {
         let _ = writeln!(text, "  {reason}");
+    }
+    if let Some(memory) = &own.memory {
+        text += &split(memory);
     }
     if nodes.is_empty() {
         text += &devices(own.devices.iter().map(|device| ("", device)));
@@ -42,6 +46,14 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     let workers: Vec<_> =
         members.iter().map(|member| (&member.report, &member.report.workers)).collect();
     text + &busy(&workers)
+}
+
+/// Formats the split of the memory.
+fn split(memory: &MemoryLine) -> String {
+    let MemoryLine { memory_bytes, index_cache_bytes, index_write_bytes, body_bytes } = *memory;
+    let [all, cache, writes, bodies] =
+        [memory_bytes, index_cache_bytes, index_write_bytes, body_bytes].map(size);
+    format!("memory {all}: index cache {cache}, index writes {writes}, bodies {bodies}\n")
 }
 
 /// Formats a summary of the cluster, and the problems of other processes.

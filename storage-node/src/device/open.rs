@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::ballast::{Ballast, FillLevel};
+use super::clean_marker::CleanMarker;
 use super::config::{DeviceConfig, SharedResources};
 use super::format::{self, Format};
 use super::lost;
@@ -67,7 +68,7 @@ impl OpenDevice {
         let lock = lock(root)?;
         close_to_others(root);
         let mut format = load_or_make(config, shared)?;
-        let mut clean = take_clean_marker(root, format.device)?;
+        let mut marker = take_clean_marker(root, format.device)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
         if damage.is_none() {
             *damage = lost::missing(root);
@@ -76,13 +77,14 @@ impl OpenDevice {
         loop {
             if let Some(found) = damage {
                 format = lost::renew(config, shared, &format, found)?;
-                (*damage, clean, renewed) = (None, false, true);
+                (*damage, marker, renewed) = (None, None, true);
             }
             format = begin_opening(format, config, shared)?;
             let surroundings = surroundings(config, shared, &format, &ballast, counters, threads);
-            match OpenStores::open(root, shared, surroundings, clean) {
+            match OpenStores::open(root, shared, surroundings, marker) {
                 Ok(OpenStores { index, extents, report }) => {
                     let (device, path) = (config.id, root.display());
+                    let clean = marker.is_some();
                     tracing::info!(%device, %path, clean, ?report, "device opened");
                     let (root, device) = (root.clone(), format.device);
                     return Ok(Self {
@@ -154,7 +156,12 @@ impl OpenDevice {
         let in_order = extents.close();
         index.close()?;
         if in_order {
-            format::replace(&root, CLEAN, device.to_string().as_bytes())?;
+            let saved_space = extents.save_space().inspect_err(|error| {
+                tracing::warn!(%error, "could not save the free space: the next opening reads all \
+                                        rows");
+            });
+            let marker = CleanMarker { saved_space: saved_space.ok() };
+            format::replace(&root, CLEAN, marker.text(device).as_bytes())?;
         }
         Ok(())
     }
@@ -190,21 +197,20 @@ impl OpenStores {
         root: &Path,
         shared: &SharedResources,
         with: IndexContext,
-        clean: bool,
+        marker: Option<CleanMarker>,
     ) -> Result<Self, OpenFailure> {
         let (reserve_bytes, threads) = (with.ballast.margin_bytes(), with.threads.clone());
         let index = Index::open(&root.join("index"), with).map_err(|error| match error.kind() {
             martlet_protocol::ErrorKind::Corrupt => OpenFailure::Damaged(error),
             _ => OpenFailure::Other(error),
         })?;
-        let options = ExtentOptions { reserve_bytes, clean, threads, ..Default::default() };
-        let opened = ExtentStore::open(
-            root,
-            shared.disk.clone(),
-            index.extent_table(),
-            shared.clock.clone(),
-            &options,
-        );
+        let saved_space = marker.and_then(|marker| marker.saved_space);
+        let clean = marker.is_some();
+        let options =
+            ExtentOptions { reserve_bytes, clean, saved_space, threads, ..Default::default() };
+        let opened = index.extent_table().and_then(|table| {
+            ExtentStore::open(root, shared.disk.clone(), table, shared.clock.clone(), &options)
+        });
         match (opened, index.damage()) {
             (Ok((extents, report)), _) => Ok(Self { index, extents, report }),
             (Err(error), Some(_)) => Err(OpenFailure::Damaged(error)),
@@ -333,18 +339,20 @@ fn begin_opening(
     Ok(opened)
 }
 
-/// Returns true if the device was closed in good order, and removes the marker.
-fn take_clean_marker(root: &Path, device: Uuid) -> Result<bool> {
+/// Returns the marker if the device was closed in good order, and removes it.
+fn take_clean_marker(root: &Path, device: Uuid) -> Result<Option<CleanMarker>> {
     let path = root.join(CLEAN);
-    let clean = match fs::read_to_string(&path) {
-        Ok(text) => text == device.to_string(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+    let marker = match fs::read_to_string(&path) {
+        Ok(text) => CleanMarker::parse(&text, device),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        // Other bytes than text.
+        Err(error) if error.kind() == ErrorKind::InvalidData => None,
         Err(error) => return Err(unusable(root, error)),
     };
     fs::remove_file(&path)
         .and_then(|()| File::open(root)?.sync_all())
         .map_err(|error| unusable(root, error))?;
-    Ok(clean)
+    Ok(marker)
 }
 
 fn unusable(root: &Path, error: std::io::Error) -> Error {

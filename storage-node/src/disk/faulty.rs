@@ -114,6 +114,11 @@ impl FaultyDisk {
         self.0.lock().free_bytes = bytes;
     }
 
+    /// Returns the number of calls so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.0.lock().calls
+    }
+
     /// Counts a step of another component that loses power with this disk; it fails as a call does.
     pub(crate) fn step(&self) -> Result<()> {
         self.0.lock().call().0

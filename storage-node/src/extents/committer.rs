@@ -17,7 +17,7 @@ use super::buffer::{ALIGN, PooledBuffer};
 use super::record::{self, BlockRun, RecordHeader};
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
-use super::state::{Counters, FaultOfPanic, Suspect};
+use super::state::{Counters, FaultOfPanic, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
 use crate::device::pulse::{DevicePart, Pulse};
@@ -75,6 +75,7 @@ pub(super) struct CommitterState {
     pub(super) gate: Arc<RwLock<()>>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
+    pub(super) headroom: Arc<Headroom>,
     pub(super) pulse: Arc<Pulse>,
 }
 
@@ -196,10 +197,17 @@ impl CommitterState {
         }
     }
 
+    /// Allocates space for a record. On a full file system, only among the blocks that the volumes
+    /// have.
     fn place(&self, id: ExtentId, packed: &PackedWrite) -> Result<BlockRun> {
         self.suspect.check()?;
         refuse_taken(&self.table, id)?;
-        self.suspect.record_outcome(self.volumes.allocate(packed.buffer.filled as u64))
+        let bytes = packed.buffer.filled as u64;
+        if let Some(run) = self.volumes.allocate_blocks(bytes) {
+            return Ok(run);
+        }
+        self.headroom.admit(bytes)?;
+        self.suspect.record_outcome(self.volumes.allocate(bytes))
     }
 
     fn commit_batch(&self, number: u32, mut batch: VolumeBatch) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use martlet_protocol::ExtentId;
+use martlet_protocol::{Error, ExtentId, Result};
 use parking_lot::Mutex;
 
 use super::record::BlockRun;
@@ -45,6 +45,25 @@ impl Leases {
         lease
     }
 
+    /// Frees the space of condemned records that are still being read. Only for a closed store,
+    /// which allocates nothing. `Unavailable` if a reader ends at the same time.
+    pub(super) fn settle(&self) -> Result<()> {
+        let held = {
+            let live = self.live.lock();
+            let held: Vec<_> = live.values().filter_map(Weak::upgrade).collect();
+            if held.len() < live.len() {
+                return Err(Error::unavailable("a reader is just ending"));
+            }
+            held
+        };
+        for lease in held {
+            if lease.condemned.swap(false, Ordering::AcqRel) {
+                self.space.lock().release(lease.run);
+            }
+        }
+        Ok(())
+    }
+
     /// Frees the space of a record whose header is durably zero, at once or when its readers end.
     pub(super) fn condemn(&self, id: ExtentId, run: BlockRun) {
         self.hold(id, run).condemned.store(true, Ordering::Release);
@@ -58,7 +77,7 @@ impl Drop for Lease {
         if live.get(&self.id).is_some_and(|held| held.as_ptr() == std::ptr::from_ref(self)) {
             live.remove(&self.id);
         }
-        drop(live);
+        // Under the lock: who finds no lease finds the space free.
         if self.condemned.load(Ordering::Acquire) {
             self.owner.space.lock().release(self.run);
         }

@@ -19,8 +19,9 @@
 //! * [`write`]: writes; [`committer`], [`file_write`] and [`folders`]: durability of records, files
 //!   and names.
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
-//! * [`volumes`] and [`space`]: allocation of packed extents; [`heads`]: copies of volume heads.
-//! * [`recover`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]: recovery at
+//! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
+//!   at the last closing; [`heads`]: copies of volume heads.
+//! * [`recover`], [`used`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]: recovery at
 //!   opening; [`recovery_report`]: its findings.
 //! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
@@ -55,6 +56,7 @@ mod recover;
 mod recovery_actions;
 mod recovery_report;
 mod row;
+mod saved_space;
 mod scan;
 mod seal;
 mod space;
@@ -64,6 +66,7 @@ mod table;
 mod unknown_extent;
 mod upkeep;
 mod usage;
+mod used;
 mod volumes;
 mod write;
 
@@ -84,6 +87,7 @@ use self::read::ExtentReader;
 use self::record::BlockRun;
 pub use self::recovery_report::RecoveryReport;
 use self::row::{Row, RowLocation};
+use self::saved_space::SavedFigures;
 use self::seal::SealLocation;
 use self::store::{Removal, RemovalGuard, StoreState};
 pub use self::table::Table;
@@ -169,18 +173,20 @@ impl ExtentStore {
     }
 
     /// Returns up to `runs_max` long freed runs of volumes to the file system; returns their bytes.
-    /// If the device is `short` of space, includes all free runs, also preallocated ones. Blocks.
+    /// If the device is `short` of space, includes shorter runs, and preallocated ones. Blocks.
     pub fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
         self.0.reclaim(runs_max, short)
     }
 
-    /// Forgets up to `limit` delete marks older than `before_ms`; returns their number. Blocks.
-    pub fn forget_marks(&self, before_ms: u64, limit: usize) -> Result<usize> {
-        let ids = self.0.table.marks_before(before_ms, limit)?;
-        if !ids.is_empty() {
-            self.0.table.forget_marks(&ids)?;
-        }
-        Ok(ids.len())
+    /// Returns true if an extent of `length` bytes fits on a full file system: in blocks that
+    /// volumes have.
+    pub fn has_blocks_for(&self, length: u64) -> bool {
+        self.0.volumes.has_blocks_for(length)
+    }
+
+    /// Forgets the delete marks of periods that ended before `before_ms`. Blocks.
+    pub fn forget_marks(&self, before_ms: u64) -> Result<()> {
+        self.0.table.forget_marks(before_ms)
     }
 
     /// Returns the usage figures.
@@ -209,6 +215,18 @@ impl ExtentStore {
         let writing = Arc::strong_count(&self.0.folders) > 1;
         let under_way = writing || self.0.removals.load(Ordering::Acquire) > 0;
         self.suspect().is_none() && !under_way && !self.0.counters.left_behind()
+    }
+
+    /// Saves the free space of a store that was closed in order, durably; returns the hash of what
+    /// was saved. Without it, the next opening walks over all rows. Blocks.
+    pub fn save_space(&self) -> Result<[u8; 32]> {
+        let usage = self.0.counters.snapshot();
+        let figures = SavedFigures {
+            extents: usage.extents,
+            bytes: usage.bytes,
+            quarantined: usage.quarantined,
+        };
+        saved_space::save(self.0.disk.as_ref(), &self.0.root, &self.0.volumes, figures)
     }
 }
 

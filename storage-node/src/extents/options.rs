@@ -21,8 +21,12 @@ pub struct ExtentOptions {
     pub open_files_max: u64,
     /// Minimum length in bytes of free runs that `reclaim` returns to the file system.
     pub punch_bytes_min: u64,
+    /// As above, while the device is short of space.
+    pub punch_bytes_min_if_short: u64,
     /// True if the table is complete, because the store was closed before the process ended.
     pub clean: bool,
+    /// Hash of the map of free space that was saved when the store was closed.
+    pub saved_space: Option<[u8; 32]>,
     /// Threads on which calls wait for the disk.
     pub(crate) threads: Arc<Pool>,
 }
@@ -35,7 +39,9 @@ impl Default for ExtentOptions {
             volume_step_bytes: 32 * MIB,
             open_files_max: 256,
             punch_bytes_min: 4 * MIB,
+            punch_bytes_min_if_short: MIB / 16,
             clean: false,
+            saved_space: None,
             threads: Arc::new(Pool::new("a store of its own".to_owned(), STALL_AFTER)),
         }
     }

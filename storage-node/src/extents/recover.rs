@@ -2,10 +2,13 @@
 //!
 //! A row in the table proves that its extent was durable once and that no delete was acknowledged.
 //! So extents with a row are kept without reading their bytes: reads and audits verify those bytes.
-//! Only files and records without a row are inspected, and [`classify`](super::classify) judges all
-//! of them together. After an orderly closing everything has a row, and nothing is inspected.
+//! Only files and records without a row are inspected, and [`classify`](super::classify) judges
+//! them. After an orderly closing everything has a row, and nothing is inspected.
+//!
+//! Things without a row are judged [`THINGS_MAX`] at a time, folder by folder and volume by volume.
+//! What was judged before has a row by then, and is a rival of a later thing with its id.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::io::IoSlice;
 use std::path::Path;
 
@@ -19,13 +22,33 @@ use super::footer::{self, Footer};
 use super::record::{BlockRun, VolumeHead};
 use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowLocation};
+use super::saved_space::{self, SavedSpace, SavedVolume};
+use super::scan::{self, ScanPage};
 use super::seal::SealLocation;
+use super::space::Backing;
 use super::state::Counters;
 use super::table::Table;
 use super::unknown_extent::{UnknownExtent, UnknownLocation};
+use super::used::UsedSpace;
 use super::volumes::{Volume, Volumes};
-use super::{heads, quarantine, scan};
+use super::{heads, quarantine};
 use crate::disk::{Caching, Disk};
+
+/// Maximum number of things without a row in memory: some hundred bytes each.
+const THINGS_MAX: usize = 4096;
+
+/// Sources that an opening may believe.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trust {
+    /// The table, because the store was closed in good order; and the free space that was saved
+    /// then, by its hash.
+    Table {
+        /// Hash of the saved space, if any was saved.
+        saved_space: Option<[u8; 32]>,
+    },
+    /// Only the bytes of the extents.
+    Disk,
+}
 
 /// Inputs of recovery.
 #[derive(Clone, Copy)]
@@ -45,8 +68,14 @@ enum VolumeHeadState {
     Lost,
 }
 
-/// Runs of each volume that are in use: offset → bytes.
-type UsedRuns = BTreeMap<u32, BTreeMap<u64, u64>>;
+/// Contents of the quarantine.
+#[derive(Default)]
+struct Quarantined {
+    /// Ids of files.
+    ids: HashSet<ExtentId>,
+    /// Runs of volumes.
+    runs: Vec<BlockRun>,
+}
 
 /// Makes the missing folders of a store, durably.
 pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
@@ -74,19 +103,27 @@ pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
 pub(super) fn recover(
     site: RecoveryInputs<'_>,
     counters: &Counters,
-    clean: bool,
+    trust: Trust,
 ) -> Result<RecoveryReport> {
     let mut recovery =
-        Recovery { site, counters, taken: UsedRuns::new(), report: RecoveryReport::default() };
+        Recovery { site, counters, used: UsedSpace::default(), report: RecoveryReport::default() };
     let quarantined = recovery.open_quarantine()?;
-    recovery.open_volumes()?;
-    let mut files = if clean { None } else { Some(recovery.files()?) };
-    recovery.believe_rows(files.as_mut(), &quarantined)?;
-    if let Some(files) = files {
-        let things = recovery.inspect(&files)?;
-        recovery.apply_actions(things)?;
+    let is_known = match trust {
+        Trust::Table { saved_space: Some(hash) } => recovery.believe_saved_space(&hash),
+        Trust::Table { saved_space: None } | Trust::Disk => false,
+    };
+    if !is_known {
+        recovery.open_volumes()?;
+        recovery.map_volumes(&quarantined.runs);
+        match trust {
+            Trust::Table { .. } => recovery.believe_rows(None, None, &quarantined.ids)?,
+            Trust::Disk => {
+                recovery.settle_files(&quarantined.ids)?;
+                recovery.settle_volumes()?;
+            }
+        }
+        recovery.free_the_rest();
     }
-    recovery.free_the_rest();
     recovery.report.extents = counters.snapshot().extents;
     Ok(recovery.report)
 }
@@ -95,22 +132,21 @@ pub(super) fn recover(
 pub(super) struct Recovery<'a> {
     pub(super) site: RecoveryInputs<'a>,
     pub(super) counters: &'a Counters,
-    taken: UsedRuns,
+    used: UsedSpace,
     pub(super) report: RecoveryReport,
 }
 
 impl Recovery<'_> {
-    /// Returns ids of files in quarantine; marks quarantined runs of volumes as used.
-    fn open_quarantine(&mut self) -> Result<HashSet<ExtentId>> {
-        let mut ids = HashSet::new();
+    fn open_quarantine(&self) -> Result<Quarantined> {
+        let mut quarantined = Quarantined::default();
         for name in self.site.disk.list(&quarantine::folder(self.site.root))? {
             self.counters.set_aside();
             match quarantine::named_run(&name) {
-                Some(run) => self.take(run),
-                None => ids.extend(name.parse::<ExtentId>()),
+                Some(run) => quarantined.runs.push(run),
+                None => quarantined.ids.extend(name.parse::<ExtentId>()),
             }
         }
-        Ok(ids)
+        Ok(quarantined)
     }
 
     fn open_volumes(&mut self) -> Result<()> {
@@ -124,7 +160,6 @@ impl Recovery<'_> {
             };
             match self.head(&path, number)? {
                 VolumeHeadState::Is(head) => {
-                    self.taken.entry(number).or_default();
                     self.site.volumes.add(Volume::open(self.site.disk, &head, path)?);
                 }
                 VolumeHeadState::NeverWritten => {
@@ -168,43 +203,114 @@ impl Recovery<'_> {
         Ok(own.or(copy).map_or(VolumeHeadState::Lost, VolumeHeadState::Is))
     }
 
-    /// Returns the extents that have a file, by file name. Moves files with other names to
-    /// quarantine.
-    fn files(&mut self) -> Result<BTreeSet<ExtentId>> {
-        let extents = self.site.root.join("extents");
-        let mut files = BTreeSet::new();
-        for first in self.site.disk.list(&extents)? {
-            let folder = extents.join(&first);
-            for name in self.site.disk.list(&folder)? {
-                match name.parse::<ExtentId>() {
-                    Ok(id) if footer::path(self.site.root, id) == folder.join(&name) => {
-                        files.insert(id);
-                    }
-                    _ => self.set_aside(&folder.join(&name))?,
+    /// Takes volumes, free space and counts from the last closing. False if they may not be those
+    /// of the disk, so that the rows have to tell.
+    fn believe_saved_space(&self, hash: &[u8; 32]) -> bool {
+        let saved = saved_space::load(self.site.disk, self.site.root, hash);
+        let opened = saved.and_then(|saved| Ok((self.open_saved(&saved)?, saved)));
+        match opened {
+            Ok((Some(volumes), saved)) => {
+                for volume in volumes {
+                    self.site.volumes.add(volume);
                 }
+                self.site.volumes.set_space(saved.space);
+                self.counters.restore(saved.figures.extents, saved.figures.bytes);
+                true
+            }
+            Ok((None, _)) => {
+                tracing::warn!("volumes or the quarantine were changed, so all rows are read");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "can't use the saved free space, so all rows are read");
+                false
+            }
+        }
+    }
+
+    /// Opens the volumes of a saved map; none if the disk has others, or another quarantine.
+    fn open_saved(&self, saved: &SavedSpace) -> Result<Option<Vec<Volume>>> {
+        let folder = self.site.root.join("volumes");
+        let name = |volume: &SavedVolume| format!("{}.vol", volume.head.number);
+        let names: BTreeSet<String> = self.site.disk.list(&folder)?.into_iter().collect();
+        let quarantined = self.counters.snapshot().quarantined;
+        let is_same = names == saved.volumes.iter().map(name).collect::<BTreeSet<_>>();
+        if !is_same || saved.figures.quarantined != quarantined {
+            return Ok(None);
+        }
+        let mut volumes = Vec::with_capacity(saved.volumes.len());
+        for about in &saved.volumes {
+            let volume = Volume::open(self.site.disk, &about.head, folder.join(name(about)))?;
+            if volume.bytes() != about.bytes {
+                return Ok(None);
+            }
+            volumes.push(volume);
+        }
+        Ok(Some(volumes))
+    }
+
+    /// Begins the map of used blocks, in which heads and quarantined runs are in use.
+    fn map_volumes(&mut self, quarantined: &[BlockRun]) {
+        for volume in self.site.volumes.all() {
+            self.used.add(volume.number, volume.bytes());
+        }
+        quarantined.iter().for_each(|run| self.used.mark(*run));
+    }
+
+    /// Believes all rows, and settles the files without a row. Files and rows of ids with the same
+    /// first byte are compared at a time: a 256th of all.
+    fn settle_files(&mut self, quarantined: &HashSet<ExtentId>) -> Result<()> {
+        let extents = self.site.root.join("extents");
+        let mut folders: BTreeSet<String> = self.site.disk.list(&extents)?.into_iter().collect();
+        for first in 0..=u8::MAX {
+            let name = format!("{first:02x}");
+            let is_there = folders.remove(&name);
+            let mut files =
+                if is_there { self.files(&extents.join(&name))? } else { BTreeSet::new() };
+            self.believe_rows(Some(first), Some(&mut files), quarantined)?;
+            let files: Vec<ExtentId> = files.into_iter().collect();
+            for ids in files.chunks(THINGS_MAX) {
+                let things = ids.iter().map(|id| self.inspect_file(*id));
+                let things = things.collect::<Result<_>>()?;
+                self.settle(things)?;
+            }
+        }
+        // No extent belongs in a folder of another name.
+        folders.iter().try_for_each(|name| self.files(&extents.join(name)).map(drop))
+    }
+
+    /// Returns the extents that have a file in a folder. Moves files with other names to
+    /// quarantine.
+    fn files(&mut self, folder: &Path) -> Result<BTreeSet<ExtentId>> {
+        let mut files = BTreeSet::new();
+        for name in self.site.disk.list(folder)? {
+            match name.parse::<ExtentId>() {
+                Ok(id) if footer::path(self.site.root, id) == folder.join(&name) => {
+                    files.insert(id);
+                }
+                _ => self.set_aside(&folder.join(&name))?,
             }
         }
         Ok(files)
     }
 
-    /// Counts the extents in the table, and removes them from `files` if the files were listed.
+    /// Counts the extents in the table, or those with this first byte, and removes them from
+    /// `files` if the files were listed.
     fn believe_rows(
         &mut self,
+        first: Option<u8>,
         mut files: Option<&mut BTreeSet<ExtentId>>,
         quarantined: &HashSet<ExtentId>,
     ) -> Result<()> {
-        let mut aside = Vec::new();
-        self.site.table.clone().each(|row| {
+        let (mut aside, mut missing) = (Vec::new(), Vec::new());
+        self.site.table.clone().each(first, |row| {
             let extent = row.record.extent;
             let there = match row.place {
                 RowLocation::Quarantined => return,
                 RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
                 RowLocation::Record(volume, offset) => {
-                    let run = BlockRun::of_record(
-                        SealLocation { volume, offset },
-                        u64::from(extent.length),
-                    );
-                    self.holds(run)
+                    let spot = SealLocation { volume, offset };
+                    self.used.mark_record(BlockRun::of_record(spot, u64::from(extent.length)))
                 }
             };
             if there {
@@ -212,42 +318,47 @@ impl Recovery<'_> {
             } else if quarantined.contains(&extent.id) {
                 aside.push(Row { place: RowLocation::Quarantined, ..row });
             } else {
-                self.report.missing.push(extent.id);
+                missing.push(extent.id);
             }
         })?;
         self.site.table.put_many(&aside)?;
-        self.site.table.forget(&self.report.missing)
-    }
-
-    /// Marks a record's run as used. False if its volume is shorter or the run is already used.
-    fn holds(&mut self, run: BlockRun) -> bool {
-        let there =
-            self.site.volumes.get(run.volume).is_ok_and(|volume| run.end() <= volume.bytes());
-        let Some(taken) = self.taken.get_mut(&run.volume).filter(|_| there) else { return false };
-        taken.insert(run.offset, run.bytes).is_none()
+        self.site.table.forget(&missing)?;
+        self.report.missing.extend(missing);
+        Ok(())
     }
 
     pub(super) fn take(&mut self, run: BlockRun) {
-        self.taken.entry(run.volume).or_default().insert(run.offset, run.bytes);
+        self.used.mark(run);
     }
 
-    /// Inspects the files and records that have no row.
-    fn inspect(&self, files: &BTreeSet<ExtentId>) -> Result<Vec<UnknownExtent>> {
-        let mut things = Vec::new();
-        for id in files {
-            things.push(self.inspect_file(*id)?);
-        }
-        let nothing = BTreeMap::new();
+    /// Settles the records without a row, volume by volume.
+    fn settle_volumes(&mut self) -> Result<()> {
         for volume in self.site.volumes.all() {
-            let taken = self.taken.get(&volume.number).unwrap_or(&nothing);
-            for stray in scan::volume(&volume, taken)? {
-                let id = stray.record.as_ref().map_or(ExtentId([0; 16]), |record| record.extent.id);
-                let place = UnknownLocation::Record(stray.run);
-                things.push(self.thing(id, stray.evidence, place, stray.record)?);
+            let mut from = Some(0);
+            while let Some(at) = from {
+                let Some(used) = self.used.volume(volume.number) else { break };
+                let ScanPage { strays, next } = scan::volume(&volume, used, at, THINGS_MAX)?;
+                let things = strays.into_iter().map(|stray| {
+                    let record = stray.record.as_ref();
+                    let id = record.map_or(ExtentId([0; 16]), |record| record.extent.id);
+                    let place = UnknownLocation::Record(stray.run);
+                    self.thing(id, stray.evidence, place, stray.record)
+                });
+                let things = things.collect::<Result<_>>()?;
+                self.settle(things)?;
+                from = next;
             }
         }
+        Ok(())
+    }
+
+    /// Judges things without a row, and acts on the verdicts.
+    fn settle(&mut self, mut things: Vec<UnknownExtent>) -> Result<()> {
+        if things.is_empty() {
+            return Ok(());
+        }
         self.add_rivals(&mut things)?;
-        Ok(things)
+        self.apply_actions(things)
     }
 
     fn inspect_file(&self, id: ExtentId) -> Result<UnknownExtent> {
@@ -321,20 +432,22 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Frees the unused space of volumes. After the last record, space was never written, or was
-    /// returned to the file system. Between records, space may hold bytes of deleted records.
+    /// Frees the unused space of volumes. Between records, space may hold bytes of deleted records,
+    /// or may have been returned to the file system. So may a long run behind the last record; a
+    /// short one was preallocated.
     fn free_the_rest(&self) {
-        for volume in self.site.volumes.all() {
-            let mut at = ALIGN_BYTES;
-            for (offset, bytes) in self.taken.get(&volume.number).into_iter().flatten() {
-                if *offset > at {
-                    let run = BlockRun { volume: volume.number, offset: at, bytes: offset - at };
-                    self.site.volumes.release(run);
-                }
-                at = at.max(offset + bytes);
+        let volumes = self.site.volumes;
+        for volume in volumes.all() {
+            let (number, bytes, mut at) = (volume.number, volume.bytes(), 0);
+            let used = self.used.volume(number);
+            while let Some(unused) = used.and_then(|used| used.next_unused(at)) {
+                at = unused.end;
+                let free = unused.end - unused.start;
+                let is_tail = unused.end == bytes && volumes.is_one_step(free);
+                let backing = if is_tail { Backing::Fresh } else { Backing::Unknown };
+                volumes
+                    .free(BlockRun { volume: number, offset: unused.start, bytes: free }, backing);
             }
-            let rest = volume.bytes().saturating_sub(at);
-            self.site.volumes.free(BlockRun { volume: volume.number, offset: at, bytes: rest });
         }
     }
 }

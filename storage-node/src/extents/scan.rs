@@ -1,7 +1,5 @@
 //! Scan of a volume for records without a row.
 
-use std::collections::BTreeMap;
-
 use martlet_protocol::Result;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::ALIGN_BYTES;
@@ -11,6 +9,7 @@ use super::buffer::ALIGN;
 use super::classify::Evidence;
 use super::record::{self, BlockRun, Header};
 use super::seal::{Description, SealLocation};
+use super::used::UsedBlocks;
 use super::volumes::Volume;
 use crate::disk::DiskFile;
 
@@ -26,42 +25,63 @@ pub(super) struct RowlessRun {
     pub(super) record: Option<ExtentRecord>,
 }
 
-/// Returns the strays of a volume, by offset. `known` has offset and length of every used run;
-/// these are skipped.
-pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<RowlessRun>> {
+/// Some strays of a volume.
+pub(super) struct ScanPage {
+    /// By offset.
+    pub(super) strays: Vec<RowlessRun>,
+    /// Offset at which the scan goes on, unless it has ended.
+    pub(super) next: Option<u64>,
+}
+
+/// Returns up to `limit` strays of a volume, from offset `from` on. Skips the blocks in `used`.
+pub(super) fn volume(
+    volume: &Volume,
+    used: &UsedBlocks,
+    from: u64,
+    limit: usize,
+) -> Result<ScanPage> {
     let mut strays = Vec::new();
     let mut window = Window { volume, bytes: vec![0; WINDOW_BYTES], start: 0, filled: 0 };
-    let (mut at, end) = (ALIGN_BYTES, volume.bytes());
-    while at < end {
-        if let Some(bytes) = known.get(&at) {
-            at += bytes;
-            continue;
-        }
-        let limit = known.range(at..).next().map_or(end, |(offset, _)| *offset);
-        let spot = SealLocation { volume: volume.number, offset: at };
-        let stray = match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
-            Header::Absent => None,
-            Header::Rotten => Some(unreadable(spot, Evidence::Contradiction)),
-            Header::Torn(head) => {
-                let run = BlockRun::of_record(spot, u64::from(head.length));
-                Some(RowlessRun { run, ..unreadable(spot, Evidence::Unfinished) })
+    let mut at = from;
+    while let Some(unused) = used.next_unused(at) {
+        at = unused.start;
+        while at < unused.end {
+            let Some(mut stray) = stray_at(volume, at, &mut window, unused.end)? else {
+                at += ALIGN_BYTES;
+                continue;
+            };
+            if stray.run.end() > unused.end {
+                // The record overlaps a used run.
+                stray.run.bytes = ALIGN_BYTES;
+                stray.evidence = Evidence::Contradiction;
             }
-            Header::Good(description) => Some(whole(volume, spot, description)?),
-        };
-        match stray {
-            None => at += ALIGN_BYTES,
-            Some(mut stray) => {
-                if stray.run.end() > limit {
-                    // The record overlaps a used run.
-                    stray.run.bytes = ALIGN_BYTES;
-                    stray.evidence = Evidence::Contradiction;
-                }
-                at = stray.run.end();
-                strays.push(stray);
+            at = stray.run.end();
+            strays.push(stray);
+            if strays.len() >= limit {
+                return Ok(ScanPage { strays, next: Some(at) });
             }
         }
     }
-    Ok(strays)
+    Ok(ScanPage { strays, next: None })
+}
+
+/// Returns the record whose header lies at `at`, if there is one. Reads ahead up to `limit`.
+fn stray_at(
+    volume: &Volume,
+    at: u64,
+    window: &mut Window<'_>,
+    limit: u64,
+) -> Result<Option<RowlessRun>> {
+    let spot = SealLocation { volume: volume.number, offset: at };
+    Ok(match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
+        Header::Absent => None,
+        Header::Rotten => Some(unreadable(spot, Evidence::Contradiction)),
+        Header::Torn(head) => {
+            let run = BlockRun::of_record(spot, u64::from(head.length));
+            Some(RowlessRun { run, ..unreadable(spot, Evidence::Unfinished) })
+        }
+        Header::Good(description) => Some(whole(volume, spot, description)?),
+    })
 }
 
 fn unreadable(spot: SealLocation, evidence: Evidence) -> RowlessRun {

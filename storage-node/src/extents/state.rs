@@ -37,6 +37,12 @@ impl Counters {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Sets the counts of extents to those of the last closing.
+    pub(super) fn restore(&self, extents: u64, bytes: u64) {
+        self.extents.store(extents, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Counts a removed extent.
     pub(super) fn removed(&self, bytes: u64) {
         self.extents.fetch_sub(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
@@ -16,18 +16,23 @@ use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
 use super::options::ExtentOptions;
 use super::record::BlockRun;
+use super::recover::Trust;
 use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
-use super::volumes::Volumes;
+use super::volumes::{ReturnedSpace, Volumes};
 use super::{footer, quarantine, record, recover};
 use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
 
 /// Buffers of 1 MiB that an idle store keeps.
 const IDLE_BUFFERS_MAX: usize = 16;
+
+/// Maximum number of runs that one sync returns to the file system. Punching them takes some tens
+/// of milliseconds.
+const RUNS_IN_A_SYNC_MAX: usize = 1024;
 
 /// State of a store.
 pub(super) struct StoreState {
@@ -50,11 +55,10 @@ pub(super) struct StoreState {
     pub(super) gate: Arc<RwLock<()>>,
     clock: Arc<dyn Clock>,
     punch_bytes_min: u64,
+    punch_bytes_min_if_short: u64,
     writing: Mutex<HashSet<ExtentId>>,
     /// Number of removals in progress.
     pub(super) removals: AtomicU64,
-    /// True if the device was short of space at the last reclaim.
-    short: AtomicBool,
 }
 
 impl StoreState {
@@ -76,24 +80,28 @@ impl StoreState {
         recover::make_folders(disk.as_ref(), root)?;
         let at =
             recover::RecoveryInputs { root, disk: disk.as_ref(), table: &table, volumes: &volumes };
-        let report = recover::recover(at, &counters, options.clean)?;
+        let trust = if options.clean {
+            Trust::Table { saved_space: options.saved_space }
+        } else {
+            Trust::Disk
+        };
+        let report = recover::recover(at, &counters, trust)?;
+        let reserve_bytes = options.reserve_bytes;
+        let headroom = Arc::new(Headroom::new(disk.clone(), root.to_path_buf(), reserve_bytes));
         let ledger = CommitterState {
             volumes: volumes.clone(),
             table: table.clone(),
             gate: Arc::clone(&gate),
             counters: Arc::clone(&counters),
             suspect: Arc::clone(&suspect),
+            headroom: Arc::clone(&headroom),
             pulse: options.threads.pulse().clone(),
         };
         let folders = Folders::start(disk.clone(), &ledger)?;
         let weight = options.open_files_max * FILE_WEIGHT;
         let inner = Self {
             root: root.to_path_buf(),
-            headroom: Arc::new(Headroom::new(
-                disk.clone(),
-                root.to_path_buf(),
-                options.reserve_bytes,
-            )),
+            headroom,
             disk,
             table,
             volumes,
@@ -107,9 +115,9 @@ impl StoreState {
             gate,
             clock,
             punch_bytes_min: options.punch_bytes_min,
+            punch_bytes_min_if_short: options.punch_bytes_min_if_short,
             writing: Mutex::default(),
             removals: AtomicU64::new(0),
-            short: AtomicBool::new(false),
         };
         Ok((inner, report))
     }
@@ -290,20 +298,22 @@ impl StoreState {
     }
 
     pub(super) fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
-        // Once each time the device fills up: returned space stays free in volumes.
-        if short && !self.short.swap(true, Ordering::Relaxed) {
-            self.volumes.give_up_spare();
-        } else if !short {
-            self.short.store(false, Ordering::Relaxed);
-        }
-        let mut total = 0;
-        for _ in 0..runs_max {
-            match self.suspect.record_outcome(self.volumes.reclaim(self.punch_bytes_min))? {
-                0 => break,
-                bytes => total += bytes,
+        let bytes_min = if short {
+            self.punch_bytes_min_if_short.min(self.punch_bytes_min)
+        } else {
+            self.punch_bytes_min
+        };
+        let mut total = ReturnedSpace::default();
+        while total.runs < runs_max {
+            let runs_max = (runs_max - total.runs).min(RUNS_IN_A_SYNC_MAX);
+            let returned = self.volumes.reclaim(bytes_min, short, runs_max);
+            let ReturnedSpace { runs, bytes } = self.suspect.record_outcome(returned)?;
+            if runs == 0 {
+                break;
             }
+            total = ReturnedSpace { runs: total.runs + runs, bytes: total.bytes + bytes };
         }
-        Ok(total)
+        Ok(total.bytes)
     }
 
     /// Reserves an id for one writer.

@@ -107,12 +107,8 @@ impl Table {
         either!(self, table => table.is_marked(&id))
     }
 
-    pub(super) fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
-        either!(self, table => table.marks_before(ms, limit))
-    }
-
-    pub(super) fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
-        either!(self, table => table.forget_marks(ids))
+    pub(super) fn forget_marks(&self, before_ms: u64) -> Result<()> {
+        either!(self, table => table.forget_marks(before_ms))
     }
 
     /// Removes the rows of extents that the disk doesn't have.
@@ -128,14 +124,26 @@ impl Table {
         rows.iter().map(|(_, row)| Row::decode(row)).collect()
     }
 
-    /// Calls `visit` with every row.
-    pub(super) fn each(&self, mut visit: impl FnMut(Row)) -> Result<()> {
-        let mut after = None;
+    /// Calls `visit` with every row, or with every row whose id begins with the byte `first`.
+    pub(super) fn each(&self, first: Option<u8>, mut visit: impl FnMut(Row)) -> Result<()> {
+        let mut after = first.and_then(|first| first.checked_sub(1)).map(last_id);
         loop {
             let page = self.list(after, PAGE)?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.record.extent.id);
-            page.into_iter().for_each(&mut visit);
+            for row in page {
+                if first.is_some_and(|first| row.record.extent.id.0[0] != first) {
+                    return Ok(());
+                }
+                visit(row);
+            }
         }
     }
+}
+
+/// Returns the highest id that begins with the byte `first`.
+fn last_id(first: u8) -> ExtentId {
+    let mut id = [0xff; 16];
+    id[0] = first;
+    ExtentId(id)
 }

@@ -6,6 +6,8 @@ mod faults;
 mod heads;
 mod measure;
 mod posix;
+mod saved_space;
+mod space;
 mod stalled;
 
 use std::path::Path;
@@ -36,8 +38,21 @@ fn options() -> ExtentOptions {
 
 /// Opens a store on a faulty disk.
 fn open(disk: &FaultyDisk, table: &MemoryTable) -> Result<(ExtentStore, RecoveryReport)> {
+    open_with(disk, table, &options())
+}
+
+fn open_with(
+    disk: &FaultyDisk,
+    table: &MemoryTable,
+    options: &ExtentOptions,
+) -> Result<(ExtentStore, RecoveryReport)> {
     let (disk, clock) = (Arc::new(disk.clone()), Arc::new(SystemClock));
-    ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock, &options())
+    ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock, options)
+}
+
+/// Options of an opening after an orderly closing.
+fn clean(saved_space: Option<[u8; 32]>) -> ExtentOptions {
+    ExtentOptions { clean: true, saved_space, ..options() }
 }
 
 fn fresh(seed: u64) -> (FaultyDisk, MemoryTable) {
@@ -111,7 +126,9 @@ async fn no_leaks(store: &ExtentStore, disk: &FaultyDisk) {
         }
     }
     files.sort();
-    let names = disk.names().into_iter().filter(|(path, _)| !path.starts_with(heads()));
+    let is_extents =
+        |path: &Path| !path.starts_with(heads()) && path.parent() != Some(Path::new(ROOT));
+    let names = disk.names().into_iter().filter(|(path, _)| is_extents(path));
     let (volumes, others): (Vec<_>, Vec<_>) =
         names.partition(|(path, _)| path.extension().is_some());
     let others: Vec<_> = others.into_iter().map(|(path, _)| path).collect();

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use martlet_protocol::id::random_bytes;
-use martlet_protocol::limits::ALIGN_BYTES;
+use martlet_protocol::limits::{ALIGN_BYTES, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ErrorKind, Result};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::disk::{Caching, Disk, DiskFile};
 
 use super::heads::Heads;
 use super::lease::Leases;
-use super::record::{BlockRun, VolumeHead};
+use super::record::{BlockRun, VolumeHead, record_bytes};
 use super::seal::Seal;
-use super::space::SpaceMap;
+use super::space::{Backing, Needs, SpaceMap};
 
 /// An open volume.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ pub(super) struct Volume {
     pub(super) file: Arc<dyn DiskFile>,
     /// The volume's file, opened for writes that bypass the page cache.
     pub(super) direct: Arc<dyn DiskFile>,
+    pub(super) head: VolumeHead,
     pub(super) seal: Seal,
     /// Preallocated bytes.
     bytes: AtomicU64,
@@ -38,8 +39,9 @@ impl Volume {
         let file = disk.open(&path, Caching::Cached)?;
         let direct = disk.open(&path, Caching::Direct)?;
         let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
-        let seal = Seal::volume(&head.secret);
-        Ok(Self { number: head.number, path, file, direct, seal, bytes: AtomicU64::new(bytes) })
+        let (head, seal) = (*head, Seal::volume(&head.secret));
+        let (number, bytes) = (head.number, AtomicU64::new(bytes));
+        Ok(Self { number, path, file, direct, head, seal, bytes })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -66,6 +68,15 @@ pub(super) struct Volumes {
     by_number: RwLock<BTreeMap<u32, Arc<Volume>>>,
     space: Arc<Mutex<SpaceMap>>,
     pub(super) leases: Leases,
+    /// True if the file system can't take blocks back.
+    keeps_blocks: AtomicBool,
+}
+
+/// Runs and bytes that were returned to the file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReturnedSpace {
+    pub(super) runs: usize,
+    pub(super) bytes: u64,
 }
 
 impl Volumes {
@@ -78,8 +89,18 @@ impl Volumes {
         let (heads, folder) = (Heads::new(disk.clone(), root), root.join("volumes"));
         let space = Arc::new(Mutex::new(SpaceMap::default()));
         let leases = Leases::new(space.clone());
-        let by_number = RwLock::default();
-        Self { disk, folder, heads, volume_bytes, step_bytes, by_number, space, leases }
+        let (by_number, keeps_blocks) = (RwLock::default(), AtomicBool::new(false));
+        Self {
+            disk,
+            folder,
+            heads,
+            volume_bytes,
+            step_bytes,
+            by_number,
+            space,
+            leases,
+            keeps_blocks,
+        }
     }
 
     pub(super) fn add(&self, volume: Volume) -> Arc<Volume> {
@@ -101,9 +122,37 @@ impl Volumes {
         self.space.lock().free_bytes()
     }
 
-    /// Frees space that holds no bytes of records.
-    pub(super) fn free(&self, run: BlockRun) {
-        self.space.lock().grow(run);
+    /// Adds free space.
+    pub(super) fn free(&self, run: BlockRun, backing: Backing) {
+        self.space.lock().insert(run, backing);
+    }
+
+    /// Returns true for bytes that a volume is preallocated by at a time.
+    pub(super) fn is_one_step(&self, bytes: u64) -> bool {
+        bytes <= self.step_bytes
+    }
+
+    /// Replaces the map of free space, while the store is being opened.
+    pub(super) fn set_space(&self, space: SpaceMap) {
+        *self.space.lock() = space;
+    }
+
+    /// Returns the free space of a closed store.
+    pub(super) fn space_at_rest(&self) -> Result<MutexGuard<'_, SpaceMap>> {
+        self.leases.settle()?;
+        Ok(self.space.lock())
+    }
+
+    /// Returns true if an extent of `length` bytes can be packed without new blocks of the file
+    /// system.
+    pub(super) fn has_blocks_for(&self, length: u64) -> bool {
+        length <= PACKED_BYTES_MAX && self.space.lock().has_blocks_for(record_bytes(length))
+    }
+
+    /// Allocates space for a record among the blocks that the volumes have. Only the committer
+    /// calls this.
+    pub(super) fn allocate_blocks(&self, bytes: u64) -> Option<BlockRun> {
+        self.space.lock().allocate(bytes, Needs::Blocks)
     }
 
     /// Frees the space of a removed or failed record.
@@ -115,7 +164,7 @@ impl Volumes {
     /// Only the committer calls this.
     pub(super) fn allocate(&self, bytes: u64) -> Result<BlockRun> {
         loop {
-            if let Some(run) = self.space.lock().allocate(bytes) {
+            if let Some(run) = self.space.lock().allocate(bytes, Needs::Any) {
                 return Ok(run);
             }
             self.grow(bytes)?;
@@ -140,7 +189,8 @@ impl Volumes {
             outcome => outcome.map(|()| wanted),
         }?;
         volume.bytes.store(from + grown, Ordering::Release);
-        self.free(BlockRun { volume: volume.number, offset: from, bytes: grown });
+        let run = BlockRun { volume: volume.number, offset: from, bytes: grown };
+        self.free(run, Backing::Fresh);
         Ok(())
     }
 
@@ -163,22 +213,38 @@ impl Volumes {
         Ok(())
     }
 
-    /// Makes all free space reclaimable.
-    pub(super) fn give_up_spare(&self) {
-        self.space.lock().all_stale();
-    }
-
-    /// Returns one long freed run to the file system, and waits until its space is usable again.
-    /// Returns its bytes, 0 without such a run.
-    pub(super) fn reclaim(&self, bytes_min: u64) -> Result<u64> {
-        let Some(run) = self.space.lock().take_stale(bytes_min) else { return Ok(0) };
-        let punched = self.get(run.volume).and_then(|volume| {
-            volume.direct.punch(run.offset, run.bytes)?;
+    /// Returns up to `runs_max` free runs of one volume, of at least `bytes_min` each, to the file
+    /// system, and waits until their space is usable again. One sync serves all of them. With
+    /// `preallocated`, includes runs that were never written.
+    pub(super) fn reclaim(
+        &self,
+        bytes_min: u64,
+        preallocated: bool,
+        runs_max: usize,
+    ) -> Result<ReturnedSpace> {
+        if self.keeps_blocks.load(Ordering::Relaxed) {
+            return Ok(ReturnedSpace::default());
+        }
+        let taken = self.space.lock().take_returnable(bytes_min, preallocated, runs_max);
+        let Some((first, _)) = taken.first() else { return Ok(ReturnedSpace::default()) };
+        let punched = self.get(first.volume).and_then(|volume| {
+            taken.iter().try_for_each(|(run, _)| volume.direct.punch(run.offset, run.bytes))?;
             // The kernel reports a write error once to each open file. This sync uses the direct
             // file, so that the committer's file still gets its errors.
             volume.direct.sync()
         });
-        self.free(run);
-        punched.map(|()| run.bytes)
+        let refused = punched.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable);
+        self.keeps_blocks.store(refused, Ordering::Relaxed);
+        for (run, before) in &taken {
+            let backing = match &punched {
+                Ok(()) => Backing::Hole,
+                Err(_) if refused => *before,
+                Err(_) => Backing::Unknown,
+            };
+            self.free(*run, backing);
+        }
+        punched?;
+        let bytes = taken.iter().map(|(run, _)| run.bytes).sum();
+        Ok(ReturnedSpace { runs: taken.len(), bytes })
     }
 }

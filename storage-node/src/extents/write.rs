@@ -95,10 +95,6 @@ async fn packed(
     let header = record::prepare(&description)?;
     let record = description.record;
     let extent = record.extent;
-    if store.volumes.free_bytes() < buffer.filled as u64 {
-        let (headroom, bytes) = (store.headroom.clone(), buffer.filled as u64);
-        store.threads.run(move || headroom.admit(bytes)).await?;
-    }
     store.committer.write(PackedWrite { buffer, header, record }).await?;
     Ok(extent)
 }

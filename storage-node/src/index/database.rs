@@ -163,6 +163,16 @@ impl Database {
     pub(crate) fn iterate(&self, family: Family, upper: &[u8]) -> DBRawIterator<'_> {
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(upper);
+        options.set_total_order_seek(true);
+        self.db.raw_iterator_cf_opt(self.family(family), options)
+    }
+
+    /// Returns an iterator over registers of one run, which stops below `upper`. All keys that it
+    /// seeks have the prefix of that run.
+    pub(crate) fn iterate_run(&self, family: Family, upper: &[u8]) -> DBRawIterator<'_> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(upper);
+        options.set_prefix_same_as_start(true);
         self.db.raw_iterator_cf_opt(self.family(family), options)
     }
 
@@ -201,6 +211,7 @@ impl Database {
     ) -> DBRawIterator<'a> {
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(upper);
+        options.set_total_order_seek(true);
         options.fill_cache(false);
         snapshot.raw_iterator_cf_opt(self.family(family), options)
     }
@@ -294,6 +305,21 @@ impl Database {
         self.db
             .flush_cfs_opt(&families, &FlushOptions::default())
             .map_err(|error| convert_error(&error, "the index flush failed"))
+    }
+
+    /// Removes the files that hold nothing but rows of `[lower, upper)`, which a batch has deleted.
+    pub(crate) fn drop_files(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<()> {
+        self.db
+            .delete_file_in_range_cf(self.family(family), lower, upper)
+            .map_err(|error| convert_error(&error, "files of the index can't be removed"))
+    }
+
+    /// Returns the number of entries in the active memtable of a family.
+    #[cfg(test)]
+    pub(crate) fn memtable_entries(&self, family: Family) -> u64 {
+        let name = rocksdb::properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;
+        let entries = self.db.property_int_value_cf(self.family(family), name);
+        entries.expect("RocksDB knows its property").unwrap_or_default()
     }
 
     /// Compacts all tables of a family.

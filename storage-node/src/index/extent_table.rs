@@ -1,16 +1,13 @@
-//! The extents of a device by id, and the dated marks of deleted extents (rule X4).
+//! The extents of a device by id.
 //!
 //! ```text
-//! extents   id (16)                     → row, as the extent store encodes it
-//! marks     0 | id (16)                 → time of the delete in ms (8, big-endian)
-//! marks     1 | time (8) | id (16)      → nothing: index of the marks by age
+//! extents   id (16)   → row, as the extent store encodes it
 //! ```
 //!
 //! Rows are a cache of the extents' own descriptions. They are written without WAL, and rebuilt
-//! after a crash. Marks exist only here: they are synced, in one batch with the removal. Every call
-//! except [`ExtentTable::get_now`] may touch the disk, so none may run on a thread that serves
-//! connections.
-//! serves connections.
+//! after a crash. The marks of deleted extents ([`marks`](super::marks)) exist only in the index:
+//! they are synced, in one batch with the removal. Every call except [`ExtentTable::get_now`] may
+//! touch the disk, so none may run on a thread that serves connections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,16 +17,14 @@ use rocksdb::WriteBatch;
 
 use super::database::{CachedRead, Database};
 use super::family::Family;
+use super::marks::Marks;
 use super::options::Caches;
-
-const BY_ID: u8 = 0;
-const BY_AGE: u8 = 1;
-const AGE_KEY_BYTES: usize = 1 + 8 + 16;
 
 /// A handle on the table; clones share its state.
 #[derive(Clone)]
 pub struct ExtentTable {
     database: Arc<Database>,
+    marks: Arc<Marks>,
 }
 
 impl std::fmt::Debug for ExtentTable {
@@ -39,13 +34,14 @@ impl std::fmt::Debug for ExtentTable {
 }
 
 impl ExtentTable {
-    pub(crate) fn new(database: Arc<Database>) -> Self {
-        Self { database }
+    pub(crate) fn new(database: Arc<Database>) -> Result<Self> {
+        let marks = Arc::new(Marks::open(database.clone())?);
+        Ok(Self { database, marks })
     }
 
     /// Opens a table in an index of its own, for a standalone store.
     pub fn open(folder: &Path) -> Result<Self> {
-        Ok(Self::new(Arc::new(Database::open(folder, &Caches::default())?)))
+        Self::new(Arc::new(Database::open(folder, &Caches::default())?))
     }
 
     /// Returns the row of an extent.
@@ -82,16 +78,11 @@ impl ExtentTable {
     /// the extents may be reused (rule X6).
     pub fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
         let extents = self.database.family(Family::Extents);
-        let marks = self.database.family(Family::Marks);
         let mut batch = WriteBatch::default();
         for id in ids {
             batch.delete_cf(extents, id.0);
-            if let Some(earlier_ms) = self.marked_at(id)? {
-                batch.delete_cf(marks, age_key(earlier_ms, id));
-            }
-            batch.put_cf(marks, id_key(id), at_ms.to_be_bytes());
-            batch.put_cf(marks, age_key(at_ms, id), []);
         }
+        self.marks.mark(&mut batch, ids, at_ms);
         self.database.write_synced(batch)
     }
 
@@ -108,31 +99,12 @@ impl ExtentTable {
 
     /// Returns true if an extent is marked as deleted.
     pub fn is_marked(&self, id: &ExtentId) -> Result<bool> {
-        Ok(self.marked_at(id)?.is_some())
+        self.marks.is_marked(id)
     }
 
-    /// Returns up to `limit` extents that were marked before `ms`, the oldest marks first.
-    pub fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
-        let mut keys = Vec::new();
-        let upper = age_key(ms, &ExtentId([0; 16]));
-        self.database.scan(Family::Marks, &[BY_AGE], &upper, limit, |key, _| {
-            keys.push(extent_id(key.get(9..AGE_KEY_BYTES).unwrap_or_default())?);
-            Ok(())
-        })?;
-        Ok(keys)
-    }
-
-    /// Forgets marks that have expired.
-    pub fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
-        let marks = self.database.family(Family::Marks);
-        let mut batch = WriteBatch::default();
-        for id in ids {
-            if let Some(at_ms) = self.marked_at(id)? {
-                batch.delete_cf(marks, id_key(id));
-                batch.delete_cf(marks, age_key(at_ms, id));
-            }
-        }
-        self.database.write_synced(batch)
+    /// Forgets, durably, the marks of periods that ended before `before_ms`.
+    pub fn forget_marks(&self, before_ms: u64) -> Result<()> {
+        self.marks.forget(before_ms)
     }
 
     /// Returns up to `limit` rows of ids above `after`, in the order of ids.
@@ -163,27 +135,6 @@ impl ExtentTable {
     pub fn flush(&self) -> Result<()> {
         self.database.begin_flush(Family::Extents)
     }
-
-    fn marked_at(&self, id: &ExtentId) -> Result<Option<u64>> {
-        let Some(value) = self.database.get(Family::Marks, &id_key(id))? else { return Ok(None) };
-        let at_ms = value
-            .try_into()
-            .map_err(|_| Error::corrupt(format!("the delete mark of extent {id} is malformed")))?;
-        Ok(Some(u64::from_be_bytes(at_ms)))
-    }
-}
-
-fn id_key(id: &ExtentId) -> [u8; 17] {
-    let mut key = [BY_ID; 17];
-    key[1..].copy_from_slice(&id.0);
-    key
-}
-
-fn age_key(at_ms: u64, id: &ExtentId) -> [u8; AGE_KEY_BYTES] {
-    let mut key = [BY_AGE; AGE_KEY_BYTES];
-    key[1..9].copy_from_slice(&at_ms.to_be_bytes());
-    key[9..].copy_from_slice(&id.0);
-    key
 }
 
 fn extent_id(bytes: &[u8]) -> Result<ExtentId> {
@@ -224,26 +175,14 @@ mod tests {
         let table = ExtentTable::open(folder.path()).unwrap();
         table.put(&id(1), b"one").unwrap();
         table.remove_marked(&[id(1), id(3)], 100).unwrap();
-        table.remove_marked(&[id(2)], 50).unwrap();
         assert!(table.get(&id(1)).unwrap().is_none());
         table.put(&id(7), b"seven").unwrap();
         table.remove(&[id(7), id(8)]).unwrap();
         assert!(table.get(&id(7)).unwrap().is_none() && !table.is_marked(&id(7)).unwrap());
         assert!(table.is_marked(&id(3)).unwrap() && !table.is_marked(&id(4)).unwrap());
-        assert_eq!(table.marks_before(100, 10).unwrap(), [id(2)]);
-        assert_eq!(table.marks_before(101, 10).unwrap(), [id(2), id(1), id(3)]);
-        assert_eq!(table.marks_before(101, 1).unwrap(), [id(2)]);
-        table.forget_marks(&[id(2), id(9)]).unwrap();
-        assert_eq!(table.marks_before(101, 10).unwrap(), [id(1), id(3)]);
-    }
-
-    #[test]
-    fn a_mark_that_is_set_again_counts_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let table = ExtentTable::open(folder.path()).unwrap();
-        table.remove_marked(&[id(1)], 10).unwrap();
-        table.remove_marked(&[id(1)], 20).unwrap();
-        assert!(table.marks_before(15, 10).unwrap().is_empty());
-        assert_eq!(table.marks_before(21, 10).unwrap(), [id(1)]);
+        table.forget_marks(100).unwrap();
+        assert!(table.is_marked(&id(1)).unwrap());
+        table.forget_marks(u64::MAX).unwrap();
+        assert!(!table.is_marked(&id(1)).unwrap());
     }
 }

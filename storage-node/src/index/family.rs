@@ -9,7 +9,9 @@ pub(crate) enum Family {
     Inline,
     /// Extent id → its row.
     Extents,
-    /// Delete marks of extents.
+    /// Delete marks of extents, by period.
+    Deleted,
+    /// Delete marks of older versions.
     Marks,
     /// Bodies of superseded entries, by time.
     Garbage,
@@ -23,10 +25,11 @@ pub(crate) enum Family {
 
 impl Family {
     /// All column families.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Entries,
         Self::Inline,
         Self::Extents,
+        Self::Deleted,
         Self::Marks,
         Self::Garbage,
         Self::Hints,
@@ -40,6 +43,7 @@ impl Family {
             Self::Entries => "entries",
             Self::Inline => "inline",
             Self::Extents => "extents",
+            Self::Deleted => "deleted",
             Self::Marks => "marks",
             Self::Garbage => "garbage",
             Self::Hints => "hints",

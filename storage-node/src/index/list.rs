@@ -103,7 +103,7 @@ impl<'a> Merge<'a> {
         for &shard in &request.shards {
             let prefix = RegisterKey::prefix(request.bucket, shard, request.kind);
             let upper = rows::successor(&[&prefix[..], &request.prefix].concat());
-            let mut run = ShardRun { rows: database.iterate(source.family(), &upper), prefix };
+            let mut run = ShardRun { rows: database.iterate_run(source.family(), &upper), prefix };
             run.seek(&start);
             merge.runs.push(run);
             merge.push_head(merge.runs.len() - 1)?;

@@ -1,8 +1,9 @@
 //! Options of RocksDB, with reasons.
 
+use martlet_protocol::key::PREFIX_BYTES;
 use rocksdb::{
-    BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, DBRecoveryMode, LogLevel,
-    Options, WriteBufferManager,
+    BlockBasedIndexType, BlockBasedOptions, Cache, CompactionDecision, DBCompressionType,
+    DBRecoveryMode, LogLevel, Options, SliceTransform, WriteBufferManager,
 };
 
 use super::family::Family;
@@ -20,19 +21,30 @@ const BLOCK_BYTES: usize = 8 * KIB;
 /// misses.
 const BLOOM_BITS: f64 = 10.0;
 
+/// Length of a part of a table's index or filter. A look-up reads one part of each, not all of it:
+/// the filter of a table of 128 MiB has some hundred KiB.
+const METADATA_BLOCK_BYTES: usize = 4 * KIB;
+/// Unit in bytes by which memtables take memory. The shared budget counts whole units, so large
+/// units would fill it with the empty memtables of many devices.
+const ARENA_BYTES: usize = 128 * KIB;
+const SMALL_ARENA_BYTES: usize = 64 * KIB;
+
 /// Caches that all devices of a process share.
 #[derive(Clone)]
 pub struct Caches {
     blocks: Cache,
     write_buffers: WriteBufferManager,
+    open_files_max: i32,
 }
 
 impl Caches {
-    /// Creates caches of `block_bytes` for reads and `write_bytes` for recent writes.
-    pub fn new(block_bytes: usize, write_bytes: usize) -> Self {
+    /// Creates caches of `block_bytes` for reads and `write_bytes` for recent writes. Each index
+    /// keeps up to `open_files_max` files open.
+    pub fn new(block_bytes: usize, write_bytes: usize, open_files_max: usize) -> Self {
         Self {
             blocks: Cache::new_lru_cache(block_bytes),
             write_buffers: WriteBufferManager::new_write_buffer_manager(write_bytes, false),
+            open_files_max: i32::try_from(open_files_max).unwrap_or(i32::MAX),
         }
     }
 }
@@ -40,7 +52,7 @@ impl Caches {
 impl Default for Caches {
     /// Small enough that a loaded server stays below 250 MiB.
     fn default() -> Self {
-        Self::new(32 * MIB, 64 * MIB)
+        Self::new(32 * MIB, 64 * MIB, 512)
     }
 }
 
@@ -71,7 +83,7 @@ pub(super) fn database(caches: &Caches) -> Options {
     options.set_avoid_unnecessary_blocking_io(true);
     options.set_write_buffer_manager(&caches.write_buffers);
     options.set_max_total_wal_size(128 * MIB as u64);
-    options.set_max_open_files(512);
+    options.set_max_open_files(caches.open_files_max);
     options.set_max_manifest_file_size(16 * MIB);
     options.set_manifest_preallocation_size(64 * KIB);
 
@@ -89,17 +101,25 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&table(caches));
     options.set_max_bytes_for_level_base(64 * MIB as u64);
+    // Each level has files of twice the length: an index of 40 GB has some 400 files, not 2,500.
     options.set_target_file_size_base(16 * MIB as u64);
+    options.set_target_file_size_multiplier(2);
     options.set_max_write_buffer_number(3);
+    options.set_arena_block_size(ARENA_BYTES);
     match family {
         Family::Entries => options.set_write_buffer_size(16 * MIB),
         Family::Inline => inline(&mut options, caches),
         Family::Extents => options.set_write_buffer_size(8 * MIB),
         Family::Tree => sums(&mut options),
-        Family::Marks | Family::Garbage | Family::Hints | Family::Meta => {
+        Family::Deleted | Family::Marks | Family::Garbage | Family::Hints | Family::Meta => {
             options.set_write_buffer_size(2 * MIB);
-            options.set_arena_block_size(64 * KIB);
+            options.set_arena_block_size(SMALL_ARENA_BYTES);
         }
+    }
+    if matches!(family, Family::Entries | Family::Hints) {
+        // Filters also know which runs a table has, so a listing opens only tables that have some
+        // of its run. Iterators over several runs ignore these filters.
+        options.set_prefix_extractor(SliceTransform::create_fixed_prefix(PREFIX_BYTES));
     }
     if matches!(family, Family::Entries | Family::Marks | Family::Garbage | Family::Hints) {
         // Queues and purged buckets leave runs of deletes that slow down scans.
@@ -137,6 +157,10 @@ fn table(caches: &Caches) -> BlockBasedOptions {
     table.set_cache_index_and_filter_blocks(true);
     table.set_cache_index_and_filter_blocks_with_high_priority(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_metadata_block_size(METADATA_BLOCK_BYTES);
+    table.set_pin_top_level_index_and_filter(true);
     table.set_bloom_filter(BLOOM_BITS, false);
     table.set_optimize_filters_for_memory(true);
     table

@@ -31,6 +31,7 @@ mod hints;
 mod log;
 mod measure;
 mod promises;
+mod seeks;
 mod sums;
 mod terms;
 mod voting;

@@ -106,6 +106,65 @@ async fn extents_that_filled_a_device_leave_room_for_as_many() {
     assert_eq!(node.devices().await.unwrap()[0].extents, 2);
 }
 
+/// Lengths of packed extents from 8 KiB to 1 MiB, in no order; each power of two is as frequent.
+fn packed_length(number: usize) -> usize {
+    let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    let power = 13 + random % 7;
+    (1 << power) + (random >> 8) % (1 << power)
+}
+
+/// Extents of all packed lengths fill a device. After half of them was deleted at random, at least
+/// 80 % of that half can be written again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletes_at_random_make_room_for_most_of_what_they_removed() {
+    let Some(image) = Image::new("random deletes on a full disk", 256) else { return };
+    let root = image.path().join("device");
+    let node = open(&root, 24 * MIB).unwrap();
+    let (mut stored, mut number, mut refused) = (Vec::new(), 0, 0);
+    while refused < 20 {
+        number += 1;
+        match put_extent(&node, &number.to_string(), packed_length(number)).await {
+            Ok(extent) => stored.push((number, extent)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                refused += 1;
+            }
+        }
+        assert!(stored.len() < 20_000, "the disk never filled");
+    }
+    let is_deleted = |number: usize| number.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 63 == 1;
+    let (gone, mut kept): (Vec<_>, Vec<_>) =
+        stored.into_iter().partition(|(number, _)| is_deleted(*number));
+    let deleted: u64 = gone.iter().map(|(_, extent)| u64::from(extent.length)).sum();
+    assert!(deleted > 40 * MIB, "only {deleted} bytes");
+    let ids: Vec<_> = gone.iter().map(|(_, extent)| extent.id).collect();
+    node.delete_extents(DEVICE, &ids).await.unwrap();
+
+    let (began, mut written) = (Instant::now(), 0);
+    while written * 10 < deleted * 8 {
+        number += 1;
+        match put_extent(&node, &number.to_string(), packed_length(number)).await {
+            Ok(extent) => {
+                written += u64::from(extent.length);
+                kept.push((number, extent));
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let waited = began.elapsed();
+        assert!(waited < Duration::from_mins(2), "{written} of {deleted} bytes");
+    }
+    eprintln!("{written} of {deleted} bytes after {:?}", began.elapsed());
+    for (number, extent) in kept {
+        let range = 0..u64::from(extent.length);
+        let stream = node.read_extent(DEVICE, extent.id, range).await.unwrap();
+        let pieces: Vec<bytes::Bytes> = futures::TryStreamExt::try_collect(stream).await.unwrap();
+        assert!(pieces.concat() == pattern(&number.to_string(), packed_length(number)));
+    }
+}
+
 /// Without a reserve RocksDB itself meets ENOSPC.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_met_the_end_of_the_disk_is_reopened_when_space_returns() {

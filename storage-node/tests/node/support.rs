@@ -80,6 +80,16 @@ pub fn inline(name: &str, length: usize) -> EntryWrite {
 
 /// Stores [`pattern`] in an extent, as the first half of a PUT.
 pub async fn put_extent(node: &StorageNode, name: &str, length: usize) -> Result<ExtentRef> {
+    put_extent_on(node, DEVICE, name, length).await
+}
+
+/// Stores [`pattern`] in an extent of this device.
+pub async fn put_extent_on(
+    node: &StorageNode,
+    device: DeviceId,
+    name: &str,
+    length: usize,
+) -> Result<ExtentRef> {
     let owner = Owner {
         bucket: BUCKET,
         key: name.to_owned(),
@@ -97,7 +107,7 @@ pub async fn put_extent(node: &StorageNode, name: &str, length: usize) -> Result
     };
     let bytes = pattern(name, length);
     let body: ByteStream = futures::stream::iter([Ok(bytes)]).boxed();
-    node.write_extent(DEVICE, new, body).await
+    node.write_extent(device, new, body).await
 }
 
 /// Stores [`pattern`] as an object of one extent.

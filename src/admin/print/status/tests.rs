@@ -93,8 +93,17 @@ fn a_cluster_tells_who_is_behind_silent_mute_and_busy() {
 
 #[test]
 fn a_server_tells_of_its_own_devices() {
-    let own = ProcessReport { devices: vec![device(true)], ..ProcessReport::of("server") };
+    let memory = Some(MemoryLine {
+        memory_bytes: 3 << 30,
+        index_cache_bytes: 2 << 30,
+        index_write_bytes: 768 << 20,
+        body_bytes: 256 << 20,
+    });
+    let devices = vec![device(true)];
+    let own = ProcessReport { devices, memory, ..ProcessReport::of("server") };
     let text = status(&ServerStatus { own, ..ServerStatus::default() });
     assert!(text.contains("(server) is not ready\n") && text.contains("d3      -"), "{text}");
     assert!(text.contains("no worker has a backlog"), "{text}");
+    let split = "memory 3.0 GiB: index cache 2.0 GiB, index writes 768.0 MiB, bodies 256.0 MiB";
+    assert!(text.contains(split), "{text}");
 }

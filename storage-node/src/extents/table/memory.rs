@@ -74,14 +74,8 @@ impl MemoryTable {
         Ok(self.marks.lock().contains_key(id))
     }
 
-    pub(super) fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
-        let marks = self.marks.lock();
-        let before = marks.iter().filter(|(_, at)| **at < ms).map(|(id, _)| *id);
-        Ok(before.take(limit).collect())
-    }
-
-    pub(super) fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
-        self.marks.lock().retain(|id, _| !ids.contains(id));
+    pub(super) fn forget_marks(&self, before_ms: u64) -> Result<()> {
+        self.marks.lock().retain(|_, at_ms| *at_ms >= before_ms);
         Ok(())
     }
 

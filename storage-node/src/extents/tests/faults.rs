@@ -158,7 +158,7 @@ async fn an_id_is_used_once() {
         let error = put(&store, id(1), length).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "a delete that came first has won: {error}");
     }
-    assert_eq!(store.forget_marks(SystemClock.now_ms() + 1, 10).unwrap(), 1);
+    store.forget_marks(SystemClock.now_ms() + 1).unwrap();
     put(&store, id(1), PACKED).await.unwrap();
 }
 
