@@ -137,7 +137,7 @@ impl SetStore {
         if let Some(manifest) = manifest {
             let mut keys = SetKeys { manifest, folder: folder.to_owned(), at: 0 };
             keys.skip_to(&page.start());
-            while let Some(key) = keys.key() {
+            while let Some(key) = keys.key().filter(|key| key.starts_with(&list.prefix)) {
                 let object = keys.take();
                 match page.push(key, object) {
                     Pushed::Full => break,

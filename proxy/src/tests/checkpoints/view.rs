@@ -47,6 +47,7 @@ async fn a_listing_shows_complete_sets_and_what_no_rule_covers() {
     assert_eq!(listed(store, "run-1/", Some("/")).await, folded);
     assert_eq!(listed(store, SET, Some("/")).await, all[3..6]);
     assert_eq!(listed(store, "run-1/step-1/__", None).await, all[4..6]);
+    assert_eq!(listed(store, "run-1/step-1/.", None).await, all[3..4]);
     assert_eq!(listed(store, "run-1/step-10", None).await, all[6..10]);
     assert_eq!(listed(store, "run-3/", None).await, [""; 0], "it is pending");
     let numbered: Vec<_> = [".metadata", "__0_0.distcp", "__1_0.distcp"]
