@@ -141,11 +141,13 @@ dist-binary-arm64: ## Build the binary for arm64 with Debian's cross compiler
 
 .PHONY: dist
 dist: $(if $(filter file,$(origin DIST_BIN)),dist-binary) dist-tools $(CARGO_CYCLONEDX) ## Build tarball, Debian package, OCI image and bill of materials in DIST_OUT
-	DIST_OUT=$(DIST_OUT) CARGO_CYCLONEDX=$(CARGO_CYCLONEDX) MARTLET_CACHE=$(CACHE) dist/build.sh $(DIST_BIN)
+	DIST_ROOT="$$($(SUDO) env MARTLET_CACHE=$(CACHE) dist/debian-root.sh)" \
+	DIST_OUT=$(DIST_OUT) CARGO_CYCLONEDX=$(CARGO_CYCLONEDX) dist/build.sh $(DIST_BIN)
 
 .PHONY: test-dist
 test-dist: dist ## Install, start, upgrade, remove and purge the packages in a clean Debian; run the image
-	$(SUDO) python3 -B dist/tests/install.py $(DIST_OUT) "$$(MARTLET_CACHE=$(CACHE) dist/debian-root.sh)"
+	$(SUDO) env MARTLET_CACHE=$(CACHE) sh -euc 'clean=$$(dist/debian-root.sh); booting=$$(dist/debian-root.sh booting); \
+	  exec python3 -B dist/tests/install.py $(DIST_OUT) "$$clean" "$$booting"'
 
 .PHONY: test-chart
 test-chart: chart-tools ## Render the Helm chart and hold it against Kubernetes' schemas
@@ -158,7 +160,8 @@ $(CARGO_CYCLONEDX):
 .PHONY: dist-tools
 dist-tools:
 	@missing=; \
-	for package in debhelper lintian debootstrap skopeo umoci crun strace curl $(DIST_MORE_TOOLS); do \
+	for package in debhelper lintian debootstrap skopeo umoci crun strace curl systemd-container \
+	  $(DIST_MORE_TOOLS); do \
 	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
 	done; \
 	if [ -n "$$missing" ]; then \

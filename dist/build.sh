@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds all packages of a finished binary: tarball, Debian package, OCI image, bill of materials, checksums.
 #
-# Usage: DIST_OUT=FOLDER CARGO_CYCLONEDX=PROGRAM dist/build.sh BINARY
+# Usage: DIST_OUT=FOLDER DIST_ROOT=FOLDER CARGO_CYCLONEDX=PROGRAM dist/build.sh BINARY
 set -euo pipefail
 here=$(dirname "$0")
 . "$here/environment.sh"
@@ -13,7 +13,7 @@ mkdir -p "$out"
 "$here/stage.sh" "$binary"
 "$here/tarball.sh"
 "$here/deb.sh"
-DIST_ROOT=${DIST_ROOT:-$("$here/debian-root.sh")} "$here/oci.sh"
+"$here/oci.sh"
 cd "$out"
 mv martlet.cdx.json "martlet-$version.cdx.json"
 rm -rf stage martlet.debug

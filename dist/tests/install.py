@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs the packages where nothing of this repository is, runs them as their units say, upgrades and removes them.
 
-Usage: install.py PACKAGES CLEAN_ROOT. Runs as root, in namespaces of its own: network, processes and mounts end with it.
+Usage: install.py PACKAGES CLEAN_ROOT BOOTING_ROOT. Runs as root, in namespaces of its own: network, processes and mounts end with it.
 """
 
 import os
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+import booted
 import image
 import machine as machines
 from machine import S3, Failed, Machine, check, credentials_of, digest, fetch, random_file
@@ -292,7 +293,7 @@ def units_are_sound(machine):
     say("systemd verifies all four units; their exposure is below 2.0")
 
 
-def run(packages, clean):
+def run(packages, clean, booting):
     """Runs all steps in a folder of its own."""
     package = next(packages.glob("martlet_*_*.deb"))
     with tempfile.TemporaryDirectory(prefix="martlet-dist-") as name:
@@ -314,6 +315,8 @@ def run(packages, clean):
             cluster(machine, objects)
             units_are_sound(machine)
             tarball(machine, packages)
+            probe = pathlib.Path(__file__).parent / "probe.sh"
+            booted.check_booted(booting, folder, (package, later), probe, say)
             image.check_image(next(packages.glob("martlet-*-oci-*.tar")), folder, objects, say)
         finally:
             for mounted in ("proc", "dev"):
@@ -321,7 +324,7 @@ def run(packages, clean):
 
 
 def main():
-    packages, clean = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+    packages, clean, booting = (pathlib.Path(path).resolve() for path in sys.argv[1:4])
     if "MARTLET_DIST_INSIDE" not in os.environ:
         os.environ["MARTLET_DIST_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
@@ -329,7 +332,7 @@ def main():
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     begin = time.monotonic()
     try:
-        run(packages, clean)
+        run(packages, clean, booting)
     except Failed as failure:
         sys.exit(f"dist: FAILED: {failure}")
     print(f"dist: all held, in {time.monotonic() - begin:.0f} s")
