@@ -128,6 +128,63 @@ bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, b
 cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" lists its options
 	@$(RELEASE_BIN) cluster up $(ARGS)
 
+# Packages: one binary of the profile `dist`, in all of them (ADR 103). DIST_BIN=path packs another one.
+DIST_OUT ?= $(CACHE)/packages
+DIST_TARGET ?=
+DIST_BIN ?= $(CARGO_TARGET_DIR)/$(if $(DIST_TARGET),$(DIST_TARGET)/)dist/martlet
+CARGO_CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
+
+.PHONY: dist-binary
+dist-binary: rocksdb ## Build the binary that packages hold
+	cargo build --profile dist --locked --bin martlet
+
+# Needs `rustup target add aarch64-unknown-linux-gnu`. Pages and completions are printed by DIST_PAGES_BIN, a binary of
+# this machine.
+.PHONY: dist-binary-arm64
+dist-binary-arm64: ## Build the binary for arm64 with Debian's cross compiler
+	@$(MAKE) --no-print-directory dist-tools DIST_MORE_TOOLS="g++-aarch64-linux-gnu libc6-dev-arm64-cross"
+	CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc CXX_aarch64_unknown_linux_gnu=aarch64-linux-gnu-g++ \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	ROCKSDB_LIB_DIR=$$(ROCKSDB_CXX=aarch64-linux-gnu-g++ ROCKSDB_MACHINE=aarch64 MARTLET_CACHE=$(CACHE) storage-node/rocksdb.sh) \
+	cargo build --profile dist --locked --bin martlet --target aarch64-unknown-linux-gnu
+
+.PHONY: dist
+dist: $(if $(filter file,$(origin DIST_BIN)),dist-binary) dist-tools $(CARGO_CYCLONEDX) ## Build tarball, Debian package, OCI image and bill of materials in DIST_OUT
+	DIST_ROOT="$$($(SUDO) env MARTLET_CACHE=$(CACHE) dist/debian-root.sh)" \
+	DIST_OUT=$(DIST_OUT) CARGO_CYCLONEDX=$(CARGO_CYCLONEDX) dist/build.sh $(DIST_BIN)
+
+.PHONY: test-dist
+test-dist: dist ## Install, start, upgrade, remove and purge the packages in a clean Debian; run the image
+	$(SUDO) env MARTLET_CACHE=$(CACHE) sh -euc 'clean=$$(dist/debian-root.sh); booting=$$(dist/debian-root.sh booting); \
+	  exec python3 -B dist/tests/install.py $(DIST_OUT) "$$clean" "$$booting"'
+
+.PHONY: test-chart
+test-chart: chart-tools ## Render the Helm chart and hold it against Kubernetes' schemas
+	MARTLET_CACHE=$(CACHE) dist/tests/chart.sh
+
+$(CARGO_CYCLONEDX):
+	cargo install cargo-cyclonedx --version 0.5.7 --locked --debug --quiet --root $(CACHE)/tools
+
+# Debian's tools that build, check and run packages.
+.PHONY: dist-tools
+dist-tools:
+	@missing=; \
+	for package in debhelper lintian debootstrap skopeo umoci crun strace curl systemd-container \
+	  $(DIST_MORE_TOOLS); do \
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:$$missing"; \
+	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
+	fi
+
+# A renderer is needed only where there is no helm.
+.PHONY: chart-tools
+chart-tools:
+	@command -v helm >/dev/null || [ -n "$${HELM:-}" ] || [ -d /usr/share/gocode/src/github.com/Masterminds/sprig ] || { \
+	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends \
+	    golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev; }
+
 # Suites that are too slow for `make test`. Each ends by itself.
 SLOW_TEST = MARTLET_BIN=$(TEST_BIN) cargo test $(CARGO_FLAGS)
 SLOW_FLAGS := --ignored --nocapture --test-threads 1

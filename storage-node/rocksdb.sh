@@ -15,10 +15,14 @@ FLAGS=(-std=c++20 -O2 -fPIC -ffunction-sections -fdata-sections -w -include cstd
   -DROCKSDB_AUXV_GETAUXVAL_PRESENT -DROCKSDB_FALLOCATE_PRESENT -DROCKSDB_RANGESYNC_PRESENT)
 # RocksDB computes the CRC32C of its log in hardware: SSE 4.2 and PCLMUL are in every x86-64 server,
 # the CRC and AES extensions in every ARM one.
-case "$(uname -m)" in
+machine=${ROCKSDB_MACHINE:-$(uname -m)}
+case "$machine" in
   x86_64) FLAGS+=(-msse4.2 -mpclmul) ;;
   aarch64) FLAGS+=(-march=armv8-a+crc+aes+crypto) ;;
 esac
+
+# ROCKSDB_CXX and ROCKSDB_MACHINE name the compiler and the architecture of a build for another machine.
+export compiler=${ROCKSDB_CXX:-c++}
 
 if [ -n "${ROCKSDB_LIB_DIR:-}" ]; then
   echo "$ROCKSDB_LIB_DIR"
@@ -35,7 +39,7 @@ print(next(os.path.dirname(p["manifest_path"]) for p in json.load(sys.stdin)["pa
 }
 sys=$(folder_of librocksdb-sys)
 lz4=$(folder_of lz4-sys)/liblz4/lib
-key=$( { basename "$sys"; echo "$BATCH ${FLAGS[*]}"; c++ --version; uname -m; } | sha256sum | cut -c1-16)
+key=$( { basename "$sys"; echo "$BATCH ${FLAGS[*]}"; "$compiler" --version; echo "$machine"; } | sha256sum | cut -c1-16)
 out=$cache/rocksdb/$key
 if [ -f "$out/librocksdb.a" ]; then
   echo "$out"
@@ -54,7 +58,7 @@ for ((i = 0; i < ${#sources[@]}; i += BATCH)); do
 done
 echo "compiling RocksDB, once: ${#sources[@]} files in $batches batches on $(nproc) cores" >&2
 compile() {
-  c++ "${@:2}" -c "$1" -o "${1%.cc}.o" && echo "  RocksDB: $(basename "$1" .cc) done" >&2
+  "$compiler" "${@:2}" -c "$1" -o "${1%.cc}.o" && echo "  RocksDB: $(basename "$1" .cc) done" >&2
 }
 export -f compile
 printf '%s\0' "$work"/*.cc | xargs -0 -P "$(nproc)" -I{} bash -c 'compile "$@"' _ {} \

@@ -1,11 +1,11 @@
 //! Key of a cluster: a file with 64 hexadecimal digits, readable by its owner only.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use martlet_protocol::http::ClusterKey;
 use martlet_protocol::tree::TreeKey;
+use martlet_serving::folder::is_shared;
 use martlet_serving::{AdminToken, Failure};
 
 /// Derivation context of the key of hash trees.
@@ -52,11 +52,9 @@ impl ClusterSecret {
     }
 }
 
-/// Refuses a secret file that other users can read.
+/// Refuses a secret file that other users can read: one that [`is_shared`].
 pub(crate) fn refuse_if_shared(path: &Path, what: &str) -> Result<(), Failure> {
-    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
-    let others = mode & 0o077;
-    if others == 0 {
+    if !fs::metadata(path).is_ok_and(|it| is_shared(&it)) {
         return Ok(());
     }
     let name = path.display();
@@ -68,6 +66,8 @@ pub(crate) fn refuse_if_shared(path: &Path, what: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn file(text: &str, mode: u32) -> (tempfile::TempDir, std::path::PathBuf) {

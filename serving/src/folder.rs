@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
-use rustix::process::{geteuid, umask};
+use rustix::process::{Gid, getegid, geteuid, getgroups, umask};
 
 use crate::failure::Failure;
 
@@ -28,6 +28,8 @@ use crate::failure::Failure;
 const ONCE_OPEN: [&str; 7] =
     ["credentials", "cluster.json", "peers.json", "index.waiting", "device0", "events", "cursors"];
 const RING: &str = "ring";
+/// User id of root.
+const ROOT: u32 = 0;
 
 /// Makes all files that this process creates private: files get mode 0600, folders 0700. Must be
 /// called before threads are started and files are made.
@@ -38,6 +40,42 @@ pub fn create_for_owner_alone() {
 /// Makes a folder and its missing parents, with mode 0700.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Returns true if other users than this process's can read a secret file, or write to it.
+///
+/// A file of root's that the process's group can read isn't shared: packages and orchestrators hand
+/// secrets to a process that way, and the group is its own.
+pub fn is_shared(about: &fs::Metadata) -> bool {
+    let mut groups: Vec<u32> =
+        getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+    groups.push(getegid().as_raw());
+    ProcessIdentity { user: geteuid().as_raw(), groups }.shares(&SecretFile {
+        mode: about.permissions().mode(),
+        owner: about.uid(),
+        group: about.gid(),
+    })
+}
+
+/// User of a process, and its groups.
+struct ProcessIdentity {
+    user: u32,
+    groups: Vec<u32>,
+}
+
+/// Permissions of a secret file.
+struct SecretFile {
+    mode: u32,
+    owner: u32,
+    group: u32,
+}
+
+impl ProcessIdentity {
+    fn shares(&self, file: &SecretFile) -> bool {
+        let is_given = self.user != ROOT && file.owner == ROOT && self.groups.contains(&file.group);
+        let others = if is_given { 0o037 } else { 0o077 };
+        file.mode & others != 0
+    }
 }
 
 /// Removes other users' permissions from entries that earlier versions made in a data folder. Other
@@ -186,6 +224,29 @@ mod tests {
         for name in ["a", "a/b"] {
             let mode = fs::metadata(place.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_for_its_owner_or_given_by_root_to_the_own_group() {
+        let process = |user: u32| ProcessIdentity { user, groups: vec![7, 8] };
+        let shared = |user: u32, mode: u32, owner: u32, group: u32| {
+            process(user).shares(&SecretFile { mode, owner, group })
+        };
+        assert!(!shared(5, 0o100_600, 5, 7) && !shared(5, 0o100_400, 0, 7));
+        assert!(!shared(5, 0o100_640, 0, 7) && !shared(5, 0o100_440, 0, 8), "given by root");
+        assert!(shared(5, 0o100_640, 5, 7), "the owner may have let the group in by mistake");
+        assert!(shared(5, 0o100_640, 0, 9), "another group");
+        assert!(shared(5, 0o100_660, 0, 7) && shared(5, 0o100_644, 0, 7), "written, or for all");
+        assert!(shared(0, 0o100_640, 0, 7), "root needs no group");
+    }
+
+    #[test]
+    fn the_file_of_another_user_is_judged_as_it_lies() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (mode, shared) in [(0o600, false), (0o644, true), (0o666, true)] {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_shared(&fs::metadata(file.path()).unwrap()), shared, "{mode:o}");
         }
     }
 

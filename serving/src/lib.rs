@@ -18,7 +18,8 @@
 //! * [`operator`]: the admin address: health and metrics for any client, all other routes for
 //!   holders of an [`AdminToken`].
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
-//! * [`runtime`], [`Signals`], [`logging`]: the process itself.
+//! * [`runtime`], [`Signals`], [`logging`]: the process itself. `service_manager` reports its start,
+//!   its condition and its end to systemd.
 //! * [`Failure`]: the reason for the end of a command, as a sentence and an exit code.
 //!
 //! Bounds come before work: a connection, a head, a body and a reply each have a limit in bytes and
@@ -41,6 +42,7 @@ pub mod metrics;
 pub mod operator;
 pub mod runtime;
 pub mod settings;
+mod service_manager;
 mod signals;
 mod small_reads;
 mod stop;

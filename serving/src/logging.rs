@@ -32,6 +32,28 @@ pub fn start(settings: &CommonSettings) -> Result<(), Failure> {
     started.map_err(|error| Failure::refused(format!("logging could not be started: {error}")))
 }
 
+/// Process id of the first process of a container.
+const FIRST_PROCESS: u32 = 1;
+
+/// Returns true if a log keeps what this process prints on standard output: the journal, or the log
+/// of a container. Others than the process's own user may read such a log.
+pub fn keeps_output() -> bool {
+    let output = std::io::stdout();
+    if output.is_terminal() {
+        return false;
+    }
+    let file = rustix::fs::fstat(&output)
+        .map_or(String::new(), |it| format!("{}:{}", it.st_dev, it.st_ino));
+    let journal = std::env::var("JOURNAL_STREAM").ok();
+    is_kept(&file, journal.as_deref(), std::process::id())
+}
+
+/// Returns true if the output goes to the journal's file (`device:inode`, from its variable), or is
+/// that of a container's first process.
+fn is_kept(output: &str, journal: Option<&str>, process: u32) -> bool {
+    process == FIRST_PROCESS || (!output.is_empty() && journal == Some(output))
+}
+
 /// Formatter that appends the id of the current task's request to each line. It looks the id up
 /// only when a line is written, so unlogged requests cost nothing.
 pub(crate) struct RequestIdFormat<F> {
@@ -93,6 +115,14 @@ mod tests {
 
     use super::*;
     use crate::testing::{CapturedLines, json_lines};
+
+    #[test]
+    fn output_is_kept_by_the_journal_and_by_the_log_of_a_container() {
+        assert!(is_kept("8:17", Some("8:17"), 400), "the journal's own file");
+        assert!(!is_kept("8:17", Some("8:18"), 400), "standard error alone goes to the journal");
+        assert!(!is_kept("8:17", None, 400) && !is_kept("", Some(""), 400));
+        assert!(is_kept("8:17", None, 1), "the first process of a container");
+    }
 
     #[test]
     fn a_line_for_a_request_ends_in_its_id() {

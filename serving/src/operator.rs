@@ -1,7 +1,8 @@
 //! Admin address: health and metrics for any client, all other routes for holders of a token.
 //!
 //! It answers from the start of the process. The routes of a role are added by [`Operator::open`];
-//! until then all but health are answered 503.
+//! until then all but health are answered 503. A service manager, if there is one, hears the same:
+//! that the role is open, its readiness whenever that changes, and the begin of the end.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +27,9 @@ use tower::ServiceExt;
 
 use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits};
 use super::metrics::Metrics;
+use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
+use super::stop::wait_for_stop;
 use super::token::AdminToken;
 use crate::failure::Failure;
 
@@ -36,6 +39,8 @@ const PLACES: ConnectionLimits = ConnectionLimits { all: 64, keyless: 48, keyles
 const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Drain time of admin connections. It is short because scrapers retry.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Interval between two looks at the readiness for the service manager.
+const REPORT_EVERY: Duration = Duration::from_secs(2);
 const NOT_YET: &str = "the process is starting: try again in a moment";
 
 /// Condition of a role, apart from its start and stop.
@@ -70,6 +75,7 @@ pub struct Operator {
     parts: OnceLock<AdminParts>,
     stage: Mutex<ProcessStage>,
     address: OnceLock<SocketAddr>,
+    manager: ServiceManager,
 }
 
 /// Stage of the process's life.
@@ -89,13 +95,27 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
+impl Readiness {
+    /// Returns the readiness and its reasons as one line.
+    fn to_line(&self) -> String {
+        let state = if self.ready { "ready" } else { "not ready" };
+        let parts: Vec<&str> =
+            std::iter::once(state).chain(self.reasons.iter().map(String::as_str)).collect();
+        parts.join("; ")
+    }
+}
+
 type OperatorState = State<Arc<Operator>>;
 
 impl Operator {
     /// Makes the admin API before the role is open.
     pub fn new(tokens: Vec<AdminToken>) -> Self {
+        Self::under(ServiceManager::of_environment(), tokens)
+    }
+
+    fn under(manager: ServiceManager, tokens: Vec<AdminToken>) -> Self {
         let (parts, address) = (OnceLock::new(), OnceLock::new());
-        Self { tokens, parts, stage: Mutex::new(ProcessStage::Opening), address }
+        Self { tokens, parts, stage: Mutex::new(ProcessStage::Opening), address, manager }
     }
 
     /// Returns the address that it listens on, once it is served.
@@ -104,15 +124,20 @@ impl Operator {
     }
 
     /// Adds the role's parts. From then on the process can be ready.
+    ///
+    /// The service manager hears that the process has started, ready or not: a storage node of a
+    /// new cluster is ready only beside others, which the manager may start after it.
     pub fn open(&self, parts: AdminParts) {
         if self.parts.set(parts).is_ok() {
             *self.stage.lock() = ProcessStage::Open;
+            self.manager.report_start();
         }
     }
 
     /// Marks the process as draining, so that it is no longer ready.
     pub fn drain(&self) {
         *self.stage.lock() = ProcessStage::Draining;
+        self.manager.report_end();
     }
 
     /// Returns the readiness of the process, with its problems.
@@ -152,9 +177,32 @@ impl Operator {
             let _ = self.address.set(address);
         }
         let (stop, stopped) = watch::channel(false);
+        if self.manager.exists() {
+            tokio::spawn(self.clone().report_readiness(stopped.clone()));
+        }
         let service = TowerToHyperService::new(self.router());
         let task = tokio::spawn(listen::serve(listener, service, limits, stopped, FAREWELL));
         AdminServer { stop, task }
+    }
+
+    /// Reports the readiness to the service manager whenever it has changed, until the process
+    /// drains. A look costs what a request of `/readyz` does.
+    async fn report_readiness(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut told = String::new();
+        loop {
+            let status = self.readiness().await.to_line();
+            if *self.stage.lock() == ProcessStage::Draining {
+                return;
+            }
+            if status != told {
+                self.manager.report_status(&status);
+                told = status;
+            }
+            tokio::select! {
+                () = wait_for_stop(&mut stop) => return,
+                () = tokio::time::sleep(REPORT_EVERY) => {}
+            }
+        }
     }
 }
 
@@ -297,6 +345,37 @@ mod tests {
             assert_eq!(status_of(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);
             assert_eq!(status_of(&operator, "/nowhere", token).await, StatusCode::UNAUTHORIZED);
         }
+    }
+
+    #[tokio::test]
+    async fn a_service_manager_hears_of_start_readiness_and_end() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("notify");
+        let socket = tokio::net::UnixDatagram::bind(&path).unwrap();
+        let received = async || {
+            let mut bytes = [0; 4096];
+            let count = socket.recv(&mut bytes).await.unwrap();
+            String::from_utf8(bytes[..count].to_vec()).unwrap()
+        };
+        let manager = ServiceManager::at(Some(path.as_os_str()));
+        let operator = Arc::new(Operator::under(manager, Vec::new()));
+        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let answering = operator.clone().serve(listener, &CommonSettings::default());
+        assert_eq!(received().await, "STATUS=not ready; the process is starting");
+        open(&operator);
+        assert_eq!(received().await, "READY=1");
+        assert_eq!(received().await, "STATUS=ready");
+        operator.drain();
+        assert_eq!(received().await, "STOPPING=1\nSTATUS=stopping");
+        answering.end().await;
+    }
+
+    #[test]
+    fn readiness_is_one_line_with_all_reasons() {
+        let reasons = vec!["d1 is full".to_owned(), "d2 is suspect".to_owned()];
+        let bad = Readiness { ready: false, reasons };
+        assert_eq!(bad.to_line(), "not ready; d1 is full; d2 is suspect");
+        assert_eq!(Readiness { ready: true, reasons: Vec::new() }.to_line(), "ready");
     }
 
     #[test]

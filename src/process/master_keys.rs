@@ -2,12 +2,11 @@
 //! default key.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use martlet_proxy::{MasterKey, Vault};
 use martlet_serving::Failure;
-use martlet_serving::folder::DataFolder;
+use martlet_serving::folder::{DataFolder, is_shared};
 use martlet_serving::settings::SecretText;
 
 /// File of the generated master keys that seal the secrets of tenants' keys.
@@ -70,7 +69,7 @@ fn read(file: &Path) -> Result<Vault, Failure> {
         let file = file.display();
         Failure::refused(format!("the master keys in {file} can't be read: {error}"))
     })?;
-    if fs::metadata(file).is_ok_and(|it| it.permissions().mode() & 0o077 != 0) {
+    if fs::metadata(file).is_ok_and(|it| is_shared(&it)) {
         tracing::warn!("other users can read {}: run chmod 600 on it", file.display());
     }
     parse(&text, &file.display().to_string())
@@ -89,6 +88,8 @@ fn parse(text: &str, place: &str) -> Result<Vault, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

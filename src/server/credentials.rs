@@ -4,10 +4,9 @@
 use std::fmt::Write;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use martlet_serving::folder::DataFolder;
+use martlet_serving::folder::{DataFolder, is_shared};
 use martlet_serving::settings::SecretText;
 use martlet_serving::{AdminToken, Failure};
 
@@ -61,7 +60,7 @@ impl Credentials {
                 return Err(Failure::refused(sentence));
             }
         };
-        if fs::metadata(path).is_ok_and(|it| it.permissions().mode() & 0o077 != 0) {
+        if fs::metadata(path).is_ok_and(|it| is_shared(&it)) {
             tracing::warn!("other users can read {}: run chmod 600 on it", path.display());
         }
         let value = |name: &str| {
@@ -128,6 +127,15 @@ For boto3, paste:
     }
 }
 
+/// Sentence about new credentials for an output that others may read.
+pub(crate) fn notice(path: &Path) -> String {
+    format!(
+        "New credentials were generated. This output is logged, so they are only stored in {}, \
+         readable by the user of this process",
+        path.display()
+    )
+}
+
 /// Makes a random text. The alphabet's size is a power of two, so that all characters are equally
 /// likely.
 fn random_text(alphabet: &[u8], characters: usize) -> String {
@@ -179,6 +187,15 @@ mod tests {
         let refusal = Credentials::find_or_make(&S3Settings::default(), &folder).unwrap_err();
         assert!(refusal.to_string().contains("correct it"), "{refusal}");
         assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "something else");
+    }
+
+    #[test]
+    fn a_log_gets_the_place_of_new_credentials_alone() {
+        let (_place, folder) = folder();
+        let (made, _) = Credentials::find_or_make(&S3Settings::default(), &folder).unwrap();
+        let text = notice(&folder.join(FILE));
+        assert!(text.contains(folder.join(FILE).to_str().unwrap()), "{text}");
+        assert!(!text.contains(&made.secret_key.0) && !text.contains(&made.access_key));
     }
 
     #[test]

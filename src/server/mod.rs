@@ -82,7 +82,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
 }
 
 /// Prints the endpoint, the place of the credentials and, at the first start, the credentials
-/// themselves.
+/// themselves, unless a log keeps the output.
 fn announce(
     address: SocketAddr,
     settings: &ServerSettings,
@@ -92,6 +92,7 @@ fn announce(
     let path = folder.join(credentials::FILE);
     let endpoint = settings.s3.announce(address);
     match new {
+        Some(_) if logging::keeps_output() => println!("{}", credentials::notice(&path)),
         Some(credentials) => println!("\n{}", credentials.introduction(&endpoint, &path)),
         None if settings.s3.root_access_key.is_some() => {}
         None => println!("Credentials are in {}", path.display()),
