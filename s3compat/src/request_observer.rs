@@ -344,7 +344,8 @@ mod tests {
             "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=REDACTED&versionId=1"
         );
         assert_eq!(path_of(&Uri::from_static("/b/k")), "/b/k");
-        let old = path_of(&Uri::from_static("/b?AWSAccessKeyId=a&Signature=s%3D&Expires=1"));
+        let old = Uri::from_static("/b?AWSAccessKeyId=a&Signature=s%3D&Expires=1");
+        let old = path_of(&old);
         assert_eq!(old, "/b?AWSAccessKeyId=a&Signature=REDACTED&Expires=1");
         for (name, is_secret) in [
             ("x-amz-security-token", true),
@@ -357,7 +358,8 @@ mod tests {
             ("X-Amz-SignedHeaders", false),
         ] {
             let link = format!("/b/k?a=1&{name}=s3cret%3D&b=2");
-            let shown = path_of(&link.parse().unwrap());
+            let uri: Uri = link.parse().unwrap();
+            let shown = path_of(&uri);
             let value = if is_secret { "REDACTED" } else { "s3cret%3D" };
             assert_eq!(shown, format!("/b/k?a=1&{name}={value}&b=2"));
             let page = format!("https://h{link}");

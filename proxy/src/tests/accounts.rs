@@ -99,15 +99,16 @@ async fn all_of_them_are_listed_page_by_page_and_never_among_buckets() {
     for name in ["a", "z"] {
         accounts.tenants().create(name, None, Vec::new()).await.unwrap();
     }
-    let (first, more) = accounts.tenants().list(None, 2).await.unwrap();
-    let names: Vec<_> = first.iter().map(|tenant| tenant.name.as_str()).collect();
-    assert_eq!((names, more), (vec!["a", "t"], true));
-    let (rest, more) = accounts.tenants().list(Some("t"), 2).await.unwrap();
-    assert_eq!((rest[0].name.as_str(), rest.len(), more), ("z", 1, false));
-    assert_eq!(accounts.users().list("t", None, 9).await.unwrap().0[0].name, "u");
-    assert!(accounts.users().list("a", None, 9).await.unwrap().0.is_empty());
-    assert_eq!(accounts.keys().list(Some("t"), None, 9).await.unwrap().0.len(), keys.len());
-    assert!(accounts.keys().list(Some("z"), None, 9).await.unwrap().0.is_empty());
+    let first = accounts.tenants().list(None, 2).await.unwrap();
+    let names: Vec<_> = first.items.iter().map(|tenant| tenant.name.as_str()).collect();
+    assert_eq!((names, first.is_truncated), (vec!["a", "t"], true));
+    let rest = accounts.tenants().list(Some("t"), 2).await.unwrap();
+    let names: Vec<_> = rest.items.iter().map(|tenant| tenant.name.as_str()).collect();
+    assert_eq!((names, rest.is_truncated), (vec!["z"], false));
+    assert_eq!(accounts.users().list("t", None, 9).await.unwrap().items[0].name, "u");
+    assert!(accounts.users().list("a", None, 9).await.unwrap().items.is_empty());
+    assert_eq!(accounts.keys().list(Some("t"), None, 9).await.unwrap().items.len(), keys.len());
+    assert!(accounts.keys().list(Some("z"), None, 9).await.unwrap().items.is_empty());
     let (buckets, more) = harness.store.buckets().list("", None, 9).await.unwrap();
     assert!(buckets.is_empty() && !more);
 }

@@ -87,8 +87,8 @@ async fn listed(store: &ObjectStore, prefix: &str, delimiter: Option<&str>) -> V
     let list = ListObjects {
         prefix: prefix.into(),
         delimiter: delimiter.map(str::to_owned),
-        after: None,
         limit: 1000,
+        ..ListObjects::default()
     };
     let page = store.checkpoints().list("b", &list).await.unwrap();
     assert_eq!(page.next, None);

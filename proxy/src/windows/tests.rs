@@ -172,9 +172,9 @@ async fn a_failed_window_is_kept_by_nobody_and_each_reader_tries_again() {
         *source.0.failures.lock() = 2;
         source.0.gate.add_permits(100);
     };
-    let (lone, others, ()) = tokio::join!(lone, others(), gate);
+    let (lone, shared, ()) = tokio::join!(lone, others(), gate);
     assert!(rest(lone.unwrap()).await.is_err(), "its own read failed in mid-body");
-    assert!(others.into_iter().all(|bytes| bytes.unwrap() == source.0.bytes));
+    assert!(shared.into_iter().all(|bytes| bytes.unwrap() == source.0.bytes));
     let figures = windows.figures();
     assert_eq!((figures.failed, figures.fetched, figures.kept_bytes), (1, 0, 0));
     assert_eq!(source.0.opened.lock().len(), 5);

@@ -141,7 +141,7 @@ mod tests {
         let read = HintRow::parse(&bytes).unwrap();
         assert_eq!((read.keep_body, read.since_ms, read.inline), (true, 77, &b"xyz"[..]));
         assert_eq!(read.held().unwrap(), (order, WriteId([3; 16])));
-        assert_eq!(entry_of(&bytes).unwrap(), Some(entry));
+        assert_eq!(read.decode(Want::Entry).unwrap().0, entry);
         assert!(HintRow::parse(&bytes[..HEAD_BYTES + 5]).is_err());
         assert!(HintRow::parse(&[9; 60]).is_err());
     }

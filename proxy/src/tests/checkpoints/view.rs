@@ -72,6 +72,7 @@ async fn pages_of_any_length_make_the_same_listing() {
                     delimiter: delimiter.map(str::to_owned),
                     after: after.take(),
                     limit,
+                    ..ListObjects::default()
                 };
                 let page = store.checkpoints().list("b", &list).await.unwrap();
                 let count = page.objects.len() + page.prefixes.len();

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
 use crate::auth::{Authenticator, Timestamp};
+use crate::http::admission::Admission;
 use crate::http::config::HttpConfig;
 use crate::http::reply::Stamper;
+use crate::limits::concurrency::ConcurrencyLimiter;
 use crate::refusal::Code;
 use crate::request::Observation;
 
@@ -90,12 +92,15 @@ async fn post(
         .header("content-disposition", "attachment")
         .body(Full::new(Bytes::from(form)))
         .unwrap();
+    let config = HttpConfig::default();
+    let turns = ConcurrencyLimiter::new(config.concurrency());
+    let mut admission = Admission::enter(&turns, &config, request.extensions()).unwrap();
     let arrival = Arrival {
         id: Stamper::new().next_id().header(),
         polled: PollFlag::default(),
         observation: Observation::default(),
     };
-    let request = gate.prepare(request, arrival, &mut |_| Ok(())).await;
+    let request = gate.prepare(request, arrival, &mut admission).await;
     let mut request = request.map_err(|stopped| match stopped {
         PipelineError::Refused(refusal) => refusal,
         PipelineError::Limited(why, _) => panic!("nothing limits it: {why:?}"),
