@@ -134,7 +134,7 @@ async fn a_turn_that_is_given_back_goes_to_whoever_waits() {
     drop(first);
     let second = second.await.unwrap();
     assert_eq!((a.account.turns.load(Ordering::Relaxed), queued(&turns)), (0, (0, 8)));
-    assert!(std::sync::Arc::ptr_eq(&second.1.meters().account, &b.account));
+    assert!(Arc::ptr_eq(&second.1.meters().account, &b.account));
     let [_, _, other] = turns.figures();
     assert_eq!((other.waiting, other.waits, other.waited_us, other.expired), (0, 2, 3_000_000, 0));
     drop(second);
