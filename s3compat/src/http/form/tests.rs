@@ -14,6 +14,7 @@ use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
 use crate::auth::{Authenticator, Timestamp};
 use crate::http::config::HttpConfig;
 use crate::http::reply::Stamper;
+use crate::limits::concurrency::ConcurrencyLimiter;
 use crate::refusal::Code;
 use crate::request::Observation;
 
@@ -95,7 +96,9 @@ async fn post(
         polled: PollFlag::default(),
         observation: Observation::default(),
     };
-    let request = gate.prepare(request, arrival, &mut |_| Ok(())).await;
+    let turns = ConcurrencyLimiter::new(gate.config.concurrency());
+    let mut admission = Admission::enter(&turns, &gate.config, request.extensions()).unwrap();
+    let request = gate.prepare(request, arrival, &mut admission).await;
     let mut request = request.map_err(|stopped| match stopped {
         PipelineError::Refused(refusal) => refusal,
         PipelineError::Limited(why, _) => panic!("nothing limits it: {why:?}"),
