@@ -90,7 +90,7 @@ struct Interest {
     task: AbortHandle,
 }
 
-/// What a reader finds of a window.
+/// A window as a reader finds it.
 pub(super) enum Lookup {
     Kept(Window),
     Awaited(Flight),

@@ -7,9 +7,8 @@ use tokio::time::Instant;
 use super::config::HttpConfig;
 use super::pipeline_state::PipelineError;
 use crate::access::Identity;
-use crate::limits::LimitReason;
-use crate::limits::RequestKind;
 use crate::limits::concurrency::{ConcurrencyLimiter, Place, RequestPermit, Turn, WaitRequest};
+use crate::limits::{LimitReason, RequestKind};
 
 /// Place of a request among all that are in progress or wait.
 pub(super) struct Admission {
@@ -91,7 +90,7 @@ impl Admission {
         self.permit.as_ref()
     }
 
-    /// What the reply holds until it is sent.
+    /// Permit and turn, which the reply holds until it is sent.
     pub(super) fn into_parts(self) -> (Option<RequestPermit>, Option<Turn>) {
         match self.place {
             Some(Place::Turn(turn)) => (self.permit, Some(turn)),

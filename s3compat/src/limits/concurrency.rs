@@ -105,7 +105,7 @@ pub(crate) struct Turn(Arc<LimiterState>);
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<LimiterState>);
 
-/// What a request gets at its arrival.
+/// Place of a request from its arrival.
 #[derive(Debug)]
 pub(crate) enum Place {
     Turn(Turn),
@@ -154,7 +154,7 @@ impl ConcurrencyLimiter {
             limits: ConcurrencyLimits { anonymous, ..limits },
             anonymous: Meters::default(),
             turns: Mutex::new(turns),
-            figures: Default::default(),
+            figures: std::array::from_fn(|_| Counters::default()),
         }))
     }
 
