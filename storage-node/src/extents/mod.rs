@@ -21,8 +21,8 @@
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
 //!   at the last closing; [`heads`]: copies of volume heads.
-//! * [`recover`], [`used`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]: recovery at
-//!   opening; [`recovery_report`]: its findings.
+//! * [`recover`], [`used`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]:
+//!   recovery at opening; [`recovery_report`]: its findings.
 //! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
 //!   [`upkeep`]: presence and release of copies that move (rule X4).

@@ -187,6 +187,6 @@ impl SpaceMap {
 
     /// Returns the runs of a volume, by offset.
     pub(super) fn runs(&self, volume: u32) -> &[FreeRun] {
-        self.volumes.get(&volume).map_or(&[], Vec::as_slice)
+        self.volumes.get(&volume).map(Vec::as_slice).unwrap_or_default()
     }
 }

@@ -3,6 +3,7 @@
 use martlet_protocol::limits::{ALIGN_BYTES, PACKED_BYTES_MAX};
 
 use super::super::record::BlockRun;
+use super::super::seal::array;
 
 /// Blocks of the longest record, its header included. Runs of at least that length share a class.
 pub(super) const CLASS_MAX: u32 = 257;
@@ -138,8 +139,7 @@ impl FreeRun {
     }
 
     pub(in super::super) fn decode(bytes: [u8; 8]) -> Self {
-        let [a, b, c, d, e, f, g, h] = bytes;
-        let (start, packed) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        Self { start, packed }
+        let number = |at: usize| u32::from_le_bytes(array(&bytes[at..at + 4]));
+        Self { start: number(0), packed: number(4) }
     }
 }
