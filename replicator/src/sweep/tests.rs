@@ -3,7 +3,7 @@
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{ETag, UploadState};
 use martlet_protocol::testing::Fault;
-use martlet_protocol::{ErrorKind, UploadId, WriteId};
+use martlet_protocol::{BucketId, ErrorKind, UploadId, WriteId};
 use parking_lot::Mutex;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Return of a device's votes, and conditions that delay it.
 
-use martlet_protocol::BackendExt;
 use martlet_protocol::backend::{BucketFence, EntryWrite, PromiseReply};
 use martlet_protocol::entry::Body;
+use martlet_protocol::{BackendExt, RegisterKey};
 
 use super::*;
 use crate::run_once;

@@ -7,8 +7,9 @@
 
 use std::collections::HashMap;
 
-use martlet_protocol::backend::WriteReply;
+use martlet_protocol::backend::{Walk, Want, WriteReply};
 use martlet_protocol::register::WriteMode;
+use martlet_protocol::tree::Span;
 use martlet_protocol::{DeviceId, Entry, Stamp};
 
 use super::*;
