@@ -27,7 +27,7 @@ mod manifests;
 mod requests;
 pub(crate) mod sightings;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -56,7 +56,7 @@ const MANIFESTS_AT_ONCE: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnerQuestion {
     pub(crate) claim: OwnerClaim,
-    pub(crate) ids: HashSet<ExtentId>,
+    pub(crate) ids: BTreeSet<ExtentId>,
     /// Birth of the youngest of these extents, in milliseconds since 1970.
     pub(crate) born_ms: u64,
 }
@@ -284,7 +284,7 @@ impl Batch<'_> {
 
     /// Reads each spilled manifest once, and finds the extents in question among its extents.
     async fn read_manifests(&mut self) {
-        let mut named: HashMap<Vec<ExtentId>, (SpilledManifest, Vec<usize>)> = HashMap::new();
+        let mut named: BTreeMap<Vec<ExtentId>, (SpilledManifest, Vec<usize>)> = BTreeMap::new();
         for (at, findings) in self.findings.iter_mut().enumerate() {
             for spilled in std::mem::take(&mut findings.spilled) {
                 let pieces: Vec<ExtentId> = spilled.pieces.iter().map(|piece| piece.id).collect();

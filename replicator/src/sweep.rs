@@ -23,7 +23,7 @@
 mod buckets;
 mod suspects;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ impl Sweep {
                 upload: owner.upload,
             };
             let (question, of) = by_claim.entry(claim.clone()).or_insert_with(|| {
-                (OwnerQuestion { claim, ids: HashSet::new(), born_ms: 0 }, Vec::new())
+                (OwnerQuestion { claim, ids: BTreeSet::new(), born_ms: 0 }, Vec::new())
             });
             question.ids.insert(record.named());
             question.born_ms = question.born_ms.max(record.birth_ms);
