@@ -350,7 +350,7 @@ async fn single(cluster: &StepTopology, question: &OwnerQuestion) -> Result<Vec<
 impl Findings {
     fn add(&mut self, question: &OwnerQuestion, state: &ClaimState) {
         self.is_long |= state.truncated;
-        self.needed.extend(state.extents.iter().filter(|id| question.ids.contains(id)));
+        self.needed.extend(state.extents.iter().filter(|id| question.ids.contains(*id)));
         for spilled in &state.spilled {
             let pieces = spilled.pieces.iter().map(|piece| piece.id);
             self.needed.extend(pieces.filter(|id| question.ids.contains(id)));
