@@ -6,7 +6,7 @@ use martlet_protocol::entry::{Body, Manifest, Value};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::limits::{CLAIMS_AT_ONCE_MAX, COMMIT_WINDOW_MS};
 use martlet_protocol::testing::{Fault, FaultyBackend};
-use martlet_protocol::{BackendExt, ManualClock, Phase, RegisterKey, Term, UploadId};
+use martlet_protocol::{BackendExt, Clock, ManualClock, Phase, RegisterKey, Term, UploadId};
 use parking_lot::Mutex;
 
 use super::*;
