@@ -224,7 +224,9 @@ impl Audit {
         if !self.positions.open().is_empty() {
             return false;
         }
-        self.positions.0.values_mut().for_each(|audit| audit.begin_anew(now_ms));
+        for audit in self.positions.0.values_mut() {
+            audit.begin_anew(now_ms);
+        }
         self.left = std::mem::take(&mut self.lost);
         self.seen = 0;
         true

@@ -194,13 +194,18 @@ impl Batch<'_> {
                 self.ask_hints(part, term, &statuses, &of).await;
                 self.ask_deciders(part, term, &statuses, &of).await;
             }
-            _ => of.iter().for_each(|at| self.findings[*at].is_unknown = true),
+            _ => {
+                for at in of {
+                    self.findings[at].is_unknown = true;
+                }
+            }
         }
     }
 
     fn note_sightings(&self, read_ms: u64, statuses: &HashMap<DeviceId, DeviceStatus>) {
-        let empty = statuses.values().filter(|status| status.hints == 0);
-        empty.for_each(|status| self.owners.sightings.note(status.device, read_ms));
+        for status in statuses.values().filter(|status| status.hints == 0) {
+            self.owners.sightings.note(status.device, read_ms);
+        }
     }
 
     async fn ask_hints(

@@ -244,7 +244,9 @@ impl Sweep {
         // Whatever happens, other suspects come first next time.
         self.suspects.postpone(device, ids, now_ms);
         if !cluster.has_extents(device) {
-            ids.iter().for_each(|id| self.suspects.clear(device, *id));
+            for id in ids {
+                self.suspects.clear(device, *id);
+            }
             return Ok(StepProgress::default());
         }
         let node = cluster.node(device)?;
