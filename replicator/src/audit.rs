@@ -224,7 +224,9 @@ impl Audit {
         if !self.positions.open().is_empty() {
             return false;
         }
-        self.positions.0.values_mut().for_each(|audit| audit.begin_anew(now_ms));
+        for audit in self.positions.0.values_mut() {
+            audit.begin_anew(now_ms);
+        }
         self.left = std::mem::take(&mut self.lost);
         self.seen = 0;
         true
@@ -296,11 +298,11 @@ impl Worker for Audit {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         }
         self.measure(&cluster).await;
+        let topology = &cluster;
         let steps = self.positions.open().into_iter().map(|(device, at)| {
             let rate = self.rate(self.size(device));
             let most = rate.saturating_mul(STEP_SECONDS).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX);
-            let cluster = &cluster;
-            async move { (device, stretch(cluster, device, at, most).await) }
+            async move { (device, stretch(topology, device, at, most).await) }
         });
         let steps: Vec<_> = steps.collect();
         let outcomes: Vec<_> =

@@ -27,7 +27,7 @@ mod manifests;
 mod requests;
 pub(crate) mod sightings;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -56,7 +56,7 @@ const MANIFESTS_AT_ONCE: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnerQuestion {
     pub(crate) claim: OwnerClaim,
-    pub(crate) ids: HashSet<ExtentId>,
+    pub(crate) ids: BTreeSet<ExtentId>,
     /// Birth of the youngest of these extents, in milliseconds since 1970.
     pub(crate) born_ms: u64,
 }
@@ -194,13 +194,18 @@ impl Batch<'_> {
                 self.ask_hints(part, term, &statuses, &of).await;
                 self.ask_deciders(part, term, &statuses, &of).await;
             }
-            _ => of.iter().for_each(|at| self.findings[*at].is_unknown = true),
+            _ => {
+                for at in of {
+                    self.findings[at].is_unknown = true;
+                }
+            }
         }
     }
 
     fn note_sightings(&self, read_ms: u64, statuses: &HashMap<DeviceId, DeviceStatus>) {
-        let empty = statuses.values().filter(|status| status.hints == 0);
-        empty.for_each(|status| self.owners.sightings.note(status.device, read_ms));
+        for status in statuses.values().filter(|status| status.hints == 0) {
+            self.owners.sightings.note(status.device, read_ms);
+        }
     }
 
     async fn ask_hints(
@@ -284,7 +289,7 @@ impl Batch<'_> {
 
     /// Reads each spilled manifest once, and finds the extents in question among its extents.
     async fn read_manifests(&mut self) {
-        let mut named: HashMap<Vec<ExtentId>, (SpilledManifest, Vec<usize>)> = HashMap::new();
+        let mut named: BTreeMap<Vec<ExtentId>, (SpilledManifest, Vec<usize>)> = BTreeMap::new();
         for (at, findings) in self.findings.iter_mut().enumerate() {
             for spilled in std::mem::take(&mut findings.spilled) {
                 let pieces: Vec<ExtentId> = spilled.pieces.iter().map(|piece| piece.id).collect();
@@ -350,7 +355,7 @@ async fn single(cluster: &StepTopology, question: &OwnerQuestion) -> Result<Vec<
 impl Findings {
     fn add(&mut self, question: &OwnerQuestion, state: &ClaimState) {
         self.is_long |= state.truncated;
-        self.needed.extend(state.extents.iter().filter(|id| question.ids.contains(id)));
+        self.needed.extend(state.extents.iter().filter(|id| question.ids.contains(*id)));
         for spilled in &state.spilled {
             let pieces = spilled.pieces.iter().map(|piece| piece.id);
             self.needed.extend(pieces.filter(|id| question.ids.contains(id)));

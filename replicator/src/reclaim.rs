@@ -266,7 +266,7 @@ impl Reclaim {
             let claim = OwnerClaim { bucket, shard, key: key.clone(), upload: *upload };
             let question = by_claim.entry(claim.clone()).or_insert_with(|| OwnerQuestion {
                 claim,
-                ids: HashSet::new(),
+                ids: BTreeSet::new(),
                 born_ms: 0,
             });
             question.ids.insert(sought.extent.id);

@@ -23,7 +23,7 @@
 mod buckets;
 mod suspects;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ impl Sweep {
                 upload: owner.upload,
             };
             let (question, of) = by_claim.entry(claim.clone()).or_insert_with(|| {
-                (OwnerQuestion { claim, ids: HashSet::new(), born_ms: 0 }, Vec::new())
+                (OwnerQuestion { claim, ids: BTreeSet::new(), born_ms: 0 }, Vec::new())
             });
             question.ids.insert(record.named());
             question.born_ms = question.born_ms.max(record.birth_ms);
@@ -244,7 +244,9 @@ impl Sweep {
         // Whatever happens, other suspects come first next time.
         self.suspects.postpone(device, ids, now_ms);
         if !cluster.has_extents(device) {
-            ids.iter().for_each(|id| self.suspects.clear(device, *id));
+            for id in ids {
+                self.suspects.clear(device, *id);
+            }
             return Ok(StepProgress::default());
         }
         let node = cluster.node(device)?;

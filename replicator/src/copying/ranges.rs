@@ -144,7 +144,9 @@ async fn differing_bins(
         if apart.len() > BINS_APART_MAX {
             range(None, apart.iter().all(|(_, agreed)| *agreed));
         } else {
-            apart.into_iter().for_each(|(bin, agreed)| range(Some(bin), agreed));
+            for (bin, agreed) in apart {
+                range(Some(bin), agreed);
+            }
         }
     }
     Ok(ranges)

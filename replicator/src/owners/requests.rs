@@ -75,27 +75,39 @@ pub(super) async fn ask<'a>(
     }
 }
 
-/// Returns the requests: a node's devices share them, in the order of their keys.
+/// A request that has room for more claims.
+struct OpenRequest<'a> {
+    node: &'a Arc<dyn Backend>,
+    plan: RequestPlan,
+    claims: usize,
+}
+
+/// Returns the requests: a node's devices share them. Their order depends on the devices alone.
 fn plans<'a>(cluster: &'a StepTopology, asked: &Asked) -> Vec<(&'a Arc<dyn Backend>, RequestPlan)> {
-    let mut open: HashMap<usize, (&Arc<dyn Backend>, RequestPlan, usize)> = HashMap::new();
-    let mut full = Vec::new();
+    let mut open: Vec<OpenRequest<'a>> = Vec::new();
+    let mut of_node: HashMap<usize, usize> = HashMap::new();
+    let mut requests = Vec::new();
     for (device, of) in &asked.devices {
         let Ok(node) = cluster.node(*device) else { continue };
-        let address = Arc::as_ptr(node).cast::<()>().addr();
+        let at = *of_node.entry(Arc::as_ptr(node).cast::<()>().addr()).or_insert(open.len());
+        if at == open.len() {
+            open.push(OpenRequest { node, plan: Vec::new(), claims: 0 });
+        }
+        let request = &mut open[at];
         let mut rest = &of[..];
         while !rest.is_empty() {
-            let (_, plan, claims) = open.entry(address).or_insert_with(|| (node, Vec::new(), 0));
-            let (now, later) = rest.split_at(rest.len().min(CLAIMS_AT_ONCE_MAX - *claims));
-            plan.push((*device, now.to_vec()));
-            *claims += now.len();
+            let room = CLAIMS_AT_ONCE_MAX - request.claims;
+            let (now, later) = rest.split_at(rest.len().min(room));
+            request.plan.push((*device, now.to_vec()));
+            request.claims += now.len();
             rest = later;
-            if *claims == CLAIMS_AT_ONCE_MAX
-                && let Some((node, plan, _)) = open.remove(&address)
-            {
-                full.push((node, plan));
+            if request.claims == CLAIMS_AT_ONCE_MAX {
+                requests.push((request.node, std::mem::take(&mut request.plan)));
+                request.claims = 0;
             }
         }
     }
-    full.extend(open.into_values().map(|(node, plan, _)| (node, plan)));
-    full
+    let rest = open.into_iter().filter(|request| request.claims > 0);
+    requests.extend(rest.map(|request| (request.node, request.plan)));
+    requests
 }

@@ -1,8 +1,8 @@
 //! Locations and owners of many extents: one question to each device that should hold some.
 //!
-//! An extent is sought on its primaries and on the first handoffs, where a write that met a failed
-//! primary has put it. All other devices are asked only about extents that none of these has, and
-//! none remembers as deleted: while extents move to a new ring, their old holders have them.
+//! An extent is sought on its primaries, on devices from which they are taking over, and on the
+//! first handoffs, where a write that met a failed primary has put it. All other devices are asked
+//! only if these have too few copies or fragments, and don't remember the rest as deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,8 @@ struct Findings {
     owner: Option<(String, Option<UploadId>)>,
     born_ms: u64,
     here: Vec<(DeviceId, ExtentId)>,
-    was_deleted: bool,
+    /// Devices that remember a deletion.
+    deleted: Vec<(DeviceId, ExtentId)>,
     is_silent: bool,
 }
 
@@ -101,8 +102,8 @@ pub(super) async fn locate(cluster: &StepTopology, extents: Vec<SoughtExtent>) -
         extents.into_iter().map(|sought| Search::new(cluster, sought)).collect();
     ask_all(cluster, &mut searches, |search| search.asked.iter().copied().collect()).await;
     let others = |search: &Search| {
-        let Findings { here, was_deleted, is_silent, .. } = &search.findings;
-        if !here.is_empty() || *was_deleted || *is_silent {
+        // While a home is silent its record waits anyway.
+        if search.findings.is_silent || search.is_complete() {
             return Vec::new();
         }
         let all = cluster.data_devices(search.sought.policy).unwrap_or_default();
@@ -160,6 +161,17 @@ impl Search {
         Self { sought, ids, homes, asked, findings: Findings { is_silent, ..Findings::default() } }
     }
 
+    /// Returns true if as many copies or fragments were found, or deleted, as there should be.
+    fn is_complete(&self) -> bool {
+        let found = self.findings.here.iter().chain(&self.findings.deleted);
+        let found = if self.ids.len() > 1 {
+            found.map(|(_, id)| *id).collect::<BTreeSet<ExtentId>>().len()
+        } else {
+            found.count()
+        };
+        found >= self.homes.len()
+    }
+
     fn end(self) -> FoundExtent {
         let Self { sought, homes, findings, .. } = self;
         let Findings { owner, born_ms, here, is_silent, .. } = findings;
@@ -182,7 +194,7 @@ impl Findings {
     fn add(&mut self, device: DeviceId, id: ExtentId, sought: Sought) {
         match sought {
             Sought::Missing => {}
-            Sought::Deleted => self.was_deleted = true,
+            Sought::Deleted => self.deleted.push((device, id)),
             Sought::Here(record) => {
                 self.here.push((device, id));
                 self.born_ms = self.born_ms.max(record.birth_ms);
@@ -212,7 +224,9 @@ fn places(cluster: &StepTopology, policy: PolicyId, id: ExtentId) -> Result<Plac
     } else {
         primaries.map(|device| (device, id)).collect()
     };
+    let before = (0..homes.len()).filter_map(|replica| ring.previous(partition, replica));
+    let before = before.filter(|device| ring.device(*device).is_some());
     let near = ring.handoffs(partition).take(HANDOFFS);
-    let asked = homes.iter().map(|(device, _)| *device).chain(near).collect();
+    let asked = homes.iter().map(|(device, _)| *device).chain(before).chain(near).collect();
     Ok(Places { ids, homes, asked })
 }

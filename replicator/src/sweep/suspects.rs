@@ -35,12 +35,14 @@ impl Suspects {
         let mut all = BTreeMap::new();
         for group in cursors.load(NAME).unwrap_or_default().split(' ') {
             let mut words = group.split(':');
-            let (Some(Ok(device)), Some(Ok(since_ms)), Some(ids)) =
-                (words.next().map(str::parse), words.next().map(str::parse), words.next())
-            else {
+            let (Some(Ok(device)), Some(Ok(since_ms)), Some(ids)) = (
+                words.next().map(str::parse::<u32>),
+                words.next().map(str::parse::<u64>),
+                words.next(),
+            ) else {
                 continue;
             };
-            for id in ids.split(',').filter_map(|id| id.parse().ok()) {
+            for id in ids.split(',').filter_map(|id| id.parse::<ExtentId>().ok()) {
                 all.insert((DeviceId(device), id), Suspect { since_ms, checked_ms: since_ms });
             }
         }
