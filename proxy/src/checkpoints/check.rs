@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn broken_markers_are_never_complete() {
         for (check, marker) in
-            [(Check::Dcp, &b"not a pickle"[..]), (Check::Hf, b"{}"), (Check::Hf, b"\xff")]
+            [(Check::Dcp, &b"not a pickle"[..]), (Check::Hf, &b"{}"[..]), (Check::Hf, &b"\xff"[..])]
         {
             let why = missing(check, marker, &noted(&["a"])).unwrap();
             assert!(why.starts_with("the marker can't be read"), "{why}");

@@ -115,7 +115,8 @@ impl Committer {
     /// Current version of a key, as clients see it; none if no object is there.
     pub(super) async fn current_version(&self, bucket: &str, key: &str) -> Result<Option<String>> {
         let (context, any) = (self.sets.context(), ReadConditions::default());
-        match self.sets.reader.head(&context, bucket, key, Selection::Whole, &any).await {
+        let head = self.sets.reader.head(&context, bucket, key, Selection::Whole, &any);
+        match Box::pin(head).await {
             Ok(read) => Ok(Some(version_text(&read.object))),
             Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -257,7 +258,7 @@ impl Committer {
         Ok(reported(&generation))
     }
 
-    /// Why a noted generation isn't complete; none if it is.
+    /// Reason why a noted generation isn't complete; none if it is.
     async fn pending_reason(
         &self,
         set: SetName<'_>,
@@ -271,7 +272,7 @@ impl Committer {
         Ok(lacking.or_else(|| (rule.settle_ms > 0).then(settling)))
     }
 
-    /// What the marker names and the entries lack; none if nothing.
+    /// Reason why the entries lack objects that the marker names; none if they don't.
     pub(super) async fn lacking(
         &self,
         set: SetName<'_>,
@@ -380,9 +381,8 @@ impl Committer {
             Ok(Some(object))
         };
         let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let pinned =
-            self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change).await;
-        match pinned {
+        let pinning = self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change);
+        match Box::pin(pinning).await {
             Ok(written) if is_noted(entry, &written.object) => Ok(()),
             // A null version was replaced: it is not the one that was noted.
             Ok(_) | Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Err(Error::NoSuchVersion),

@@ -69,9 +69,10 @@ fn write(marks: &mut Marks, pins: &[Pin]) {
 /// Too many sets share the version; its pins can't be decoded.
 pub(crate) fn pin(marks: &mut Marks, pin: Pin) -> Result<()> {
     let mut pins = pins_of(marks)?;
+    let is_full = pins.len() == SETS_MAX;
     match pins.iter_mut().find(|it| it.set == pin.set) {
         Some(held) => held.generation = held.generation.max(pin.generation),
-        None if pins.len() == SETS_MAX => {
+        None if is_full => {
             let message = format!("more than {SETS_MAX} sets share a version");
             return Err(Error::InvalidRequest(message));
         }

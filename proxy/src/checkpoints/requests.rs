@@ -14,7 +14,7 @@ use super::records::{Generation, SetRecord, Withdrawal};
 use super::retention::{retired, series_of};
 use super::rules::{CheckpointRules, Place};
 use super::set_store::{COMPANION_PREFIX, PARENT, RECORDS, companion_of, parent_id};
-use super::upkeep::UpkeepRun;
+use super::upkeep::Visit;
 use super::view::ViewedObject;
 use crate::api::{DeleteConditions, ListObjects, NewBucket, ObjectPage};
 use crate::bucket::Buckets;
@@ -390,13 +390,12 @@ impl Checkpoints<'_> {
         };
         let rules = CheckpointRules::of(&bucket)?;
         let (names, more) = self.names(companion, after, SETS_AT_ONCE).await?;
-        let run = UpkeepRun { bucket, rules };
         let (mut counts, mut series) = (SetCounts::default(), after.map(series_of));
         for set in &names {
-            if let Some(rules) = &run.rules
+            if let Some(rules) = &rules
                 && series != Some(series_of(set))
             {
-                match self.committer.retire(&run.bucket, &bucket_name, rules, set).await {
+                match self.committer.retire(&bucket, &bucket_name, rules, set).await {
                     Ok(retired) => counts.done += retired,
                     Err(error) => {
                         tracing::debug!(set, %error, "leaving a series for a later pass");
@@ -405,8 +404,10 @@ impl Checkpoints<'_> {
                 }
             }
             series = Some(series_of(set));
+            let rule = rules.as_ref().and_then(|rules| rules.of_set(set));
             let set = SetName { bucket: id, bucket_name: &bucket_name, set };
-            match self.committer.look_after(&run, set).await {
+            let visit = Visit { committer: self.committer, bucket: &bucket, rule, set };
+            match Box::pin(visit.look_after()).await {
                 Ok(more) => counts.add(&more),
                 Err(error) => {
                     tracing::debug!(set = set.set, %error, "leaving a set for a later pass");
@@ -429,13 +430,13 @@ impl Checkpoints<'_> {
         for (key, _) in rest {
             is_empty = false;
             let any = DeleteConditions::default();
-            sets.remover.delete(&context, companion, key, &any).await?;
+            Box::pin(sets.remover.delete(&context, companion, key, &any)).await?;
         }
         if !is_empty || page.next.is_some() {
             return Ok(true);
         }
         let any = DeleteConditions::default();
-        sets.remover.delete(&context, companion, PARENT, &any).await?;
+        Box::pin(sets.remover.delete(&context, companion, PARENT, &any)).await?;
         match self.buckets.delete(companion).await {
             Ok(()) | Err(Error::NoSuchBucket) => Ok(false),
             Err(error) => Err(error),

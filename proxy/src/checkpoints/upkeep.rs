@@ -11,7 +11,6 @@
 //! pins were removed.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -26,7 +25,7 @@ use super::commit::{Committer, SetName};
 use super::manifest::{Manifest, ManifestEntry};
 use super::pins::{Pin, SetId, unpin};
 use super::records::{GENERATIONS_MAX, Generation, GenerationState, Noted, SetRecord, Withdrawal};
-use super::rules::{CheckpointRule, CheckpointRules};
+use super::rules::CheckpointRule;
 use crate::api::ObjectName;
 use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::{Error, Result};
@@ -67,34 +66,37 @@ const EMPTY: Withdrawal<'_> = Withdrawal {
     waits_for_holds: true,
 };
 
-/// A bucket whose sets are looked after; none if it is gone.
-pub(super) struct UpkeepRun {
-    pub(super) bucket: Arc<Bucket>,
-    pub(super) rules: Option<Arc<CheckpointRules>>,
+/// A visit of one set.
+pub(super) struct Visit<'a> {
+    pub(super) committer: &'a Committer,
+    pub(super) bucket: &'a Bucket,
+    /// Rule that covers the set, if any.
+    pub(super) rule: Option<&'a CheckpointRule>,
+    pub(super) set: SetName<'a>,
 }
 
-impl Committer {
+impl Visit<'_> {
     /// Does what is due for one set. Its record is deleted once nothing is left of it.
-    pub(super) async fn look_after(&self, run: &UpkeepRun, set: SetName<'_>) -> Result<SetCounts> {
-        let rule = run.rules.as_ref().and_then(|rules| rules.of_set(set.set));
-        self.settle_intents(set).await?;
-        let Some((record, etag)) = self.sets.record(set.bucket, set.set).await? else {
+    pub(super) async fn look_after(&self) -> Result<SetCounts> {
+        let (sets, set, rule) = (&self.committer.sets, self.set, self.rule);
+        self.settle_intents().await?;
+        let Some((record, etag)) = sets.record(set.bucket, set.set).await? else {
             return Ok(SetCounts::default());
         };
         let mut counts = SetCounts { sets: 1, ..SetCounts::default() };
-        let is_deleted = self.is_deleted(run, set, &record).await?;
+        let is_deleted = self.is_deleted(&record).await?;
         for generation in &record.generations {
             self.count(generation, &mut counts);
             let outcome = match (generation.state, rule) {
-                (GenerationState::Removing, _) => self.remove(run, set, &record, generation).await,
-                (_, None) => self.withdraw(set, generation.number, UNCOVERED).await,
+                (GenerationState::Removing, _) => self.remove(&record, generation).await,
+                (_, None) => self.withdraw(generation, UNCOVERED).await,
                 (GenerationState::Committed, _) if is_deleted => {
-                    self.withdraw(set, generation.number, EMPTY).await
+                    self.withdraw(generation, EMPTY).await
                 }
                 (GenerationState::Committed, _) => Ok(false),
-                (GenerationState::Pinning, _) => self.pin_again(set, generation).await,
+                (GenerationState::Pinning, _) => self.pin_again(generation).await,
                 (GenerationState::Pending, Some(rule)) => {
-                    self.complete(run, set, rule, &record, generation).await
+                    self.complete(rule, &record, generation).await
                 }
             };
             match outcome {
@@ -106,18 +108,26 @@ impl Committer {
                 }
             }
         }
-        self.delete_orphans(set, &record).await?;
+        self.delete_orphans(&record).await?;
         if record.generations.is_empty() && record.intents.is_empty() {
-            self.sets.delete_record(set.bucket, set.set, etag).await?;
+            sets.delete_record(set.bucket, set.set, etag).await?;
         }
         Ok(counts)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.committer.sets.now_ms()
+    }
+
+    async fn withdraw(&self, generation: &Generation, why: Withdrawal<'_>) -> Result<bool> {
+        self.committer.withdraw(self.set, generation.number, why).await
     }
 
     fn count(&self, generation: &Generation, counts: &mut SetCounts) {
         match generation.state {
             GenerationState::Pending | GenerationState::Pinning => {
                 counts.pending += 1;
-                let age_ms = self.sets.now_ms().saturating_sub(generation.noted_ms);
+                let age_ms = self.now_ms().saturating_sub(generation.noted_ms);
                 counts.oldest_pending_ms = counts.oldest_pending_ms.max(age_ms);
             }
             GenerationState::Committed => {
@@ -133,11 +143,12 @@ impl Committer {
 
     /// Ends intents whose writers are gone. A marker that was written without a generation makes a
     /// pending one: nobody knows what was current when it came.
-    async fn settle_intents(&self, set: SetName<'_>) -> Result<()> {
-        let Some((record, _)) = self.sets.record(set.bucket, set.set).await? else { return Ok(()) };
-        let now_ms = self.sets.now_ms();
+    async fn settle_intents(&self) -> Result<()> {
+        let (sets, set) = (&self.committer.sets, self.set);
+        let Some((record, _)) = sets.record(set.bucket, set.set).await? else { return Ok(()) };
+        let now_ms = self.now_ms();
         for intent in record.intents.iter().filter(|it| it.at_ms + INTENT_AGE_MS <= now_ms) {
-            let current = self.current_version(set.bucket_name, &intent.key).await?;
+            let current = self.committer.current_version(set.bucket_name, &intent.key).await?;
             let is_known =
                 |record: &SetRecord| record.generations.iter().any(|it| it.marker == current);
             let is_written = current.is_some() && current != intent.before;
@@ -169,33 +180,26 @@ impl Committer {
                 }
                 Ok(())
             };
-            self.sets.change(set.bucket, set.set, settle).await?;
+            sets.change(set.bucket, set.set, settle).await?;
         }
         Ok(())
     }
 
     /// Returns true if no object of a set's own folder is current, although a generation is
     /// committed. Sets that were published under another name than their folder's don't count.
-    async fn is_deleted(
-        &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
-        record: &SetRecord,
-    ) -> Result<bool> {
+    async fn is_deleted(&self, record: &SetRecord) -> Result<bool> {
         match record.newest() {
-            Some(newest) if !newest.is_published => {
-                self.is_empty(run, set.set, RegisterKind::Object).await
-            }
+            Some(newest) if !newest.is_published => self.is_empty(RegisterKind::Object).await,
             _ => Ok(false),
         }
     }
 
-    /// Returns true if a quorum holds no object, or no upload, below a prefix.
-    async fn is_empty(&self, run: &UpkeepRun, prefix: &str, kind: RegisterKind) -> Result<bool> {
-        let context = self.sets.context();
-        let paths = Paths::all(&run.bucket, kind).below(prefix.as_bytes());
-        let mut walk =
-            self.sets.listings.walk(&context, &run.bucket, &paths, ListStart::First, 10)?;
+    /// Returns true if a quorum holds no object, or no upload, in the set's folder.
+    async fn is_empty(&self, kind: RegisterKind) -> Result<bool> {
+        let sets = &self.committer.sets;
+        let context = sets.context();
+        let paths = Paths::all(self.bucket, kind).below(self.set.set.as_bytes());
+        let mut walk = sets.listings.walk(&context, self.bucket, &paths, ListStart::First, 10)?;
         while let Some((_, entry)) = walk.next().await? {
             if matches!(entry.value, Value::Object(_) | Value::Upload(_)) {
                 return Ok(false);
@@ -204,11 +208,11 @@ impl Committer {
         Ok(true)
     }
 
-    async fn pin_again(&self, set: SetName<'_>, generation: &Generation) -> Result<bool> {
-        if generation.changed_ms + UNATTENDED_MS > self.sets.now_ms() {
+    async fn pin_again(&self, generation: &Generation) -> Result<bool> {
+        if generation.changed_ms + UNATTENDED_MS > self.now_ms() {
             return Ok(false);
         }
-        let outcome = self.pin_all(set, generation, PINNING_TIME).await?;
+        let outcome = self.committer.pin_all(self.set, generation, PINNING_TIME).await?;
         Ok(matches!(outcome, CheckpointOutcome::Committed { .. }))
     }
 
@@ -216,46 +220,45 @@ impl Committer {
     /// that were noted and what came since.
     async fn complete(
         &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
         rule: &CheckpointRule,
         record: &SetRecord,
         generation: &Generation,
     ) -> Result<bool> {
+        let (committer, sets, set) = (self.committer, &self.committer.sets, self.set);
         if record.newest().is_some_and(|newest| newest.order > generation.order) {
-            return self.withdraw(set, generation.number, SUPERSEDED).await;
+            return self.withdraw(generation, SUPERSEDED).await;
         }
-        let now_ms = self.sets.now_ms();
-        let current = self.current(&run.bucket, set.set).await?;
-        if self.is_abandoned(run, set, rule, generation, &current).await? {
-            return self.withdraw(set, generation.number, ABANDONED).await;
+        let current = committer.current(self.bucket, set.set).await?;
+        if self.is_abandoned(rule, generation, &current).await? {
+            return self.withdraw(generation, ABANDONED).await;
         }
         let (Some(token), Some(marker)) = (&generation.manifest, &generation.marker) else {
             return Ok(false);
         };
-        if generation.noted_ms + rule.settle_ms > now_ms {
+        if generation.noted_ms + rule.settle_ms > self.now_ms() {
             return Ok(false);
         }
-        let noted = self.sets.manifest(set.bucket, set.set, token).await?;
+        let noted = sets.manifest(set.bucket, set.set, token).await?;
         let entries = union(&noted.entries, current);
         let is_marker = |it: &&ManifestEntry| {
             rule.is_marker(&it.rest) && it.version.name().to_string() == *marker
         };
         let Some(own) = entries.iter().find(is_marker) else { return Ok(false) };
-        if self.lacking(set, rule, &own.rest, &entries, own.version).await?.is_some() {
+        let (name, version) = (own.rest.clone(), own.version);
+        if committer.lacking(set, rule, &name, &entries, version).await?.is_some() {
             return Ok(false);
         }
         let (of_set, folder) = (noted.set.clone(), noted.folder.clone());
         let manifest = Manifest { set: of_set, folder, entries };
-        let full = self.noted(set, &manifest, rule).await?;
+        let full = committer.noted(set, &manifest, rule).await?;
         let number = generation.number;
         let refill = |record: &mut SetRecord| {
             let is_filled = record.refill(number, token, &full);
             Ok(record.find(number).filter(|_| is_filled).cloned())
         };
-        match self.sets.change(set.bucket, set.set, refill).await? {
+        match sets.change(set.bucket, set.set, refill).await? {
             Some(full) => {
-                let outcome = self.pin_all(set, &full, PINNING_TIME).await?;
+                let outcome = committer.pin_all(set, &full, PINNING_TIME).await?;
                 Ok(matches!(outcome, CheckpointOutcome::Committed { .. }))
             }
             None => Ok(false),
@@ -266,8 +269,6 @@ impl Committer {
     /// is open in it.
     async fn is_abandoned(
         &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
         rule: &CheckpointRule,
         generation: &Generation,
         current: &[ManifestEntry],
@@ -275,30 +276,23 @@ impl Committer {
         let Some(abandon_after_ms) = rule.abandon_after_ms else { return Ok(false) };
         let last = current.iter().map(|entry| entry.modified_ms).max().unwrap_or_default();
         let last = last.max(generation.noted_ms);
-        Ok(last + abandon_after_ms <= self.sets.now_ms()
-            && self.is_empty(run, set.set, RegisterKind::Upload).await?)
+        Ok(last + abandon_after_ms <= self.now_ms() && self.is_empty(RegisterKind::Upload).await?)
     }
 
     /// Removes a withdrawn generation, once its grace time and its holds are over.
-    async fn remove(
-        &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<bool> {
+    async fn remove(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
+        let (sets, set) = (&self.committer.sets, self.set);
         let due_ms = generation.held_until_ms.max(generation.changed_ms + GRACE_MS);
-        if due_ms > self.sets.now_ms() {
+        if due_ms > self.now_ms() {
             return Ok(false);
         }
         if let Some(token) = &generation.manifest {
-            let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
+            let manifest = sets.manifest(set.bucket, set.set, token).await?;
             if generation.has_pins {
-                self.unpin_all(set, record, generation, &manifest).await?;
+                self.unpin_all(record, generation, &manifest).await?;
             }
             if generation.deletes_objects {
-                let rule = run.rules.as_ref().and_then(|rules| rules.of_set(set.set));
-                self.delete_all(set, rule, &manifest).await?;
+                self.delete_all(&manifest).await?;
             }
         }
         let number = generation.number;
@@ -306,27 +300,26 @@ impl Committer {
             record.forget(number);
             Ok(())
         };
-        self.sets.change(set.bucket, set.set, forget).await?;
+        sets.change(set.bucket, set.set, forget).await?;
         if let Some(token) = &generation.manifest {
-            self.sets.delete_manifest(set.bucket, set.set, token).await?;
+            sets.delete_manifest(set.bucket, set.set, token).await?;
         }
         Ok(true)
     }
 
     async fn unpin_all(
         &self,
-        set: SetName<'_>,
         record: &SetRecord,
         generation: &Generation,
         manifest: &Manifest,
     ) -> Result<()> {
-        let needed = self.needed_by_others(set, record, generation).await?;
-        let held = Pin { set: SetId::of(set.set), generation: generation.number };
+        let needed = self.needed_by_others(record, generation).await?;
+        let held = Pin { set: SetId::of(self.set.set), generation: generation.number };
         for entries in manifest.entries.chunks(AT_ONCE) {
             let unpins = entries.iter().map(|entry| {
                 let key = manifest.key_of(entry);
                 let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
-                self.unpin_one(set, key, entry, held, needed_by)
+                self.unpin_one(key, entry, held, needed_by)
             });
             try_join_all(unpins).await?;
         }
@@ -336,7 +329,6 @@ impl Committer {
     /// Versions that other generations of the set need, each with the latest of these.
     async fn needed_by_others(
         &self,
-        set: SetName<'_>,
         record: &SetRecord,
         generation: &Generation,
     ) -> Result<HashMap<(String, VersionId), u64>> {
@@ -347,7 +339,8 @@ impl Committer {
         });
         for other in others {
             let Some(token) = &other.manifest else { continue };
-            let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
+            let (sets, set) = (&self.committer.sets, self.set);
+            let manifest = sets.manifest(set.bucket, set.set, token).await?;
             for entry in &manifest.entries {
                 let by = needed.entry((manifest.key_of(entry), entry.version.name())).or_default();
                 *by = other.number.max(*by);
@@ -358,22 +351,21 @@ impl Committer {
 
     async fn unpin_one(
         &self,
-        set: SetName<'_>,
         key: String,
         entry: &ManifestEntry,
         held: Pin,
         needed_by: Option<u64>,
     ) -> Result<()> {
-        let context = self.sets.context();
+        let (committer, context) = (self.committer, self.committer.sets.context());
         let mut change = |_: &Entry, object: &Object| {
             let mut object = object.clone();
             unpin(&mut object.attributes.marks, held, needed_by)?;
             Ok(Some(object))
         };
         let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let unpinned =
-            self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change).await;
-        match unpinned {
+        let bucket = self.set.bucket_name;
+        let unpinning = committer.reviser.revise_by_operator(&context, bucket, name, &mut change);
+        match Box::pin(unpinning).await {
             Ok(_) | Err(Error::NoSuchVersion | Error::NoSuchKey | Error::DeleteMarker { .. }) => {
                 Ok(())
             }
@@ -382,21 +374,16 @@ impl Committer {
     }
 
     /// Deletes the versions of a generation, markers first. Locked and pinned ones stay.
-    async fn delete_all(
-        &self,
-        set: SetName<'_>,
-        rule: Option<&CheckpointRule>,
-        manifest: &Manifest,
-    ) -> Result<()> {
+    async fn delete_all(&self, manifest: &Manifest) -> Result<()> {
         let is_marker =
-            |entry: &&ManifestEntry| rule.is_some_and(|rule| rule.is_marker(&entry.rest));
+            |entry: &&ManifestEntry| self.rule.is_some_and(|rule| rule.is_marker(&entry.rest));
         let (markers, others): (Vec<&ManifestEntry>, Vec<&ManifestEntry>) =
             manifest.entries.iter().partition(is_marker);
         for entries in [markers, others] {
             for entries in entries.chunks(AT_ONCE) {
                 let deletes = entries
                     .iter()
-                    .map(|entry| self.delete_version(set, manifest.key_of(entry), entry.version));
+                    .map(|entry| self.delete_version(manifest.key_of(entry), entry.version));
                 try_join_all(deletes).await?;
             }
         }
@@ -405,30 +392,25 @@ impl Committer {
 
     /// Deletes one version for good. Where it is current and older ones exist, a delete marker comes
     /// first, so that no older version becomes current.
-    async fn delete_version(&self, set: SetName<'_>, key: String, version: Version) -> Result<()> {
+    async fn delete_version(&self, key: String, version: Version) -> Result<()> {
         let any = |_: &Entry| true;
-        if self.removed(set, &key, version, Provided::Alone(&any)).await?
-            || self.removed(set, &key, version, Provided::Noncurrent(&any)).await?
+        if self.removed(&key, version, Provided::Alone(&any)).await?
+            || self.removed(&key, version, Provided::Noncurrent(&any)).await?
         {
             return Ok(());
         }
-        self.hide(set, &key, version).await?;
-        self.removed(set, &key, version, Provided::Noncurrent(&any)).await.map(drop)
+        self.hide(&key, version).await?;
+        self.removed(&key, version, Provided::Noncurrent(&any)).await.map(drop)
     }
 
-    async fn removed(
-        &self,
-        set: SetName<'_>,
-        key: &str,
-        version: Version,
-        provided: Provided<'_>,
-    ) -> Result<bool> {
-        let context = self.sets.context();
-        let target = self.sets.catalog.target(&context, set.bucket_name, key).await?;
-        let intent = target.intent(WriteId::random(), self.sets.now_ms() + COMMIT_WINDOW_MS);
+    async fn removed(&self, key: &str, version: Version, provided: Provided<'_>) -> Result<bool> {
+        let (sets, context) = (&self.committer.sets, self.committer.sets.context());
+        let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
+        let intent = target.intent(WriteId::random(), self.now_ms() + COMMIT_WINDOW_MS);
         let removal = VersionRemoval { version: version.name(), bypass: Bypass::Nothing };
-        let versions = &self.reviser.versions;
-        match versions.remove_version_if(&target, intent, removal, provided).await {
+        let versions = &self.committer.reviser.versions;
+        let removing = versions.remove_version_if(&target, intent, removal, provided);
+        match Box::pin(removing).await {
             Ok((outcome, _)) => Ok(matches!(outcome, WriteOutcome::At(_))),
             Err(failed) => match failed.error {
                 // Another set needs it, or a client locked it.
@@ -439,10 +421,10 @@ impl Committer {
     }
 
     /// Adds a delete marker, if this version is current.
-    async fn hide(&self, set: SetName<'_>, key: &str, version: Version) -> Result<()> {
-        let context = self.sets.context();
-        let target = self.sets.catalog.target(&context, set.bucket_name, key).await?;
-        let now_ms = self.sets.now_ms();
+    async fn hide(&self, key: &str, version: Version) -> Result<()> {
+        let (sets, context) = (&self.committer.sets, self.committer.sets.context());
+        let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
+        let now_ms = self.now_ms();
         let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
         let marker = DeleteMarker { modified_ms: now_ms, version: None };
         let value = &Value::DeleteMarker(Box::new(marker));
@@ -451,19 +433,19 @@ impl Committer {
             Ok(held.is_some_and(|held| held.name() == version.name()))
         };
         let new = New { value, inline: None };
-        let versions = &self.reviser.versions;
-        versions.append(&context, &target.bucket, intent, new, &mut check).await?;
+        let versions = &self.committer.reviser.versions;
+        Box::pin(versions.append(&context, &target.bucket, intent, new, &mut check)).await?;
         Ok(())
     }
 
     /// Deletes manifests that a process which died left without a generation.
-    async fn delete_orphans(&self, set: SetName<'_>, record: &SetRecord) -> Result<()> {
-        let before_ms = self.sets.now_ms().saturating_sub(ORPHAN_AGE_MS);
-        let limit = MANIFESTS_MAX;
-        for token in self.sets.tokens(set.bucket, set.set, before_ms, limit).await? {
+    async fn delete_orphans(&self, record: &SetRecord) -> Result<()> {
+        let (sets, set) = (&self.committer.sets, self.set);
+        let before_ms = self.now_ms().saturating_sub(ORPHAN_AGE_MS);
+        for token in sets.tokens(set.bucket, set.set, before_ms, MANIFESTS_MAX).await? {
             let is_named = |it: &Generation| it.manifest.as_deref() == Some(token.as_str());
             if !record.generations.iter().any(is_named) {
-                self.sets.delete_manifest(set.bucket, set.set, &token).await?;
+                sets.delete_manifest(set.bucket, set.set, &token).await?;
             }
         }
         Ok(())

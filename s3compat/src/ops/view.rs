@@ -47,8 +47,8 @@ fn named_view(request: &OperationRequest) -> S3Result<Option<(String, View)>> {
 pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session) -> S3Result<()> {
     let Some((bucket, view)) = named_view(request)? else { return Ok(()) };
     match request.operation() {
-        // The name is refused by the operation itself: no bucket can have it.
-        Operation::CreateBucket => return Ok(()),
+        // The operation itself refuses the name.
+        Operation::CreateBucket if view.bucket != bucket => return Ok(()),
         Operation::GetObject
         | Operation::HeadObject
         | Operation::ListObjects
