@@ -345,11 +345,15 @@ impl Committer {
         for entries in manifest.entries.chunks(PINS_AT_ONCE) {
             let pins = entries.iter().map(|entry| self.pin_one(set, &manifest, entry, held, until));
             let Err(error) = try_join_all(pins).await else { continue };
-            let Error::NoSuchVersion = error else { return Err(error) };
-            let reason = "an object that was noted is gone";
-            let why = Withdrawal { reason, deletes_objects: false, waits_for_holds: false };
+            let reason = match error {
+                Error::NoSuchVersion => "an object that was noted is gone".to_owned(),
+                Error::InvalidRequest(reason) => reason,
+                error => return Err(error),
+            };
+            let why =
+                Withdrawal { reason: &reason, deletes_objects: false, waits_for_holds: false };
             self.withdraw(set, number, why).await?;
-            return Ok(CheckpointOutcome::Refused { reason: reason.to_owned() });
+            return Ok(CheckpointOutcome::Refused { reason });
         }
         let now_ms = self.sets.now_ms();
         let commit = |record: &mut SetRecord| {

@@ -1,45 +1,30 @@
-//! Upkeep of sets: what a process that died left behind, pending generations, retention, removal.
+//! Upkeep of sets: what a process that died left behind, and pending generations.
 //!
 //! Each step reads the record, does what is due, and changes the record by compare-and-set. So any
 //! number of workers may run at once, and a step that dies is repeated.
-//!
-//! ```text
-//! withdrawn ──grace, holds──▶ unpinned ──▶ objects deleted, the marker first ──▶ forgotten
-//! ```
-//!
-//! The grace time is longer than any ballot lives: a pin that a slow proxy sets can't come after the
-//! pins were removed.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::future::try_join_all;
-use martlet_protocol::backend::{ListStart, RegisterView};
+use martlet_protocol::backend::ListStart;
 use martlet_protocol::checkpoints::SetCounts;
-use martlet_protocol::entry::{Bucket, DeleteMarker, Entry, Object, Value};
+use martlet_protocol::entry::{Bucket, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
-use martlet_protocol::lock::Bypass;
-use martlet_protocol::{RegisterKind, Version, VersionId, WriteId};
+use martlet_protocol::{RegisterKind, VersionId};
 
 use super::commit::{Committer, SetName};
-use super::manifest::{Manifest, ManifestEntry};
-use super::pins::{Pin, SetId, unpin};
+use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
 use super::records::{GENERATIONS_MAX, Generation, GenerationState, Noted, SetRecord, Withdrawal};
 use super::rules::CheckpointRule;
-use crate::api::ObjectName;
 use crate::checkpoint_outcome::CheckpointOutcome;
-use crate::error::{Error, Result};
-use crate::index::WriteOutcome;
-use crate::versions::{New, Provided, VersionRemoval};
+use crate::error::Result;
 use crate::walk::Paths;
 
-/// Time for which a withdrawn generation keeps its pins: no ballot of a proxy lives as long, and
-/// readers that began before have ended.
-const GRACE_MS: u64 = 2 * FIRST_HAND_AGE_MS_MAX;
 /// Age at which an intent is looked at.
 const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 /// Age at which a write that was begun can't commit any more.
 const INTENT_AGE_MS_MAX: u64 = COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX;
+/// Time without a rule after which a set is withdrawn.
+const UNCOVERED_MS: u64 = 24 * 3600 * 1000;
 /// Age from which a manifest that no record names is deleted.
 const ORPHAN_AGE_MS: u64 = 24 * 3600 * 1000;
 /// Age at which a generation whose proxy may be at it is continued.
@@ -48,9 +33,6 @@ const UNATTENDED_MS: u64 = 60_000;
 const PINNING_TIME: Duration = Duration::from_secs(300);
 /// Manifests of a set that one step looks at; more than a record names, so that it meets orphans.
 const MANIFESTS_MAX: usize = GENERATIONS_MAX + 100;
-/// Versions that are unpinned or deleted at once.
-const AT_ONCE: usize = 32;
-
 const SUPERSEDED: Withdrawal<'_> = Withdrawal {
     reason: "a later generation was committed",
     deletes_objects: false,
@@ -83,14 +65,16 @@ impl Visit<'_> {
         let Some((record, etag)) = sets.record(set.bucket, set.set).await? else {
             return Ok(SetCounts::default());
         };
+        let is_uncovered = self.is_uncovered(&record).await?;
         let mut counts = SetCounts { sets: 1, ..SetCounts::default() };
         let is_deleted = self.is_deleted(&record).await?;
         for generation in &record.generations {
             self.count(generation, &mut counts);
             let outcome = match (generation.state, rule) {
                 (GenerationState::Removing, _) => self.remove(&record, generation).await,
-                (_, None) => self.withdraw(generation, UNCOVERED).await,
-                (GenerationState::Committed, _) if is_deleted => {
+                (_, None) if is_uncovered => self.withdraw(generation, UNCOVERED).await,
+                (_, None) => Ok(false),
+                (GenerationState::Committed, _) if is_deleted && !generation.is_published => {
                     self.withdraw(generation, EMPTY).await
                 }
                 (GenerationState::Committed, _) => Ok(false),
@@ -109,13 +93,32 @@ impl Visit<'_> {
             }
         }
         self.delete_orphans(&record).await?;
-        if record.generations.is_empty() && record.intents.is_empty() {
+        // A record that has given numbers stays, so that no number is given twice.
+        if record.last == 0 && record.intents.is_empty() {
             sets.delete_record(set.bucket, set.set, etag).await?;
         }
         Ok(counts)
     }
 
-    fn now_ms(&self) -> u64 {
+    /// Returns true if no rule has covered the set for so long that its generations go: rules may be
+    /// edited.
+    async fn is_uncovered(&self, record: &SetRecord) -> Result<bool> {
+        let now_ms = self.now_ms();
+        let since_ms = match (self.rule, record.uncovered_since_ms) {
+            (Some(_), None) => return Ok(false),
+            (Some(_), Some(_)) => None,
+            (None, Some(since_ms)) => return Ok(since_ms + UNCOVERED_MS <= now_ms),
+            (None, None) => Some(now_ms),
+        };
+        let note = |record: &mut SetRecord| {
+            record.uncovered_since_ms = since_ms;
+            Ok(())
+        };
+        self.committer.sets.change(self.set.bucket, self.set.set, note).await?;
+        Ok(false)
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
         self.committer.sets.now_ms()
     }
 
@@ -238,7 +241,20 @@ impl Visit<'_> {
         if generation.noted_ms + rule.settle_ms > self.now_ms() {
             return Ok(false);
         }
+        let is_later = |it: &Generation| {
+            it.number > generation.number && it.state != GenerationState::Removing
+        };
+        // A later save may be under way: its objects are not what was missing.
+        if !record.intents.is_empty()
+            || record.generations.iter().any(is_later)
+            || record.is_removing_above(generation.number)
+        {
+            return Ok(false);
+        }
         let noted = sets.manifest(set.bucket, set.set, token).await?;
+        if current.len() > OBJECTS_MAX || !are_current(&noted.entries, &current) {
+            return Ok(false);
+        }
         let entries = union(&noted.entries, current);
         let is_marker = |it: &&ManifestEntry| {
             rule.is_marker(&it.rest) && it.version.name().to_string() == *marker
@@ -279,165 +295,6 @@ impl Visit<'_> {
         Ok(last + abandon_after_ms <= self.now_ms() && self.is_empty(RegisterKind::Upload).await?)
     }
 
-    /// Removes a withdrawn generation, once its grace time and its holds are over.
-    async fn remove(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
-        let (sets, set) = (&self.committer.sets, self.set);
-        let due_ms = generation.held_until_ms.max(generation.changed_ms + GRACE_MS);
-        if due_ms > self.now_ms() {
-            return Ok(false);
-        }
-        if let Some(token) = &generation.manifest {
-            let manifest = sets.manifest(set.bucket, set.set, token).await?;
-            if generation.has_pins {
-                self.unpin_all(record, generation, &manifest).await?;
-            }
-            if generation.deletes_objects {
-                self.delete_all(&manifest).await?;
-            }
-        }
-        let number = generation.number;
-        let forget = |record: &mut SetRecord| {
-            record.forget(number);
-            Ok(())
-        };
-        sets.change(set.bucket, set.set, forget).await?;
-        if let Some(token) = &generation.manifest {
-            sets.delete_manifest(set.bucket, set.set, token).await?;
-        }
-        Ok(true)
-    }
-
-    async fn unpin_all(
-        &self,
-        record: &SetRecord,
-        generation: &Generation,
-        manifest: &Manifest,
-    ) -> Result<()> {
-        let needed = self.needed_by_others(record, generation).await?;
-        let held = Pin { set: SetId::of(self.set.set), generation: generation.number };
-        for entries in manifest.entries.chunks(AT_ONCE) {
-            let unpins = entries.iter().map(|entry| {
-                let key = manifest.key_of(entry);
-                let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
-                self.unpin_one(key, entry, held, needed_by)
-            });
-            try_join_all(unpins).await?;
-        }
-        Ok(())
-    }
-
-    /// Versions that other generations of the set need, each with the latest of these.
-    async fn needed_by_others(
-        &self,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<HashMap<(String, VersionId), u64>> {
-        let mut needed = HashMap::new();
-        let others = record.generations.iter().filter(|it| {
-            it.number < generation.number
-                && matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
-        });
-        for other in others {
-            let Some(token) = &other.manifest else { continue };
-            let (sets, set) = (&self.committer.sets, self.set);
-            let manifest = sets.manifest(set.bucket, set.set, token).await?;
-            for entry in &manifest.entries {
-                let by = needed.entry((manifest.key_of(entry), entry.version.name())).or_default();
-                *by = other.number.max(*by);
-            }
-        }
-        Ok(needed)
-    }
-
-    async fn unpin_one(
-        &self,
-        key: String,
-        entry: &ManifestEntry,
-        held: Pin,
-        needed_by: Option<u64>,
-    ) -> Result<()> {
-        let (committer, context) = (self.committer, self.committer.sets.context());
-        let mut change = |_: &Entry, object: &Object| {
-            let mut object = object.clone();
-            unpin(&mut object.attributes.marks, held, needed_by)?;
-            Ok(Some(object))
-        };
-        let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let bucket = self.set.bucket_name;
-        let unpinning = committer.reviser.revise_by_operator(&context, bucket, name, &mut change);
-        match Box::pin(unpinning).await {
-            Ok(_) | Err(Error::NoSuchVersion | Error::NoSuchKey | Error::DeleteMarker { .. }) => {
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Deletes the versions of a generation, markers first. Locked and pinned ones stay.
-    async fn delete_all(&self, manifest: &Manifest) -> Result<()> {
-        let is_marker =
-            |entry: &&ManifestEntry| self.rule.is_some_and(|rule| rule.is_marker(&entry.rest));
-        let (markers, others): (Vec<&ManifestEntry>, Vec<&ManifestEntry>) =
-            manifest.entries.iter().partition(is_marker);
-        for entries in [markers, others] {
-            for entries in entries.chunks(AT_ONCE) {
-                let deletes = entries
-                    .iter()
-                    .map(|entry| self.delete_version(manifest.key_of(entry), entry.version));
-                try_join_all(deletes).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes one version for good. Where it is current and older ones exist, a delete marker comes
-    /// first, so that no older version becomes current.
-    async fn delete_version(&self, key: String, version: Version) -> Result<()> {
-        let any = |_: &Entry| true;
-        if self.removed(&key, version, Provided::Alone(&any)).await?
-            || self.removed(&key, version, Provided::Noncurrent(&any)).await?
-        {
-            return Ok(());
-        }
-        self.hide(&key, version).await?;
-        self.removed(&key, version, Provided::Noncurrent(&any)).await.map(drop)
-    }
-
-    async fn removed(&self, key: &str, version: Version, provided: Provided<'_>) -> Result<bool> {
-        let (sets, context) = (&self.committer.sets, self.committer.sets.context());
-        let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
-        let intent = target.intent(WriteId::random(), self.now_ms() + COMMIT_WINDOW_MS);
-        let removal = VersionRemoval { version: version.name(), bypass: Bypass::Nothing };
-        let versions = &self.committer.reviser.versions;
-        let removing = versions.remove_version_if(&target, intent, removal, provided);
-        match Box::pin(removing).await {
-            Ok((outcome, _)) => Ok(matches!(outcome, WriteOutcome::At(_))),
-            Err(failed) => match failed.error {
-                // Another set needs it, or a client locked it.
-                Error::Locked(_) => Ok(true),
-                error => Err(error),
-            },
-        }
-    }
-
-    /// Adds a delete marker, if this version is current.
-    async fn hide(&self, key: &str, version: Version) -> Result<()> {
-        let (sets, context) = (&self.committer.sets, self.committer.sets.context());
-        let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
-        let now_ms = self.now_ms();
-        let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
-        let marker = DeleteMarker { modified_ms: now_ms, version: None };
-        let value = &Value::DeleteMarker(Box::new(marker));
-        let mut check = |view: &RegisterView| {
-            let held = view.entry.as_ref().and_then(|entry| entry.value.version());
-            Ok(held.is_some_and(|held| held.name() == version.name()))
-        };
-        let new = New { value, inline: None };
-        let versions = &self.committer.reviser.versions;
-        Box::pin(versions.append(&context, &target.bucket, intent, new, &mut check)).await?;
-        Ok(())
-    }
-
     /// Deletes manifests that a process which died left without a generation.
     async fn delete_orphans(&self, record: &SetRecord) -> Result<()> {
         let (sets, set) = (&self.committer.sets, self.set);
@@ -450,6 +307,14 @@ impl Visit<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns true if all noted versions are still current: the folder wasn't saved again.
+fn are_current(noted: &[ManifestEntry], current: &[ManifestEntry]) -> bool {
+    noted.iter().all(|entry| {
+        let at = current.binary_search_by(|it| it.rest.cmp(&entry.rest));
+        at.is_ok_and(|at| current[at].version == entry.version)
+    })
 }
 
 /// The noted objects, and current ones of other names, in order of name.
@@ -465,6 +330,7 @@ fn union(noted: &[ManifestEntry], current: Vec<ManifestEntry>) -> Vec<ManifestEn
 
 #[cfg(test)]
 mod tests {
+    use martlet_protocol::Version;
     use martlet_protocol::entry::ETag;
 
     use super::*;
