@@ -18,16 +18,20 @@
 //! * [`rules`] and [`pattern`]: rules of a bucket; [`pickle`] and [`check`]: what markers name.
 //! * [`records`]: states of generations; [`manifest`]: their objects; [`pins`]: marks.
 //! * [`set_store`]: records and manifests in the companion bucket.
-//! * [`commit`]: commits; [`view`]: reads; [`upkeep`] and [`retention`]: the worker's part.
+//! * [`commit`]: commits; [`view`] and [`page`]: reads.
+//! * [`upkeep`], [`removal`], [`retention`] and [`passes`]: the worker's part.
 //! * [`requests`]: requests of clients and operators.
 
 mod check;
 mod commit;
 mod manifest;
+mod page;
+mod passes;
 mod pattern;
 mod pickle;
 mod pins;
 mod records;
+mod removal;
 mod requests;
 mod retention;
 mod rules;

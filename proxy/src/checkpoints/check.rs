@@ -1,6 +1,6 @@
 //! Checks that everything that a marker names is there.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Deserialize;
 
@@ -38,9 +38,11 @@ pub(crate) fn missing(check: Check, marker: &[u8], noted: &[ManifestEntry]) -> O
         Ok(names) => names,
         Err(why) => return Some(format!("the marker can't be read: {why}")),
     };
-    let known = known_names(noted);
-    let missing: Vec<&String> =
-        names.iter().filter(|name| !known.contains(name.as_str())).collect();
+    let (known, below) = known_names(noted);
+    // A name in two folders could be another checkpoint's.
+    let is_there =
+        |name: &str| known.contains(name) || below.get(name).is_some_and(|count| *count == 1);
+    let missing: Vec<&String> = names.iter().filter(|name| !is_there(name)).collect();
     let first = missing.iter().take(SHOWN_MAX).map(|name| name.as_str()).collect::<Vec<_>>();
     match missing.len() {
         0 => None,
@@ -62,19 +64,19 @@ fn names_of(check: Check, marker: &[u8]) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Names of the objects, and what follows each slash in them: writers may put shards below folders
-/// that the marker doesn't name.
-fn known_names(noted: &[ManifestEntry]) -> HashSet<&str> {
-    let mut known = HashSet::with_capacity(noted.len());
+/// Names of the objects; and what follows each slash in them, with the number of objects: writers
+/// may put shards below folders that the marker doesn't name.
+fn known_names(noted: &[ManifestEntry]) -> (HashSet<&str>, HashMap<&str, usize>) {
+    let known = noted.iter().map(|entry| entry.rest.as_str()).collect();
+    let mut below_slash: HashMap<&str, usize> = HashMap::new();
     for entry in noted {
         let mut rest = entry.rest.as_str();
-        known.insert(rest);
         while let Some((_, below)) = rest.split_once('/') {
-            known.insert(below);
+            *below_slash.entry(below).or_default() += 1;
             rest = below;
         }
     }
-    known
+    (known, below_slash)
 }
 
 #[cfg(test)]
@@ -116,14 +118,18 @@ mod tests {
     fn shards_may_lie_in_folders() {
         let below = noted(&["x/0/__0_0.distcp", "y/__1_0.distcp"]);
         assert_eq!(missing(Check::Dcp, PICKLE, &below), None);
-        let other = noted(&["x__0_0.distcp", "__1_0.distcp"]);
-        assert!(missing(Check::Dcp, PICKLE, &other).is_some());
+        for other in [
+            &["x__0_0.distcp", "__1_0.distcp"][..],
+            &["old/__0_0.distcp", "new/__0_0.distcp", "__1_0.distcp"][..],
+        ] {
+            assert!(missing(Check::Dcp, PICKLE, &noted(other)).is_some(), "{other:?}");
+        }
     }
 
     #[test]
     fn broken_markers_are_never_complete() {
         for (check, marker) in
-            [(Check::Dcp, &b"not a pickle"[..]), (Check::Hf, b"{}"), (Check::Hf, b"\xff")]
+            [(Check::Dcp, &b"not a pickle"[..]), (Check::Hf, &b"{}"[..]), (Check::Hf, &b"\xff"[..])]
         {
             let why = missing(check, marker, &noted(&["a"])).unwrap();
             assert!(why.starts_with("the marker can't be read"), "{why}");

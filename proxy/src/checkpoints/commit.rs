@@ -115,7 +115,8 @@ impl Committer {
     /// Current version of a key, as clients see it; none if no object is there.
     pub(super) async fn current_version(&self, bucket: &str, key: &str) -> Result<Option<String>> {
         let (context, any) = (self.sets.context(), ReadConditions::default());
-        match self.sets.reader.head(&context, bucket, key, Selection::Whole, &any).await {
+        let head = self.sets.reader.head(&context, bucket, key, Selection::Whole, &any);
+        match Box::pin(head).await {
             Ok(read) => Ok(Some(version_text(&read.object))),
             Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -257,7 +258,7 @@ impl Committer {
         Ok(reported(&generation))
     }
 
-    /// Why a noted generation isn't complete; none if it is.
+    /// Reason why a noted generation isn't complete; none if it is.
     async fn pending_reason(
         &self,
         set: SetName<'_>,
@@ -271,7 +272,7 @@ impl Committer {
         Ok(lacking.or_else(|| (rule.settle_ms > 0).then(settling)))
     }
 
-    /// What the marker names and the entries lack; none if nothing.
+    /// Reason why the entries lack objects that the marker names; none if they don't.
     pub(super) async fn lacking(
         &self,
         set: SetName<'_>,
@@ -346,11 +347,15 @@ impl Committer {
         for entries in manifest.entries.chunks(PINS_AT_ONCE) {
             let pins = entries.iter().map(|entry| self.pin_one(set, &manifest, entry, held, until));
             let Err(error) = try_join_all(pins).await else { continue };
-            let Error::NoSuchVersion = error else { return Err(error) };
-            let reason = "an object that was noted is gone";
-            let why = Withdrawal { reason, deletes_objects: false, waits_for_holds: false };
+            let reason = match error {
+                Error::NoSuchVersion => "an object that was noted is gone".to_owned(),
+                Error::InvalidRequest(reason) => reason,
+                error => return Err(error),
+            };
+            let why =
+                Withdrawal { reason: &reason, deletes_objects: false, waits_for_holds: false };
             self.withdraw(set, number, why).await?;
-            return Ok(CheckpointOutcome::Refused { reason: reason.to_owned() });
+            return Ok(CheckpointOutcome::Refused { reason });
         }
         let now_ms = self.sets.now_ms();
         let commit = |record: &mut SetRecord| {
@@ -382,9 +387,8 @@ impl Committer {
             Ok(Some(object))
         };
         let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let pinned =
-            self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change).await;
-        match pinned {
+        let pinning = self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change);
+        match Box::pin(pinning).await {
             Ok(written) if is_noted(entry, &written.object) => Ok(()),
             // A null version was replaced: it is not the one that was noted.
             Ok(_) | Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Err(Error::NoSuchVersion),

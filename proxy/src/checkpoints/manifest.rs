@@ -110,9 +110,8 @@ impl ManifestCache {
             dropped = std::mem::take(&mut cached.by_token);
             cached.weight = 0;
         }
-        match cached.by_token.insert(token.to_owned(), manifest) {
-            Some(_) => {}
-            None => cached.weight += added,
+        if cached.by_token.insert(token.to_owned(), manifest).is_none() {
+            cached.weight += added;
         }
         drop(cached);
         // Freed without the lock.

@@ -161,7 +161,11 @@ mod tests {
     proptest! {
         /// Patterns that match one name meet.
         #[test]
-        fn what_both_match_is_an_overlap(one in "[ab*]{1,6}", another in "[ab*]{1,6}", name in "[ab]{0,8}") {
+        fn what_both_match_is_an_overlap(
+            one in "[ab*]{1,6}",
+            another in "[ab*]{1,6}",
+            name in "[ab]{0,8}",
+        ) {
             let (one, another, name) = (one.as_bytes(), another.as_bytes(), name.as_bytes());
             if matches(one, name) && matches(another, name) {
                 prop_assert!(meet(one, another));
@@ -170,10 +174,10 @@ mod tests {
 
         #[test]
         fn matching_never_panics(pattern in "[a-c*é]{1,8}/", key in "\\PC{0,20}") {
-            if let Ok(pattern) = Pattern::parse(&pattern) {
-                if let Some(split) = pattern.split(&key) {
-                    prop_assert_eq!(format!("{}{}", split.folder, split.rest), key);
-                }
+            if let Ok(pattern) = Pattern::parse(&pattern)
+                && let Some(split) = pattern.split(&key)
+            {
+                prop_assert_eq!(format!("{}{}", split.folder, split.rest), key);
             }
         }
     }

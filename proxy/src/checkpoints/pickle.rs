@@ -166,6 +166,8 @@ fn unquoted(line: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -229,7 +231,9 @@ mod tests {
     #[test]
     fn hostile_lengths_are_cut() {
         let huge = [&[0x8d][..], &u64::MAX.to_le_bytes()].concat();
-        for bad in [&b""[..], b"\x80", b"X\xff\xff\xff\xffab", &huge, b"Vabc", b"cos\nsys", b"N"] {
+        for bad in
+            [&b""[..], b"\x80", b"X\xff\xff\xff\xffab", &huge[..], b"Vabc", b"cos\nsys", b"N"]
+        {
             assert_eq!(names(bad), Err(PickleError::Cut), "{bad:?}");
         }
         assert_eq!(names(b"\xff."), Err(PickleError::Unknown(0xff)));
@@ -242,7 +246,7 @@ mod tests {
     fn the_number_of_names_is_bounded() {
         let mut many = String::new();
         for at in 0..=NAMES_MAX {
-            many.push_str(&format!("V{at}.distcp\n"));
+            writeln!(many, "V{at}.distcp").unwrap();
         }
         many.push('.');
         assert_eq!(names(many.as_bytes()), Err(PickleError::TooMany));

@@ -11,6 +11,7 @@
 //! * Numbers are given once, in ascending order.
 //! * One version of a marker makes at most one generation.
 //! * A generation becomes committed only from `Pinning`, with the manifest that was pinned.
+//! * Orders ascend with numbers: a marker that is older than one noted before makes none.
 //! * `Removing` is final. No generation is forgotten before it was removing.
 //! * While a generation is removed, no earlier one begins to be pinned.
 
@@ -18,6 +19,10 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of generations of a set, in any state.
 pub(crate) const GENERATIONS_MAX: usize = 1000;
+/// Start of what stands for the marker of an explicit commit.
+pub(crate) const EXPLICIT: &str = "commit:";
+/// Longest reason in characters: markers may name anything.
+const REASON_CHARS_MAX: usize = 300;
 /// Maximum number of marker writes of a set at once.
 const INTENTS_MAX: usize = 64;
 
@@ -37,6 +42,7 @@ pub enum GenerationState {
 
 /// A generation of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact of the record")]
 pub struct Generation {
     /// Its number within the set, from 1.
     pub number: u64,
@@ -45,7 +51,7 @@ pub struct Generation {
     /// Rank among the set's generations: the position of the marker's version, or the stamp of the
     /// request that committed it.
     pub order: u64,
-    /// Version of its marker; none for an explicit commit.
+    /// Version of its marker; for an explicit commit, the hash of its objects.
     pub marker: Option<String>,
     /// Token of its manifest; none if it is unclear what was current.
     pub manifest: Option<String>,
@@ -72,6 +78,12 @@ pub struct Generation {
     /// True if its objects lie in another folder than the set's.
     #[serde(default)]
     pub is_published: bool,
+    /// True if it must be the set's only committed generation.
+    #[serde(default)]
+    pub refuses_more: bool,
+    /// True once its objects are being deleted.
+    #[serde(default)]
+    pub is_deleting: bool,
 }
 
 /// Withdrawal of a generation.
@@ -107,6 +119,15 @@ pub(crate) struct SetRecord {
     pub(crate) last: u64,
     pub(crate) intents: Vec<MarkerIntent>,
     pub(crate) generations: Vec<Generation>,
+    /// Order of the last generation.
+    #[serde(default)]
+    last_order: u64,
+    /// Highest position of a marker that was noted.
+    #[serde(default)]
+    last_marker: u64,
+    /// Time since which no rule covers the set, in milliseconds since 1970.
+    #[serde(default)]
+    pub(crate) uncovered_since_ms: Option<u64>,
 }
 
 /// Objects that were noted for a generation.
@@ -140,9 +161,12 @@ impl SetRecord {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Adds the intent to write a marker; returns false if there are too many. Of many intents that
-    /// say the same, the oldest makes place.
+    /// Adds the intent to write a marker; returns false if there are too many, or objects of the set
+    /// are being deleted. Of many intents that say the same, the oldest makes place.
     pub(crate) fn begin(&mut self, intent: MarkerIntent) -> bool {
+        if self.is_deleting() {
+            return false;
+        }
         if self.intents.len() >= INTENTS_MAX {
             let says_same =
                 |it: &&MarkerIntent| (&it.key, &it.before) == (&intent.key, &intent.before);
@@ -166,7 +190,11 @@ impl SetRecord {
 
     /// Adds a generation, or completes the pending one of this marker version.
     pub(crate) fn note(&mut self, noted: Noted) -> NoteOutcome {
-        let known = |it: &Generation| noted.marker.is_some() && it.marker == noted.marker;
+        let is_explicit = noted.marker.as_ref().is_some_and(|it| it.starts_with(EXPLICIT));
+        // A withdrawn commit may be asked for again; a marker's version never makes another.
+        let known = |it: &Generation| {
+            it.marker == noted.marker && !(is_explicit && it.state == GenerationState::Removing)
+        };
         if let Some(at) = self.generations.iter().position(known) {
             let removing = self.is_removing_above(self.generations[at].number);
             let known = &mut self.generations[at];
@@ -178,20 +206,19 @@ impl SetRecord {
             }
             return NoteOutcome::Noted(known.clone());
         }
-        let committed = self.committed().next();
-        if noted.refuses_more
-            && let Some(committed) = committed
-        {
-            return NoteOutcome::Refused(format!("generation {} is committed", committed.number));
+        if let Some(reason) = self.refusal(&noted, is_explicit) {
+            return NoteOutcome::Refused(reason);
         }
-        if self.generations.len() >= GENERATIONS_MAX {
-            return NoteOutcome::Refused(format!("the set has {GENERATIONS_MAX} generations"));
+        if !is_explicit {
+            self.last_marker = noted.order;
         }
         self.last += 1;
+        // Clocks of proxies differ: a generation that is noted later ranks above.
+        self.last_order = noted.order.max(self.last_order + 1);
         let mut generation = Generation {
             number: self.last,
             state: GenerationState::Pending,
-            order: noted.order,
+            order: self.last_order,
             marker: noted.marker.clone(),
             manifest: None,
             objects: 0,
@@ -203,10 +230,53 @@ impl SetRecord {
             deletes_objects: false,
             has_pins: false,
             is_published: noted.is_published,
+            refuses_more: noted.refuses_more,
+            is_deleting: false,
         };
         generation.fill(&noted);
         self.generations.push(generation.clone());
         NoteOutcome::Noted(generation)
+    }
+
+    /// Reason why a new generation isn't taken, if there is one.
+    fn refusal(&self, noted: &Noted, is_explicit: bool) -> Option<String> {
+        let is_alive = |it: &&Generation| {
+            matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
+        };
+        if noted.refuses_more
+            && let Some(other) = self.generations.iter().find(is_alive)
+        {
+            return Some(format!("generation {} is committed", other.number));
+        }
+        if self.is_deleting() {
+            return Some("objects of an earlier generation are being deleted".to_owned());
+        }
+        if !is_explicit && noted.order <= self.last_marker {
+            return Some("a later write of the marker was noted".to_owned());
+        }
+        let is_full = self.generations.len() >= GENERATIONS_MAX;
+        is_full.then(|| format!("the set has {GENERATIONS_MAX} generations"))
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.generations.iter().any(|it| it.is_deleting)
+    }
+
+    /// Begins the deletion of a withdrawn generation's objects, which shuts out new generations.
+    /// Returns false if a write of a marker is under way, or it is unclear what another generation
+    /// needs.
+    pub(crate) fn begin_deleting(&mut self, number: u64) -> bool {
+        let is_unclear =
+            |it: &Generation| it.state != GenerationState::Removing && it.manifest.is_none();
+        if !self.intents.is_empty() || self.generations.iter().any(is_unclear) {
+            return false;
+        }
+        let generation = self.find_mut(number);
+        let Some(generation) = generation.filter(|it| it.state == GenerationState::Removing) else {
+            return false;
+        };
+        generation.is_deleting = true;
+        true
     }
 
     /// Commits a generation whose versions are all pinned, of this manifest. Returns its state; none
@@ -217,11 +287,18 @@ impl SetRecord {
         manifest: &str,
         now_ms: u64,
     ) -> Option<GenerationState> {
+        let other = self.committed().map(|it| it.number).find(|it| *it != number);
         let generation = self.find_mut(number)?;
         if generation.state == GenerationState::Pinning
             && generation.manifest.as_deref() == Some(manifest)
         {
-            generation.enter(GenerationState::Committed, None, now_ms);
+            match other.filter(|_| generation.refuses_more) {
+                None => generation.enter(GenerationState::Committed, None, now_ms),
+                Some(other) => {
+                    let reason = format!("generation {other} is committed");
+                    generation.enter(GenerationState::Removing, Some(reason), now_ms);
+                }
+            }
         }
         Some(generation.state)
     }
@@ -273,7 +350,7 @@ impl SetRecord {
 
     /// Returns true if pins of a later generation are being released: a removal must not miss an
     /// earlier generation that begins to need the same versions.
-    fn is_removing_above(&self, number: u64) -> bool {
+    pub(crate) fn is_removing_above(&self, number: u64) -> bool {
         self.generations
             .iter()
             .any(|it| it.number > number && it.state == GenerationState::Removing && it.has_pins)
@@ -313,6 +390,7 @@ impl Generation {
     }
 
     fn enter(&mut self, state: GenerationState, reason: Option<String>, now_ms: u64) {
+        let reason = reason.map(|text| text.chars().take(REASON_CHARS_MAX).collect());
         (self.state, self.reason, self.changed_ms) = (state, reason, now_ms);
         self.has_pins |= state == GenerationState::Pinning;
     }
@@ -390,21 +468,22 @@ mod tests {
     #[test]
     fn the_newest_is_that_of_the_latest_marker() {
         let mut record = SetRecord::new("s/");
-        // The earlier marker was noted later.
-        for (marker, order) in [("v2", 20), ("v1", 10)] {
+        for (marker, order) in [("v1", 10), ("v2", 20)] {
             let number = number(record.note(noted(marker, order, None)));
             record.commit(number, &format!("of-{marker}"), 6);
         }
+        let late = record.note(noted("v0", 15, None));
+        assert_eq!(late, NoteOutcome::Refused("a later write of the marker was noted".into()));
         let newest = record.newest().unwrap();
         assert!(newest.marker.as_deref() == Some("v2") && newest.has_pins);
-        assert!(record.withdraw(1, ASKED, 7));
+        assert!(record.withdraw(2, ASKED, 7));
         assert_eq!(record.newest().unwrap().marker.as_deref(), Some("v1"));
-        assert!(!record.withdraw(1, ASKED, 8), "it is out already");
-        assert_eq!(record.commit(1, "of-v2", 9), Some(GenerationState::Removing));
-        record.forget(2);
-        assert!(record.find(2).is_some(), "a committed one is not forgotten");
+        assert!(!record.withdraw(2, ASKED, 8), "it is out already");
+        assert_eq!(record.commit(2, "of-v2", 9), Some(GenerationState::Removing));
         record.forget(1);
-        assert!(record.find(1).is_none());
+        assert!(record.find(1).is_some(), "a committed one is not forgotten");
+        record.forget(2);
+        assert!(record.find(2).is_none());
         assert_eq!(number(record.note(noted("v3", 30, None))), 3, "numbers are given once");
     }
 
@@ -435,16 +514,63 @@ mod tests {
     #[test]
     fn a_set_may_refuse_a_second_generation() {
         let mut record = SetRecord::new("s/");
-        let strict = |marker| Noted { refuses_more: true, ..noted(marker, 10, None) };
-        assert_eq!(number(record.note(strict("v1"))), 1);
+        let strict = |marker, order| Noted { refuses_more: true, ..noted(marker, order, None) };
+        let refused = NoteOutcome::Refused("generation 1 is committed".into());
+        assert_eq!(number(record.note(strict("v1", 10))), 1);
+        assert_eq!(record.note(strict("v2", 20)), refused, "it is being pinned");
         record.commit(1, "of-v1", 6);
-        assert_eq!(
-            record.note(strict("v2")),
-            NoteOutcome::Refused("generation 1 is committed".into())
-        );
-        assert_eq!(number(record.note(strict("v1"))), 1, "the same marker again");
+        assert_eq!(record.note(strict("v2", 20)), refused);
+        assert_eq!(number(record.note(strict("v1", 10))), 1, "the same marker again");
         record.withdraw(1, ASKED, 7);
-        assert_eq!(number(record.note(strict("v2"))), 2);
+        assert_eq!(number(record.note(strict("v2", 20))), 2);
+    }
+
+    #[test]
+    fn of_two_that_must_be_alone_one_is_committed() {
+        let mut record = SetRecord::new("s/");
+        for (marker, order) in [("v1", 10), ("v2", 20)] {
+            let strict = Noted { refuses_more: true, ..noted(marker, order, Some("x")) };
+            let number = number(record.note(strict));
+            assert!(record.refill(number, &format!("of-{marker}"), &noted(marker, order, None)));
+        }
+        assert_eq!(record.commit(2, "of-v2", 7), Some(GenerationState::Committed));
+        assert_eq!(record.commit(1, "of-v1", 7), Some(GenerationState::Removing));
+    }
+
+    #[test]
+    fn a_commit_that_is_repeated_makes_one_generation_until_it_is_withdrawn() {
+        let mut record = SetRecord::new("s/");
+        assert_eq!(number(record.note(noted("commit:a", 10, None))), 1);
+        assert_eq!(number(record.note(noted("commit:a", 12, None))), 1);
+        assert_eq!(number(record.note(noted("commit:b", 11, None))), 2);
+        record.withdraw(1, ASKED, 7);
+        assert_eq!(number(record.note(noted("commit:a", 9, None))), 3);
+        assert!(record.find(3).unwrap().order > record.find(2).unwrap().order);
+    }
+
+    #[test]
+    fn nothing_is_noted_while_objects_are_deleted() {
+        let mut record = SetRecord::new("s/");
+        let intent =
+            || MarkerIntent { token: "t".into(), key: "s/m".into(), before: None, at_ms: 1 };
+        record.note(noted("v1", 10, None));
+        assert!(!record.begin_deleting(1), "it isn't withdrawn");
+        record.withdraw(1, ASKED, 7);
+        assert!(record.begin(intent()) && !record.begin_deleting(1), "a marker may come");
+        record.end("t");
+        assert!(record.begin_deleting(1) && !record.begin(intent()));
+        assert!(matches!(record.note(noted("v2", 20, None)), NoteOutcome::Refused(_)));
+        record.forget(1);
+        assert_eq!(number(record.note(noted("v2", 20, None))), 2);
+    }
+
+    #[test]
+    fn long_reasons_are_cut() {
+        let mut record = SetRecord::new("s/");
+        let long = "ä".repeat(1_000_000);
+        record.note(noted("v1", 10, Some(&long)));
+        let reason = record.find(1).unwrap().reason.clone().unwrap();
+        assert_eq!(reason.chars().count(), REASON_CHARS_MAX);
     }
 
     #[test]
@@ -469,10 +595,10 @@ mod tests {
         }
         assert!(record.begin(intent(7)), "the oldest of those that say the same makes place");
         assert_eq!(record.intents.len(), INTENTS_MAX);
-        for at in 0..GENERATIONS_MAX {
-            record.note(noted(&format!("v{at}"), 10, Some("x")));
+        for at in 0..GENERATIONS_MAX as u64 {
+            record.note(noted(&format!("v{at}"), 10 + at, Some("x")));
         }
-        assert!(matches!(record.note(noted("v", 10, None)), NoteOutcome::Refused(_)));
+        assert!(matches!(record.note(noted("v", 5000, None)), NoteOutcome::Refused(_)));
     }
 
     #[test]

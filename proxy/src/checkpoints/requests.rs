@@ -1,31 +1,27 @@
-//! Requests of clients and operators on checkpoint sets, and the worker's runs.
+//! Requests of clients and operators on checkpoint sets.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use martlet_protocol::backend::{Detail, ListStart, RowKinds, RowSelection};
-use martlet_protocol::checkpoints::{BucketWithSets, SetCounts};
 use martlet_protocol::entry::{Bucket, Value};
 use martlet_protocol::{RegisterKind, Setting, Settings, Versioning, VersioningSetting};
 
 use super::commit::{Committer, SetName, entry_of};
 use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
-use super::records::{Generation, SetRecord, Withdrawal};
+use super::records::{EXPLICIT, Generation, Noted, SetRecord, Withdrawal};
 use super::retention::{retired, series_of};
 use super::rules::{CheckpointRules, Place};
-use super::set_store::{COMPANION_PREFIX, PARENT, RECORDS, companion_of, parent_id};
-use super::upkeep::UpkeepRun;
+use super::set_store::{RECORDS, companion_of};
 use super::view::ViewedObject;
-use crate::api::{DeleteConditions, ListObjects, NewBucket, ObjectPage};
+use crate::api::{ListObjects, NewBucket, ObjectPage};
 use crate::bucket::Buckets;
 use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::{Error, Result};
 use crate::walk::{Bound, Paths, text};
 
-/// Sets in one run of the worker.
-const SETS_AT_ONCE: usize = 20;
-/// Companion buckets on one page.
-const BUCKETS_AT_ONCE: usize = 1000;
+/// Owner of companion buckets: root, which has no quota.
+const OWNER: &str = "root";
 /// Objects below a folder that an explicit commit goes through; more of them were not named.
 const SEEN_MAX: usize = 1_000_000;
 /// Differences that an error names.
@@ -108,7 +104,8 @@ impl Checkpoints<'_> {
 
     async fn create_companion(self, parent: &Bucket, name: &str) -> Result<()> {
         let new = NewBucket {
-            owner: parent.owner.clone(),
+            // Quotas of the owner must not keep its generations from being removed.
+            owner: OWNER.to_owned(),
             index_shards: parent.index_shards,
             policy: None,
             settings: Settings::default(),
@@ -179,7 +176,9 @@ impl Checkpoints<'_> {
         let entries = self.current_of(&bucket, &new.folder, &wanted).await?;
         let manifest = Manifest { set: set.clone(), folder: new.folder.clone(), entries };
         let set = SetName { bucket: bucket.id, bucket_name, set };
+        let identity = blake3::hash(&manifest.encode());
         let noted = self.committer.noted(set, &manifest, rule).await?;
+        let noted = Noted { marker: Some(format!("{EXPLICIT}{}", identity.to_hex())), ..noted };
         let note = |record: &mut SetRecord| Ok(record.note(noted.clone()));
         let outcome = self.committer.sets.change(bucket.id, set.set, note).await?;
         self.committer.outcome_of(set, outcome).await
@@ -206,10 +205,10 @@ impl Checkpoints<'_> {
         let paths = Paths::all(bucket, RegisterKind::Object).below(folder.as_bytes());
         let mut walk =
             sets.listings.walk_whole(&context, bucket, &paths, ListStart::First, 1000)?;
-        let (mut entries, mut differing) = (Vec::new(), Vec::new());
-        let mut missing: HashSet<&str> = wanted.keys().copied().collect();
         walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::Objects };
         walk.meter.pause_at(Bound::Rows(SEEN_MAX));
+        let (mut entries, mut differing) = (Vec::new(), Vec::new());
+        let mut missing: HashSet<&str> = wanted.keys().copied().collect();
         while let Some((name, entry)) = walk.next().await? {
             let Value::Object(object) = entry.value else { continue };
             let rest = text(name.slice(folder.len()..))?;
@@ -248,6 +247,7 @@ impl Checkpoints<'_> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, bucket).await?;
         let record = self.committer.sets.record(bucket.id, set).await?;
+        let record = record.filter(|(record, _)| !record.generations.is_empty());
         record.map(|(record, _)| state_of(record)).ok_or(Error::NoSuchKey)
     }
 
@@ -270,13 +270,14 @@ impl Checkpoints<'_> {
         let mut states = Vec::with_capacity(names.len());
         for name in names {
             let record = self.committer.sets.record(bucket.id, &name).await?;
+            let record = record.filter(|(record, _)| !record.generations.is_empty());
             states.extend(record.map(|(record, _)| state_of(record)));
         }
         Ok((states, more))
     }
 
     /// Names of at most `limit` sets of a companion bucket, in order; and true if more follow.
-    async fn names(
+    pub(super) async fn names(
         self,
         companion: &str,
         after: Option<&str>,
@@ -368,99 +369,6 @@ impl Checkpoints<'_> {
         let members = self.committer.members(&bucket, &rules, rule, series_of(set)).await?;
         let retired = retired(members, rule, self.committer.sets.now_ms());
         Ok(retired.into_iter().map(|it| (it.set().to_owned(), it.number)).collect())
-    }
-
-    /// Looks after a run of sets, as the worker asks for.
-    pub(crate) async fn look_after(
-        self,
-        companion: &str,
-        after: Option<&str>,
-    ) -> Result<(SetCounts, Option<String>)> {
-        let sets = &self.committer.sets;
-        let Some(id) = parent_id(companion) else { return Ok((SetCounts::default(), None)) };
-        let Some(bucket_name) = sets.parent(companion).await? else {
-            return Ok((SetCounts::default(), None));
-        };
-        let context = sets.context();
-        let bucket = match sets.catalog.bucket(&context, &bucket_name).await {
-            Ok(bucket) if bucket.id == id => bucket,
-            Ok(_) | Err(Error::NoSuchBucket) => {
-                return self
-                    .delete_companion(companion)
-                    .await
-                    .map(|more| (SetCounts::default(), more.then(String::new)));
-            }
-            Err(error) => return Err(error),
-        };
-        let rules = CheckpointRules::of(&bucket)?;
-        let (names, more) = self.names(companion, after, SETS_AT_ONCE).await?;
-        let run = UpkeepRun { bucket, rules };
-        let (mut counts, mut series) = (SetCounts::default(), after.map(series_of));
-        for set in &names {
-            if let Some(rules) = &run.rules
-                && series != Some(series_of(set))
-            {
-                match self.committer.retire(&run.bucket, &bucket_name, rules, set).await {
-                    Ok(retired) => counts.done += retired,
-                    Err(error) => {
-                        tracing::debug!(set, %error, "leaving a series for a later pass");
-                        counts.kept += 1;
-                    }
-                }
-            }
-            series = Some(series_of(set));
-            let set = SetName { bucket: id, bucket_name: &bucket_name, set };
-            match self.committer.look_after(&run, set).await {
-                Ok(more) => counts.add(&more),
-                Err(error) => {
-                    tracing::debug!(set = set.set, %error, "leaving a set for a later pass");
-                    counts.kept += 1;
-                }
-            }
-        }
-        Ok((counts, names.last().filter(|_| more).cloned()))
-    }
-
-    /// Deletes a part of the companion of a bucket that is gone; returns true if more is left.
-    async fn delete_companion(self, companion: &str) -> Result<bool> {
-        let sets = &self.committer.sets;
-        let context = sets.context();
-        let list = ListObjects { limit: BUCKETS_AT_ONCE, ..ListObjects::default() };
-        let page = sets.listings.list(&context, companion, list).await?;
-        // The name of the parent goes last: it is what the next run needs.
-        let rest = page.objects.iter().filter(|(key, _)| key != PARENT);
-        let mut is_empty = true;
-        for (key, _) in rest {
-            is_empty = false;
-            let any = DeleteConditions::default();
-            sets.remover.delete(&context, companion, key, &any).await?;
-        }
-        if !is_empty || page.next.is_some() {
-            return Ok(true);
-        }
-        let any = DeleteConditions::default();
-        sets.remover.delete(&context, companion, PARENT, &any).await?;
-        match self.buckets.delete(companion).await {
-            Ok(()) | Err(Error::NoSuchBucket) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// All companion buckets.
-    pub(crate) async fn companions(self) -> Result<Vec<BucketWithSets>> {
-        let (mut found, mut after) = (Vec::new(), None::<String>);
-        loop {
-            let (page, more) =
-                self.buckets.list(COMPANION_PREFIX, after.as_deref(), BUCKETS_AT_ONCE).await?;
-            after = page.last().map(|last| last.name.clone());
-            found.extend(
-                page.into_iter()
-                    .map(|named| BucketWithSets { id: named.bucket.id, companion: named.name }),
-            );
-            if !more || after.is_none() {
-                return Ok(found);
-            }
-        }
     }
 }
 

@@ -143,9 +143,9 @@ impl CheckpointRules {
         }
         let mut rules: Vec<CheckpointRule> = Vec::new();
         for written in written.rules {
-            let text = written.pattern.clone();
-            let rule = CheckpointRule::of(written).map_err(invalid)?;
+            let rule = CheckpointRule::of(&written).map_err(invalid)?;
             if rules.iter().any(|other| other.pattern.overlaps(&rule.pattern)) {
+                let text = &written.pattern;
                 return Err(invalid(format!("pattern {text:?} overlaps an earlier one")));
             }
             rules.push(rule);
@@ -210,8 +210,8 @@ fn numbered(folder: &str) -> Option<(String, u64)> {
 }
 
 impl CheckpointRule {
-    fn of(written: WrittenRule) -> Result<Self, String> {
-        let WrittenRule { pattern: text, profile, markers, check, recommit, .. } = &written;
+    fn of(written: &WrittenRule) -> Result<Self, String> {
+        let WrittenRule { pattern: text, profile, markers, check, recommit, .. } = written;
         let pattern = Pattern::parse(text)?;
         let markers = match markers {
             Some(markers) => markers.clone(),

@@ -231,7 +231,8 @@ impl SetStore {
     pub(crate) async fn newest(&self, bucket: BucketId, set: &str) -> Result<Option<Newest>> {
         let (context, companion) = (self.context(), companion_of(bucket));
         let (key, any) = (record_key(set), ReadConditions::default());
-        match self.reader.head(&context, &companion, key.as_str(), Selection::Whole, &any).await {
+        let head = self.reader.head(&context, &companion, key.as_str(), Selection::Whole, &any);
+        match Box::pin(head).await {
             Ok(read) => Ok(Newest::of(&read.object)),
             Err(Error::NoSuchKey | Error::NoSuchBucket) => Ok(None),
             Err(error) => Err(error),
@@ -362,7 +363,7 @@ impl SetStore {
             compute: Vec::new(),
             expected: Box::new(|| Ok(Vec::new())),
         };
-        self.writer.put_at(target, key, body, attributes, conditions).await.map(drop)
+        Box::pin(self.writer.put_at(target, key, body, attributes, conditions)).await.map(drop)
     }
 
     /// An object and its bytes, from a quorum; none if it doesn't exist.
@@ -390,7 +391,8 @@ impl SetStore {
         bytes_max: usize,
     ) -> Result<(Arc<Object>, Bytes)> {
         let (context, any) = (self.context(), ReadConditions::default());
-        let read = self.reader.get(&context, bucket, name, Selection::Whole, &any).await?;
+        let reading = self.reader.get(&context, bucket, name, Selection::Whole, &any);
+        let read = Box::pin(reading).await?;
         if read.object.size > bytes_max as u64 {
             let (size, maximum) = (read.object.size, bytes_max as u64);
             return Err(Error::EntityTooLarge { size, maximum });
@@ -415,7 +417,7 @@ impl SetStore {
         conditions: &DeleteConditions,
     ) -> Result<()> {
         let (context, companion) = (self.context(), companion_of(bucket));
-        match self.remover.delete(&context, &companion, key, conditions).await {
+        match Box::pin(self.remover.delete(&context, &companion, key, conditions)).await {
             Ok(_)
             | Err(Error::PreconditionFailed(_) | Error::NoSuchKey | Error::ConditionalConflict) => {
                 Ok(())

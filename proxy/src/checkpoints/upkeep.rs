@@ -1,46 +1,30 @@
-//! Upkeep of sets: what a process that died left behind, pending generations, retention, removal.
+//! Upkeep of sets: what a process that died left behind, and pending generations.
 //!
 //! Each step reads the record, does what is due, and changes the record by compare-and-set. So any
 //! number of workers may run at once, and a step that dies is repeated.
-//!
-//! ```text
-//! withdrawn ──grace, holds──▶ unpinned ──▶ objects deleted, the marker first ──▶ forgotten
-//! ```
-//!
-//! The grace time is longer than any ballot lives: a pin that a slow proxy sets can't come after the
-//! pins were removed.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
-use martlet_protocol::backend::{ListStart, RegisterView};
+use martlet_protocol::backend::ListStart;
 use martlet_protocol::checkpoints::SetCounts;
-use martlet_protocol::entry::{Bucket, DeleteMarker, Entry, Object, Value};
+use martlet_protocol::entry::{Bucket, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
-use martlet_protocol::lock::Bypass;
-use martlet_protocol::{RegisterKind, Version, VersionId, WriteId};
+use martlet_protocol::{RegisterKind, VersionId};
 
 use super::commit::{Committer, SetName};
-use super::manifest::{Manifest, ManifestEntry};
-use super::pins::{Pin, SetId, unpin};
+use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
 use super::records::{GENERATIONS_MAX, Generation, GenerationState, Noted, SetRecord, Withdrawal};
-use super::rules::{CheckpointRule, CheckpointRules};
-use crate::api::ObjectName;
+use super::rules::CheckpointRule;
 use crate::checkpoint_outcome::CheckpointOutcome;
-use crate::error::{Error, Result};
-use crate::index::WriteOutcome;
-use crate::versions::{New, Provided, VersionRemoval};
+use crate::error::Result;
 use crate::walk::Paths;
 
-/// Time for which a withdrawn generation keeps its pins: no ballot of a proxy lives as long, and
-/// readers that began before have ended.
-const GRACE_MS: u64 = 2 * FIRST_HAND_AGE_MS_MAX;
 /// Age at which an intent is looked at.
 const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 /// Age at which a write that was begun can't commit any more.
 const INTENT_AGE_MS_MAX: u64 = COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX;
+/// Time without a rule after which a set is withdrawn.
+const UNCOVERED_MS: u64 = 24 * 3600 * 1000;
 /// Age from which a manifest that no record names is deleted.
 const ORPHAN_AGE_MS: u64 = 24 * 3600 * 1000;
 /// Age at which a generation whose proxy may be at it is continued.
@@ -49,9 +33,6 @@ const UNATTENDED_MS: u64 = 60_000;
 const PINNING_TIME: Duration = Duration::from_secs(300);
 /// Manifests of a set that one step looks at; more than a record names, so that it meets orphans.
 const MANIFESTS_MAX: usize = GENERATIONS_MAX + 100;
-/// Versions that are unpinned or deleted at once.
-const AT_ONCE: usize = 32;
-
 const SUPERSEDED: Withdrawal<'_> = Withdrawal {
     reason: "a later generation was committed",
     deletes_objects: false,
@@ -67,34 +48,39 @@ const EMPTY: Withdrawal<'_> = Withdrawal {
     waits_for_holds: true,
 };
 
-/// A bucket whose sets are looked after; none if it is gone.
-pub(super) struct UpkeepRun {
-    pub(super) bucket: Arc<Bucket>,
-    pub(super) rules: Option<Arc<CheckpointRules>>,
+/// A visit of one set.
+pub(super) struct Visit<'a> {
+    pub(super) committer: &'a Committer,
+    pub(super) bucket: &'a Bucket,
+    /// Rule that covers the set, if any.
+    pub(super) rule: Option<&'a CheckpointRule>,
+    pub(super) set: SetName<'a>,
 }
 
-impl Committer {
+impl Visit<'_> {
     /// Does what is due for one set. Its record is deleted once nothing is left of it.
-    pub(super) async fn look_after(&self, run: &UpkeepRun, set: SetName<'_>) -> Result<SetCounts> {
-        let rule = run.rules.as_ref().and_then(|rules| rules.of_set(set.set));
-        self.settle_intents(set).await?;
-        let Some((record, etag)) = self.sets.record(set.bucket, set.set).await? else {
+    pub(super) async fn look_after(&self) -> Result<SetCounts> {
+        let (sets, set, rule) = (&self.committer.sets, self.set, self.rule);
+        self.settle_intents().await?;
+        let Some((record, etag)) = sets.record(set.bucket, set.set).await? else {
             return Ok(SetCounts::default());
         };
+        let is_uncovered = self.is_uncovered(&record).await?;
         let mut counts = SetCounts { sets: 1, ..SetCounts::default() };
-        let is_deleted = self.is_deleted(run, set, &record).await?;
+        let is_deleted = self.is_deleted(&record).await?;
         for generation in &record.generations {
             self.count(generation, &mut counts);
             let outcome = match (generation.state, rule) {
-                (GenerationState::Removing, _) => self.remove(run, set, &record, generation).await,
-                (_, None) => self.withdraw(set, generation.number, UNCOVERED).await,
-                (GenerationState::Committed, _) if is_deleted => {
-                    self.withdraw(set, generation.number, EMPTY).await
+                (GenerationState::Removing, _) => self.remove(&record, generation).await,
+                (_, None) if is_uncovered => self.withdraw(generation, UNCOVERED).await,
+                (_, None) => Ok(false),
+                (GenerationState::Committed, _) if is_deleted && !generation.is_published => {
+                    self.withdraw(generation, EMPTY).await
                 }
                 (GenerationState::Committed, _) => Ok(false),
-                (GenerationState::Pinning, _) => self.pin_again(set, generation).await,
+                (GenerationState::Pinning, _) => self.pin_again(generation).await,
                 (GenerationState::Pending, Some(rule)) => {
-                    self.complete(run, set, rule, &record, generation).await
+                    self.complete(rule, &record, generation).await
                 }
             };
             match outcome {
@@ -106,18 +92,45 @@ impl Committer {
                 }
             }
         }
-        self.delete_orphans(set, &record).await?;
-        if record.generations.is_empty() && record.intents.is_empty() {
-            self.sets.delete_record(set.bucket, set.set, etag).await?;
+        self.delete_orphans(&record).await?;
+        // A record that has given numbers stays, so that no number is given twice.
+        if record.last == 0 && record.intents.is_empty() {
+            sets.delete_record(set.bucket, set.set, etag).await?;
         }
         Ok(counts)
+    }
+
+    /// Returns true if no rule has covered the set for so long that its generations go: rules may be
+    /// edited.
+    async fn is_uncovered(&self, record: &SetRecord) -> Result<bool> {
+        let now_ms = self.now_ms();
+        let since_ms = match (self.rule, record.uncovered_since_ms) {
+            (Some(_), None) => return Ok(false),
+            (Some(_), Some(_)) => None,
+            (None, Some(since_ms)) => return Ok(since_ms + UNCOVERED_MS <= now_ms),
+            (None, None) => Some(now_ms),
+        };
+        let note = |record: &mut SetRecord| {
+            record.uncovered_since_ms = since_ms;
+            Ok(())
+        };
+        self.committer.sets.change(self.set.bucket, self.set.set, note).await?;
+        Ok(false)
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.committer.sets.now_ms()
+    }
+
+    async fn withdraw(&self, generation: &Generation, why: Withdrawal<'_>) -> Result<bool> {
+        self.committer.withdraw(self.set, generation.number, why).await
     }
 
     fn count(&self, generation: &Generation, counts: &mut SetCounts) {
         match generation.state {
             GenerationState::Pending | GenerationState::Pinning => {
                 counts.pending += 1;
-                let age_ms = self.sets.now_ms().saturating_sub(generation.noted_ms);
+                let age_ms = self.now_ms().saturating_sub(generation.noted_ms);
                 counts.oldest_pending_ms = counts.oldest_pending_ms.max(age_ms);
             }
             GenerationState::Committed => {
@@ -133,11 +146,12 @@ impl Committer {
 
     /// Ends intents whose writers are gone. A marker that was written without a generation makes a
     /// pending one: nobody knows what was current when it came.
-    async fn settle_intents(&self, set: SetName<'_>) -> Result<()> {
-        let Some((record, _)) = self.sets.record(set.bucket, set.set).await? else { return Ok(()) };
-        let now_ms = self.sets.now_ms();
+    async fn settle_intents(&self) -> Result<()> {
+        let (sets, set) = (&self.committer.sets, self.set);
+        let Some((record, _)) = sets.record(set.bucket, set.set).await? else { return Ok(()) };
+        let now_ms = self.now_ms();
         for intent in record.intents.iter().filter(|it| it.at_ms + INTENT_AGE_MS <= now_ms) {
-            let current = self.current_version(set.bucket_name, &intent.key).await?;
+            let current = self.committer.current_version(set.bucket_name, &intent.key).await?;
             let is_known =
                 |record: &SetRecord| record.generations.iter().any(|it| it.marker == current);
             let is_written = current.is_some() && current != intent.before;
@@ -169,33 +183,27 @@ impl Committer {
                 }
                 Ok(())
             };
-            self.sets.change(set.bucket, set.set, settle).await?;
+            sets.change(set.bucket, set.set, settle).await?;
         }
         Ok(())
     }
 
     /// Returns true if no object of a set's own folder is current, although a generation is
     /// committed. Sets that were published under another name than their folder's don't count.
-    async fn is_deleted(
-        &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
-        record: &SetRecord,
-    ) -> Result<bool> {
+    async fn is_deleted(&self, record: &SetRecord) -> Result<bool> {
         match record.newest() {
-            Some(newest) if !newest.is_published => {
-                self.is_empty(run, set.set, RegisterKind::Object).await
-            }
+            Some(newest) if !newest.is_published => self.is_empty(RegisterKind::Object).await,
             _ => Ok(false),
         }
     }
 
-    /// Returns true if a quorum holds no object, or no upload, below a prefix.
-    async fn is_empty(&self, run: &UpkeepRun, prefix: &str, kind: RegisterKind) -> Result<bool> {
-        let context = self.sets.context();
-        let paths = Paths::all(&run.bucket, kind).below(prefix.as_bytes());
+    /// Returns true if a quorum holds no object, or no upload, in the set's folder.
+    async fn is_empty(&self, kind: RegisterKind) -> Result<bool> {
+        let sets = &self.committer.sets;
+        let context = sets.context();
+        let paths = Paths::all(self.bucket, kind).below(self.set.set.as_bytes());
         let mut walk =
-            self.sets.listings.walk_whole(&context, &run.bucket, &paths, ListStart::First, 10)?;
+            sets.listings.walk_whole(&context, self.bucket, &paths, ListStart::First, 10)?;
         while let Some((_, entry)) = walk.next().await? {
             if matches!(entry.value, Value::Object(_) | Value::Upload(_)) {
                 return Ok(false);
@@ -204,11 +212,11 @@ impl Committer {
         Ok(true)
     }
 
-    async fn pin_again(&self, set: SetName<'_>, generation: &Generation) -> Result<bool> {
-        if generation.changed_ms + UNATTENDED_MS > self.sets.now_ms() {
+    async fn pin_again(&self, generation: &Generation) -> Result<bool> {
+        if generation.changed_ms + UNATTENDED_MS > self.now_ms() {
             return Ok(false);
         }
-        let outcome = self.pin_all(set, generation, PINNING_TIME).await?;
+        let outcome = self.committer.pin_all(self.set, generation, PINNING_TIME).await?;
         Ok(matches!(outcome, CheckpointOutcome::Committed { .. }))
     }
 
@@ -216,46 +224,58 @@ impl Committer {
     /// that were noted and what came since.
     async fn complete(
         &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
         rule: &CheckpointRule,
         record: &SetRecord,
         generation: &Generation,
     ) -> Result<bool> {
+        let (committer, sets, set) = (self.committer, &self.committer.sets, self.set);
         if record.newest().is_some_and(|newest| newest.order > generation.order) {
-            return self.withdraw(set, generation.number, SUPERSEDED).await;
+            return self.withdraw(generation, SUPERSEDED).await;
         }
-        let now_ms = self.sets.now_ms();
-        let current = self.current(&run.bucket, set.set).await?;
-        if self.is_abandoned(run, set, rule, generation, &current).await? {
-            return self.withdraw(set, generation.number, ABANDONED).await;
+        let current = committer.current(self.bucket, set.set).await?;
+        if self.is_abandoned(rule, generation, &current).await? {
+            return self.withdraw(generation, ABANDONED).await;
         }
         let (Some(token), Some(marker)) = (&generation.manifest, &generation.marker) else {
             return Ok(false);
         };
-        if generation.noted_ms + rule.settle_ms > now_ms {
+        if generation.noted_ms + rule.settle_ms > self.now_ms() {
             return Ok(false);
         }
-        let noted = self.sets.manifest(set.bucket, set.set, token).await?;
+        let is_later = |it: &Generation| {
+            it.number > generation.number && it.state != GenerationState::Removing
+        };
+        // A later save may be under way: its objects are not what was missing.
+        if !record.intents.is_empty()
+            || record.generations.iter().any(is_later)
+            || record.is_removing_above(generation.number)
+        {
+            return Ok(false);
+        }
+        let noted = sets.manifest(set.bucket, set.set, token).await?;
+        if current.len() > OBJECTS_MAX || !are_current(&noted.entries, &current) {
+            return Ok(false);
+        }
         let entries = union(&noted.entries, current);
         let is_marker = |it: &&ManifestEntry| {
             rule.is_marker(&it.rest) && it.version.name().to_string() == *marker
         };
         let Some(own) = entries.iter().find(is_marker) else { return Ok(false) };
-        if self.lacking(set, rule, &own.rest, &entries, own.version).await?.is_some() {
+        let (name, version) = (own.rest.clone(), own.version);
+        if committer.lacking(set, rule, &name, &entries, version).await?.is_some() {
             return Ok(false);
         }
         let (of_set, folder) = (noted.set.clone(), noted.folder.clone());
         let manifest = Manifest { set: of_set, folder, entries };
-        let full = self.noted(set, &manifest, rule).await?;
+        let full = committer.noted(set, &manifest, rule).await?;
         let number = generation.number;
         let refill = |record: &mut SetRecord| {
             let is_filled = record.refill(number, token, &full);
             Ok(record.find(number).filter(|_| is_filled).cloned())
         };
-        match self.sets.change(set.bucket, set.set, refill).await? {
+        match sets.change(set.bucket, set.set, refill).await? {
             Some(full) => {
-                let outcome = self.pin_all(set, &full, PINNING_TIME).await?;
+                let outcome = committer.pin_all(set, &full, PINNING_TIME).await?;
                 Ok(matches!(outcome, CheckpointOutcome::Committed { .. }))
             }
             None => Ok(false),
@@ -266,8 +286,6 @@ impl Committer {
     /// is open in it.
     async fn is_abandoned(
         &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
         rule: &CheckpointRule,
         generation: &Generation,
         current: &[ManifestEntry],
@@ -275,199 +293,29 @@ impl Committer {
         let Some(abandon_after_ms) = rule.abandon_after_ms else { return Ok(false) };
         let last = current.iter().map(|entry| entry.modified_ms).max().unwrap_or_default();
         let last = last.max(generation.noted_ms);
-        Ok(last + abandon_after_ms <= self.sets.now_ms()
-            && self.is_empty(run, set.set, RegisterKind::Upload).await?)
-    }
-
-    /// Removes a withdrawn generation, once its grace time and its holds are over.
-    async fn remove(
-        &self,
-        run: &UpkeepRun,
-        set: SetName<'_>,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<bool> {
-        let due_ms = generation.held_until_ms.max(generation.changed_ms + GRACE_MS);
-        if due_ms > self.sets.now_ms() {
-            return Ok(false);
-        }
-        if let Some(token) = &generation.manifest {
-            let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
-            if generation.has_pins {
-                self.unpin_all(set, record, generation, &manifest).await?;
-            }
-            if generation.deletes_objects {
-                let rule = run.rules.as_ref().and_then(|rules| rules.of_set(set.set));
-                self.delete_all(set, rule, &manifest).await?;
-            }
-        }
-        let number = generation.number;
-        let forget = |record: &mut SetRecord| {
-            record.forget(number);
-            Ok(())
-        };
-        self.sets.change(set.bucket, set.set, forget).await?;
-        if let Some(token) = &generation.manifest {
-            self.sets.delete_manifest(set.bucket, set.set, token).await?;
-        }
-        Ok(true)
-    }
-
-    async fn unpin_all(
-        &self,
-        set: SetName<'_>,
-        record: &SetRecord,
-        generation: &Generation,
-        manifest: &Manifest,
-    ) -> Result<()> {
-        let needed = self.needed_by_others(set, record, generation).await?;
-        let held = Pin { set: SetId::of(set.set), generation: generation.number };
-        for entries in manifest.entries.chunks(AT_ONCE) {
-            let unpins = entries.iter().map(|entry| {
-                let key = manifest.key_of(entry);
-                let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
-                self.unpin_one(set, key, entry, held, needed_by)
-            });
-            try_join_all(unpins).await?;
-        }
-        Ok(())
-    }
-
-    /// Versions that other generations of the set need, each with the latest of these.
-    async fn needed_by_others(
-        &self,
-        set: SetName<'_>,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<HashMap<(String, VersionId), u64>> {
-        let mut needed = HashMap::new();
-        let others = record.generations.iter().filter(|it| {
-            it.number < generation.number
-                && matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
-        });
-        for other in others {
-            let Some(token) = &other.manifest else { continue };
-            let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
-            for entry in &manifest.entries {
-                let by = needed.entry((manifest.key_of(entry), entry.version.name())).or_default();
-                *by = other.number.max(*by);
-            }
-        }
-        Ok(needed)
-    }
-
-    async fn unpin_one(
-        &self,
-        set: SetName<'_>,
-        key: String,
-        entry: &ManifestEntry,
-        held: Pin,
-        needed_by: Option<u64>,
-    ) -> Result<()> {
-        let context = self.sets.context();
-        let mut change = |_: &Entry, object: &Object| {
-            let mut object = object.clone();
-            unpin(&mut object.attributes.marks, held, needed_by)?;
-            Ok(Some(object))
-        };
-        let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let unpinned =
-            self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change).await;
-        match unpinned {
-            Ok(_) | Err(Error::NoSuchVersion | Error::NoSuchKey | Error::DeleteMarker { .. }) => {
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Deletes the versions of a generation, markers first. Locked and pinned ones stay.
-    async fn delete_all(
-        &self,
-        set: SetName<'_>,
-        rule: Option<&CheckpointRule>,
-        manifest: &Manifest,
-    ) -> Result<()> {
-        let is_marker =
-            |entry: &&ManifestEntry| rule.is_some_and(|rule| rule.is_marker(&entry.rest));
-        let (markers, others): (Vec<&ManifestEntry>, Vec<&ManifestEntry>) =
-            manifest.entries.iter().partition(is_marker);
-        for entries in [markers, others] {
-            for entries in entries.chunks(AT_ONCE) {
-                let deletes = entries
-                    .iter()
-                    .map(|entry| self.delete_version(set, manifest.key_of(entry), entry.version));
-                try_join_all(deletes).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes one version for good. Where it is current and older ones exist, a delete marker comes
-    /// first, so that no older version becomes current.
-    async fn delete_version(&self, set: SetName<'_>, key: String, version: Version) -> Result<()> {
-        let any = |_: &Entry| true;
-        if self.removed(set, &key, version, Provided::Alone(&any)).await?
-            || self.removed(set, &key, version, Provided::Noncurrent(&any)).await?
-        {
-            return Ok(());
-        }
-        self.hide(set, &key, version).await?;
-        self.removed(set, &key, version, Provided::Noncurrent(&any)).await.map(drop)
-    }
-
-    async fn removed(
-        &self,
-        set: SetName<'_>,
-        key: &str,
-        version: Version,
-        provided: Provided<'_>,
-    ) -> Result<bool> {
-        let context = self.sets.context();
-        let target = self.sets.catalog.target(&context, set.bucket_name, key).await?;
-        let intent = target.intent(WriteId::random(), self.sets.now_ms() + COMMIT_WINDOW_MS);
-        let removal = VersionRemoval { version: version.name(), bypass: Bypass::Nothing };
-        let versions = &self.reviser.versions;
-        match versions.remove_version_if(&target, intent, removal, provided).await {
-            Ok((outcome, _)) => Ok(matches!(outcome, WriteOutcome::At(_))),
-            Err(failed) => match failed.error {
-                // Another set needs it, or a client locked it.
-                Error::Locked(_) => Ok(true),
-                error => Err(error),
-            },
-        }
-    }
-
-    /// Adds a delete marker, if this version is current.
-    async fn hide(&self, set: SetName<'_>, key: &str, version: Version) -> Result<()> {
-        let context = self.sets.context();
-        let target = self.sets.catalog.target(&context, set.bucket_name, key).await?;
-        let now_ms = self.sets.now_ms();
-        let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
-        let marker = DeleteMarker { modified_ms: now_ms, version: None };
-        let value = &Value::DeleteMarker(Box::new(marker));
-        let mut check = |view: &RegisterView| {
-            let held = view.entry.as_ref().and_then(|entry| entry.value.version());
-            Ok(held.is_some_and(|held| held.name() == version.name()))
-        };
-        let new = New { value, inline: None };
-        let versions = &self.reviser.versions;
-        versions.append(&context, &target.bucket, intent, new, &mut check).await?;
-        Ok(())
+        Ok(last + abandon_after_ms <= self.now_ms() && self.is_empty(RegisterKind::Upload).await?)
     }
 
     /// Deletes manifests that a process which died left without a generation.
-    async fn delete_orphans(&self, set: SetName<'_>, record: &SetRecord) -> Result<()> {
-        let before_ms = self.sets.now_ms().saturating_sub(ORPHAN_AGE_MS);
-        let limit = MANIFESTS_MAX;
-        for token in self.sets.tokens(set.bucket, set.set, before_ms, limit).await? {
+    async fn delete_orphans(&self, record: &SetRecord) -> Result<()> {
+        let (sets, set) = (&self.committer.sets, self.set);
+        let before_ms = self.now_ms().saturating_sub(ORPHAN_AGE_MS);
+        for token in sets.tokens(set.bucket, set.set, before_ms, MANIFESTS_MAX).await? {
             let is_named = |it: &Generation| it.manifest.as_deref() == Some(token.as_str());
             if !record.generations.iter().any(is_named) {
-                self.sets.delete_manifest(set.bucket, set.set, &token).await?;
+                sets.delete_manifest(set.bucket, set.set, &token).await?;
             }
         }
         Ok(())
     }
+}
+
+/// Returns true if all noted versions are still current: the folder wasn't saved again.
+fn are_current(noted: &[ManifestEntry], current: &[ManifestEntry]) -> bool {
+    noted.iter().all(|entry| {
+        let at = current.binary_search_by(|it| it.rest.cmp(&entry.rest));
+        at.is_ok_and(|at| current[at].version == entry.version)
+    })
 }
 
 /// The noted objects, and current ones of other names, in order of name.
@@ -483,6 +331,7 @@ fn union(noted: &[ManifestEntry], current: Vec<ManifestEntry>) -> Vec<ManifestEn
 
 #[cfg(test)]
 mod tests {
+    use martlet_protocol::Version;
     use martlet_protocol::entry::ETag;
 
     use super::*;

@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::backend::ListStart;
-use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Object, Value};
+use martlet_protocol::entry::{Bucket, ETag, Object, Value};
 use martlet_protocol::{BucketId, RegisterKind, VersionId};
 
 use super::manifest::{Manifest, ManifestEntry};
+use super::page::{Filling, Pushed, SetKeys};
 use super::records::GenerationState;
 use super::rules::{CheckpointRules, Place};
 use super::set_store::{Newest, RECORDS, SetStore, companion_of};
@@ -196,131 +197,6 @@ impl SetStore {
         }
         Ok(page.done())
     }
-}
-
-/// Result of adding a key to a page.
-enum Pushed {
-    Key,
-    /// The key was folded; go on at this name.
-    Folded(Bytes),
-    /// The page is full, or no further name exists.
-    Full,
-}
-
-/// A page under construction.
-struct Filling<'a> {
-    list: &'a ListObjects,
-    page: ObjectPage,
-}
-
-impl<'a> Filling<'a> {
-    fn new(list: &'a ListObjects) -> Self {
-        Self { list, page: ObjectPage::default() }
-    }
-
-    fn delimiter(&self) -> &'a [u8] {
-        self.list.delimiter.as_deref().unwrap_or_default().as_bytes()
-    }
-
-    /// Lowest name that the page may contain.
-    fn start(&self) -> Bytes {
-        let prefix = Bytes::copy_from_slice(self.list.prefix.as_bytes());
-        let start = match start_after(self.list.after.as_deref(), &prefix, self.delimiter()) {
-            ListStart::First => return prefix,
-            ListStart::At(name) => name,
-            ListStart::After(name) => [&name[..], &[0]].concat().into(),
-        };
-        start.max(prefix)
-    }
-
-    fn fold_of(&self, key: &str) -> Option<String> {
-        let fold = folded(key.as_bytes(), self.list.prefix.as_bytes(), self.delimiter())?;
-        Some(key[..fold.len()].to_owned())
-    }
-
-    fn is_full(&mut self) -> bool {
-        let is_full = self.page.objects.len() + self.page.prefixes.len() >= self.list.limit;
-        if is_full {
-            let key = self.page.objects.last().map(|(key, _)| key);
-            self.page.next = key.max(self.page.prefixes.last()).cloned();
-        }
-        is_full
-    }
-
-    fn push(&mut self, key: String, object: Box<Object>) -> Pushed {
-        if let Some(fold) = self.fold_of(&key) {
-            return self.push_folded(fold);
-        }
-        if self.is_full() {
-            return Pushed::Full;
-        }
-        self.page.objects.push((key, object));
-        Pushed::Key
-    }
-
-    fn push_folded(&mut self, fold: String) -> Pushed {
-        if self.is_full() {
-            return Pushed::Full;
-        }
-        let next = successor(fold.as_bytes());
-        self.page.prefixes.push(fold);
-        next.map_or(Pushed::Full, Pushed::Folded)
-    }
-
-    /// Ends the page at a name up to which nothing more is to be listed.
-    fn pause(&mut self, name: String) {
-        self.page.next = Some(name);
-    }
-
-    fn done(self) -> ObjectPage {
-        self.page
-    }
-}
-
-/// Keys of one generation, in order.
-struct SetKeys {
-    manifest: Arc<Manifest>,
-    /// Folder under which they are listed.
-    folder: String,
-    at: usize,
-}
-
-impl SetKeys {
-    fn skip_to(&mut self, name: &[u8]) {
-        let entries = &self.manifest.entries;
-        let folder = self.folder.as_bytes();
-        let below = |entry: &ManifestEntry| match name.strip_prefix(folder) {
-            Some(rest) => entry.rest.as_bytes() < rest,
-            None => folder < name,
-        };
-        self.at = self.at.max(entries.partition_point(below));
-    }
-
-    fn key(&self) -> Option<String> {
-        let entry = self.manifest.entries.get(self.at)?;
-        Some(format!("{}{}", self.folder, entry.rest))
-    }
-
-    /// The object of the next key, which must exist.
-    fn take(&mut self) -> Box<Object> {
-        let entry = &self.manifest.entries[self.at];
-        self.at += 1;
-        object_of(entry)
-    }
-}
-
-/// An object as listings show it.
-fn object_of(entry: &ManifestEntry) -> Box<Object> {
-    Box::new(Object {
-        size: entry.size,
-        etag: entry.etag,
-        modified_ms: entry.modified_ms,
-        attributes: Attributes::default(),
-        checksums: Vec::new(),
-        upload: None,
-        body: Body::Empty,
-        version: Some(entry.version),
-    })
 }
 
 /// Keys of the bucket that no rule covers, in order.

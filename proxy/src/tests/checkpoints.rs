@@ -187,13 +187,28 @@ async fn a_marker_before_its_shards_waits_for_them() {
     let counts = upkeep(store).await;
     assert_eq!((counts.pending, counts.done), (1, 0));
     assert_eq!(counts.oldest_pending_ms, 2 * MINUTE_MS);
-    // What was noted is overwritten, then what was missing comes.
-    save(store, &format!("{SET}__0_0.distcp"), b"later").await;
     save(store, &format!("{SET}__1_0.distcp"), b"missing").await;
     assert_eq!(upkeep(store).await.done, 1);
     assert_eq!(view(store, &format!("{SET}__0_0.distcp")).await.unwrap(), "noted");
     assert_eq!(view(store, &format!("{SET}__1_0.distcp")).await.unwrap(), "missing");
     assert_eq!(upkeep(store).await.committed, 1);
+}
+
+#[tokio::test]
+async fn a_pending_generation_takes_nothing_of_a_later_save() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save(store, &format!("{SET}__0_0.distcp"), b"first").await;
+    save(store, &format!("{SET}.metadata"), MARKER).await;
+    // The job starts again, and its marker is still to come.
+    assert_eq!(save(store, &format!("{SET}__0_0.distcp"), b"second").await, None);
+    assert_eq!(save(store, &format!("{SET}__1_0.distcp"), b"second").await, None);
+    clock.advance_ms(2 * MINUTE_MS);
+    assert_eq!(upkeep(store).await.committed, 0);
+    assert_eq!(upkeep(store).await.committed, 0);
+    assert!(matches!(view(store, &format!("{SET}.metadata")).await, Err(Error::NoSuchKey)));
+    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(2)));
+    assert_eq!(view(store, &format!("{SET}__0_0.distcp")).await.unwrap(), "second");
 }
 
 #[tokio::test]
@@ -261,6 +276,7 @@ async fn an_explicit_commit_takes_exactly_what_it_names() {
     }
     let both = commit(named(&[("tmp/a", b"a"), ("tmp/b", b"b")]), SET);
     assert_eq!(sets.commit("b", &both).await.unwrap(), committed(1));
+    assert_eq!(sets.commit("b", &both).await.unwrap(), committed(1), "a client that repeats it");
     assert_eq!(listed(store, SET, None).await, ["run-1/step-1/a", "run-1/step-1/b"]);
     assert_eq!(view(store, "run-1/step-1/a").await.unwrap(), "a");
     // The folder may go: the set was published under another name.
@@ -291,7 +307,7 @@ async fn two_savers_make_a_generation_for_each_marker_at_most() {
     for outcome in &outcomes {
         match outcome {
             CheckpointOutcome::Committed { generation } => assert!(in_view.contains(generation)),
-            other => assert!(is_refused(other, "came later"), "{other}"),
+            other => assert!(is_refused(other, "later"), "{other}"),
         }
     }
     let mut markers: Vec<_> = set.generations.iter().map(|it| it.marker.clone()).collect();

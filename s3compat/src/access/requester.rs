@@ -140,17 +140,12 @@ const BEYOND_WRITING: [Action; 8] = [
 fn role_allows(role: Role, action: Action) -> bool {
     let is_reading = || {
         let name = action.name();
-        // A hold changes nothing but the time at which what is read goes.
-        name.starts_with("s3:Get")
-            || name.starts_with("s3:List")
-            || name.starts_with("martlet:Get")
-            || action == Action::HoldCheckpoint
+        name.starts_with("s3:Get") || name.starts_with("s3:List") || name.starts_with("martlet:Get")
     };
     let is_writing = || {
-        let is_of_sets = matches!(action, Action::CommitCheckpoint | Action::DeleteCheckpoint);
-        let is_of_objects =
-            action.scope() == ResourceKind::Object && !BEYOND_WRITING.contains(&action);
-        is_of_sets || is_of_objects
+        // Commits and withdrawals concern objects that a policy may deny by key.
+        action == Action::HoldCheckpoint
+            || action.scope() == ResourceKind::Object && !BEYOND_WRITING.contains(&action)
     };
     match role {
         Role::Admin => true,

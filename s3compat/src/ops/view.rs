@@ -46,9 +46,17 @@ fn named_view(request: &OperationRequest) -> S3Result<Option<(String, View)>> {
 /// 405 for operations that the view doesn't have.
 pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session) -> S3Result<()> {
     let Some((bucket, view)) = named_view(request)? else { return Ok(()) };
+    // A bucket of this name may be older than views.
+    if view.bucket != bucket {
+        match session.bucket(&view.bucket).await {
+            Ok(_) => return Ok(()),
+            Err(Error::NoSuchBucket) => {}
+            Err(error) => return Err(errors::s3_error(error)),
+        }
+    }
     match request.operation() {
-        // The name is refused by the operation itself: no bucket can have it.
-        Operation::CreateBucket => return Ok(()),
+        // The operation itself refuses the name.
+        Operation::CreateBucket if view.bucket != bucket => return Ok(()),
         Operation::GetObject
         | Operation::HeadObject
         | Operation::ListObjects

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Mark, Value};
 use martlet_protocol::{ErrorKind, RegisterKind};
 
@@ -17,9 +16,13 @@ async fn save_shards(store: &ObjectStore, bytes: &[u8]) {
     }
 }
 
+/// Returns true if the call writes a pinned object to its head.
 fn is_pin(call: &Call<'_>) -> bool {
     call.write.is_some_and(|write| match &write.entry.value {
-        Value::Object(object) => object.attributes.marks.get(Mark::Checkpoint).is_some(),
+        Value::Object(object) => {
+            write.key.kind == RegisterKind::Object
+                && object.attributes.marks.get(Mark::Checkpoint).is_some()
+        }
         _ => false,
     })
 }
@@ -30,9 +33,9 @@ async fn a_marker_whose_objects_nobody_noted_stays_pending() {
     let store = &harness.store;
     save_shards(store, b"one").await;
     // The marker is written, and the proxy gets no further.
-    let dying = with_faults(&harness, &clock, |call| match call.op {
-        CallKind::List => REFUSED,
-        _ => Fault::None,
+    let dying = with_faults(&harness, &clock, |call| {
+        let is_manifest = call.write.is_some_and(|write| write.key.name.starts_with(b"m/"));
+        if is_manifest { REFUSED } else { Fault::None }
     });
     let marker = format!("{SET}.metadata");
     let outcome = save(&dying, &marker, MARKER).await.unwrap();

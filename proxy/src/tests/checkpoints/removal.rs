@@ -167,12 +167,53 @@ async fn what_was_abandoned_goes_once_nobody_writes() {
 }
 
 #[tokio::test]
+async fn a_version_that_a_pending_generation_noted_is_not_deleted() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save_set(store, SET, b"one").await;
+    // The next save keeps a shard, and lacks the other one.
+    delete(store, &format!("{SET}__1_0.distcp")).await;
+    let outcome = save(store, &format!("{SET}.metadata"), MARKER).await.unwrap();
+    assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
+    store.checkpoints().withdraw("b", SET, Some(1), true).await.unwrap();
+    after_grace(store, &clock).await;
+    assert_eq!(harness.get(SHARD, Selection::Whole).await.unwrap(), "one");
+    save(store, &format!("{SET}__1_0.distcp"), b"two").await;
+    upkeep(store).await;
+    assert_eq!(view(store, SHARD).await.unwrap(), "one");
+}
+
+#[tokio::test]
+async fn numbers_are_given_once() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    assert_eq!(save_set(store, SET, b"one").await, committed(1));
+    store.checkpoints().withdraw("b", SET, None, true).await.unwrap();
+    after_grace(store, &clock).await;
+    upkeep(store).await;
+    assert_eq!(save_set(store, SET, b"two").await, committed(2));
+}
+
+#[tokio::test]
 async fn sets_without_a_rule_leave_the_view_and_keep_their_objects() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
     save_set(store, SET, b"one").await;
     let version = version_of(&harness, SHARD).await;
-    store.checkpoints().delete_rules("b").await.unwrap();
+    let sets = store.checkpoints();
+    sets.delete_rules("b").await.unwrap();
+    upkeep(store).await;
+    after_grace(store, &clock).await;
+    assert!(matches!(view(store, SHARD).await, Err(Error::NoSuchBucket)));
+    // Rules that were edited find their sets again.
+    sets.set_rules("b", RULES.into()).await.unwrap();
+    upkeep(store).await;
+    assert_eq!(view(store, SHARD).await.unwrap(), "one");
+    sets.delete_rules("b").await.unwrap();
+    for _ in 0..2 {
+        upkeep(store).await;
+        clock.advance_ms(24 * 60 * MINUTE_MS);
+    }
     upkeep(store).await;
     after_grace(store, &clock).await;
     assert_eq!(harness.get(SHARD, Selection::Whole).await.unwrap(), "one");

@@ -1,0 +1,228 @@
+//! Removal of withdrawn generations: pins are released, and objects deleted.
+//!
+//! ```text
+//! withdrawn ──grace, holds──▶ unpinned ──▶ objects deleted, the marker first ──▶ forgotten
+//! ```
+//!
+//! The grace time is longer than any ballot lives: a pin that a slow proxy sets can't come after the
+//! pins were removed.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::future::try_join_all;
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
+use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
+use martlet_protocol::lock::Bypass;
+use martlet_protocol::{Version, VersionId, WriteId};
+
+use super::commit::is_noted;
+use super::manifest::{Manifest, ManifestEntry};
+use super::pins::{Pin, SetId, unpin};
+use super::records::{Generation, GenerationState, SetRecord};
+use super::upkeep::Visit;
+use crate::api::ObjectName;
+use crate::error::{Error, Result};
+use crate::index::WriteOutcome;
+use crate::versions::{New, Provided, VersionRemoval};
+
+/// Time for which a withdrawn generation keeps its pins: no ballot of a proxy lives as long, and
+/// readers that began before have ended.
+const GRACE_MS: u64 = 2 * FIRST_HAND_AGE_MS_MAX;
+/// Versions that are unpinned or deleted at once.
+const AT_ONCE: usize = 32;
+
+impl Visit<'_> {
+    /// Removes a withdrawn generation, once its grace time and its holds are over.
+    pub(super) async fn remove(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
+        let (sets, set) = (&self.committer.sets, self.set);
+        let due_ms = generation.held_until_ms.max(generation.changed_ms + GRACE_MS);
+        if due_ms > self.now_ms() {
+            return Ok(false);
+        }
+        if let Some(token) = &generation.manifest {
+            let manifest = sets.manifest(set.bucket, set.set, token).await?;
+            if generation.has_pins {
+                self.unpin_all(record, generation, &manifest).await?;
+            }
+            if generation.deletes_objects && !self.delete_unneeded(generation, &manifest).await? {
+                return Ok(false);
+            }
+        }
+        let number = generation.number;
+        let forget = |record: &mut SetRecord| {
+            record.forget(number);
+            Ok(())
+        };
+        sets.change(set.bucket, set.set, forget).await?;
+        if let Some(token) = &generation.manifest {
+            sets.delete_manifest(set.bucket, set.set, token).await?;
+        }
+        Ok(true)
+    }
+
+    async fn unpin_all(
+        &self,
+        record: &SetRecord,
+        generation: &Generation,
+        manifest: &Manifest,
+    ) -> Result<()> {
+        let needed = self.needed_by_others(record, generation).await?;
+        let held = Pin { set: SetId::of(self.set.set), generation: generation.number };
+        for entries in manifest.entries.chunks(AT_ONCE) {
+            let unpins = entries.iter().map(|entry| {
+                let key = manifest.key_of(entry);
+                let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
+                self.unpin_one(key, entry, held, needed_by)
+            });
+            try_join_all(unpins).await?;
+        }
+        Ok(())
+    }
+
+    /// Versions that other generations of the set need, each with the latest of these.
+    async fn needed_by_others(
+        &self,
+        record: &SetRecord,
+        generation: &Generation,
+    ) -> Result<HashMap<(String, VersionId), u64>> {
+        let mut needed = HashMap::new();
+        let others = record.generations.iter().filter(|it| {
+            it.number < generation.number
+                && matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
+        });
+        for other in others {
+            let Some(token) = &other.manifest else { continue };
+            let (sets, set) = (&self.committer.sets, self.set);
+            let manifest = sets.manifest(set.bucket, set.set, token).await?;
+            for entry in &manifest.entries {
+                let by = needed.entry((manifest.key_of(entry), entry.version.name())).or_default();
+                *by = other.number.max(*by);
+            }
+        }
+        Ok(needed)
+    }
+
+    async fn unpin_one(
+        &self,
+        key: String,
+        entry: &ManifestEntry,
+        held: Pin,
+        needed_by: Option<u64>,
+    ) -> Result<()> {
+        let (committer, context) = (self.committer, self.committer.sets.context());
+        let mut change = |_: &Entry, object: &Object| {
+            let mut object = object.clone();
+            unpin(&mut object.attributes.marks, held, needed_by)?;
+            Ok(Some(object))
+        };
+        let name = ObjectName { key: &key, version: Some(entry.version.name()) };
+        let bucket = self.set.bucket_name;
+        let unpinning = committer.reviser.revise_by_operator(&context, bucket, name, &mut change);
+        match Box::pin(unpinning).await {
+            Ok(_) | Err(Error::NoSuchVersion | Error::NoSuchKey | Error::DeleteMarker { .. }) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the versions that no other generation of the set needs, pinned or not yet. Returns
+    /// false if that is unclear for now.
+    async fn delete_unneeded(&self, generation: &Generation, manifest: &Manifest) -> Result<bool> {
+        let (sets, set, number) = (&self.committer.sets, self.set, generation.number);
+        let begin = |record: &mut SetRecord| {
+            let begun = record.begin_deleting(number);
+            Ok(begun.then(|| record.generations.clone()))
+        };
+        let Some(generations) = sets.change(set.bucket, set.set, begin).await? else {
+            return Ok(false);
+        };
+        let mut needed = HashSet::new();
+        let is_other = |it: &&Generation| it.state != GenerationState::Removing;
+        for token in generations.iter().filter(is_other).filter_map(|it| it.manifest.as_ref()) {
+            let other = sets.manifest(set.bucket, set.set, token).await?;
+            needed.extend(other.entries.iter().map(|it| (other.key_of(it), it.version.name())));
+        }
+        let mut unneeded = manifest.clone();
+        unneeded.entries.retain(|it| !needed.contains(&(manifest.key_of(it), it.version.name())));
+        self.delete_all(&unneeded).await?;
+        Ok(true)
+    }
+
+    /// Deletes the versions of a generation, markers first. Locked and pinned ones stay.
+    async fn delete_all(&self, manifest: &Manifest) -> Result<()> {
+        let is_marker =
+            |entry: &&ManifestEntry| self.rule.is_some_and(|rule| rule.is_marker(&entry.rest));
+        let (markers, others): (Vec<&ManifestEntry>, Vec<&ManifestEntry>) =
+            manifest.entries.iter().partition(is_marker);
+        for entries in [markers, others] {
+            for entries in entries.chunks(AT_ONCE) {
+                let deletes =
+                    entries.iter().map(|entry| self.delete_version(manifest.key_of(entry), entry));
+                try_join_all(deletes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes one version for good. Where it is current and older ones exist, a delete marker comes
+    /// first, so that no older version becomes current.
+    async fn delete_version(&self, key: String, noted: &ManifestEntry) -> Result<()> {
+        let version = noted.version;
+        // A null version may have been replaced.
+        let is_it = |entry: &Entry| is_noted_value(noted, &entry.value);
+        if self.removed(&key, version, Provided::Alone(&is_it)).await?
+            || self.removed(&key, version, Provided::Noncurrent(&is_it)).await?
+        {
+            return Ok(());
+        }
+        self.hide(&key, noted).await?;
+        self.removed(&key, version, Provided::Noncurrent(&is_it)).await.map(drop)
+    }
+
+    async fn removed(&self, key: &str, version: Version, provided: Provided<'_>) -> Result<bool> {
+        let (sets, context) = (&self.committer.sets, self.committer.sets.context());
+        let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
+        let intent = target.intent(WriteId::random(), self.now_ms() + COMMIT_WINDOW_MS);
+        let removal = VersionRemoval { version: version.name(), bypass: Bypass::Nothing };
+        let versions = &self.committer.reviser.versions;
+        let removing = versions.remove_version_if(&target, intent, removal, provided);
+        match Box::pin(removing).await {
+            Ok((outcome, _)) => Ok(matches!(outcome, WriteOutcome::At(_))),
+            Err(failed) => match failed.error {
+                // Another set needs it, or a client locked it.
+                Error::Locked(_) => Ok(true),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Adds a delete marker, if this version is current.
+    async fn hide(&self, key: &str, noted: &ManifestEntry) -> Result<()> {
+        let (sets, context) = (&self.committer.sets, self.committer.sets.context());
+        let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
+        let now_ms = self.now_ms();
+        let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let marker = DeleteMarker { modified_ms: now_ms, version: None };
+        let value = &Value::DeleteMarker(Box::new(marker));
+        let mut check = |view: &RegisterView| {
+            let value = view.entry.as_ref().map(|entry| &entry.value);
+            let is_it = |value: &Value| {
+                value.version().is_some_and(|held| held.name() == noted.version.name())
+                    && is_noted_value(noted, value)
+            };
+            Ok(value.is_some_and(is_it))
+        };
+        let new = New { value, inline: None };
+        let versions = &self.committer.reviser.versions;
+        Box::pin(versions.append(&context, &target.bucket, intent, new, &mut check)).await?;
+        Ok(())
+    }
+}
+
+/// Returns true if a value is the object that an entry of a manifest describes.
+fn is_noted_value(noted: &ManifestEntry, value: &Value) -> bool {
+    matches!(value, Value::Object(object) if is_noted(noted, object)
+        && object.modified_ms == noted.modified_ms)
+}
