@@ -31,7 +31,11 @@ printf '%s\n' CHANGELOG.md > "$tree/debian/martlet.changelogs"
 
 host=$(dpkg --print-architecture)
 flags=()
-[ "$host" = "$debian_arch" ] || flags=("-a$debian_arch")
+if [ "$host" != "$debian_arch" ]; then
+  # The cross compiler's libraries say which versions the binary needs.
+  flags=("-a$debian_arch")
+  export SHLIBDEPS_FLAGS=-l/usr/$machine-linux-gnu/lib DEB_BUILD_OPTIONS=nocheck
+fi
 (cd "$tree" && dpkg-buildpackage -b -d -us -uc --no-pre-clean "${flags[@]}") > "$out/deb/log" 2>&1 ||
   { cat "$out/deb/log" >&2; exit 1; }
 package=martlet_${full}_$debian_arch.deb

@@ -5,8 +5,8 @@ repository=$(dirname "$dist")
 version=${DIST_VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$repository/Cargo.toml")}
 machine=${DIST_MACHINE:-$(uname -m)}
 case "$machine" in
-  x86_64) debian_arch=amd64 oci_arch=amd64 library_folder=x86_64-linux-gnu ;;
-  aarch64) debian_arch=arm64 oci_arch=arm64 library_folder=aarch64-linux-gnu ;;
+  x86_64) debian_arch=amd64 oci_arch=amd64 ;;
+  aarch64) debian_arch=arm64 oci_arch=arm64 ;;
   *) echo "there are no packages for $machine" >&2; exit 2 ;;
 esac
 # Every time in a package is the commit's, so that two builds of one commit are equal.

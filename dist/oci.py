@@ -230,14 +230,19 @@ def archive(options):
         "annotations": {**labels(options), "org.opencontainers.image.created": created},
     }), MANIFEST)
     manifest["platform"] = {"architecture": options.architecture, "os": "linux"}
-    manifest["annotations"] = {"org.opencontainers.image.ref.name": options.version}
+    name = f"martlet:{options.version}"
+    # The first is podman's name of the image, the second containerd's.
+    manifest["annotations"] = {
+        "org.opencontainers.image.ref.name": name,
+        "io.containerd.image.name": f"docker.io/library/{name}",
+    }
     out = Layer(options.epoch)
     for path, body in blobs.files.items():
         out.add(path, body)
     out.add("oci-layout", encode({"imageLayoutVersion": "1.0.0"}))
     out.add("index.json", encode({"schemaVersion": 2, "mediaType": INDEX, "manifests": [manifest]}))
     out.add("manifest.json", encode([
-        {"Config": path_of(config["digest"]), "Layers": [path_of(layer["digest"])], "RepoTags": [f"martlet:{options.version}"]},
+        {"Config": path_of(config["digest"]), "Layers": [path_of(layer["digest"])], "RepoTags": [name]},
     ]))
     return out.tar()
 

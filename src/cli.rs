@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use martlet_serving::{Failure, folder};
 
-use crate::{admin, bench, cluster, proxy, replicator, ring, server, storage_node};
+use crate::{admin, bench, cluster, pages, proxy, replicator, ring, server, storage_node};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
 #[derive(Debug, Parser)]
@@ -40,13 +40,25 @@ enum Command {
     Cluster(Box<cluster::ClusterArgs>),
     /// Measure any S3 endpoint under load
     Bench(Box<bench::BenchArgs>),
+    /// Print the completions of a shell
+    Completions(pages::CompletionsArgs),
+    /// Write a man page for each command into a folder
+    #[command(hide = true)]
+    Man(pages::ManArgs),
 }
 
 impl Command {
     /// Returns true for commands that create data files, readable by their owner alone. The other
     /// commands write only files that the user names, with the permissions of the user's shell.
     fn keeps_data(&self) -> bool {
-        !matches!(self, Self::Admin(_) | Self::Ring(_) | Self::Bench(_))
+        matches!(
+            self,
+            Self::Server(_)
+                | Self::StorageNode(_)
+                | Self::Proxy(_)
+                | Self::Replicator(_)
+                | Self::Cluster(_)
+        )
     }
 }
 
@@ -65,6 +77,8 @@ impl Cli {
             Command::Ring(args) => report(ring::run(&args)),
             Command::Cluster(args) => report(cluster::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),
+            Command::Completions(args) => report(pages::print_completions(Self::command(), &args)),
+            Command::Man(args) => report(pages::write_man_pages(Self::command(), &args)),
         }
     }
 }
@@ -94,8 +108,6 @@ fn on_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
