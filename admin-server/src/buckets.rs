@@ -138,7 +138,7 @@ fn not_rewritten(bucket: &str) -> Response {
 
 impl BucketsApi {
     fn line(&self, name: String, bucket: &Bucket) -> Response {
-        let policy = self.store.cluster().policy_name(bucket.policy).map(str::to_owned);
+        let policy = self.store.topology().cluster().policy_name(bucket.policy).map(str::to_owned);
         let line = BucketLine {
             bucket: name,
             id: bucket.id.to_string(),

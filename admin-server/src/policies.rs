@@ -14,7 +14,7 @@ pub fn routes(store: ObjectStore) -> Router {
 }
 
 async fn list(State(store): State<ObjectStore>) -> Json<Vec<PolicyLine>> {
-    let cluster = store.cluster();
+    let cluster = store.topology().cluster();
     Json(cluster.policies().map(|ring| line(&cluster, ring)).collect())
 }
 

@@ -14,7 +14,7 @@ pub enum CheckpointOutcome {
     Pending {
         /// Number of the generation, if it has one.
         generation: Option<u64>,
-        /// What it waits for.
+        /// The reason for which it waits.
         reason: String,
     },
     /// The write made no generation.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use martlet_protocol::Clock;
 use martlet_protocol::stamp::StampSource;
-use martlet_topology::{Cluster, Topology};
+use martlet_topology::Topology;
 use tokio::sync::Semaphore;
 
 use crate::accounts::directory::Directory;
@@ -170,11 +170,6 @@ impl ObjectStore {
     /// The topology of the process. Running operations keep the rings of their start.
     pub fn topology(&self) -> &Topology {
         &self.services.topology
-    }
-
-    /// The current rings.
-    pub fn cluster(&self) -> Arc<Cluster> {
-        self.services.topology.cluster()
     }
 
     /// Buckets, and their settings.

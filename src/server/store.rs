@@ -8,7 +8,7 @@ use axum::Router;
 use martlet_admin_server::accounts;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
-use martlet_proxy::{Accounts, ObjectStore};
+use martlet_proxy::{Accounts, ObjectStore, Vault};
 use martlet_replicator::{DeviceScope, Foreground, Runner, StandardWorkers};
 use martlet_ring::Ring;
 use martlet_s3compat::S3Service;
@@ -56,6 +56,19 @@ pub(crate) struct Store {
     started_ms: u64,
 }
 
+/// Returns the master keys of objects and of accounts. Keys that no setting names are made once.
+fn vaults(settings: &ServerSettings, folder: &DataFolder) -> Result<(Vault, Vault), Failure> {
+    let of_objects = match settings.s3.sse_vault()? {
+        Some(given) => given,
+        None => master_keys::find_or_make(folder, master_keys::SSE_FILE)?,
+    };
+    let of_accounts = match settings.s3.vault()? {
+        Some(given) => given,
+        None => master_keys::find_or_make(folder, master_keys::FILE)?,
+    };
+    Ok((of_objects, of_accounts))
+}
+
 impl Store {
     /// Opens the devices and assembles the store.
     pub(crate) async fn open(
@@ -81,14 +94,7 @@ impl Store {
         let cluster =
             Cluster::new(index.clone(), data.clone(), by_device).map_err(|error| unfit(&error))?;
         let topology = Topology::new(settings.s3.with_default_policy(cluster)?);
-        let vault = match settings.s3.sse_vault()? {
-            Some(given) => given,
-            None => master_keys::find_or_make(folder, master_keys::SSE_FILE)?,
-        };
-        let sealing = match settings.s3.vault()? {
-            Some(given) => given,
-            None => master_keys::find_or_make(folder, master_keys::FILE)?,
-        };
+        let (vault, sealing) = vaults(settings, folder)?;
         let tokens = token_key::find_or_make(folder)?;
         let options = settings.s3.store_options()?;
         for device in node.devices().await.unwrap_or_default() {

@@ -26,7 +26,7 @@ use crate::api::{ListObjects, ObjectPage};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::listing::{position_of, start_after};
-use crate::merge::{folded, successor};
+use crate::merge::successor;
 use crate::walk::{Paths, Walk, text};
 
 /// Records that a listing reads at once.

@@ -155,7 +155,12 @@ async fn no_change_of_a_bucket_succeeds_without_a_write() {
 async fn every_change_of_a_deleted_bucket_is_refused() {
     let harness = Harness::with_bucket(1).await;
     let store = &harness.store;
-    let policy = store.cluster().policy_name(store.cluster().default_policy()).unwrap().to_owned();
+    let policy = store
+        .topology()
+        .cluster()
+        .policy_name(store.topology().cluster().default_policy())
+        .unwrap()
+        .to_owned();
     store.buckets().delete("b").await.unwrap();
     let outcomes = [
         store.buckets().set_consistency("b", Level::Strict).await.map(drop),

@@ -30,7 +30,7 @@ fn vault(keys: &[u8]) -> Vault {
 /// A store over an existing cluster with master keys.
 fn with_keys(store: &ObjectStore, keys: &[u8]) -> ObjectStore {
     let options = StoreOptions { part_bytes_min: 10, ..StoreOptions::default() };
-    let cluster = Cluster::clone(&store.cluster());
+    let cluster = Cluster::clone(&store.topology().cluster());
     ObjectStore::with_vault(cluster, Arc::new(SystemClock), options, vault(keys))
 }
 

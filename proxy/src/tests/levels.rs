@@ -385,10 +385,10 @@ async fn rings_that_change_are_taken_by_the_next_operation() {
     let nodes = Nodes::new(6);
     let (proxy, ..) = nodes.with_bucket("key").await;
     proxy.put(Level::Available, "key", "x").await.unwrap();
-    let cluster = proxy.store.cluster();
+    let cluster = proxy.store.topology().cluster();
     let other = Nodes::new(3);
     let moved = other.proxy();
-    proxy.store.topology().set_cluster((*moved.store.cluster()).clone());
+    proxy.store.topology().set_cluster((*moved.store.topology().cluster()).clone());
     let absent = proxy.get(Level::Available, "key").await;
     assert!(matches!(absent, Err(Error::NoSuchBucket)), "these nodes are others: {absent:?}");
     proxy.store.topology().set_cluster((*cluster).clone());

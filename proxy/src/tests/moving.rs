@@ -107,7 +107,7 @@ impl Growing {
 
     /// Gives a proxy another ring; its connections to nodes stay.
     pub(super) fn give(&self, proxy: &Proxy, ring: &Arc<Ring>) {
-        let cluster = proxy.store.cluster();
+        let cluster = proxy.store.topology().cluster();
         let node = |device: DeviceId| (device, cluster.node(device).unwrap().clone());
         let nodes = self.devices().into_iter().map(node).collect();
         let cluster = Cluster::new(ring.clone(), vec![ring.clone()], nodes).unwrap();

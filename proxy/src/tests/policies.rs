@@ -94,8 +94,8 @@ async fn a_bucket_gets_the_policy_that_was_named_or_the_default() {
     let sentence = "\"warm\" is not a storage policy: there are default, cold-ec";
     assert_eq!(refusal.to_string(), sentence);
     assert!(matches!(store.bucket("e").await, Err(Error::NoSuchBucket)));
-    assert_eq!(store.cluster().policy_name(PolicyId(5)), Some("cold-ec"));
-    assert_eq!(store.cluster().policy_name(PolicyId(1)), None);
+    assert_eq!(store.topology().cluster().policy_name(PolicyId(5)), Some("cold-ec"));
+    assert_eq!(store.topology().cluster().policy_name(PolicyId(1)), None);
 }
 
 #[tokio::test]

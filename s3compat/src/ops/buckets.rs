@@ -146,7 +146,7 @@ impl Operations {
 
     /// Headers with a bucket's ARN, and with its storage policy's name if a ring defines it.
     fn headers_of(&self, name: &str, bucket: &StoredBucket) -> HeaderMap {
-        let cluster = self.store.cluster();
+        let cluster = self.store.topology().cluster();
         let policy = cluster.policy_name(bucket.policy).map(HeaderValue::from_str);
         let policy = policy.and_then(Result::ok).map(|policy| (STORAGE_POLICY, policy));
         let arn = HeaderValue::try_from(format!("arn:aws:s3:::{name}")).ok();
