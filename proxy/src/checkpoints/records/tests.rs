@@ -153,8 +153,7 @@ fn a_commit_that_is_repeated_makes_one_generation_until_it_is_withdrawn() {
 #[test]
 fn nothing_is_noted_while_objects_are_deleted() {
     let mut record = SetRecord::new("s/");
-    let intent =
-        || MarkerIntent { token: "t".into(), key: "s/m".into(), before: None, at_ms: 1 };
+    let intent = || MarkerIntent { token: "t".into(), key: "s/m".into(), before: None, at_ms: 1 };
     record.note(noted("v1", 10, None));
     assert!(!record.begin_deleting(1), "it isn't withdrawn");
     record.withdraw(1, ASKED, 7);
