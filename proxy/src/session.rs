@@ -20,7 +20,7 @@ impl ObjectStore {
     /// The store for one request, with options of its own and a record of the consistency of its
     /// replies.
     pub fn session(&self, options: ConsistencyOptions) -> Session {
-        Session(self.in_context(RequestContext::new(self.cluster(), options)))
+        Session(self.in_context(RequestContext::new(self.topology().cluster(), options)))
     }
 }
 
