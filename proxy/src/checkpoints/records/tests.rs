@@ -130,9 +130,12 @@ fn a_set_may_refuse_a_second_generation() {
 #[test]
 fn of_two_that_must_be_alone_one_is_committed() {
     let mut record = SetRecord::new("s/");
-    for (marker, order) in [("v1", 10), ("v2", 20)] {
+    let markers = [("v1", 10), ("v2", 20)];
+    for (marker, order) in markers {
         let strict = Noted { refuses_more: true, ..noted(marker, order, Some("x")) };
-        let number = number(record.note(strict));
+        number(record.note(strict));
+    }
+    for (number, (marker, order)) in (1..).zip(markers) {
         assert!(record.refill(number, &format!("of-{marker}"), &noted(marker, order, None)));
     }
     assert_eq!(record.commit(2, "of-v2", 7), Some(GenerationState::Committed));
