@@ -134,7 +134,7 @@ impl RequestObserver {
         }
         self.log(
             &ObservedRequest { seen: &seen, target: target.as_ref() },
-            bucket,
+            bucket.as_deref(),
             &info,
             response,
         );
@@ -156,21 +156,21 @@ impl RequestObserver {
     fn log(
         &self,
         request: &ObservedRequest<'_>,
-        bucket: Option<Arc<Bucket>>,
+        bucket: Option<&Bucket>,
         info: &ReplyInfo,
         response: &mut Response<ResponseBody>,
     ) {
         let now_ms = self.clock.now_ms();
         let name = request.target.and_then(RequestTarget::bucket);
         let of_bucket = self.observers.bucket_logs.as_ref().and_then(|logs| {
-            let source = source_of(name?, bucket.as_deref()?, now_ms)?;
+            let source = source_of(name?, bucket?, now_ms)?;
             Some((logs.clone(), source))
         });
         let access_log = self.observers.access_log.clone();
         if of_bucket.is_none() && access_log.is_none() {
             return;
         }
-        let line = request.line(bucket.as_deref(), now_ms, info, response);
+        let line = request.line(bucket, now_ms, info, response);
         let began = request.seen.began;
         let counted = LoggedReply { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));

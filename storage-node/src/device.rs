@@ -20,6 +20,7 @@
 //!   can't read counts as damaged.
 //! * [`opening`]: openings that peers can distinguish (rule G1).
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
+//! * [`steady_time`]: the time by which delete marks are forgotten.
 
 pub(crate) mod ballast;
 mod clean_marker;
@@ -30,12 +31,14 @@ mod open;
 mod opening;
 pub(crate) mod pool;
 pub(crate) mod pulse;
+mod steady_time;
 #[cfg(test)]
 mod tests;
 mod unreadable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_protocol::{DeviceId, DeviceIdentity, Error, ErrorKind, Result};
@@ -46,6 +49,7 @@ pub(crate) use self::config::SharedResources;
 pub use self::config::{DeviceConfig, Reserve};
 pub(crate) use self::open::OpenDevice;
 use self::pool::Pool;
+use self::steady_time::SteadyTime;
 use self::unreadable::Unreadable;
 use crate::extents::ExtentUsage;
 use crate::index::VotingSnapshot;
@@ -80,6 +84,8 @@ pub(crate) struct Device {
     damage: Mutex<Option<String>>,
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
+    /// Time by which delete marks are forgotten.
+    steady_time: Mutex<SteadyTime>,
     tried_ms: AtomicU64,
     /// Number of consecutive attempts to open that failed.
     tries: AtomicU32,
@@ -107,6 +113,7 @@ impl Device {
             damage: Mutex::default(),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
+            steady_time: Mutex::default(),
             tried_ms: AtomicU64::new(0),
             tries: AtomicU32::new(0),
             unreadable: Mutex::default(),
@@ -253,7 +260,8 @@ impl Device {
         }
         self.tidied_ms.store(now_ms, Ordering::Relaxed);
         let punches_max = if short { PUNCHES_MAX_IF_SHORT } else { PUNCHES_MAX };
-        let forgotten = opened.extents.forget_marks(now_ms.saturating_sub(MARK_AGE_MS));
+        let steady_ms = self.steady_time.lock().add(Instant::now(), now_ms);
+        let forgotten = opened.extents.forget_marks(steady_ms.saturating_sub(MARK_AGE_MS));
         let tidied = forgotten.and_then(|()| opened.extents.reclaim(punches_max, short));
         if let Err(error) = tidied {
             tracing::warn!(device = %self.config.id, %error, "could not clean up the device");

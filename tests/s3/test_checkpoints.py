@@ -22,7 +22,7 @@ def train(s3, server):
     name = f"train-{next(_numbers)}"
     s3.create_bucket(Bucket=name)
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
-    assert put_rules(server, name, RULES).status == 200
+    assert put_rules(server, name, RULES).status == 204
     # A change applies to writes that begin a second later.
     until(lambda: put(s3, name, "run-0/step-0/done").startswith("committed"))
     return name

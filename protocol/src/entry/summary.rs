@@ -62,6 +62,7 @@ struct ListedChecksum<'a> {
 
 impl Entry {
     /// Returns the summary of the entry. Values other than objects are returned unchanged.
+    #[must_use]
     pub fn into_summary(mut self) -> Self {
         if let Value::Object(object) = &mut self.value {
             summarize(object);
@@ -257,7 +258,7 @@ mod tests {
             |(content_type, website_redirect, storage_class, user_metadata, tags, marks)| {
                 let cache_control = content_type.clone();
                 let none = Attributes::default();
-                let named = Attributes { content_type, website_redirect, cache_control, ..none };
+                let named = Attributes { content_type, cache_control, website_redirect, ..none };
                 Attributes { storage_class, user_metadata, tags, marks, ..named }
             },
         )

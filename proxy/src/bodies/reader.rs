@@ -154,7 +154,7 @@ impl BodyReader {
 enum Ahead {
     Nothing,
     Opening(BoxFuture<'static, Result<RangeStream>>),
-    Open(RangeStream),
+    Open(Box<RangeStream>),
     Failed(Error),
 }
 
@@ -193,7 +193,7 @@ impl Reader {
         if let Ahead::Opening(opening) = &mut self.ahead
             && let Poll::Ready(opened) = opening.poll_unpin(context)
         {
-            self.ahead = opened.map_or_else(Ahead::Failed, Ahead::Open);
+            self.ahead = opened.map_or_else(Ahead::Failed, |next| Ahead::Open(Box::new(next)));
         }
     }
 
@@ -219,7 +219,7 @@ impl Stream for Reader {
             match std::mem::replace(&mut self.ahead, Ahead::Nothing) {
                 Ahead::Nothing => self.current = None,
                 Ahead::Failed(error) => return self.fail(error),
-                Ahead::Open(next) => self.current = Some(next),
+                Ahead::Open(next) => self.current = Some(*next),
                 opening @ Ahead::Opening(..) => {
                     self.ahead = opening;
                     return Poll::Pending;

@@ -49,7 +49,7 @@ impl Pattern {
         let mut at = 0;
         for segment in &self.segments {
             let length = key[at..].find('/')?;
-            if !matches(segment.as_bytes(), key[at..at + length].as_bytes()) {
+            if !matches(segment.as_bytes(), &key.as_bytes()[at..at + length]) {
                 return None;
             }
             at += length + 1;

@@ -158,10 +158,7 @@ pub(crate) fn names_in(pickle: &[u8], suffix: &str) -> Result<BTreeSet<String>, 
 
 /// The text within the quotes of protocol 0.
 fn unquoted(line: &[u8]) -> &[u8] {
-    match line {
-        [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
-        text => text,
-    }
+    if let [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] = line { text } else { line }
 }
 
 #[cfg(test)]

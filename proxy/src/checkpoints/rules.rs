@@ -166,13 +166,11 @@ impl CheckpointRules {
         let Some(document) = bucket.settings.get(Setting::Checkpoints) else { return Ok(None) };
         let parsed =
             bucket.settings.parsed_rules(|| ParsedRules(Self::parse(document).ok().map(Arc::new)));
-        match &parsed.0 {
-            Some(rules) => Ok(Some(rules.clone())),
-            None => {
-                let message = "the bucket's checkpoint rules can't be read";
-                Err(martlet_protocol::Error::corrupt(message).into())
-            }
-        }
+        let Some(rules) = &parsed.0 else {
+            let message = "the bucket's checkpoint rules can't be read";
+            return Err(martlet_protocol::Error::corrupt(message).into());
+        };
+        Ok(Some(rules.clone()))
     }
 
     /// Place of a key.

@@ -30,7 +30,7 @@ const ORPHAN_AGE_MS: u64 = 24 * 3600 * 1000;
 /// Age at which a generation whose proxy may be at it is continued.
 const UNATTENDED_MS: u64 = 60_000;
 /// Time for the pins of one generation; less than the grace time.
-const PINNING_TIME: Duration = Duration::from_secs(300);
+const PINNING_TIME: Duration = Duration::from_mins(5);
 /// Manifests of a set that one step looks at; more than a record names, so that it meets orphans.
 const MANIFESTS_MAX: usize = GENERATIONS_MAX + 100;
 const SUPERSEDED: Withdrawal<'_> = Withdrawal {

@@ -269,7 +269,7 @@ impl<'a> Outside<'a> {
 
 /// Keys of all sets below a prefix, in order.
 struct Sets<'a> {
-    sets: &'a SetStore,
+    store: &'a SetStore,
     bucket: BucketId,
     rules: &'a CheckpointRules,
     /// None if the bucket has no sets yet.
@@ -294,7 +294,7 @@ impl<'a> Sets<'a> {
         };
         let records = companion.map(walk).transpose()?;
         let (rules, ahead, keys) = (&*viewed.rules, VecDeque::new(), None);
-        Ok(Self { sets, bucket, rules, records, ahead, keys, start: Bytes::new() })
+        Ok(Self { store: sets, bucket, rules, records, ahead, keys, start: Bytes::new() })
     }
 
     /// Skips all keys below `name`.
@@ -352,7 +352,7 @@ impl<'a> Sets<'a> {
         let Some((set, newest)) = self.ahead.front().filter(|(set, _)| set == key) else {
             return Ok(None);
         };
-        let manifest = self.sets.manifest(self.bucket, set, &newest.manifest).await?;
+        let manifest = self.store.manifest(self.bucket, set, &newest.manifest).await?;
         let mut keys = SetKeys { manifest, folder: set.clone(), at: 0 };
         keys.skip_to(&self.start);
         self.keys = Some(keys);

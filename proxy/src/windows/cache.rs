@@ -239,7 +239,7 @@ async fn drop_idle(windows: Weak<Windows>) {
 impl WeakFlight {
     fn upgrade(&self) -> Option<Flight> {
         let interest = self.interest.upgrade()?;
-        Some(Flight { outcome: self.outcome.clone(), interest: interest })
+        Some(Flight { outcome: self.outcome.clone(), interest })
     }
 }
 

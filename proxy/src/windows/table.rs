@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_window_has_all_its_bytes_in_pieces_or_is_none() {
         let length = 2 * PIECE_BYTES + 5;
-        let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0_u8..251).cycle().take(length).collect();
         for step in [1000, PIECE_BYTES, length] {
             let mut builder = WindowBuilder::new(length as u64);
             bytes.chunks(step).for_each(|chunk| builder.push(chunk).unwrap());

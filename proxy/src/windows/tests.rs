@@ -203,7 +203,9 @@ async fn a_reader_that_leaves_ends_no_fetch_that_others_wait_for() {
 async fn a_fetch_that_nobody_waits_for_ends() {
     let (windows, source) = (Windows::new(1 << 28), Source::closed(4 * MIB));
     let mut readers: Vec<_> = (0..3).map(|_| read(&windows, &source, 0..4 * MIB).boxed()).collect();
-    readers.iter_mut().for_each(|reader| assert!(reader.now_or_never().is_none()));
+    for reader in &mut readers {
+        assert!(reader.now_or_never().is_none());
+    }
     drop(readers);
     sleep(Duration::from_secs(1)).await;
     source.0.gate.add_permits(100);

@@ -20,8 +20,10 @@ const QUEUE_FIGURES: [Figure<QueueFigures>; 4] = [
     Figure("queue_expired", "Waits that ended without a turn", Rises, |it| it.expired),
 ];
 
-/// Counters of windows: name, help text and getter.
-const WINDOW_COUNTERS: [(&str, &str, fn(&WindowFigures) -> u64); 4] = [
+/// A counter of windows: name, help text and getter.
+type WindowCounter = (&'static str, &'static str, fn(&WindowFigures) -> u64);
+
+const WINDOW_COUNTERS: [WindowCounter; 4] = [
     ("windows_fetched", "Windows of extents fetched for several readers", |it| it.fetched),
     ("windows_served", "Windows of extents that readers took", |it| it.served),
     ("windows_failed", "Fetches of windows that failed", |it| it.failed),

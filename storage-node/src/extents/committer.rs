@@ -207,7 +207,8 @@ impl CommitterState {
             return Ok(run);
         }
         self.headroom.admit(bytes)?;
-        self.suspect.record_outcome(self.volumes.allocate(bytes))
+        let admits = |more| self.headroom.admit(more).is_ok();
+        self.suspect.record_outcome(self.volumes.allocate(bytes, admits))
     }
 
     fn commit_batch(&self, number: u32, mut batch: VolumeBatch) -> Result<()> {

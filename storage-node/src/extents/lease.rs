@@ -13,15 +13,23 @@ use super::space::SpaceMap;
 /// Leases of the records that are being read.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
-    live: Arc<Mutex<HashMap<ExtentId, Weak<Lease>>>>,
+    live: Arc<Mutex<HashMap<Place, Weak<Lease>>>>,
     space: Arc<Mutex<SpaceMap>>,
+}
+
+/// A record of an extent. An extent that was quarantined and written again has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    id: ExtentId,
+    volume: u32,
+    offset: u64,
 }
 
 /// A reader's lease on a record, shared by all its readers. The space of a condemned record is
 /// freed when the last reader drops the lease.
 #[derive(Debug)]
 pub(super) struct Lease {
-    id: ExtentId,
+    place: Place,
     run: BlockRun,
     condemned: AtomicBool,
     owner: Leases,
@@ -36,26 +44,27 @@ impl Leases {
     /// delete in between then finds the lease.
     pub(super) fn hold(&self, id: ExtentId, run: BlockRun) -> Arc<Lease> {
         let mut live = self.live.lock();
-        if let Some(lease) = live.get(&id).and_then(Weak::upgrade) {
+        let place = Place { id, volume: run.volume, offset: run.offset };
+        if let Some(lease) = live.get(&place).and_then(Weak::upgrade) {
             return lease;
         }
         let lease =
-            Arc::new(Lease { id, run, condemned: AtomicBool::new(false), owner: self.clone() });
-        live.insert(id, Arc::downgrade(&lease));
+            Arc::new(Lease { place, run, condemned: AtomicBool::new(false), owner: self.clone() });
+        live.insert(place, Arc::downgrade(&lease));
         lease
     }
 
     /// Frees the space of condemned records that are still being read. Only for a closed store,
     /// which allocates nothing. `Unavailable` if a reader ends at the same time.
     pub(super) fn settle(&self) -> Result<()> {
-        let held = {
+        let (held, count) = {
             let live = self.live.lock();
-            let held: Vec<_> = live.values().filter_map(Weak::upgrade).collect();
-            if held.len() < live.len() {
-                return Err(Error::unavailable("a reader is just ending"));
-            }
-            held
+            (live.values().filter_map(Weak::upgrade).collect::<Vec<_>>(), live.len())
         };
+        // The lock is free: a lease that is the last one takes it when it is dropped.
+        if held.len() < count {
+            return Err(Error::unavailable("a reader is just ending"));
+        }
         for lease in held {
             if lease.condemned.swap(false, Ordering::AcqRel) {
                 self.space.lock().release(lease.run);
@@ -74,8 +83,8 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut live = self.owner.live.lock();
         // A new lease may have replaced this one.
-        if live.get(&self.id).is_some_and(|held| held.as_ptr() == std::ptr::from_ref(self)) {
-            live.remove(&self.id);
+        if live.get(&self.place).is_some_and(|held| held.as_ptr() == std::ptr::from_ref(self)) {
+            live.remove(&self.place);
         }
         // Under the lock: who finds no lease finds the space free.
         if self.condemned.load(Ordering::Acquire) {

@@ -254,7 +254,9 @@ impl Recovery<'_> {
         for volume in self.site.volumes.all() {
             self.used.add(volume.number, volume.bytes());
         }
-        quarantined.iter().for_each(|run| self.used.mark(*run));
+        for run in quarantined {
+            self.used.mark(*run);
+        }
     }
 
     /// Believes all rows, and settles the files without a row. Files and rows of ids with the same

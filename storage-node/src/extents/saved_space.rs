@@ -64,7 +64,8 @@ fn path(root: &Path) -> PathBuf {
     root.join("free-space")
 }
 
-/// Writes the map, durably; returns its hash.
+/// Writes the map, durably; returns its hash. A map that can't be written leaves no bytes behind: a
+/// full device needs them to open again.
 pub(super) fn save(
     disk: &dyn Disk,
     root: &Path,
@@ -77,9 +78,21 @@ pub(super) fn save(
     {
         return Err(error);
     }
+    let hash = write(disk, &new, volumes, figures).inspect_err(|_| drop(disk.unlink(&new)))?;
+    disk.rename(&new, &path(root))?;
+    disk.sync_dir(root)?;
+    Ok(hash)
+}
+
+fn write(
+    disk: &dyn Disk,
+    new: &Path,
+    volumes: &Volumes,
+    figures: SavedFigures,
+) -> Result<[u8; 32]> {
     let all = volumes.all();
     let space = volumes.space_at_rest()?;
-    let mut writer = Writer::new(disk.create(&new, Caching::Cached)?);
+    let mut writer = Writer::new(disk.create(new, Caching::Cached)?);
     writer.put(&MAGIC)?;
     writer.put(&VERSION.to_le_bytes())?;
     writer.put(&[0; 2])?;
@@ -97,10 +110,7 @@ pub(super) fn save(
             writer.put(&run.encode())?;
         }
     }
-    let hash = writer.end()?;
-    disk.rename(&new, &path(root))?;
-    disk.sync_dir(root)?;
-    Ok(hash)
+    writer.end()
 }
 
 /// Reads the map with this hash. `Corrupt` if it is not that map.

@@ -161,17 +161,18 @@ impl Volumes {
     }
 
     /// Allocates space for a record: freed space first, for overwriting is cheaper than growing.
-    /// Only the committer calls this.
-    pub(super) fn allocate(&self, bytes: u64) -> Result<BlockRun> {
+    /// A volume grows by a whole step if `admits` takes the bytes beyond the record, else by the
+    /// record alone: a step must not take the reserve of the device. Only the committer calls this.
+    pub(super) fn allocate(&self, bytes: u64, admits: impl Fn(u64) -> bool) -> Result<BlockRun> {
         loop {
             if let Some(run) = self.space.lock().allocate(bytes, Needs::Any) {
                 return Ok(run);
             }
-            self.grow(bytes)?;
+            self.grow(bytes, &admits)?;
         }
     }
 
-    fn grow(&self, bytes: u64) -> Result<()> {
+    fn grow(&self, bytes: u64, admits: impl Fn(u64) -> bool) -> Result<()> {
         let last = self.by_number.read().last_key_value().map(|(_, volume)| volume.clone());
         let volume = match last {
             Some(volume) if volume.bytes() + bytes <= self.volume_bytes => volume,
@@ -181,7 +182,8 @@ impl Volumes {
             }
         };
         let (from, room) = (volume.bytes(), self.volume_bytes - volume.bytes());
-        let wanted = self.step_bytes.max(bytes).min(room);
+        let step = self.step_bytes.max(bytes).min(room);
+        let wanted = if step == bytes || admits(step - bytes) { step } else { bytes };
         let grown = match volume.file.allocate(from, wanted) {
             Err(error) if error.kind() == ErrorKind::Full && wanted > bytes => {
                 volume.file.allocate(from, bytes).map(|()| bytes)
