@@ -220,7 +220,7 @@ impl Batch<'_> {
             match statuses.get(&device) {
                 Some(status) if status.hints == 0 => {}
                 Some(_) if with_hints.len() < HINT_DEVICES_MAX => with_hints.push(device),
-                _ => silent.add(self.owners.sightings.of(device)),
+                _ => silent.add(self.owners.sightings.of(device, self.now_ms)),
             }
         }
         let devices = with_hints.iter().map(|device| (*device, of.to_vec())).collect();

@@ -62,14 +62,16 @@ impl Sightings {
         Self { cursors, seen: Mutex::new(Seen { by_device, saved_hour: 0 }) }
     }
 
-    /// Records that a device had no hints at `now_ms` or later.
+    /// Records that a device had no hints at `now_ms` or later. Times that lie ahead are forgotten:
+    /// the clock was wrong then.
     pub(crate) fn note(&self, device: DeviceId, now_ms: u64) {
         let mut seen = self.seen.lock();
-        let held = seen.by_device.entry(device).or_default();
-        *held = now_ms.max(*held);
+        // An earlier time is the safe one.
+        seen.by_device.insert(device, now_ms);
         let hour = now_ms / STORED_MS;
-        if hour > seen.saved_hour {
+        if hour != seen.saved_hour {
             seen.saved_hour = hour;
+            seen.by_device.retain(|_, ms| *ms <= now_ms);
             let words =
                 seen.by_device.iter().map(|(id, ms)| format!("{}:{}", id.0, ms / STORED_MS));
             let line = words.collect::<Vec<_>>().join(" ");
@@ -77,9 +79,10 @@ impl Sightings {
         }
     }
 
-    /// Returns the last time at which a device had no hints.
-    pub(crate) fn of(&self, device: DeviceId) -> Option<u64> {
-        self.seen.lock().by_device.get(&device).copied()
+    /// Returns the last time at which a device had no hints; none if that lies ahead of `now_ms`.
+    pub(crate) fn of(&self, device: DeviceId, now_ms: u64) -> Option<u64> {
+        let seen_ms = self.seen.lock().by_device.get(&device).copied();
+        seen_ms.filter(|seen_ms| *seen_ms <= now_ms)
     }
 }
 
@@ -136,13 +139,31 @@ mod tests {
         let sightings = Sightings::load(cursors.clone());
         sightings.note(DeviceId(7), 3 * STORED_MS + 5);
         sightings.note(DeviceId(7), 3 * STORED_MS + 9);
-        sightings.note(DeviceId(7), 2);
-        assert_eq!(sightings.of(DeviceId(7)), Some(3 * STORED_MS + 9));
+        assert_eq!(sightings.of(DeviceId(7), u64::MAX), Some(3 * STORED_MS + 9));
         let again = Sightings::load(cursors.clone());
-        assert_eq!(again.of(DeviceId(7)), Some(3 * STORED_MS));
-        assert_eq!(again.of(DeviceId(8)), None);
+        assert_eq!(again.of(DeviceId(7), u64::MAX), Some(3 * STORED_MS));
+        assert_eq!(again.of(DeviceId(8), u64::MAX), None);
         cursors.save(NAME, "7 8: x:1 9:x");
         let nonsense = Sightings::load(cursors);
-        assert_eq!((nonsense.of(DeviceId(7)), nonsense.of(DeviceId(9))), (None, None));
+        assert_eq!(
+            (nonsense.of(DeviceId(7), u64::MAX), nonsense.of(DeviceId(9), u64::MAX)),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn a_time_that_lies_ahead_counts_as_none_and_is_not_kept() {
+        let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
+        let sightings = Sightings::load(cursors.clone());
+        let (ahead_ms, now_ms) = (90 * DAY_MS, DAY_MS);
+        sightings.note(DeviceId(7), ahead_ms);
+        sightings.note(DeviceId(8), ahead_ms);
+        assert_eq!(sightings.of(DeviceId(7), now_ms), None);
+        // The clock is right again.
+        sightings.note(DeviceId(8), now_ms);
+        assert_eq!(sightings.of(DeviceId(8), now_ms), Some(now_ms));
+        let again = Sightings::load(cursors);
+        assert_eq!(again.of(DeviceId(7), u64::MAX), None);
+        assert_eq!(again.of(DeviceId(8), u64::MAX), Some(now_ms));
     }
 }

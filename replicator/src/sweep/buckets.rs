@@ -75,10 +75,10 @@ pub(crate) async fn list_known_buckets(
             Some(_) => {
                 if let Err(error) = add_hints(cluster, device, &mut buckets).await {
                     tracing::debug!(%device, %error, "could not list a device's hints of buckets");
-                    silent.add(sightings.of(device));
+                    silent.add(sightings.of(device, now_ms));
                 }
             }
-            None => silent.add(sightings.of(device)),
+            None => silent.add(sightings.of(device, now_ms)),
         }
     }
     buckets.extend(list_registers(cluster).await?);

@@ -68,11 +68,15 @@ impl Committer {
         }
     }
 
-    /// Commits the operations: as one group, or more if an operation must end its group.
+    /// Commits the operations: as one group, or more if an operation must begin or end its group.
     fn commit(&self, ops: &mut Vec<IndexOp>) {
         let mut group = Group::new(self.conditions());
         for op in ops.drain(..) {
             let ends = op.ends_group();
+            if op.begins_group() {
+                self.end(group);
+                group = Group::new(self.conditions());
+            }
             group.stage(op);
             if ends {
                 self.end(group);

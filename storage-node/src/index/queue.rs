@@ -87,6 +87,12 @@ pub(super) enum PromiseOutcome {
 }
 
 impl IndexOp {
+    /// Returns true if the operation must see the effects of earlier ones on disk, so that it begins
+    /// a group: a purge reads hints and rows from disk.
+    pub(super) fn begins_group(&self) -> bool {
+        matches!(self, Self::Purge(..))
+    }
+
     /// Returns true if later operations must see its effect on disk, so that it ends its group.
     pub(super) fn ends_group(&self) -> bool {
         matches!(
