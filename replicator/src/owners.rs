@@ -236,7 +236,7 @@ impl Batch<'_> {
         for at in of {
             let mut silent = silent;
             for device in with_hints.iter().filter(|id| !answered.contains(&(**id, *at))) {
-                silent.add(self.owners.sightings.of(*device));
+                silent.add(self.owners.sightings.of(*device, self.now_ms));
             }
             let OwnerQuestion { claim, born_ms, .. } = &questions[*at];
             self.findings[*at].is_unknown |= silent.may_name(claim, *born_ms);
