@@ -11,7 +11,8 @@ const OBJECT_BYTES: usize = 6_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_herd_beyond_the_turns_is_served_and_every_answer_is_whole() {
-    let server = Setup::new().set("max_requests", "8").start().await;
+    let setup = Setup::new().set("MARTLET_MAX_REQUESTS", "8");
+    let server = setup.set("MARTLET_MAX_WAITING_REQUESTS", "128").start().await;
     let mut client = server.client();
     client.make_bucket("box").await;
     client.make_bucket("other").await;
