@@ -145,7 +145,7 @@ impl Visit<'_> {
     }
 
     /// Ends intents whose writers are gone. A marker that was written without a generation makes a
-    /// pending one: nobody knows what was current when it came.
+    /// pending one: the versions that were current at the time are unknown.
     async fn settle_intents(&self) -> Result<()> {
         let (sets, set) = (&self.committer.sets, self.set);
         let Some((record, _)) = sets.record(set.bucket, set.set).await? else { return Ok(()) };
