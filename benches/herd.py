@@ -85,22 +85,30 @@ class Measured(Cluster):
 
 
 def read_whole(endpoint, path, length, whole_hash):
-    """Reads an object whole, and compares its bytes if a hash is given. Returns how often it was refused."""
-    refused, deadline = 0, time.monotonic() + PATIENCE_S
-    while (reply := Client(endpoint).begin("GET", path)).status == 503 and time.monotonic() < deadline:
-        reply.read()
-        refused += 1
-        time.sleep(int(reply.headers.get("x-amz-retry-after", 1000)) / 1000)
-    if reply.status != 200:
-        raise SystemExit(f"GET {path}: {reply.status} {reply.read()[:300]}")
+    """Reads an object whole, and compares its bytes if a hash is given. Goes on after 503 and after a body that
+    was cut, as clients do; returns how often either happened."""
     digest, buffer, count = hashlib.sha256(), memoryview(bytearray(MIB)), 0
-    while took := reply.readinto(buffer):
-        count += took
-        if whole_hash:
-            digest.update(buffer[:took])
+    refused, cut, deadline = 0, -1, time.monotonic() + PATIENCE_S
+    while count < length and time.monotonic() < deadline:
+        reply = Client(endpoint).begin("GET", path, {"range": f"bytes={count}-{length - 1}"})
+        if reply.status == 503:
+            reply.read()
+            refused += 1
+            time.sleep(int(reply.headers.get("x-amz-retry-after", 1000)) / 1000)
+            continue
+        if reply.status != 206:
+            raise SystemExit(f"GET {path}: {reply.status} {reply.read()[:300]}")
+        cut += 1
+        try:
+            while took := reply.readinto(buffer):
+                count += took
+                if whole_hash:
+                    digest.update(buffer[:took])
+        except OSError:
+            continue
     if count != length or (whole_hash and digest.hexdigest() != whole_hash):
         raise SystemExit(f"GET {path}: {count} of {length} bytes, or other bytes")
-    return refused
+    return refused, cut
 
 
 def expected_hash(length):
@@ -122,17 +130,24 @@ def herd(folder, arguments, settings):
         cluster.cool()
         idle = cluster.peak_bytes() / MIB
         disk, sent = cluster.disk_bytes(), cluster.metric("martlet_extent_read_bytes_total")
-        begun = time.monotonic()
-        # One reader of sixteen compares the bytes: the clients share the processors with the servers.
-        refused = each(readers, lambda number: read_whole(
-            endpoints[number % len(endpoints)], "/herd/object", length,
-            None if number % 16 else whole_hash))
-        seconds = time.monotonic() - begun
+        start, begun = threading.Barrier(readers), []
+
+        def read(number):
+            # All ranks of a job begin at once.
+            start.wait(PATIENCE_S)
+            begun.append(time.monotonic())
+            # One reader of sixteen compares the bytes: the clients share the processors with the servers.
+            return read_whole(endpoints[number % len(endpoints)], "/herd/object", length,
+                              None if number % 16 else whole_hash)
+
+        troubles = each(readers, read)
+        seconds = time.monotonic() - min(begun)
         after = cluster.disk_bytes()
         read = [[now - before for now, before in zip(after[name], disk[name])] for name in disk]
         return {
             "seconds": seconds,
-            "refused": sum(refused),
+            "refused": sum(count for count, _ in troubles),
+            "cut": sum(count for _, count in troubles),
             "pace": readers * arguments.object_mib / seconds,
             "disk": max(by_disk for by_disk, _ in read) / length,
             "calls": max(by_call for _, by_call in read) / length,
@@ -179,6 +194,7 @@ def herd_rows(shared, alone, readers):
         ("of that by the herd, MiB", "grown", round(grown_max)),
         ("windows taken by readers", "windows", None),
         ("503 that readers got", "refused", 0),
+        ("bodies that were cut", "cut", 0),
         ("MiB/s of all readers", "pace", None),
         ("seconds", "seconds", None),
     ]:

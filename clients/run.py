@@ -128,6 +128,8 @@ def environment(name, server, work):
         "MARTLET_ENDPOINT": server.endpoint,
         "MARTLET_HOST": server.host,
         "MARTLET_BUCKET": f"with-{name}",
+        # The home of a client is a folder of its own.
+        "MARTLET_CLIENTS": str(environments.CACHE),
         "MARTLET_ADMIN_ADDRESS": f"127.0.0.1:{server.admin_port}",
         "MARTLET_ROOT_ACCESS_KEY": harness.ACCESS_KEY,
         "MARTLET_ROOT_SECRET_KEY": harness.SECRET_KEY,
