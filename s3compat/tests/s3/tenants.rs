@@ -160,7 +160,8 @@ async fn what_is_disabled_or_unknown_is_no_key() {
 #[tokio::test]
 async fn a_keys_default_view_is_that_of_complete_checkpoints() {
     let (world, _) = world().await;
-    let put = |target: &'static str, body: &'static str| world.call("PUT", target).body(body).by("RED");
+    let put =
+        |target: &'static str, body: &'static str| world.call("PUT", target).body(body).by("RED");
     let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
     put("/red-bkt?versioning", versioning).send().await.expect(200);
     world.clock.advance_ms(3_000);
@@ -173,7 +174,10 @@ async fn a_keys_default_view_is_that_of_complete_checkpoints() {
     world.accounts.keys().change_view("RED", DefaultView::Committed).await.unwrap();
     let get = |target: &'static str| by(&world, "RED", "GET", target);
     assert_eq!(get("/red-bkt/s-1/a").await.expect(200).text(), "one");
-    assert_eq!(get("/red-bkt?list-type=2").await.expect(200).all("Key"), ["k", "s-1/a", "s-1/done"]);
+    assert_eq!(
+        get("/red-bkt?list-type=2").await.expect(200).all("Key"),
+        ["k", "s-1/a", "s-1/done"]
+    );
     put("/red-bkt/s-2/a", "").send().await.refused(405, "MethodNotAllowed");
     by(&world, "RED", "PUT", "/red-bkt?checkpoint=s-1%2F&hold=60").await.expect(200);
     // Other buckets are what they are, and one header selects the bucket itself.
