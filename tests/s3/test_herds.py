@@ -8,9 +8,11 @@ import pytest
 
 from conftest import client_for, running_server
 from harness import wire
+from harness.sigv4 import UNSIGNED, Signer
 from helpers import until
 
-READERS, TURNS, SHARDS = 200, 8, 40
+# Reads of a marker hardly wait for anything, so that few are under way at once: only one has its turn.
+READERS, TURNS, SHARDS = 200, 1, 40
 BUCKET, FOLDER = "herd", "run-1/step-1/"
 # A marker that names all shards, as far as the check of DCP reads it.
 MARKER = b"\x80\x04" + b"".join(
@@ -20,8 +22,9 @@ KEYS = sorted([f"{FOLDER}.metadata", *(f"{FOLDER}__{n}_0.distcp" for n in range(
 
 @pytest.fixture(scope="module")
 def herd():
-    """A server with few turns, and a bucket that holds a complete checkpoint."""
-    with running_server(settings={"MARTLET_MAX_REQUESTS": str(TURNS)}) as server:
+    """A server with one turn, and a bucket that holds a complete checkpoint."""
+    with running_server(settings={"MARTLET_MAX_REQUESTS": str(TURNS),
+                                  "MARTLET_MAX_WAITING_REQUESTS": str(2 * READERS)}) as server:
         s3 = client_for(server)
         s3.create_bucket(Bucket=BUCKET)
         s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
@@ -45,8 +48,11 @@ def at_once(server, method, target):
     replies, start = [None] * READERS, threading.Barrier(READERS)
 
     def read(number):
-        start.wait(60)
-        replies[number] = wire.request(server, method, target)
+        signed = Signer().headers(method, target, {"host": server.host}, UNSIGNED)
+        with wire.Wire(server, timeout=60) as connection:
+            start.wait(60)
+            connection.send(wire.head(method, target, signed))
+            replies[number] = connection.reply(method)
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(READERS)]
     for thread in threads:
