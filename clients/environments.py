@@ -15,8 +15,9 @@ INSTALL_S = 1800
 CLIENTS = [
     "boto3", "awscli", "s3cmd", "rclone", "s3fs", "pyarrow", "minio", "obstore", "aws-sdk-js",
     "opendal", "s4cmd", "tensorstore", "zarr", "deltalake", "duckdb", "datasets",
-    "restic", "s3fs-fuse", "browser",
+    "restic", "s3fs-fuse", "browser", "checkpoints-orbax",
     "s3torchconnector", "torch-dcp", "webdataset", "mosaicml-streaming", "litdata", "runai-model-streamer",
+    "checkpoints-dcp", "checkpoints-megatron", "checkpoints-msc", "checkpoints-hf", "checkpoints-page",
 ]
 
 # All that needs torch shares one environment: torch alone takes 5 GB.
@@ -30,6 +31,7 @@ DEBIAN = {
     "browser": ("chromium", ["chromium"]),
     "webdataset": ("curl", ["curl"]),
     "litdata": ("openssl", ["openssl"]),
+    "checkpoints-page": ("curl", ["curl"]),
 }
 
 

@@ -128,6 +128,11 @@ def environment(name, server, work):
         "MARTLET_ENDPOINT": server.endpoint,
         "MARTLET_HOST": server.host,
         "MARTLET_BUCKET": f"with-{name}",
+        # The home of a client is a folder of its own.
+        "MARTLET_CLIENTS": str(environments.CACHE),
+        "MARTLET_ADMIN_ADDRESS": f"127.0.0.1:{server.admin_port}",
+        "MARTLET_ROOT_ACCESS_KEY": harness.ACCESS_KEY,
+        "MARTLET_ROOT_SECRET_KEY": harness.SECRET_KEY,
         "MARTLET_ODD_KEYS": str(HERE / "roundtrips/odd_keys.json"),
         "AWS_ACCESS_KEY_ID": harness.ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": harness.SECRET_KEY,

@@ -97,6 +97,10 @@ pub struct KeyLine {
     /// Limits on the rate of its requests.
     #[serde(default)]
     pub rate: RateLine,
+    /// View of buckets with checkpoint rules that its requests get by default: `bucket` or
+    /// `committed`.
+    #[serde(default)]
+    pub view: String,
     /// True if the stored secret is sealed by a master key.
     pub sealed: bool,
 }
@@ -166,6 +170,9 @@ pub struct KeyChange {
     /// Limits on the rate of requests.
     #[serde(default)]
     pub rate: RateChange,
+    /// View that requests get by default: `bucket` or `committed`.
+    #[serde(default)]
+    pub view: Option<String>,
 }
 
 /// Request for a new secret of a key.

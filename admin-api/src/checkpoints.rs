@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const RULES: &str = "/admin/v1/bucket/checkpoints";
 /// Path of a bucket's sets, in pages; DELETE withdraws generations of one set.
 pub const SETS: &str = "/admin/v1/bucket/checkpoints/sets";
-/// Path of what retention would withdraw of a set's series now.
+/// Path of a dry run: what rules will withdraw of a bucket, in pages, or of one set's series.
 pub const RETENTION: &str = "/admin/v1/bucket/checkpoints/retention";
 
 /// Checkpoint rules of a bucket.
@@ -55,13 +55,28 @@ pub struct GenerationLine {
     pub reason: Option<String>,
 }
 
-/// Generation that retention would withdraw.
+/// Page of a dry run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetentionPage {
+    /// Generations that rules will withdraw, if nothing changes until then.
+    pub withdrawals: Vec<RetiredLine>,
+    /// Last set of this page, if more follow.
+    pub next: Option<String>,
+}
+
+/// Generation that a rule will withdraw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetiredLine {
     /// Name of the set.
     pub set: String,
     /// Number of the generation.
     pub generation: u64,
+    /// Reason of the withdrawal.
+    pub reason: String,
+    /// Time from which it is done, in milliseconds since 1970; past times mean the next pass.
+    pub due_ms: u64,
+    /// True if the objects of the generation are deleted too.
+    pub deletes_objects: bool,
 }
 
 /// Number of withdrawn generations.

@@ -16,7 +16,9 @@ use martlet_admin_api::accounts::{
     TenantRequest, UserLine, UserRequest,
 };
 use martlet_admin_api::limits::{Bound, RateChange, RateLine};
-use martlet_proxy::{Accounts, Key, NewKey, NewUser, ObjectStore, Page, Rate, Role, Tenant, User};
+use martlet_proxy::{
+    Accounts, DefaultView, Key, NewKey, NewUser, ObjectStore, Page, Rate, Role, Tenant, User,
+};
 
 use self::state::{AccountsApi, AccountsQuery, AccountsState};
 use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
@@ -105,6 +107,7 @@ impl AccountsApi {
             enabled: !key.disabled,
             networks: key.networks,
             rate: rate_line(key.rate),
+            view: key.view.name().to_owned(),
         }
     }
 }
@@ -223,8 +226,12 @@ async fn key(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> A
 }
 
 async fn change_key(State(api): AccountsState, body: Bytes) -> ApiResult {
-    let KeyChange { access_key, enabled, networks, rate } = read(&body)?;
+    let KeyChange { access_key, enabled, networks, rate, view } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
+    let view = view.map(|view| view.parse::<DefaultView>().map_err(ApiError::bad));
+    if let Some(view) = view.transpose()? {
+        api.accounts.keys().change_view(&access_key, view).await?;
+    }
     if let Some(change) = rate_update(rate) {
         api.accounts.keys().change_rate(&access_key, change).await?;
     }

@@ -16,9 +16,9 @@ BUCKET = os.environ["MARTLET_BUCKET"]
 NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
 
-def ask(method, key=None, query="", data=None, headers=None):
+def ask(method, key=None, query="", data=None, headers=None, bucket=BUCKET):
     """The headers and the body of a reply; an error unless it is one of success."""
-    target = f"/{BUCKET}" if key is None else f"/{BUCKET}/{quote(key, safe='/-_.~')}"
+    target = f"/{bucket}" if key is None else f"/{bucket}/{quote(key, safe='/-_.~')}"
     target += f"?{query}" if query else ""
     headers = Signer().headers(method, target, {"host": os.environ["MARTLET_HOST"], **(headers or {})})
     request = urllib.request.Request(os.environ["MARTLET_ENDPOINT"] + target, data, headers, method=method)
@@ -48,13 +48,13 @@ def parts(key):
     return int(count) if dash else 0
 
 
-def keys(prefix=""):
+def keys(prefix="", bucket=BUCKET):
     """All keys below a prefix, in order, page after page."""
     found, token = [], ""
     while True:
         query = f"list-type=2&prefix={quote(prefix, safe='')}"
         query += f"&continuation-token={quote(token, safe='')}" if token else ""
-        page = ElementTree.fromstring(ask("GET", query=query)[1])
+        page = ElementTree.fromstring(ask("GET", query=query, bucket=bucket)[1])
         found += [key.text for key in page.iterfind(f"{NAMESPACE}Contents/{NAMESPACE}Key")]
         token = page.findtext(f"{NAMESPACE}NextContinuationToken")
         if not token:

@@ -45,6 +45,6 @@ pub use cache::{CachedPrincipal, KeyCache};
 pub use directory::Directory;
 pub use page::Page;
 pub use principal::{AccountOf, Holder};
-pub use records::{Key, ROOT, Rate, Role, Tenant, User};
+pub use records::{DefaultView, Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};
 pub use usage::BucketUsage;

@@ -20,7 +20,7 @@
 //! * [`set_store`]: records and manifests in the companion bucket.
 //! * [`commit`]: commits; [`view`] and [`page`]: reads.
 //! * [`upkeep`], [`removal`], [`retention`] and [`passes`]: the worker's part.
-//! * [`requests`]: requests of clients and operators.
+//! * [`requests`]: requests of clients and operators; [`plan`]: what the worker will withdraw.
 
 mod check;
 mod commit;
@@ -30,6 +30,7 @@ mod passes;
 mod pattern;
 mod pickle;
 mod pins;
+mod plan;
 mod records;
 mod removal;
 mod requests;
@@ -40,6 +41,7 @@ mod upkeep;
 mod view;
 
 pub(crate) use self::commit::Committer;
+pub use self::plan::PlannedWithdrawal;
 pub use self::records::{Generation, GenerationState};
 pub use self::requests::{Checkpoints, NamedObject, NewCommit, SetState};
 pub use self::rules::CheckpointRules;

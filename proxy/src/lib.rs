@@ -98,16 +98,16 @@ mod walk;
 mod windows;
 
 pub use accounts::{
-    AccessKeys, AccountOf, Accounts, BucketUsage, CachedPrincipal, Directory, Holder, Key,
-    KeyCache, NewKey, NewRole, NewUser, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles,
+    AccessKeys, AccountOf, Accounts, BucketUsage, CachedPrincipal, DefaultView, Directory, Holder,
+    Key, KeyCache, NewKey, NewRole, NewUser, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles,
     SESSION_S, SESSION_S_DEFAULT, SessionRole, Tenant, Tenants, User, Users,
 };
 pub use api::*;
 pub use bucket::{Buckets, lock_from_the_beginning};
 pub use checkpoint_outcome::CheckpointOutcome;
 pub use checkpoints::{
-    CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit, SetState,
-    ViewedObject, is_companion,
+    CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit,
+    PlannedWithdrawal, SetState, ViewedObject, is_companion,
 };
 pub use chunk_queue::ChunkQueue;
 pub use consistency::{ConsistencyOptions, ReadAfter};

@@ -69,7 +69,7 @@ mod xml_text;
 
 pub use auth::{IdentityProvider, SessionKey};
 pub use events::{EventSink, ExpiryEvents};
-pub use limits::{LimitReason, QueueFigures, RequestKind};
+pub use limits::{LimitReason, QueueFigures, RequestKind, WaitingKey};
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use request_observer::Observers;

@@ -30,7 +30,7 @@ pub(crate) mod documents;
 mod fair_queue;
 pub(crate) mod meter;
 
-pub use self::concurrency::QueueFigures;
+pub use self::concurrency::{QueueFigures, WaitingKey};
 pub use self::fair_queue::RequestKind;
 
 /// Reason for refusing a valid request. The reply carries it as an extension, for metrics.

@@ -19,7 +19,7 @@ use crate::auth::{Keys, UNNAMED_REGION};
 use crate::body::ResponseBody;
 use crate::dispatch::Dispatcher;
 use crate::http::{HttpConfig, HttpService};
-use crate::limits::QueueFigures;
+use crate::limits::{QueueFigures, WaitingKey};
 use crate::ops::{BucketCorsRules, StoreAnonymousCheck};
 use crate::request::Observation;
 use crate::request_observer::{Observers, RequestObserver};
@@ -64,6 +64,11 @@ impl S3Service {
     /// Counters of the requests that wait for a turn, by kind.
     pub fn queue_figures(&self) -> [QueueFigures; 3] {
         self.http.queue_figures()
+    }
+
+    /// The keys with the most requests that wait for a turn; at most 16.
+    pub fn waiting_keys(&self) -> Vec<WaitingKey> {
+        self.http.waiting_keys()
     }
 
     /// Answers one request. Dropping the future early abandons the request: no write becomes

@@ -38,7 +38,8 @@ use self::settings::ReplicatorSettings;
 use self::spread::note_spread;
 use crate::policies::check_cpu;
 use crate::process::admin_status::worker_lines;
-use crate::process::metrics::WorkerCollector;
+use crate::process::checkpoint_counts::{CheckpointCounts, CountedSets};
+use crate::process::metrics::{CheckpointCollector, WorkerCollector};
 use crate::process::observers::ObserverTasks;
 use crate::process::sources::WorkerSource;
 use crate::process::workers;
@@ -68,6 +69,8 @@ struct OpenReplicator {
     topology: Topology,
     /// Observers of lifecycle rules.
     observers: ObserverTasks,
+    /// Counts of checkpoint sets, as the worker meets them.
+    checkpoint_counts: CheckpointCounts,
     standard: StandardWorkers,
 }
 
@@ -88,7 +91,11 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
     let observers = ObserverTasks::of_rules(&settings.events, &folder, &clock)?;
     let expiry = store.clone().map(|store| observers.expiry(store));
     let usage = store.clone().map(|store| Arc::new(store) as Arc<dyn UsageCounter>);
-    let checkpoints = store.map(|store| Arc::new(store) as Arc<dyn SetUpkeep>);
+    let checkpoint_counts = CheckpointCounts::default();
+    let checkpoints = store.map(|store| {
+        let counted = CountedSets::new(Arc::new(store), checkpoint_counts.clone());
+        Arc::new(counted) as Arc<dyn SetUpkeep>
+    });
     let standard = StandardWorkers {
         topology: topology.clone(),
         clock,
@@ -101,7 +108,7 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
         usage,
         checkpoints,
     };
-    Ok(OpenReplicator { name, member, topology, observers, standard })
+    Ok(OpenReplicator { name, member, topology, observers, checkpoint_counts, standard })
 }
 
 fn scope(rings: &RingSet, nodes: &[String]) -> Result<DeviceScope, Failure> {
@@ -131,7 +138,8 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
     let listener = admin::bind(settings.admin_address()).await?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(listener, &settings.common);
-    let OpenReplicator { name, member, topology, observers, standard } = open(&settings).await?;
+    let OpenReplicator { name, member, topology, observers, checkpoint_counts, standard } =
+        open(&settings).await?;
     let mut runner = runner(&member)?;
     standard.start(&mut runner);
     let (stop, stopped) = watch::channel(false);
@@ -148,6 +156,7 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
         health: Arc::new(ReplicatorHealth(member.clone())),
         metrics: Metrics::default()
             .with(WorkerCollector(statuses))
+            .with(CheckpointCollector(checkpoint_counts))
             .with(LogCollector(observers.figures()))
             .with(TargetCollector(observers.figures()))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),

@@ -42,7 +42,8 @@ use self::settings::ServerSettings;
 use self::store::Store;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{
-    DeviceCollector, QueueCollector, Requests, WindowCollector, WorkerCollector,
+    CheckpointCollector, DeviceCollector, QueueCollector, Requests, WindowCollector,
+    WorkerCollector,
 };
 use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, master_keys};
@@ -132,6 +133,7 @@ impl RunningServer<'_> {
                 .with(TargetCollector(store.observers.figures()))
                 .with(QueueCollector(store.service.clone()))
                 .with(WindowCollector(store.objects.clone()))
+                .with(CheckpointCollector(store.checkpoint_counts.clone()))
                 .with(DeviceCollector(store.device_source()))
                 .with(WorkerCollector(worker_source.clone())),
             routes: admin_status::workers("server", worker_source)

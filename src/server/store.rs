@@ -27,6 +27,7 @@ use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
 use super::token_key;
 use crate::policies::check_cpu;
+use crate::process::checkpoint_counts::{CheckpointCounts, CountedSets};
 use crate::process::memory::{MachineShare, MemorySplit};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
@@ -40,6 +41,8 @@ const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
 pub(crate) struct Store {
     pub(crate) objects: ObjectStore,
     pub(crate) service: S3Service,
+    /// Counts of checkpoint sets, as the worker meets them.
+    pub(crate) checkpoint_counts: CheckpointCounts,
     /// Admin routes of tenants, users, roles, keys and quotas.
     pub(crate) accounts: Router,
     /// Observers of requests and of lifecycle rules.
@@ -123,6 +126,7 @@ impl Store {
         Ok(Self {
             objects,
             service,
+            checkpoint_counts: CheckpointCounts::default(),
             accounts,
             observers,
             node,
@@ -183,7 +187,10 @@ impl Store {
             upkeep: settings.upkeep.options(folder, hurry)?,
             objects: Some(self.observers.expiry(self.objects.clone())),
             usage: Some(Arc::new(self.objects.clone())),
-            checkpoints: Some(Arc::new(self.objects.clone())),
+            checkpoints: Some(Arc::new(CountedSets::new(
+                Arc::new(self.objects.clone()),
+                self.checkpoint_counts.clone(),
+            ))),
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);
         standard.start(&mut runner);

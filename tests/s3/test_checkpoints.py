@@ -2,11 +2,13 @@
 
 import itertools
 import json
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 from harness import wire
-from helpers import assert_refused, get, header, md5, refused, until
+from harness.admin import admin
+from helpers import assert_refused, client_of, get, header, md5, refused, soon, until
 
 RULES = {"rules": [
     {"pattern": "run-*/step-*/", "profile": "custom", "markers": ["done"], "keep": 3},
@@ -178,3 +180,100 @@ def test_the_view_takes_no_writes(s3, train):
         s3.create_bucket(Bucket="any--committed")
     with refused("NoSuchBucket", 404):
         get(s3, "nowhere--committed", "k")
+
+
+def test_every_read_of_the_view_shows_one_generation(s3, server, train):
+    put(s3, train, "run-6/step-1/a", b"first")
+    put(s3, train, "run-6/step-1/b", b"b")
+    assert put(s3, train, "run-6/step-1/done") == "committed; generation=1"
+    put(s3, train, "run-6/step-1/a", b"second")
+    s3.delete_object(Bucket=train, Key="run-6/step-1/b")
+    name = view(train)
+    shown = ["run-6/step-1/a", "run-6/step-1/b", "run-6/step-1/done"]
+    # ListObjects, and the header in place of the name.
+    first = s3.list_objects(Bucket=name, Prefix="run-6/")
+    assert [item["Key"] for item in first["Contents"]] == shown
+    assert first["Contents"][0]["Size"] == 5 and first["Name"] == name
+    for target, method in [(f"/{train}/run-6/step-1/a", "GET"), (f"/{train}/run-6/step-1/a", "HEAD"),
+                           (f"/{train}?list-type=2&prefix=run-6%2F", "GET"), (f"/{train}?prefix=run-6%2F", "GET")]:
+        by_header = wire.request(server, method, target, {"x-martlet-view": "committed"})
+        by_name = wire.request(server, method, target.replace(f"/{train}", f"/{name}", 1))
+        assert (by_header.status, by_name.status) == (200, 200), (method, target)
+        if method == "HEAD":
+            assert by_header.headers["etag"] == by_name.headers["etag"] == f'"{md5(b"first")}"'
+            assert by_header.headers["content-length"] == "5"
+        elif target.endswith("a"):
+            assert by_header.body == by_name.body == b"first"
+        else:
+            keys_of = lambda reply: [it.text for it in ElementTree.fromstring(reply.body).iter() if it.tag.endswith("Key")]
+            assert keys_of(by_header) == keys_of(by_name) == shown
+    ranged = s3.get_object(Bucket=name, Key="run-6/step-1@1/a", Range="bytes=-3")
+    assert (ranged["Body"].read(), ranged["ContentRange"]) == (b"rst", "bytes 2-4/5")
+    with refused("PreconditionFailed", 412):
+        s3.get_object(Bucket=name, Key="run-6/step-1/a", IfMatch=md5(b"second"))
+    with refused("InvalidRange", 416):
+        s3.get_object(Bucket=name, Key="run-6/step-1/a", Range="bytes=9-")
+    # A view has no versions, and no other operations but those on its sets.
+    version = s3.head_object(Bucket=train, Key="run-6/step-1/a")["VersionId"]
+    with refused("InvalidArgument", 400):
+        s3.get_object(Bucket=name, Key="run-6/step-1/a", VersionId=version)
+    with refused("MethodNotAllowed", 405):
+        s3.list_object_versions(Bucket=name)
+    held = wire.request(server, "PUT", f"/{name}?checkpoint=run-6%2Fstep-1%2F&hold=60")
+    assert (held.status, json.loads(held.body)) == (200, {"generation": 1})
+    state = json.loads(wire.request(server, "GET", f"/{name}?checkpoint=run-6%2Fstep-1%2F").body)
+    assert state["generations"][0]["held_until_ms"] > 0
+    refusal = wire.request(server, "GET", f"/{train}/run-6/step-1/a", {"x-martlet-view": "newest"})
+    assert_refused(refusal, 400, "InvalidArgument")
+
+
+def test_a_key_may_see_the_view_by_default(s3, server, train):
+    def shows(client, body):
+        assert get(client, train, "run-7/step-1/a") == body
+
+    put(s3, train, "run-7/step-1/a", b"first")
+    assert put(s3, train, "run-7/step-1/done") == "committed; generation=1"
+    put(s3, train, "run-7/step-1/a", b"second")
+    tenant = f"readers-{next(_numbers)}"
+    admin(server.admin_port, "tenant", "create", tenant)
+    key = admin(server.admin_port, "key", "create", "--tenant", tenant)
+    reader = client_of(server.endpoint, key)
+    everybody = {"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{tenant}:root"}, "Action": "s3:*",
+        "Resource": [f"arn:aws:s3:::{train}", f"arn:aws:s3:::{train}/*"]}]}
+    s3.put_bucket_policy(Bucket=train, Policy=json.dumps(everybody))
+    soon(lambda: shows(reader, b"second"))
+    line = admin(server.admin_port, "key", "view", key["access_key"], "committed")
+    assert line["view"] == "committed"
+    # A change of a key applies within a second.
+    soon(lambda: shows(reader, b"first"))
+    assert keys(reader, train, "run-7/") == ["run-7/step-1/a", "run-7/step-1/done"]
+    with refused("MethodNotAllowed", 405):
+        reader.put_object(Bucket=train, Key="run-7/step-1/b", Body=b"x")
+    # Buckets without rules are what they are.
+    own = f"own-{next(_numbers)}-of-readers"
+    reader.create_bucket(Bucket=own)
+    reader.put_object(Bucket=own, Key="k", Body=b"x")
+    assert get(reader, own, "k") == b"x"
+
+
+def test_operators_see_sets_holds_and_what_comes_next(s3, server, train):
+    for step in range(1, 5):
+        put(s3, train, f"run-8/step-{step}/a", b"x" * step)
+        assert put(s3, train, f"run-8/step-{step}/done") == "committed; generation=1"
+    index = {"metadata": {}, "weight_map": {"w": "model-1.safetensors"}}
+    put(s3, train, "hf/late/model.safetensors.index.json", json.dumps(index).encode())
+    wire.request(server, "PUT", f"/{train}?checkpoint=run-8%2Fstep-1%2F&hold=3600")
+    sets = {line["set"]: line["generations"] for line in admin(server.admin_port, "checkpoints", "list", train)}
+    held = sets["run-8/step-1/"][0]
+    assert (held["state"], held["objects"], held["bytes"]) == ("committed", 2, 2)
+    assert held["held_until_ms"] > held["noted_ms"] + 3_000_000
+    assert sets["hf/late/"][0]["state"] == "pending" and "model-1" in sets["hf/late/"][0]["reason"]
+    # Four steps, of which three stay: the first is held for an hour.
+    [planned] = admin(server.admin_port, "checkpoints", "retention", train)
+    assert (planned["set"], planned["generation"], planned["deletes_objects"]) == ("run-8/step-1/", 1, True)
+    assert planned["due_ms"] == held["held_until_ms"]
+    assert admin(server.admin_port, "checkpoints", "retention", train, "run-8/step-2/") == [planned]
+    until(lambda: (server.metric("^martlet_checkpoint_generations$") or 0) >= 5)
+    assert server.metric("^martlet_checkpoint_pinned_bytes$") >= 10
+    assert server.metric("^martlet_checkpoint_oldest_pending_ms$") > 0

@@ -5,9 +5,9 @@ use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::response::IntoResponse;
 use martlet_admin_api::checkpoints::{
-    GenerationLine, RetiredLine, RulesLine, SetLine, SetPage, WithdrawnLine,
+    GenerationLine, RetentionPage, RetiredLine, RulesLine, SetLine, SetPage, WithdrawnLine,
 };
-use martlet_proxy::{Generation, GenerationState, SetState};
+use martlet_proxy::{Generation, GenerationState, PlannedWithdrawal, SetState};
 use serde::Deserialize;
 
 use super::{BucketQuery, BucketsState};
@@ -23,9 +23,11 @@ pub(super) struct SetsQuery {
 }
 
 #[derive(Deserialize)]
-pub(super) struct SetQuery {
+pub(super) struct RetentionQuery {
     bucket: String,
-    set: String,
+    /// Set of a series; all sets of the bucket without one.
+    set: Option<String>,
+    after: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -60,8 +62,7 @@ pub(super) async fn sets(
     State(api): BucketsState,
     Query(SetsQuery { bucket, after }): Query<SetsQuery>,
 ) -> ApiResult {
-    let (sets, more) = api.store.checkpoints().sets(&bucket, after.as_deref(), PAGE).await?;
-    let next = sets.last().filter(|_| more).map(|last| last.name.clone());
+    let (sets, next) = api.store.checkpoints().sets(&bucket, after.as_deref(), PAGE).await?;
     let sets = sets.into_iter().map(set_line).collect();
     Ok(Json(SetPage { sets, next }).into_response())
 }
@@ -78,11 +79,20 @@ pub(super) async fn withdraw(
 
 pub(super) async fn retention(
     State(api): BucketsState,
-    Query(SetQuery { bucket, set }): Query<SetQuery>,
+    Query(RetentionQuery { bucket, set, after }): Query<RetentionQuery>,
 ) -> ApiResult {
-    let retired = api.store.checkpoints().would_retire(&bucket, &set).await?;
-    let line = |(set, generation)| RetiredLine { set, generation };
-    Ok(Json(retired.into_iter().map(line).collect::<Vec<_>>()).into_response())
+    let sets = api.store.checkpoints();
+    let (planned, next) = match set {
+        Some(set) => (sets.would_retire(&bucket, &set).await?, None),
+        None => sets.plan(&bucket, after.as_deref()).await?,
+    };
+    let withdrawals = planned.into_iter().map(retired_line).collect();
+    Ok(Json(RetentionPage { withdrawals, next }).into_response())
+}
+
+fn retired_line(planned: PlannedWithdrawal) -> RetiredLine {
+    let PlannedWithdrawal { set, number, reason, due_ms, deletes_objects } = planned;
+    RetiredLine { set, generation: number, reason, due_ms, deletes_objects }
 }
 
 fn set_line(state: SetState) -> SetLine {

@@ -110,6 +110,20 @@ pub struct Key {
     /// Rate limit of its requests, at each proxy.
     #[serde(default)]
     pub rate: Rate,
+    /// View of buckets with checkpoint rules that its requests get by default.
+    #[serde(default)]
+    pub view: DefaultView,
+}
+
+/// View of a bucket with checkpoint rules that a key's requests get unless they name another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DefaultView {
+    /// The bucket itself.
+    #[default]
+    Bucket,
+    /// The view of complete checkpoints.
+    Committed,
 }
 
 /// The user of a key.
@@ -175,6 +189,27 @@ impl Kept for TenantOf {
 
     fn path(&self) -> String {
         self.canonical_id.clone()
+    }
+}
+
+impl DefaultView {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bucket => "bucket",
+            Self::Committed => "committed",
+        }
+    }
+}
+
+impl FromStr for DefaultView {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Bucket, Self::Committed]
+            .into_iter()
+            .find(|view| view.name() == text)
+            .ok_or_else(|| format!("{text:?} is not a view: write bucket or committed"))
     }
 }
 

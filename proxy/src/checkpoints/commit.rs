@@ -96,7 +96,7 @@ impl Committer {
         // Rules that this version can't read are left to processes that can.
         let Some(rules) = CheckpointRules::of(bucket).ok().flatten() else { return Ok(None) };
         let Place::Set { rule, folder, rest } = rules.place(key) else { return Ok(None) };
-        if !rule.is_marker(rest) {
+        if !rule.is_marker(rest) || rule.is_temporary(folder) {
             return Ok(None);
         }
         let before = self.current_version(bucket_name, key).await?;

@@ -4,7 +4,6 @@ use martlet_protocol::checkpoints::{BucketWithSets, SetCounts};
 
 use super::commit::SetName;
 use super::requests::Checkpoints;
-use super::retention::series_of;
 use super::rules::CheckpointRules;
 use super::set_store::{COMPANION_PREFIX, PARENT, parent_id};
 use super::upkeep::Visit;
@@ -48,15 +47,10 @@ impl Checkpoints<'_> {
         let rules = CheckpointRules::of(&bucket)?;
         let (names, more) = self.names(companion, after, SETS_AT_ONCE).await?;
         let rule_of = |set: &str| rules.as_ref().and_then(|rules| rules.of_set(set));
-        let is_one_series = |one: &str, another: &str| {
-            let both = rule_of(one).zip(rule_of(another));
-            series_of(one) == series_of(another)
-                && both.is_some_and(|both| std::ptr::eq(both.0, both.1))
-        };
         let (mut counts, mut before) = (SetCounts::default(), after);
         for set in &names {
             if let Some(rules) = &rules
-                && !before.is_some_and(|before| is_one_series(before, set))
+                && !before.is_some_and(|before| rules.are_one_series(before, set))
             {
                 match self.committer.retire(&bucket, &bucket_name, rules, set).await {
                     Ok(retired) => counts.done += retired,

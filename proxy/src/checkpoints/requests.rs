@@ -10,7 +10,6 @@ use martlet_protocol::{RegisterKind, Setting, Settings, Versioning, VersioningSe
 use super::commit::{Committer, SetName, entry_of};
 use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
 use super::records::{EXPLICIT, Generation, Noted, SetRecord, Withdrawal};
-use super::retention::{retired, series_of};
 use super::rules::{CheckpointRules, Place};
 use super::set_store::{RECORDS, companion_of};
 use super::view::ViewedObject;
@@ -184,7 +183,7 @@ impl Checkpoints<'_> {
         self.committer.outcome_of(set, outcome).await
     }
 
-    async fn ruled(self, bucket: &str) -> Result<(Arc<Bucket>, Arc<CheckpointRules>)> {
+    pub(super) async fn ruled(self, bucket: &str) -> Result<(Arc<Bucket>, Arc<CheckpointRules>)> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, bucket).await?;
         let rules = CheckpointRules::of(&bucket)?.ok_or_else(|| {
@@ -251,7 +250,8 @@ impl Checkpoints<'_> {
         record.map(|(record, _)| state_of(record)).ok_or(Error::NoSuchKey)
     }
 
-    /// A page of at most `limit` sets after a name, in order; and true if more follow.
+    /// A page of at most `limit` sets after a name, in order; and the name after which more follow.
+    /// Sets without generations are left out, so a page may be empty although more follow.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`], or too few nodes replied.
@@ -260,20 +260,21 @@ impl Checkpoints<'_> {
         bucket: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<SetState>, bool)> {
+    ) -> Result<(Vec<SetState>, Option<String>)> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, bucket).await?;
         let (names, more) = match self.names(&companion_of(bucket.id), after, limit).await {
-            Err(Error::NoSuchBucket) => return Ok((Vec::new(), false)),
+            Err(Error::NoSuchBucket) => return Ok((Vec::new(), None)),
             names => names?,
         };
+        let next = names.last().filter(|_| more).cloned();
         let mut states = Vec::with_capacity(names.len());
         for name in names {
             let record = self.committer.sets.record(bucket.id, &name).await?;
             let record = record.filter(|(record, _)| !record.generations.is_empty());
             states.extend(record.map(|(record, _)| state_of(record)));
         }
-        Ok((states, more))
+        Ok((states, next))
     }
 
     /// Names of at most `limit` sets of a companion bucket, in order; and true if more follow.
@@ -355,20 +356,6 @@ impl Checkpoints<'_> {
             if record.hold(number, until_ms) { Ok(number) } else { Err(Error::NoSuchKey) }
         };
         self.committer.sets.change(bucket.id, set, hold).await
-    }
-
-    /// Generations of a set's series that retention would withdraw now: names of sets and numbers.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a set that no rule covers; [`Error::NoSuchBucket`].
-    pub async fn would_retire(self, bucket: &str, set: &str) -> Result<Vec<(String, u64)>> {
-        let (bucket, rules) = self.ruled(bucket).await?;
-        let rule = rules.of_set(set).ok_or_else(|| {
-            Error::InvalidArgument(format!("no checkpoint rule covers the set {set:?}"))
-        })?;
-        let members = self.committer.members(&bucket, &rules, rule, series_of(set)).await?;
-        let retired = retired(members, rule, self.committer.sets.now_ms());
-        Ok(retired.into_iter().map(|it| (it.set().to_owned(), it.number)).collect())
     }
 }
 

@@ -8,7 +8,7 @@ use martlet_protocol::entry::{Bucket, Value};
 
 use super::commit::{Committer, SetName};
 use super::records::Withdrawal;
-use super::rules::{CheckpointRule, CheckpointRules};
+use super::rules::{CheckpointRule, CheckpointRules, series_of};
 use super::set_store::{RECORDS, companion_of};
 use crate::error::Result;
 use crate::walk::text;
@@ -16,7 +16,7 @@ use crate::walk::text;
 /// Records read at once.
 const RECORDS_AT_ONCE: usize = 100;
 
-const RETIRED: Withdrawal<'_> = Withdrawal {
+pub(super) const RETIRED: Withdrawal<'_> = Withdrawal {
     reason: "later generations of the series are enough",
     deletes_objects: true,
     waits_for_holds: true,
@@ -30,6 +30,8 @@ pub(super) struct Member {
     order: u64,
     /// Time of its commit, in milliseconds since 1970.
     committed_ms: u64,
+    /// End of its longest hold, in milliseconds since 1970; zero for none.
+    held_until_ms: u64,
 }
 
 impl Member {
@@ -37,23 +39,27 @@ impl Member {
     pub(super) fn set(&self) -> &str {
         &self.set
     }
+
+    /// Time from which the rule no longer keeps it, if it is beyond the number.
+    pub(super) fn due_ms(&self, rule: &CheckpointRule) -> u64 {
+        self.committed_ms.saturating_add(rule.min_age_ms).max(self.held_until_ms)
+    }
 }
 
-/// Parent folder of a set, with its last slash; empty at the top of the bucket.
-pub(super) fn series_of(set: &str) -> &str {
-    let folder = set.strip_suffix('/').unwrap_or(set);
-    folder.rfind('/').map_or("", |at| &set[..=at])
-}
-
-/// Generations that the rule doesn't keep at `now_ms`. The newest one is never among them.
-pub(super) fn retired(mut members: Vec<Member>, rule: &CheckpointRule, now_ms: u64) -> Vec<Member> {
+/// Generations beyond the number that the rule keeps, young and held ones too. The newest one is
+/// never among them.
+pub(super) fn beyond(mut members: Vec<Member>, rule: &CheckpointRule) -> Vec<Member> {
     let Some(keep) = rule.keep else { return Vec::new() };
     members.sort_by(|one, another| {
         (another.order, &another.set, another.number).cmp(&(one.order, &one.set, one.number))
     });
     let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-    let old = members.into_iter().skip(keep);
-    old.filter(|it| it.committed_ms.saturating_add(rule.min_age_ms) <= now_ms).collect()
+    members.into_iter().skip(keep).collect()
+}
+
+/// Generations that the rule doesn't keep at `now_ms`.
+fn retired(members: Vec<Member>, rule: &CheckpointRule, now_ms: u64) -> Vec<Member> {
+    beyond(members, rule).into_iter().filter(|it| it.due_ms(rule) <= now_ms).collect()
 }
 
 impl Committer {
@@ -105,6 +111,7 @@ impl Committer {
                 number: it.number,
                 order: it.order,
                 committed_ms: it.changed_ms,
+                held_until_ms: it.held_until_ms,
             }));
         }
         Ok(members)
@@ -123,7 +130,7 @@ mod tests {
     }
 
     fn member(set: &str, order: u64) -> Member {
-        Member { set: set.into(), number: 1, order, committed_ms: 1000 }
+        Member { set: set.into(), number: 1, order, committed_ms: 1000, held_until_ms: 0 }
     }
 
     #[test]
@@ -136,6 +143,13 @@ mod tests {
         assert_eq!(gone.iter().map(Member::set).collect::<Vec<_>>(), ["step-30/"]);
         assert!(retired(members(), rule, late_ms - 1).is_empty(), "it is too young");
         assert!(retired(members()[..2].to_vec(), rule, late_ms).is_empty());
+        let held = |mut it: Member| {
+            it.held_until_ms = late_ms + 1;
+            it
+        };
+        let held: Vec<_> = members().into_iter().map(held).collect();
+        assert!(retired(held.clone(), rule, late_ms).is_empty(), "a reader holds it");
+        assert_eq!(beyond(held, rule)[0].due_ms(rule), late_ms + 1);
     }
 
     #[test]

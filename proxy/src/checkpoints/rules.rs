@@ -25,6 +25,10 @@ const SECONDS_MAX: u64 = 10 * 366 * 86_400;
 /// would abandon saves that are being written.
 const ABANDON_SECONDS_MIN: u64 = 3600;
 
+/// Part of the names of Orbax's temporary folders, into which it writes its marker before it renames
+/// them.
+const ORBAX_TEMPORARY: &str = ".orbax-checkpoint-tmp";
+
 /// Kind of writer, which determines default markers and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -110,6 +114,8 @@ pub(crate) struct CheckpointRule {
     pub(crate) abandon_after_ms: Option<u64>,
     /// Handling of a marker that is written again.
     pub(crate) recommit: Recommit,
+    /// Part of the names of folders in which savers work, and which are never complete.
+    temporary: Option<&'static str>,
 }
 
 /// Checkpoint rules of a bucket.
@@ -192,6 +198,19 @@ impl CheckpointRules {
             _ => None,
         }
     }
+
+    /// Returns true if two sets have one parent folder and one rule.
+    pub(crate) fn are_one_series(&self, one: &str, another: &str) -> bool {
+        let both = self.of_set(one).zip(self.of_set(another));
+        series_of(one) == series_of(another)
+            && both.is_some_and(|both| std::ptr::eq(both.0, both.1))
+    }
+}
+
+/// Parent folder of a set, with its last slash; empty at the top of the bucket.
+pub(crate) fn series_of(set: &str) -> &str {
+    let folder = set.strip_suffix('/').unwrap_or(set);
+    folder.rfind('/').map_or("", |at| &set[..=at])
 }
 
 /// Parsed form of the document of a cached bucket; none if it can't be read.
@@ -244,12 +263,18 @@ impl CheckpointRule {
             min_age_ms: seconds("min_age", written.min_age)?.unwrap_or_default(),
             abandon_after_ms,
             recommit: *recommit,
+            temporary: (*profile == Profile::Orbax).then_some(ORBAX_TEMPORARY),
         })
     }
 
     /// Returns true if a name relative to the folder is a marker.
     pub(crate) fn is_marker(&self, rest: &str) -> bool {
         self.markers.iter().any(|marker| marker == rest)
+    }
+
+    /// Returns true if a marker in the folder means nothing: the saver will rename the folder.
+    pub(crate) fn is_temporary(&self, folder: &str) -> bool {
+        self.temporary.is_some_and(|part| folder.contains(part))
     }
 }
 
@@ -286,6 +311,21 @@ mod tests {
 
     fn refusal(document: &str) -> String {
         CheckpointRules::parse(document.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn orbax_writes_its_marker_before_it_renames_the_folder() {
+        let document = |profile: &str| {
+            format!(r#"{{"rules": [{{"pattern": "s/*/", "profile": "{profile}"}}]}}"#)
+        };
+        let (orbax, dcp) = (rules(&document("orbax")), rules(&document("dcp")));
+        let is_temporary = |rules: &CheckpointRules, set: &str| {
+            rules.of_set(set).is_some_and(|rule| rule.is_temporary(set))
+        };
+        assert!(is_temporary(&orbax, "s/7.orbax-checkpoint-tmp/"));
+        assert!(is_temporary(&orbax, "s/7.orbax-checkpoint-tmp-1700000000/"));
+        assert!(!is_temporary(&orbax, "s/7/"));
+        assert!(!is_temporary(&dcp, "s/7.orbax-checkpoint-tmp/"));
     }
 
     #[test]

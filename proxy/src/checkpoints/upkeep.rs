@@ -24,7 +24,7 @@ const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 /// Age at which a write that was begun can't commit any more.
 const INTENT_AGE_MS_MAX: u64 = COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX;
 /// Time without a rule after which a set is withdrawn.
-const UNCOVERED_MS: u64 = 24 * 3600 * 1000;
+pub(super) const UNCOVERED_MS: u64 = 24 * 3600 * 1000;
 /// Age from which a manifest that no record names is deleted.
 const ORPHAN_AGE_MS: u64 = 24 * 3600 * 1000;
 /// Age at which a generation whose proxy may be at it is continued.
@@ -33,16 +33,16 @@ const UNATTENDED_MS: u64 = 60_000;
 const PINNING_TIME: Duration = Duration::from_mins(5);
 /// Manifests of a set that one step looks at; more than a record names, so that it meets orphans.
 const MANIFESTS_MAX: usize = GENERATIONS_MAX + 100;
-const SUPERSEDED: Withdrawal<'_> = Withdrawal {
+pub(super) const SUPERSEDED: Withdrawal<'_> = Withdrawal {
     reason: "a later generation was committed",
     deletes_objects: false,
     waits_for_holds: true,
 };
-const ABANDONED: Withdrawal<'_> =
+pub(super) const ABANDONED: Withdrawal<'_> =
     Withdrawal { reason: "abandoned", deletes_objects: true, waits_for_holds: true };
-const UNCOVERED: Withdrawal<'_> =
+pub(super) const UNCOVERED: Withdrawal<'_> =
     Withdrawal { reason: "no rule covers the set", deletes_objects: false, waits_for_holds: true };
-const EMPTY: Withdrawal<'_> = Withdrawal {
+pub(super) const EMPTY: Withdrawal<'_> = Withdrawal {
     reason: "all objects of the set were deleted",
     deletes_objects: true,
     waits_for_holds: true,
@@ -190,7 +190,7 @@ impl Visit<'_> {
 
     /// Returns true if no object of a set's own folder is current, although a generation is
     /// committed. Sets that were published under another name than their folder's don't count.
-    async fn is_deleted(&self, record: &SetRecord) -> Result<bool> {
+    pub(super) async fn is_deleted(&self, record: &SetRecord) -> Result<bool> {
         match record.newest() {
             Some(newest) if !newest.is_published => self.is_empty(RegisterKind::Object).await,
             _ => Ok(false),
@@ -290,10 +290,9 @@ impl Visit<'_> {
         generation: &Generation,
         current: &[ManifestEntry],
     ) -> Result<bool> {
-        let Some(abandon_after_ms) = rule.abandon_after_ms else { return Ok(false) };
-        let last = current.iter().map(|entry| entry.modified_ms).max().unwrap_or_default();
-        let last = last.max(generation.noted_ms);
-        Ok(last + abandon_after_ms <= self.now_ms() && self.is_empty(RegisterKind::Upload).await?)
+        let is_due =
+            abandoned_at_ms(rule, generation, current).is_some_and(|it| it <= self.now_ms());
+        Ok(is_due && self.is_empty(RegisterKind::Upload).await?)
     }
 
     /// Deletes manifests that a process which died left without a generation.
@@ -308,6 +307,17 @@ impl Visit<'_> {
         }
         Ok(())
     }
+}
+
+/// Time at which a pending generation counts as abandoned, if nothing more is written to its folder;
+/// none if the rule abandons nothing.
+pub(super) fn abandoned_at_ms(
+    rule: &CheckpointRule,
+    generation: &Generation,
+    current: &[ManifestEntry],
+) -> Option<u64> {
+    let last = current.iter().map(|entry| entry.modified_ms).max().unwrap_or_default();
+    Some(last.max(generation.noted_ms).saturating_add(rule.abandon_after_ms?))
 }
 
 /// Returns true if all noted versions are still current: the folder wasn't saved again.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use martlet_protocol::Network;
-use martlet_proxy::{Holder, ROOT, Role};
+use martlet_proxy::{DefaultView, Holder, ROOT, Role};
 
 use super::identity_policy::IdentityPolicy;
 use super::subject::{SessionNames, UserNames};
@@ -33,6 +33,8 @@ pub struct AccountIdentity {
     pub(crate) own: Option<IdentityPolicy>,
     /// Session, if the identity is one.
     pub(crate) session: Option<RoleSession>,
+    /// View of buckets with checkpoint rules that requests get by default.
+    pub(crate) view: DefaultView,
     /// Meters of recent use.
     pub(crate) meters: Meters,
 }
@@ -63,6 +65,7 @@ impl AccountIdentity {
             networks: Vec::new(),
             own: None,
             session: None,
+            view: DefaultView::default(),
             meters: Meters::default(),
         }
     }
@@ -80,6 +83,7 @@ impl AccountIdentity {
             networks: vec![tenant.networks.clone(), key.networks.clone()],
             own: user.as_ref().and_then(|user| user.policy.as_deref()).map(IdentityPolicy::read),
             session: None,
+            view: key.view,
             meters: Meters::default(),
         }
     }

@@ -138,6 +138,7 @@ impl Sessions {
             });
             let began = began.ok_or_else(|| unknown_key(access_key))?;
             who.networks.extend(began.networks.iter().cloned());
+            who.view = began.view;
             who.meters = meters(Some(&began.meters));
         } else {
             who.meters = meters(None);

@@ -23,7 +23,7 @@ use crate::auth::{Authenticator, Keys};
 use crate::body::ResponseBody;
 use crate::errors::RETRY_AFTER_MS;
 use crate::limits::concurrency::{ConcurrencyLimiter, RequestPermit};
-use crate::limits::{LimitReason, QueueFigures, RequestKind};
+use crate::limits::{LimitReason, QueueFigures, RequestKind, WaitingKey};
 use crate::logging::ReplyRequester;
 use crate::messages;
 use crate::refusal::{DETAIL, QUOTA_DETAIL, Refusal};
@@ -92,6 +92,11 @@ impl<H: OperationHandler> HttpService<H> {
     /// Counters of the requests that wait for a turn, by kind.
     pub(crate) fn queue_figures(&self) -> [QueueFigures; 3] {
         self.shared.turns.figures()
+    }
+
+    /// The keys with the most waiting requests.
+    pub(crate) fn waiting_keys(&self) -> Vec<WaitingKey> {
+        self.shared.turns.waiting_keys()
     }
 
     /// Answers one request, of which nothing is observed.

@@ -30,6 +30,8 @@ use super::meter::Meters;
 
 /// Divisor for the part of the turns that is reserved for accounts below their share.
 const KEPT: usize = 8;
+/// Number of waiting keys that metrics name, so that a crowd of keys makes no crowd of series.
+const WAITING_KEYS_MAX: usize = 16;
 
 /// Bounds of an HTTP service's concurrent requests.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +97,15 @@ pub struct QueueFigures {
     pub waited_us: u64,
     /// Waits that ended without a turn, at the time limit or because the client left.
     pub expired: u64,
+}
+
+/// Requests of one key that wait now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingKey {
+    /// Access key; `root` for fixed keys, `anonymous` for unsigned requests.
+    pub access_key: String,
+    /// Requests that wait.
+    pub waiting: u64,
 }
 
 /// A turn, not yet counted for an account.
@@ -236,6 +247,26 @@ impl ConcurrencyLimiter {
         drop(turns);
         let shared = shared.clone();
         Some((Ticket { shared, position, meters, is_taken: false, _seat: seat }, grant))
+    }
+
+    /// The keys with the most waiting requests, the longest queue first.
+    pub(crate) fn waiting_keys(&self) -> Vec<WaitingKey> {
+        let turns = self.0.turns.lock();
+        let named = |(waiter, count): (&Waiter, usize)| {
+            let access_key = match waiter.meters.name() {
+                _ if self.0.is_anonymous(&waiter.meters) => "anonymous",
+                "" => "root",
+                name => name,
+            };
+            WaitingKey { access_key: access_key.to_owned(), waiting: count as u64 }
+        };
+        let mut keys: Vec<WaitingKey> = turns.queue.waiting_keys().map(named).collect();
+        drop(turns);
+        keys.sort_by(|one, another| {
+            (another.waiting, &one.access_key).cmp(&(one.waiting, &another.access_key))
+        });
+        keys.truncate(WAITING_KEYS_MAX);
+        keys
     }
 
     /// Counters of the queue by kind of requests.

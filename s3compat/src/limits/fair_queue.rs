@@ -164,6 +164,11 @@ impl<K: Copy + Eq + Hash, T> FairQueue<K, T> {
         Some(request)
     }
 
+    /// Keys that wait, each with one of its requests and their number.
+    pub(super) fn waiting_keys(&self) -> impl Iterator<Item = (&T, usize)> {
+        self.keys.values().filter_map(|queue| Some((queue.any()?, queue.len())))
+    }
+
     /// Number of waiting requests of a kind.
     pub(super) fn waiting(&self, kind: RequestKind) -> usize {
         self.waiting[kind.number()]
@@ -184,6 +189,10 @@ impl<T> Default for KeyQueue<T> {
 impl<T> KeyQueue<T> {
     fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.requests.is_empty())
+    }
+
+    fn len(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.requests.len()).sum()
     }
 
     fn any(&self) -> Option<&T> {
@@ -287,6 +296,7 @@ mod tests {
             queue.push(1, kind, 1, name);
         }
         assert_eq!(RequestKind::ALL.map(|kind| queue.waiting(kind)), [2, 1, 2]);
+        assert_eq!(queue.waiting_keys().map(|(_, count)| count).collect::<Vec<_>>(), [5]);
         assert_eq!(drain(&mut queue), ["read", "part", "list", "complete", "upload"]);
     }
 

@@ -46,6 +46,8 @@ impl TokenBucket {
 /// Recent use of an account or a key.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
+    /// Name of the account or key; empty for fixed keys and anonymous requests.
+    name: Box<str>,
     /// Requests in progress.
     pub(super) turns: AtomicUsize,
     /// Requests that wait for a turn.
@@ -131,6 +133,11 @@ impl Meters {
         Arc::as_ptr(self.key.as_ref().unwrap_or(&self.account)).addr()
     }
 
+    /// Name of the key, or of the account without one; empty for fixed keys.
+    pub(super) fn name(&self) -> &str {
+        &self.key.as_ref().unwrap_or(&self.account).name
+    }
+
     /// True if any rate applies.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited().next().is_some()
@@ -195,6 +202,13 @@ impl Registry {
         Meters { account, key: began.and_then(|began| began.key.clone()) }
     }
 
+    /// Meters of a key without limits.
+    #[cfg(test)]
+    pub(crate) fn named(&self, key: &str) -> Meters {
+        let meter = |of| self.meter(of, key, Rate::default());
+        Meters { account: meter(MeterOwner::Account), key: Some(meter(MeterOwner::Key)) }
+    }
+
     fn meter(&self, of: MeterOwner, name: &str, rate: Rate) -> Arc<Meter> {
         const SWEEP_AT_MIN: usize = 1024;
         let mut known = self.0.lock();
@@ -204,7 +218,7 @@ impl Registry {
         }
         let slot = known.meters.entry((of, name.into())).or_default();
         let meter = slot.upgrade().unwrap_or_else(|| {
-            let meter = Arc::new(Meter::default());
+            let meter = Arc::new(Meter { name: name.into(), ..Meter::default() });
             *slot = Arc::downgrade(&meter);
             meter
         });

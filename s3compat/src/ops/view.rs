@@ -1,11 +1,15 @@
-//! The view of a bucket's complete checkpoints: `NAME--committed`, or the header `x-martlet-view`.
+//! The view of a bucket's complete checkpoints: `NAME--committed`, the header `x-martlet-view`, or the
+//! default view of the key that signed.
 //!
 //! A request of the view becomes one of the bucket before its access check. So the bucket's policy
 //! decides, and a key that names a generation is checked as the key of the set.
 
 use http::HeaderName;
+use martlet_protocol::Setting;
 use martlet_protocol::entry::Object;
-use martlet_proxy::{Error, ListObjects, ObjectName, ObjectPage, Session, ViewedObject};
+use martlet_proxy::{
+    DefaultView, Error, ListObjects, ObjectName, ObjectPage, Session, ViewedObject,
+};
 use s3s::{S3Error, S3Result, s3_error};
 
 use super::operations::Operations;
@@ -21,22 +25,45 @@ use crate::view::View;
 const VIEW: HeaderName = HeaderName::from_static("x-martlet-view");
 /// The only view.
 const COMMITTED: &str = "committed";
+/// Header value for the bucket itself, whatever the key's default view is.
+const BUCKET: &str = "bucket";
 /// End of the names of views.
 pub(crate) const SUFFIX: &str = "--committed";
 
-/// The view that a request names, and the bucket.
-fn named_view(request: &OperationRequest) -> S3Result<Option<(String, View)>> {
+/// Selection of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SelectedBy {
+    Name,
+    Header,
+    Key,
+}
+
+/// The view that a request selects, and the bucket.
+fn selected_view(request: &OperationRequest) -> S3Result<Option<(SelectedBy, String, View)>> {
     let shown = request.bucket();
-    let bucket = match text(&request.headers, &VIEW)? {
-        Some(COMMITTED) => shown.strip_suffix(SUFFIX).unwrap_or(shown),
-        Some(other) => return Err(s3_error!(InvalidArgument, "there is no view {other:?}")),
-        None => match shown.strip_suffix(SUFFIX) {
-            Some(bucket) => bucket,
-            None => return Ok(None),
-        },
+    let stem = shown.strip_suffix(SUFFIX);
+    let default = request.context.identity.who().map_or(DefaultView::Bucket, |who| who.view);
+    let (by, bucket) = match (text(&request.headers, &VIEW)?, stem) {
+        (Some(COMMITTED), stem) => (SelectedBy::Header, stem.unwrap_or(shown)),
+        (None, Some(stem)) => (SelectedBy::Name, stem),
+        (None, None) if default == DefaultView::Committed => (SelectedBy::Key, shown),
+        (None | Some(BUCKET), _) => return Ok(None),
+        (Some(other), _) => {
+            let message = format!("there is no view {other:?}: use {COMMITTED} or {BUCKET}");
+            return Err(s3_error!(InvalidArgument, "{message}"));
+        }
     };
     let (key, query) = (request.key().to_owned(), request.raw_query.clone());
-    Ok(Some((bucket.to_owned(), View { bucket: shown.to_owned(), key, query })))
+    Ok(Some((by, bucket.to_owned(), View { bucket: shown.to_owned(), key, query })))
+}
+
+/// Returns true if a bucket is there and has checkpoint rules.
+async fn has_rules(session: &Session, bucket: &str) -> S3Result<bool> {
+    match session.bucket(bucket).await {
+        Ok(bucket) => Ok(bucket.settings.get(Setting::Checkpoints).is_some()),
+        Err(Error::NoSuchBucket) => Ok(false),
+        Err(error) => Err(errors::s3_error(error)),
+    }
 }
 
 /// Turns a request of the view into one of the bucket. Its access check needs the names of sets, not
@@ -45,7 +72,7 @@ fn named_view(request: &OperationRequest) -> S3Result<Option<(String, View)>> {
 /// # Errors
 /// 405 for operations that the view doesn't have.
 pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session) -> S3Result<()> {
-    let Some((bucket, view)) = named_view(request)? else { return Ok(()) };
+    let Some((by, bucket, view)) = selected_view(request)? else { return Ok(()) };
     // A bucket of this name may be older than views.
     if view.bucket != bucket {
         match session.bucket(&view.bucket).await {
@@ -53,6 +80,10 @@ pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session
             Err(Error::NoSuchBucket) => {}
             Err(error) => return Err(errors::s3_error(error)),
         }
+    }
+    // Of other buckets, and of none, a key's default view says nothing.
+    if by == SelectedBy::Key && (bucket.is_empty() || !has_rules(session, &bucket).await?) {
+        return Ok(());
     }
     match request.operation() {
         // The operation itself refuses the name.
@@ -62,7 +93,9 @@ pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session
         | Operation::ListObjects
         | Operation::ListObjectsV2
         | Operation::HeadBucket
-        | Operation::GetBucketLocation => {}
+        | Operation::GetBucketLocation
+        | Operation::GetCheckpoint
+        | Operation::HoldCheckpoint => {}
         _ => return Err(messages::METHOD_NOT_ALLOWED.error()),
     }
     let query = Query::parse(&view.query)?;

@@ -1,6 +1,6 @@
 //! Tenants: each with its own buckets, hidden from other tenants unless a policy permits access.
 
-use martlet_proxy::Role;
+use martlet_proxy::{DefaultView, Role};
 
 use crate::world::{TestReply, World};
 
@@ -155,6 +155,40 @@ async fn what_is_disabled_or_unknown_is_no_key() {
     desk.tenants().change("red", Some(false), None).await.unwrap();
     desk.keys().rotate("RED", Some("another secret altogether".into())).await.unwrap();
     by(&world, "RED", "GET", "/").await.refused(403, "SignatureDoesNotMatch");
+}
+
+#[tokio::test]
+async fn a_keys_default_view_is_that_of_complete_checkpoints() {
+    let (world, _) = world().await;
+    let put =
+        |target: &'static str, body: &'static str| world.call("PUT", target).body(body).by("RED");
+    let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    put("/red-bkt?versioning", versioning).send().await.expect(200);
+    world.clock.advance_ms(3_000);
+    let rules = r#"{"rules": [{"pattern": "s-*/", "profile": "custom", "markers": ["done"]}]}"#;
+    put("/red-bkt?checkpoints", rules).send().await.expect(204);
+    world.clock.advance_ms(3_000);
+    put("/red-bkt/s-1/a", "one").send().await.expect(200);
+    put("/red-bkt/s-1/done", "").send().await.expect(200);
+    put("/red-bkt/s-1/a", "two").send().await.expect(200);
+    world.accounts.keys().change_view("RED", DefaultView::Committed).await.unwrap();
+    let get = |target: &'static str| by(&world, "RED", "GET", target);
+    assert_eq!(get("/red-bkt/s-1/a").await.expect(200).text(), "one");
+    assert_eq!(
+        get("/red-bkt?list-type=2").await.expect(200).all("Key"),
+        ["k", "s-1/a", "s-1/done"]
+    );
+    put("/red-bkt/s-2/a", "").send().await.refused(405, "MethodNotAllowed");
+    by(&world, "RED", "PUT", "/red-bkt?checkpoint=s-1%2F&hold=60").await.expect(200);
+    // Other buckets are what they are, and one header selects the bucket itself.
+    by(&world, "RED", "PUT", "/red-two").await.expect(200);
+    put("/red-two/k", "x").send().await.expect(200);
+    let bucket = world.call("GET", "/red-bkt/s-1/a").by("RED").header("x-martlet-view", "bucket");
+    assert_eq!(bucket.send().await.expect(200).text(), "two");
+    let none = world.call("GET", "/red-bkt/s-1/a").by("RED").header("x-martlet-view", "newest");
+    none.send().await.refused(400, "InvalidArgument");
+    world.accounts.keys().change_view("RED", DefaultView::Bucket).await.unwrap();
+    assert_eq!(get("/red-bkt/s-1/a").await.expect(200).text(), "two");
 }
 
 #[tokio::test]

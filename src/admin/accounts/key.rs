@@ -26,6 +26,7 @@ Examples:
   martlet admin key create --tenant research --user trainer --network 10.7.0.0/16 --json
   MARTLET_NEW_SECRET_KEY=… martlet admin key create --tenant research --access-key AKIA…
   martlet admin key list --tenant research
+  martlet admin key view AKIA… committed
   martlet admin key rotate AKIA…")]
 pub(in crate::admin) enum KeyCommand {
     /// Create an access key and its secret
@@ -56,6 +57,14 @@ pub(in crate::admin) enum KeyCommand {
         which: KeyArgs,
         #[command(flatten)]
         limit: LimitArgs,
+    },
+    /// Set the view of buckets with checkpoint rules that the key's requests get by default
+    View {
+        #[command(flatten)]
+        which: KeyArgs,
+        /// bucket: the bucket itself; committed: its complete checkpoints, as NAME--committed
+        #[arg(value_parser = ["bucket", "committed"])]
+        view: String,
     },
     /// Delete the key
     Delete(KeyArgs),
@@ -146,6 +155,9 @@ impl KeyCommand {
             Self::Limit { which, limit } => {
                 let (networks, rate) = (limit.networks(), limit.rate());
                 server.put(KEY, &KeyChange { networks, rate, ..which.change() })?
+            }
+            Self::View { which, view } => {
+                server.put(KEY, &KeyChange { view: Some(view.clone()), ..which.change() })?
             }
             Self::Delete(which) => {
                 let deleted: DeletedLine = server.delete(KEY, &which.query())?;

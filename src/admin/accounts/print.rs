@@ -116,6 +116,7 @@ pub(super) fn key(line: &KeyLine) -> String {
         ("state", state(line.enabled)),
         ("from", &from),
         ("rate", &at),
+        ("default view", if line.view.is_empty() { "bucket" } else { &line.view }),
         ("secret stored", if line.sealed { "encrypted by a master key" } else { "in clear" }),
     ]);
     let mut text = rows(&pairs);
@@ -160,6 +161,7 @@ mod tests {
             enabled: true,
             networks: vec!["10.0.0.0/8".parse().unwrap()],
             rate: RateLine { requests: Some(7), bytes: None },
+            view: "committed".into(),
             sealed: false,
         }
     }
@@ -175,6 +177,7 @@ mod tests {
             "in clear",
             "10.0.0.0/8",
             "7 requests/s",
+            "committed",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }

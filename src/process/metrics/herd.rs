@@ -3,11 +3,12 @@
 use std::fmt;
 
 use martlet_proxy::{ObjectStore, WindowFigures};
-use martlet_s3compat::{QueueFigures, S3Service};
+use martlet_s3compat::{QueueFigures, S3Service, WaitingKey};
 use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls};
 use martlet_serving::metrics::{Figure, encode_figures};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
@@ -35,11 +36,22 @@ pub(crate) struct QueueCollector(pub(crate) S3Service);
 
 impl Collector for QueueCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode_queue(encoder, &self.0.queue_figures())
+        encode_queue(encoder, &self.0.queue_figures(), &self.0.waiting_keys())
     }
 }
 
-fn encode_queue(encoder: DescriptorEncoder<'_>, figures: &[QueueFigures]) -> fmt::Result {
+fn encode_queue(
+    mut encoder: DescriptorEncoder<'_>,
+    figures: &[QueueFigures],
+    keys: &[WaitingKey],
+) -> fmt::Result {
+    let help = "Requests that wait for their turn, of the keys with most of them";
+    let mut waiting =
+        encoder.encode_descriptor("queue_key_waiting", help, None, MetricType::Gauge)?;
+    for WaitingKey { access_key, waiting: count } in keys {
+        let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
+        count.encode(waiting.encode_family(&[("key", access_key.as_str())])?)?;
+    }
     let kind = |figures: &QueueFigures| [("kind", figures.kind.name().to_owned())];
     encode_figures(encoder, &QUEUE_FIGURES, figures, kind)
 }
@@ -102,7 +114,8 @@ mod tests {
         fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
             let kind = RequestKind::Part;
             let part = QueueFigures { kind, waiting: 3, waits: 40, waited_us: 5_000, expired: 1 };
-            encode_queue(encoder, &[part])
+            let key = WaitingKey { access_key: "AK1".into(), waiting: 3 };
+            encode_queue(encoder, &[part], &[key])
         }
     }
 
@@ -116,6 +129,7 @@ mod tests {
             "martlet_window_bytes 9",
             "martlet_extent_read_bytes_total 800",
             "martlet_queue_waiting{kind=\"part\"} 3",
+            "martlet_queue_key_waiting{key=\"AK1\"} 3",
             "martlet_queue_waits_total{kind=\"part\"} 40",
             "martlet_queue_wait_us_total{kind=\"part\"} 5000",
             "martlet_queue_expired_total{kind=\"part\"} 1",

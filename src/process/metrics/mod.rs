@@ -1,9 +1,11 @@
-//! Metrics of S3 requests, of shared reads and the queue, of devices and of workers.
+//! Metrics of S3 requests, of shared reads and the queue, of checkpoint sets, of devices and workers.
 
+mod checkpoints;
 mod devices;
 mod herd;
 mod requests;
 
+pub(crate) use self::checkpoints::CheckpointCollector;
 pub(crate) use self::devices::{DeviceCollector, WorkerCollector};
 pub(crate) use self::herd::{QueueCollector, WindowCollector};
 pub(crate) use self::requests::{Labels, Requests};

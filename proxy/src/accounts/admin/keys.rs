@@ -6,7 +6,7 @@ use martlet_protocol::id::random_bytes;
 use super::client::{Accounts, check_networks};
 use crate::accounts::documents::missing;
 use crate::accounts::page::Page;
-use crate::accounts::records::{Key, Rate, User, UserOf, check_credentials};
+use crate::accounts::records::{DefaultView, Key, Rate, User, UserOf, check_credentials};
 use crate::error::{Error, Result};
 #[cfg(test)]
 use crate::keyring::Sealed;
@@ -104,6 +104,7 @@ impl AccessKeys<'_> {
             disabled: false,
             networks: new.networks,
             rate: Rate::default(),
+            view: DefaultView::default(),
         };
         self.accounts.documents().create_document(&key).await?;
         Ok((key, secret))
@@ -148,6 +149,18 @@ impl AccessKeys<'_> {
             if let Some(networks) = &networks {
                 key.networks.clone_from(networks);
             }
+            Ok(())
+        };
+        self.accounts.documents().change_document(access_key, change).await
+    }
+
+    /// Sets the view that a key's requests get by default.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn change_view(self, access_key: &str, view: DefaultView) -> Result<Key> {
+        let change = |key: &mut Key| {
+            key.view = view;
             Ok(())
         };
         self.accounts.documents().change_document(access_key, change).await

@@ -5,6 +5,7 @@ use martlet_protocol::lock::LockViolation;
 
 use super::super::versions::all_versions;
 use super::*;
+use crate::PlannedWithdrawal;
 
 const SHARD: &str = "run-1/step-1/__0_0.distcp";
 
@@ -93,9 +94,16 @@ async fn the_newest_of_a_series_stay() {
     }
     save_set(store, "run-2/step-1/", b"another series").await;
     let dry = store.checkpoints().would_retire("b", "run-1/step-1/").await.unwrap();
+    let named = |plan: &[PlannedWithdrawal]| {
+        plan.iter().map(|it| (it.set.clone(), it.number)).collect::<Vec<_>>()
+    };
     let expected = [("run-1/step-2/".to_owned(), 1), ("run-1/step-1/".to_owned(), 1)];
-    assert_eq!(dry, expected);
+    assert_eq!(named(&dry), expected);
+    assert!(dry.iter().all(|it| it.deletes_objects && it.due_ms < clock.now_ms()));
+    let (plan, next) = store.checkpoints().plan("b", None).await.unwrap();
+    assert_eq!((named(&plan), next), (expected.to_vec(), None), "of all series");
     upkeep(store).await;
+    assert_eq!(store.checkpoints().plan("b", None).await.unwrap().0, [], "it is done");
     let shards = |step: u32| format!("run-1/step-{step}/__0_0.distcp");
     assert!(matches!(view(store, &shards(2)).await, Err(Error::NoSuchKey)));
     assert_eq!(view(store, &shards(1)).await.unwrap(), "1");

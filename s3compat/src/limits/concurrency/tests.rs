@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio::time::advance;
 
 use super::*;
+use crate::limits::meter::Registry;
 
 type Held = (Turn, RequestPermit);
 
@@ -50,6 +51,24 @@ fn wait<'a>(
 fn queued(turns: &ConcurrencyLimiter) -> (usize, usize) {
     let state = turns.0.turns.lock();
     (RequestKind::ALL.iter().map(|kind| state.queue.waiting(*kind)).sum(), state.free_seats)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_queues_are_named_and_no_more_than_sixteen() {
+    let turns = limiter(1, 1, 100);
+    let _held = grab(&turns, &Meters::default());
+    let registry = Registry::default();
+    let keys: Vec<Meters> = (0..20).map(|key| registry.named(&format!("AK{key:02}"))).collect();
+    let mut waiting: Vec<_> =
+        keys.iter().map(|key| wait(&turns, Some(key), RequestKind::Other)).collect();
+    waiting.push(wait(&turns, Some(&keys[7]), RequestKind::Part));
+    waiting.extend((0..3).map(|_| wait(&turns, None, RequestKind::Other)));
+    let found = turns.waiting_keys();
+    let first = |at: usize| (found[at].access_key.as_str(), found[at].waiting);
+    assert_eq!(found.len(), 16);
+    assert_eq!([first(0), first(1), first(2)], [("anonymous", 3), ("AK07", 2), ("AK00", 1)]);
+    drop(waiting);
+    assert_eq!(turns.waiting_keys(), []);
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Dry run of the worker: generations that rules would withdraw, now or later. Nothing is changed.
+
+use martlet_protocol::entry::Bucket;
+
+use super::commit::SetName;
+use super::records::{Generation, GenerationState, SetRecord, Withdrawal};
+use super::requests::Checkpoints;
+use super::retention::{RETIRED, beyond};
+use super::rules::{CheckpointRule, CheckpointRules, series_of};
+use super::set_store::companion_of;
+use super::upkeep::{
+    ABANDONED, EMPTY, SUPERSEDED, UNCOVERED, UNCOVERED_MS, Visit, abandoned_at_ms,
+};
+use crate::error::{Error, Result};
+
+/// Sets on a page of a plan. Each may be listed, as the worker does.
+const SETS_AT_ONCE: usize = 20;
+
+/// Withdrawal that is to come, if nothing changes until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedWithdrawal {
+    /// Name of the set.
+    pub set: String,
+    /// Number of the generation.
+    pub number: u64,
+    /// Reason of the withdrawal.
+    pub reason: String,
+    /// Time from which the worker does it, in milliseconds since 1970.
+    pub due_ms: u64,
+    /// True if the objects of the generation are deleted too.
+    pub deletes_objects: bool,
+}
+
+impl PlannedWithdrawal {
+    fn of(set: &str, number: u64, why: Withdrawal<'_>, due_ms: u64) -> Self {
+        Self {
+            set: set.to_owned(),
+            number,
+            reason: why.reason.to_owned(),
+            due_ms,
+            deletes_objects: why.deletes_objects,
+        }
+    }
+}
+
+/// Bucket of a plan.
+struct Planned<'a> {
+    bucket: &'a Bucket,
+    name: &'a str,
+    rules: &'a CheckpointRules,
+}
+
+impl Checkpoints<'_> {
+    /// Withdrawals that rules demand for the sets of a bucket after a name, with their times; and the
+    /// name after which more sets follow.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBucketState`] for a bucket without rules; [`Error::NoSuchBucket`].
+    pub async fn plan(
+        self,
+        bucket: &str,
+        after: Option<&str>,
+    ) -> Result<(Vec<PlannedWithdrawal>, Option<String>)> {
+        let name = bucket;
+        let (bucket, rules) = self.ruled(name).await?;
+        let planned = Planned { bucket: &bucket, name, rules: &rules };
+        let (sets, more) = match self.names(&companion_of(bucket.id), after, SETS_AT_ONCE).await {
+            Err(Error::NoSuchBucket) => return Ok((Vec::new(), None)),
+            names => names?,
+        };
+        let (mut plan, mut before) = (Vec::new(), after);
+        for set in &sets {
+            if !before.is_some_and(|before| rules.are_one_series(before, set)) {
+                self.plan_series(&planned, set, &mut plan).await?;
+            }
+            self.plan_set(&planned, set, &mut plan).await?;
+            before = Some(set.as_str());
+        }
+        Ok((plan, sets.last().filter(|_| more).cloned()))
+    }
+
+    /// Withdrawals of a set's series by the number of generations that its rule keeps, with their
+    /// times.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a set that no rule covers; [`Error::NoSuchBucket`].
+    pub async fn would_retire(self, bucket: &str, set: &str) -> Result<Vec<PlannedWithdrawal>> {
+        let name = bucket;
+        let (bucket, rules) = self.ruled(name).await?;
+        if rules.of_set(set).is_none() {
+            let message = format!("no checkpoint rule covers the set {set:?}");
+            return Err(Error::InvalidArgument(message));
+        }
+        let mut plan = Vec::new();
+        self.plan_series(&Planned { bucket: &bucket, name, rules: &rules }, set, &mut plan).await?;
+        Ok(plan)
+    }
+
+    async fn plan_series(
+        self,
+        planned: &Planned<'_>,
+        set: &str,
+        plan: &mut Vec<PlannedWithdrawal>,
+    ) -> Result<()> {
+        let Planned { bucket, rules, .. } = planned;
+        let Some(rule) = rules.of_set(set).filter(|rule| rule.keep.is_some()) else {
+            return Ok(());
+        };
+        let members = self.committer.members(bucket, rules, rule, series_of(set)).await?;
+        plan.extend(beyond(members, rule).iter().map(|member| {
+            PlannedWithdrawal::of(member.set(), member.number, RETIRED, member.due_ms(rule))
+        }));
+        Ok(())
+    }
+
+    /// Withdrawals of one set that don't depend on its series.
+    async fn plan_set(
+        self,
+        planned: &Planned<'_>,
+        set: &str,
+        plan: &mut Vec<PlannedWithdrawal>,
+    ) -> Result<()> {
+        let &Planned { bucket, name, rules } = planned;
+        let Some((record, _)) = self.committer.sets.record(bucket.id, set).await? else {
+            return Ok(());
+        };
+        let rule = rules.of_set(set);
+        let named = SetName { bucket: bucket.id, bucket_name: name, set };
+        let visit = Visit { committer: self.committer, bucket, rule, set: named };
+        let is_deleted = rule.is_some() && visit.is_deleted(&record).await?;
+        for generation in &record.generations {
+            let due = match (generation.state, rule) {
+                (GenerationState::Removing, _) => None,
+                (_, None) => {
+                    let since_ms = record.uncovered_since_ms.unwrap_or_else(|| visit.now_ms());
+                    Some((UNCOVERED, since_ms.saturating_add(UNCOVERED_MS)))
+                }
+                (GenerationState::Committed, _) => {
+                    (is_deleted && !generation.is_published).then_some((EMPTY, 0))
+                }
+                (GenerationState::Pinning, _) => None,
+                (GenerationState::Pending, Some(rule)) => {
+                    self.pending_due(bucket, rule, &record, generation).await?
+                }
+            };
+            plan.extend(due.map(|(why, due_ms)| {
+                let due_ms = due_ms.max(generation.held_until_ms);
+                PlannedWithdrawal::of(set, generation.number, why, due_ms)
+            }));
+        }
+        Ok(())
+    }
+
+    async fn pending_due(
+        self,
+        bucket: &Bucket,
+        rule: &CheckpointRule,
+        record: &SetRecord,
+        generation: &Generation,
+    ) -> Result<Option<(Withdrawal<'static>, u64)>> {
+        if record.newest().is_some_and(|newest| newest.order > generation.order) {
+            return Ok(Some((SUPERSEDED, 0)));
+        }
+        if rule.abandon_after_ms.is_none() {
+            return Ok(None);
+        }
+        let current = self.committer.current(bucket, &record.name).await?;
+        Ok(abandoned_at_ms(rule, generation, &current).map(|due_ms| (ABANDONED, due_ms)))
+    }
+}
