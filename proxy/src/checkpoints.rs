@@ -18,7 +18,7 @@
 //! * [`rules`] and [`pattern`]: rules of a bucket; [`pickle`] and [`check`]: what markers name.
 //! * [`records`]: states of generations; [`manifest`]: their objects; [`pins`]: marks.
 //! * [`set_store`]: records and manifests in the companion bucket.
-//! * [`commit`]: commits; [`view`] and [`page`]: reads.
+//! * [`commit`] and [`pinning`]: commits; [`view`] and [`page`]: reads.
 //! * [`upkeep`], [`removal`], [`retention`] and [`passes`]: the worker's part.
 //! * [`requests`]: requests of clients and operators; [`plan`]: what the worker will withdraw.
 
@@ -29,6 +29,7 @@ mod page;
 mod passes;
 mod pattern;
 mod pickle;
+mod pinning;
 mod pins;
 mod plan;
 mod records;

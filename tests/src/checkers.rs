@@ -8,6 +8,7 @@
 //!   Weaker than the search, but linear, and its message names the broken promise.
 //! * [`listings`]: keys that a listing must contain, keys that it must not contain, and their order
 //!   (rules R5 and L1).
+//! * [`sets`]: checkpoint sets and the view (rules S1 to S7), beside the history of the bucket.
 //!
 //! Not verified: bytes (a client that reads a body records the value that it found, or that the
 //! body belongs to no value), real-time order between keys, and replies that were `degraded` or
@@ -18,6 +19,7 @@ pub mod listings;
 pub mod reads;
 pub mod registers;
 mod search;
+pub mod sets;
 mod violation;
 
 pub use history::{History, Invocation, ListedKey, Listing, Operation, Response, Value};

@@ -9,6 +9,7 @@ mod bodies;
 mod client;
 pub mod load;
 mod recorder;
+pub mod sets;
 pub mod tally;
 mod write_methods;
 mod writes;

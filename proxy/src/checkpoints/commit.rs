@@ -12,16 +12,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
 use martlet_protocol::backend::{Detail, ListStart, RowKinds, RowSelection};
 use martlet_protocol::entry::{Bucket, Entry, Object, Value};
-use martlet_protocol::{BucketId, RegisterKind, Version};
+use martlet_protocol::{BucketId, RegisterKind, Stamp, Version};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use super::check::{MARKER_BYTES_MAX, missing, reads};
 use super::manifest::{Manifest, ManifestEntry, NAME_BYTES_MAX, OBJECTS_MAX};
-use super::pins::{Pin, SetId, pin};
 use super::records::{
     Generation, GenerationState, MarkerIntent, NoteOutcome, Noted, SetRecord, Withdrawal,
 };
@@ -34,10 +31,11 @@ use crate::error::{Error, Result};
 use crate::versions::Reviser;
 use crate::walk::{Paths, text};
 
-/// Concurrent pins of one commit.
-const PINS_AT_ONCE: usize = 32;
 /// Time in which a request pins; what is left is for the worker.
 const PINNING_TIME: Duration = Duration::from_secs(15);
+/// Age of a marker from which it is unclear what was current when it came: its saver may have given
+/// up, and save again.
+const NOTE_AGE_MS_MAX: u64 = 60_000;
 /// Commits that one process notes at once: each may hold the names of 100,000 objects.
 const NOTES_AT_ONCE: usize = 8;
 
@@ -190,6 +188,12 @@ impl Committer {
             let reason = "another write of the marker came later".to_owned();
             return Ok(CheckpointOutcome::Refused { reason });
         }
+        let came_ms = Stamp { time: own.position, ..Stamp::ZERO }.time_ms();
+        if came_ms + NOTE_AGE_MS_MAX < self.sets.now_ms() {
+            // The intent stays, so the worker makes a generation that is unclear.
+            let reason = "the proxy noted the marker too late: write it again".to_owned();
+            return Ok(CheckpointOutcome::Pending { generation: None, reason });
+        }
         let pending = self.pending_reason(set, rule, rest, &entries, own).await?;
         let (name, folder) = (folder.to_owned(), folder.to_owned());
         let manifest = Manifest { set: name, folder, entries };
@@ -323,79 +327,6 @@ impl Committer {
         Ok(entries)
     }
 
-    /// Pins all versions of a generation, and commits it. Repeating it is harmless.
-    pub(super) async fn pin_all(
-        &self,
-        set: SetName<'_>,
-        generation: &Generation,
-        time: Duration,
-    ) -> Result<CheckpointOutcome> {
-        let number = generation.number;
-        let token = generation.manifest.as_deref().ok_or_else(busy)?;
-        // A pin must not follow a removal: the state is that of this moment.
-        let record = self.sets.record(set.bucket, set.set).await?;
-        match record.as_ref().and_then(|(record, _)| record.find(number)) {
-            Some(now)
-                if now.state == GenerationState::Pinning && now.manifest == generation.manifest => {
-            }
-            Some(now) => return Ok(reported(now)),
-            None => return Ok(CheckpointOutcome::Refused { reason: "it was withdrawn".into() }),
-        }
-        let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
-        let until = Instant::now() + time;
-        let held = Pin { set: SetId::of(set.set), generation: number };
-        for entries in manifest.entries.chunks(PINS_AT_ONCE) {
-            let pins = entries.iter().map(|entry| self.pin_one(set, &manifest, entry, held, until));
-            let Err(error) = try_join_all(pins).await else { continue };
-            let reason = match error {
-                Error::NoSuchVersion => "an object that was noted is gone".to_owned(),
-                Error::InvalidRequest(reason) => reason,
-                error => return Err(error),
-            };
-            let why =
-                Withdrawal { reason: &reason, deletes_objects: false, waits_for_holds: false };
-            self.withdraw(set, number, why).await?;
-            return Ok(CheckpointOutcome::Refused { reason });
-        }
-        let now_ms = self.sets.now_ms();
-        let commit = |record: &mut SetRecord| {
-            record.commit(number, token, now_ms);
-            Ok(record.find(number).cloned())
-        };
-        match self.sets.change(set.bucket, set.set, commit).await? {
-            Some(generation) => Ok(reported(&generation)),
-            None => Ok(CheckpointOutcome::Refused { reason: "it was withdrawn".into() }),
-        }
-    }
-
-    async fn pin_one(
-        &self,
-        set: SetName<'_>,
-        manifest: &Manifest,
-        entry: &ManifestEntry,
-        held: Pin,
-        until: Instant,
-    ) -> Result<()> {
-        if Instant::now() > until {
-            let message = "pinning takes longer than a request may";
-            return Err(martlet_protocol::Error::unavailable(message).into());
-        }
-        let (context, key) = (self.sets.context(), manifest.key_of(entry));
-        let mut change = |_: &Entry, object: &Object| {
-            let mut object = object.clone();
-            pin(&mut object.attributes.marks, held)?;
-            Ok(Some(object))
-        };
-        let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let pinning = self.reviser.revise_by_operator(&context, set.bucket_name, name, &mut change);
-        match Box::pin(pinning).await {
-            Ok(written) if is_noted(entry, &written.object) => Ok(()),
-            // A null version was replaced: it is not the one that was noted.
-            Ok(_) | Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Err(Error::NoSuchVersion),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Takes a generation out of the view. Returns true if it was in, or on its way there.
     pub(super) async fn withdraw(
         &self,
@@ -429,7 +360,7 @@ pub(super) fn version_text(object: &Object) -> String {
 }
 
 /// Outcome that a generation's state stands for.
-fn reported(generation: &Generation) -> CheckpointOutcome {
+pub(super) fn reported(generation: &Generation) -> CheckpointOutcome {
     let number = generation.number;
     let reason = || generation.reason.clone().unwrap_or_else(|| "versions are being pinned".into());
     match generation.state {

@@ -84,6 +84,9 @@ pub struct Generation {
     /// True once its objects are being deleted.
     #[serde(default)]
     pub is_deleting: bool,
+    /// Number of its first objects that are pinned for certain, while it is being pinned.
+    #[serde(default)]
+    pub pinned: u64,
 }
 
 /// Withdrawal of a generation.
@@ -232,6 +235,7 @@ impl SetRecord {
             is_published: noted.is_published,
             refuses_more: noted.refuses_more,
             is_deleting: false,
+            pinned: 0,
         };
         generation.fill(&noted);
         self.generations.push(generation.clone());
@@ -262,13 +266,18 @@ impl SetRecord {
         self.generations.iter().any(|it| it.is_deleting)
     }
 
+    /// Returns true if no write of a marker is under way, and it is clear what generations need.
+    pub(crate) fn may_delete(&self) -> bool {
+        let is_unclear =
+            |it: &Generation| it.state != GenerationState::Removing && it.manifest.is_none();
+        self.intents.is_empty() && !self.generations.iter().any(is_unclear)
+    }
+
     /// Begins the deletion of a withdrawn generation's objects, which shuts out new generations.
     /// Returns false if a write of a marker is under way, or it is unclear what another generation
     /// needs.
     pub(crate) fn begin_deleting(&mut self, number: u64) -> bool {
-        let is_unclear =
-            |it: &Generation| it.state != GenerationState::Removing && it.manifest.is_none();
-        if !self.intents.is_empty() || self.generations.iter().any(is_unclear) {
+        if !self.may_delete() {
             return false;
         }
         let generation = self.find_mut(number);
@@ -301,6 +310,17 @@ impl SetRecord {
             }
         }
         Some(generation.state)
+    }
+
+    /// Notes how many of the first objects of a manifest are pinned, while its generation is being
+    /// pinned.
+    pub(crate) fn note_pinned(&mut self, number: u64, manifest: Option<&str>, pinned: u64) {
+        let generation = self.find_mut(number).filter(|it| {
+            it.state == GenerationState::Pinning && it.manifest.as_deref() == manifest
+        });
+        if let Some(generation) = generation {
+            generation.pinned = generation.pinned.max(pinned);
+        }
     }
 
     /// Gives a pending generation a fuller manifest. Returns false if it isn't pending, has another
@@ -385,6 +405,7 @@ impl Generation {
             None => GenerationState::Pinning,
         };
         self.manifest.clone_from(&noted.manifest);
+        self.pinned = 0;
         (self.objects, self.bytes, self.noted_ms) = (noted.objects, noted.bytes, noted.now_ms);
         self.enter(state, noted.pending.clone(), noted.now_ms);
     }

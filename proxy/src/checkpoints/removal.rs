@@ -13,7 +13,7 @@ use futures::future::try_join_all;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
-use martlet_protocol::lock::Bypass;
+use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{Version, VersionId, WriteId};
 
 use super::commit::is_noted;
@@ -36,8 +36,12 @@ impl Visit<'_> {
     /// Removes a withdrawn generation, once its grace time and its holds are over.
     pub(super) async fn remove(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
         let (sets, set) = (&self.committer.sets, self.set);
-        let due_ms = generation.held_until_ms.max(generation.changed_ms + GRACE_MS);
-        if due_ms > self.now_ms() {
+        let number = generation.number;
+        if !self.is_due(record, generation) {
+            return Ok(false);
+        }
+        // Unpinning is not repeated in each pass while a marker may come.
+        if generation.deletes_objects && !record.may_delete() {
             return Ok(false);
         }
         if let Some(token) = &generation.manifest {
@@ -49,7 +53,6 @@ impl Visit<'_> {
                 return Ok(false);
             }
         }
-        let number = generation.number;
         let forget = |record: &mut SetRecord| {
             record.forget(number);
             Ok(())
@@ -59,6 +62,17 @@ impl Visit<'_> {
             sets.delete_manifest(set.bucket, set.set, token).await?;
         }
         Ok(true)
+    }
+
+    /// Returns true once grace time and holds are over, also those of earlier generations: versions
+    /// that these share have the pin of the later one.
+    fn is_due(&self, record: &SetRecord, generation: &Generation) -> bool {
+        let now_ms = self.now_ms();
+        let is_earlier = |it: &&Generation| {
+            it.state == GenerationState::Removing && it.has_pins && it.number < generation.number
+        };
+        let mut earlier = record.generations.iter().filter(is_earlier);
+        due_ms(generation) <= now_ms && earlier.all(|it| due_ms(it) <= now_ms)
     }
 
     async fn unpin_all(
@@ -198,7 +212,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Adds a delete marker, if this version is current.
+    /// Adds a delete marker, if this version is current and may go.
     async fn hide(&self, key: &str, noted: &ManifestEntry) -> Result<()> {
         let (sets, context) = (&self.committer.sets, self.committer.sets.context());
         let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
@@ -211,6 +225,7 @@ impl Visit<'_> {
             let is_it = |value: &Value| {
                 value.version().is_some_and(|held| held.name() == noted.version.name())
                     && is_noted_value(noted, value)
+                    && check_removal_of(value, now_ms, Bypass::Nothing).is_ok()
             };
             Ok(value.is_some_and(is_it))
         };
@@ -219,6 +234,11 @@ impl Visit<'_> {
         Box::pin(versions.append(&context, &target.bucket, intent, new, &mut check)).await?;
         Ok(())
     }
+}
+
+/// Time from which a withdrawn generation may be removed, in milliseconds since 1970.
+fn due_ms(generation: &Generation) -> u64 {
+    generation.held_until_ms.max(generation.changed_ms + GRACE_MS)
 }
 
 /// Returns true if a value is the object that an entry of a manifest describes.

@@ -145,8 +145,7 @@ impl Checkpoints<'_> {
     /// [`Error::NoSuchBucket`] for a bucket without rules; [`Error::NoSuchKey`] if a quorum knows
     /// that the view has no such key; otherwise that of the failed read.
     pub async fn resolve(self, bucket: &str, key: &str) -> Result<ViewedObject> {
-        let sets = &self.committer.sets;
-        sets.resolve(&sets.viewed(bucket).await?, key).await
+        self.committer.sets.resolve(bucket, key).await
     }
 
     /// Lists a page of the bucket's view.
@@ -154,8 +153,7 @@ impl Checkpoints<'_> {
     /// # Errors
     /// As [`Checkpoints::resolve`]; a page is never shorter for lack of an answer.
     pub async fn list(self, bucket: &str, list: &ListObjects) -> Result<ObjectPage> {
-        let sets = &self.committer.sets;
-        sets.list(&sets.viewed(bucket).await?, list).await
+        self.committer.sets.list(bucket, list).await
     }
 
     /// Commits exactly these objects as a generation.

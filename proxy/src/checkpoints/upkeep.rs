@@ -246,7 +246,7 @@ impl Visit<'_> {
             it.number > generation.number && it.state != GenerationState::Removing
         };
         // A later save may be under way: its objects are not what was missing.
-        if !record.intents.is_empty()
+        if self.is_marker_coming(record, generation)
             || record.generations.iter().any(is_later)
             || record.is_removing_above(generation.number)
         {
@@ -280,6 +280,15 @@ impl Visit<'_> {
             }
             None => Ok(false),
         }
+    }
+
+    /// Returns true if a marker may be written for a later save. An intent from before the generation
+    /// was noted stops it only while a live writer is likely: that of a dead one stays for a day.
+    fn is_marker_coming(&self, record: &SetRecord, generation: &Generation) -> bool {
+        let now_ms = self.now_ms();
+        record.intents.iter().any(|intent| {
+            intent.at_ms >= generation.noted_ms || intent.at_ms + INTENT_AGE_MS > now_ms
+        })
     }
 
     /// Returns true if nothing was written to the folder for as long as the rule says, and no upload

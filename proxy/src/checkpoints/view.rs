@@ -16,6 +16,7 @@ use bytes::Bytes;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, ETag, Object, Value};
 use martlet_protocol::{BucketId, RegisterKind, VersionId};
+use tokio::time::Instant;
 
 use super::manifest::{Manifest, ManifestEntry};
 use super::page::{Filling, Pushed, SetKeys};
@@ -23,6 +24,7 @@ use super::records::GenerationState;
 use super::rules::{CheckpointRules, Place};
 use super::set_store::{Newest, RECORDS, SetStore, companion_of};
 use crate::api::{ListObjects, ObjectPage};
+use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::listing::{position_of, start_after};
@@ -63,6 +65,8 @@ pub(super) struct ViewedBucket {
     bucket: Arc<Bucket>,
     rules: Arc<CheckpointRules>,
     context: RequestContext,
+    /// Start of the request, before the bucket was looked up.
+    began: Instant,
 }
 
 impl SetStore {
@@ -71,14 +75,28 @@ impl SetStore {
     /// # Errors
     /// [`Error::NoSuchBucket`] for a bucket without rules: it has no view.
     pub(super) async fn viewed(&self, name: &str) -> Result<ViewedBucket> {
-        let context = self.context();
+        let (context, began) = (self.context(), Instant::now());
         let bucket = self.catalog.bucket(&context, name).await?;
         let rules = CheckpointRules::of(&bucket)?.ok_or(Error::NoSuchBucket)?;
-        Ok(ViewedBucket { bucket, rules, context })
+        Ok(ViewedBucket { bucket, rules, context, began })
     }
 
-    /// Object that a key of the view stands for.
-    pub(super) async fn resolve(&self, viewed: &ViewedBucket, key: &str) -> Result<ViewedObject> {
+    /// Object that a key of the view of a bucket stands for.
+    pub(super) async fn resolve(&self, bucket: &str, key: &str) -> Result<ViewedObject> {
+        again_if_replaced(|| async move {
+            let viewed = self.viewed(bucket).await?;
+            let ViewedBucket { context, began, bucket: found, .. } = &viewed;
+            match self.resolve_once(&viewed, key).await {
+                Err(error) => {
+                    Err(self.catalog.check_absence(context, error, bucket, found, *began).await)
+                }
+                resolved => resolved,
+            }
+        })
+        .await
+    }
+
+    async fn resolve_once(&self, viewed: &ViewedBucket, key: &str) -> Result<ViewedObject> {
         let bucket = viewed.bucket.id;
         let (manifest, rest) = match viewed.rules.place(key) {
             Place::Outside => {
@@ -117,12 +135,21 @@ impl SetStore {
         }
     }
 
-    /// Lists a page of the view.
-    pub(super) async fn list(
-        &self,
-        viewed: &ViewedBucket,
-        list: &ListObjects,
-    ) -> Result<ObjectPage> {
+    /// Lists a page of the view of a bucket.
+    pub(super) async fn list(&self, bucket: &str, list: &ListObjects) -> Result<ObjectPage> {
+        again_if_replaced(|| async move {
+            let viewed = self.viewed(bucket).await?;
+            let page = self.list_once(&viewed, list).await?;
+            if page.objects.is_empty() && page.prefixes.is_empty() {
+                let ViewedBucket { context, began, bucket: found, .. } = &viewed;
+                self.catalog.check_not_replaced(context, bucket, found, *began).await?;
+            }
+            Ok(page)
+        })
+        .await
+    }
+
+    async fn list_once(&self, viewed: &ViewedBucket, list: &ListObjects) -> Result<ObjectPage> {
         if list.limit == 0 {
             return Ok(ObjectPage::default());
         }
@@ -217,7 +244,7 @@ impl<'a> Outside<'a> {
         let paths = Paths::all(&viewed.bucket, RegisterKind::Object).below(list.prefix.as_bytes());
         let start =
             start_after(list.after.as_deref(), list.prefix.as_bytes(), delimiter.as_bytes());
-        let ViewedBucket { bucket, rules, context } = viewed;
+        let ViewedBucket { bucket, rules, context, .. } = viewed;
         let walk = sets.listings.walk(context, bucket, &paths, start, list.limit)?;
         Ok(Self { walk, rules, prefix: &list.prefix, delimiter, ahead: None, position: None })
     }

@@ -1,7 +1,9 @@
 //! Checkpoint sets: what is committed, seen in the view, kept and removed.
 
 mod crashes;
+mod late;
 mod removal;
+mod shared;
 mod view;
 
 use std::sync::Arc;

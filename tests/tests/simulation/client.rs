@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, Marks, Object};
 use martlet_protocol::{AchievedLevel, Level};
@@ -41,6 +42,8 @@ pub(crate) struct SimulatedClient {
     pub(crate) level: Option<Level>,
     /// True if the bucket keeps versions.
     pub(crate) keeps_versions: bool,
+    /// True if the bucket has checkpoint sets.
+    pub(crate) has_sets: bool,
 }
 
 /// A proxy and a session with it.
@@ -152,7 +155,10 @@ impl SimulatedClient {
             Some(Ok(written)) => {
                 let value = begun.call.writes().expect("it is a write");
                 self.record.tag(value, written.object.etag.to_string());
-                self.record.versions.written(&begun.key, value, written);
+                // Rules may remove the versions of sets.
+                if !self.has_sets {
+                    self.record.versions.written(&begun.key, value, written);
+                }
                 self.note_token(route, &begun.key, written.stamp);
                 Response::Done
             }
@@ -166,12 +172,23 @@ impl SimulatedClient {
     }
 
     async fn put(&self, key: String, call: Invocation) {
+        let value = call.writes().expect("a put writes");
+        let body = payload::bytes(value, payload::size(&self.chance));
+        self.put_body(key, call, body).await;
+    }
+
+    /// Writes a body that names its value.
+    pub(crate) async fn put_body(
+        &self,
+        key: String,
+        call: Invocation,
+        body: Bytes,
+    ) -> Option<WrittenObject> {
         let tag = match &call {
             Invocation::Replace { expected, .. } => self.record.tag_of(*expected),
             _ => None,
         };
         let value = call.writes().expect("a put writes");
-        let body = payload::bytes(value, payload::size(&self.chance));
         let put = PutObject {
             attributes: attributes(value),
             body: payload::incoming(body),
@@ -182,6 +199,12 @@ impl SimulatedClient {
         let put = Box::pin(route.session.put(BUCKET, &key, put));
         let answer = self.wait(&route, put).await;
         self.written(begun, &route, answer.as_ref());
+        answer?.ok()
+    }
+
+    /// Deletes a key, whatever it has.
+    pub(crate) async fn delete_at(&self, key: String) {
+        self.delete(key, Invocation::Delete).await;
     }
 
     /// Reads a key, and replaces the value that it found.

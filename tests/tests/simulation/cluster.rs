@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use martlet_protocol::checkpoints::SetUpkeep;
 use martlet_protocol::{Backend, DeviceId};
 use martlet_proxy::{ObjectStore, StoreOptions};
 use martlet_topology::{Cluster, Topology};
@@ -43,6 +44,8 @@ pub(crate) struct SimulatedCluster {
     pub(crate) gateways: Vec<Arc<SimulatedMember>>,
     proxies: Mutex<Vec<Arc<SimulatedProxy>>>,
     options: StoreOptions,
+    /// True if workers look after checkpoint sets.
+    has_sets: bool,
 }
 
 /// One run of a proxy.
@@ -70,7 +73,7 @@ impl SimulatedCluster {
     pub(crate) fn new(
         network: SimulatedNetwork,
         size: Size,
-        options: StoreOptions,
+        (options, has_sets): (StoreOptions, bool),
         (chance, bug): (&SharedRng, Bug),
     ) -> Self {
         let builders = Builders::new(size.nodes, size.part_power, chance.below(u64::MAX));
@@ -89,7 +92,8 @@ impl SimulatedCluster {
             (0..size.replicators).map(|number| member(format!("replicator {number}")));
         let replicators = replicators.collect();
         let (builders, proxies) = (Mutex::new(builders), Mutex::default());
-        let simulated = Self { network, nodes, builders, replicators, gateways, proxies, options };
+        let simulated =
+            Self { network, nodes, builders, replicators, gateways, proxies, options, has_sets };
         let first = (0..size.proxies).map(|number| simulated.begin_proxy(number)).collect();
         *simulated.proxies.lock() = first;
         simulated
@@ -147,6 +151,13 @@ impl SimulatedCluster {
         let store = ObjectStore::new(topology.clone(), clock.clone(), self.options);
         member.follow(move |rings| topology.set_cluster(cluster(rings)));
         Arc::new(SimulatedProxy { store, clock, alive, crashed: watch::Sender::new(false) })
+    }
+
+    /// The object layer of a replicator, which looks after checkpoint sets; none in runs without.
+    pub(crate) fn sets_upkeep(&self, topology: Topology) -> Option<Arc<dyn SetUpkeep>> {
+        let clock = Arc::new(SimulatedClock::new(self.network.trace.begun));
+        let store = || Arc::new(ObjectStore::new(topology, clock, self.options));
+        self.has_sets.then(|| store() as Arc<dyn SetUpkeep>)
     }
 
     pub(crate) fn proxies(&self) -> usize {

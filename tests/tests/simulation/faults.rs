@@ -74,15 +74,18 @@ pub(crate) struct Climate {
     flips: bool,
     /// The one node that may lose acknowledged data, so that at most one copy is lost.
     victim: usize,
-    /// True if tombstones may be collected during the run (rule T1). Then the errors of clocks stay
-    /// within the bounds of cluster time, and nodes may be away for longer than the reclaim age.
+    /// True if tombstones may be collected during the run (rule T1). Then nodes may be away for longer
+    /// than the reclaim age.
     is_long: bool,
+    /// True if the errors of clocks stay within the bounds of cluster time: ages of tombstones and of
+    /// withdrawn generations rest on it.
+    has_cluster_time: bool,
 }
 
 impl Climate {
     /// Draws a climate. One run in six has delays only; in the others every kind of fault may
     /// occur.
-    pub(crate) fn drawn(chance: &SharedRng, nodes: usize, length_ms: u64) -> Self {
+    pub(crate) fn drawn(chance: &SharedRng, nodes: usize, length_ms: u64, has_sets: bool) -> Self {
         let calm = chance.below(6) == 0;
         let some = |per_mille| !calm && chance.per_mille(per_mille);
         let lossy = some(500);
@@ -102,6 +105,7 @@ impl Climate {
             flips: some(300),
             victim: chance.index(nodes),
             is_long: length_ms > LONG_MS,
+            has_cluster_time: has_sets || length_ms > LONG_MS,
         }
     }
 
@@ -170,7 +174,7 @@ fn one(
         LinkDirections::Both,
         LinkDirections::Both,
     ]);
-    let wrong_by_ms = if climate.is_long {
+    let wrong_by_ms = if climate.has_cluster_time {
         chance.pick(&[-20_000, -300, 20_000, 50_000])
     } else {
         chance.pick(&[-3_600_000, -70_000, -20_000, -300, 300, 20_000, 50_000, 70_000])

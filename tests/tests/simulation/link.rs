@@ -29,6 +29,7 @@ impl Backend for Link {
         if let Some(reply) = self.unasked(&call) {
             return Ok(reply);
         }
+        self.unpin_early(&call).await;
         let (sent, effect) = (call.clone(), self.effect(&call));
         let reply = self.carry(what, move |node| {
             let (call, effect) = (sent.clone(), effect.clone());

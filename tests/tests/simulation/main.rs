@@ -4,7 +4,7 @@
 //!
 //! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`],
 //!   [`aftermath`].
-//! * [`versions`]: buckets that keep versions.
+//! * [`versions`]: buckets that keep versions; [`sets`]: checkpoint sets.
 //! * [`network`] and [`link`]: the way of calls; [`node`]: crashes and losses of nodes.
 //! * [`workers`]: all background work, on replicators that come and go.
 //! * [`operator`] changes the [`rings`], [`membership`] spreads them, [`census`] counts.
@@ -35,6 +35,7 @@ mod planted;
 mod record;
 mod rings;
 mod run;
+mod sets;
 mod shown;
 mod trace;
 mod upload;
@@ -47,10 +48,12 @@ use std::thread;
 use parking_lot::Mutex;
 
 use self::planted::Bug;
-use self::run::{RunOutcome, run};
+use self::run::{RunOutcome, Subject, run};
 
 /// Number of seeds of every test run.
 const SEEDS: u64 = 200;
+/// Number of seeds of every test run with checkpoint sets, which take longer.
+const SEEDS_OF_SETS: u64 = 60;
 /// Number of seeds within which a planted bug must be caught.
 const SEEDS_TO_CATCH: u64 = 6000;
 
@@ -60,16 +63,24 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Runs seeds on all cores until one fails. Returns the number of operations and the failed run.
-fn first_failure(seeds: impl Iterator<Item = u64> + Send, bug: Bug) -> (u64, Option<RunOutcome>) {
+fn first_failure(
+    seeds: impl Iterator<Item = u64> + Send,
+    (subject, bug): (Subject, Bug),
+    counts: impl Fn(&str) -> bool + Sync,
+) -> (u64, Option<RunOutcome>) {
     let seeds = Mutex::new(seeds);
     let (operations, failed) = (AtomicU64::new(0), Mutex::new(None::<RunOutcome>));
     let worker = || {
         while failed.lock().is_none() {
             let Some(seed) = seeds.lock().next() else { return };
-            let ran = run(seed, bug);
-            if let Ok(count) = ran.verdict {
-                operations.fetch_add(count as u64, Ordering::Relaxed);
-                continue;
+            let ran = run(seed, subject, bug);
+            match &ran.verdict {
+                Ok(count) => {
+                    operations.fetch_add(*count as u64, Ordering::Relaxed);
+                    continue;
+                }
+                Err(wrong) if !counts(wrong) => continue,
+                Err(_) => {}
             }
             let mut failed = failed.lock();
             if failed.as_ref().is_none_or(|other| other.seed > seed) {
@@ -84,23 +95,34 @@ fn first_failure(seeds: impl Iterator<Item = u64> + Send, bug: Bug) -> (u64, Opt
 
 #[test]
 fn whatever_goes_wrong_every_promise_is_kept() {
+    pass(Subject::Objects, SEEDS);
+}
+
+#[test]
+fn whatever_goes_wrong_checkpoints_are_whole_or_not_there() {
+    pass(Subject::Sets, SEEDS_OF_SETS);
+}
+
+/// Runs the seeds that the environment names, or so many.
+fn pass(subject: Subject, seeds: u64) {
     if let Some(seed) = number("MARTLET_SIM_SEED") {
-        let ran = run(seed, Bug::None);
+        let ran = run(seed, subject, Bug::None);
         println!("{}", ran.trace);
         assert!(ran.verdict.is_ok(), "{}", ran.failure().unwrap());
         return;
     }
     let first = number("MARTLET_SIM_FIRST").unwrap_or(0);
-    let count = number("MARTLET_SIM_SEEDS").unwrap_or(SEEDS);
+    let count = number("MARTLET_SIM_SEEDS").unwrap_or(seeds);
     if number("MARTLET_SIM_LIST").is_some() {
-        let wrong =
-            |seed| run(seed, Bug::None).verdict.err().map(|wrong| format!("{seed} {wrong}"));
+        let wrong = |seed| {
+            run(seed, subject, Bug::None).verdict.err().map(|wrong| format!("{seed} {wrong}"))
+        };
         let all: Vec<String> =
             (first..first + count).filter_map(wrong).inspect(|line| println!("{line}")).collect();
         assert!(all.is_empty(), "{} of {count} seeds from {first} on fail", all.len());
         return;
     }
-    let (operations, failed) = first_failure(first..first + count, Bug::None);
+    let (operations, failed) = first_failure(first..first + count, (subject, Bug::None), |_| true);
     if let Some(failure) = failed.and_then(|ran| ran.failure()) {
         panic!("{failure}");
     }
@@ -109,19 +131,30 @@ fn whatever_goes_wrong_every_promise_is_kept() {
 
 #[test]
 fn a_seed_repeats_to_the_byte() {
-    for seed in [1, 2, 3, 5, 8, 13] {
-        let (one, again) = (run(seed, Bug::None), run(seed, Bug::None));
+    let of = |subject| [1, 2, 3, 5, 8, 13].map(|seed| (seed, subject));
+    for (seed, subject) in [of(Subject::Objects), of(Subject::Sets)].concat() {
+        let (one, again) = (run(seed, subject, Bug::None), run(seed, subject, Bug::None));
         assert!(one.trace.len() > 10_000, "seed {seed} does little");
         let differ = one.trace.lines().zip(again.trace.lines()).find(|(one, again)| one != again);
         assert_eq!(differ, None, "seed {seed} does not repeat");
         assert_eq!(one.trace, again.trace);
         assert_eq!(one.verdict, again.verdict);
     }
-    assert_ne!(run(1, Bug::None).trace, run(2, Bug::None).trace);
+    let trace = |seed| run(seed, Subject::Objects, Bug::None).trace;
+    assert_ne!(trace(1), trace(2));
 }
 
 fn caught(bug: Bug) {
-    let (_, failed) = first_failure(0..SEEDS_TO_CATCH, bug);
+    caught_in(Subject::Objects, bug, |_| true);
+}
+
+/// Catches a bug by the checker of sets: other checks may fail too, and don't count.
+fn caught_in_sets(bug: Bug) {
+    caught_in(Subject::Sets, bug, |wrong| wrong.contains("checkpoint sets: "));
+}
+
+fn caught_in(subject: Subject, bug: Bug, counts: impl Fn(&str) -> bool + Sync) {
+    let (_, failed) = first_failure(0..SEEDS_TO_CATCH, (subject, bug), counts);
     let failed =
         failed.unwrap_or_else(|| panic!("{bug:?} was not caught in {SEEDS_TO_CATCH} seeds"));
     println!("{bug:?} was caught: {}", failed.failure().unwrap());
@@ -180,4 +213,24 @@ fn overwriting_versions_is_caught() {
 #[test]
 fn letting_go_before_others_are_seen_to_hold_is_caught() {
     caught(Bug::ReleasesUnverified);
+}
+
+#[test]
+fn publishing_before_pinning_is_caught() {
+    caught_in_sets(Bug::PublishesUnpinned);
+}
+
+#[test]
+fn noting_the_list_of_one_replica_is_caught() {
+    caught_in_sets(Bug::ListsOneReplica);
+}
+
+#[test]
+fn unpinning_before_hiding_is_caught() {
+    caught_in_sets(Bug::UnpinsBeforeHiding);
+}
+
+#[test]
+fn committing_at_each_write_is_caught() {
+    caught_in_sets(Bug::CommitsAtEachWrite);
 }

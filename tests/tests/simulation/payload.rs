@@ -37,8 +37,29 @@ pub(crate) fn bytes(value: Value, size: usize) -> Bytes {
     bytes.into()
 }
 
+/// The marker of a distributed checkpoint: a pickle that names two shards, and its value.
+pub(crate) fn marker(value: Value) -> Bytes {
+    let text = |text: &str| {
+        let length = u8::try_from(text.len()).expect("names are short");
+        [&[b'\x8c', length], text.as_bytes()].concat()
+    };
+    let value = format!("{:>12}", value.0);
+    let texts = ["__0_0.distcp", "__1_0.distcp", &value].map(text).concat();
+    [b"\x80\x04", &texts[..], b"."].concat().into()
+}
+
+/// Returns the value of a marker, if the marker is whole.
+fn value_of_marker(body: &[u8]) -> Option<Value> {
+    let tail = body.strip_suffix(b".")?.last_chunk::<12>()?;
+    let value = Value(std::str::from_utf8(tail).ok()?.trim_start().parse().ok()?);
+    (marker(value) == body).then_some(value)
+}
+
 /// Returns the value of a body, if the body is whole.
 pub(crate) fn value_of(body: &[u8]) -> Option<Value> {
+    if let Some(value) = value_of_marker(body) {
+        return Some(value);
+    }
     let head = std::str::from_utf8(body.get(..12)?).ok()?;
     let value = Value(head.trim_start().parse().ok()?);
     (bytes(value, body.len()) == body).then_some(value)
@@ -71,4 +92,6 @@ fn bodies_say_which_write_they_are_of() {
         assert_eq!(value_of(&[&body[..], b"x"].concat()), None);
     }
     assert_eq!(value_of(b"short"), None);
+    assert_eq!(value_of(&marker(Value(7))), Some(Value(7)));
+    assert_eq!(value_of(&marker(Value(7))[1..]), None);
 }

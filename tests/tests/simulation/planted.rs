@@ -5,6 +5,7 @@ use martlet_protocol::Term;
 use std::sync::Arc;
 
 use martlet_protocol::backend::{BucketFence, EntryWrite};
+use martlet_protocol::entry::{Mark, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, BackendExt, DeviceId, RegisterKey};
@@ -40,6 +41,12 @@ pub(crate) enum Bug {
     OverwritesVersions,
     /// Copies are released before the other copies are verified.
     ReleasesUnverified,
+    /// Pins are acknowledged and never set, so generations are published unpinned (rule S1).
+    PublishesUnpinned,
+    /// A worker releases the pins of a set before a generation of it leaves the view (rule S1).
+    UnpinsBeforeHiding,
+    /// Each write in the folder of a set commits it: all objects are markers (rule S2).
+    CommitsAtEachWrite,
 }
 
 /// Number of entries that a crash loses.
@@ -107,5 +114,45 @@ async fn copy_extents(from: &MemoryBackend, to: &MemoryBackend, device: DeviceId
             layout: martlet_protocol::extent::Layout::default(),
         };
         to.write_extent(device, extent, body).await.expect("it is whole");
+    }
+}
+
+/// Returns a write without the pins of its object.
+pub(crate) fn unpinned(mut write: EntryWrite) -> EntryWrite {
+    if let Value::Object(object) = &mut write.entry.value {
+        object.attributes.marks.remove(Mark::Checkpoint);
+    }
+    write
+}
+
+/// Name of the set that a record is of, if a generation of it is withdrawn.
+pub(crate) fn withdrawn_set(write: &EntryWrite) -> Option<&[u8]> {
+    let set = write.key.name.strip_prefix(b"s/")?;
+    let record: serde_json::Value = serde_json::from_slice(write.inline.as_ref()?).ok()?;
+    let generations = record.get("generations")?.as_array()?;
+    generations.iter().any(|it| it["state"] == "removing").then_some(set)
+}
+
+/// Releases the pins of all versions of a set on a device.
+pub(crate) async fn unpin(memory: &MemoryBackend, device: DeviceId, set: &[u8]) {
+    let held = BackendExt::registers(memory, device, None, usize::MAX).await.expect("it is there");
+    for (key, view) in held {
+        let Some(mut entry) = view.entry.filter(|_| key.name.starts_with(set)) else { continue };
+        let Value::Object(object) = &entry.value else { continue };
+        if object.attributes.marks.get(Mark::Checkpoint).is_none() {
+            continue;
+        }
+        entry.order.time = entry.order.time.max(view.promise.time) + 1;
+        let write = EntryWrite {
+            key,
+            entry,
+            inline: view.inline,
+            mode: WriteMode::Repair,
+            generation: 0,
+            commit_by_ms: u64::MAX,
+            keep_body: true,
+            term: Term::ANY,
+        };
+        memory.write(device, unpinned(write)).await.expect("it is there");
     }
 }

@@ -7,6 +7,7 @@ use martlet_proxy::{Error, ReadAfter};
 use martlet_tests::checkers::{History, Invocation, Operation, Response, Value};
 use parking_lot::Mutex;
 
+use super::sets::SetLog;
 use super::trace::Trace;
 use super::versions::{Versions, is_absence};
 
@@ -15,6 +16,8 @@ pub(crate) struct RunRecord {
     trace: Trace,
     /// Versions of a bucket that keeps them.
     pub(crate) versions: Versions,
+    /// Requests on checkpoint sets.
+    pub(crate) sets: SetLog,
     state: Mutex<RecordState>,
 }
 
@@ -30,7 +33,12 @@ struct RecordState {
 
 impl RunRecord {
     pub(crate) fn new(trace: Trace) -> Self {
-        Self { trace, versions: Versions::default(), state: Mutex::default() }
+        Self {
+            trace,
+            versions: Versions::default(),
+            sets: SetLog::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// Returns a value that no other write has.

@@ -21,6 +21,7 @@ use super::network::SimulatedNetwork;
 use super::operator::{self, RingChangePlan};
 use super::planted::Bug;
 use super::record::RunRecord;
+use super::sets::{self, SimulatedRules};
 use super::trace::Trace;
 use super::versions;
 use super::workers::{self, Background};
@@ -29,6 +30,15 @@ use super::workers::{self, Background};
 const LONGEST: Duration = Duration::from_hours(48);
 
 const HOUR_MS: u64 = 60 * 60_000;
+
+/// Subject of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// Objects, uploads and versions.
+    Objects,
+    /// Checkpoint sets, and their objects.
+    Sets,
+}
 
 /// Result of a run.
 pub(crate) struct RunOutcome {
@@ -49,7 +59,7 @@ impl RunOutcome {
 }
 
 /// Runs one seed.
-pub(crate) fn run(seed: u64, bug: Bug) -> RunOutcome {
+pub(crate) fn run(seed: u64, subject: Subject, bug: Bug) -> RunOutcome {
     let _seeded = SeededIds::new(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -58,7 +68,8 @@ pub(crate) fn run(seed: u64, bug: Bug) -> RunOutcome {
         .expect("a runtime takes nothing but memory");
     runtime.block_on(async {
         let (trace, mut schedule) = (Trace::new(), String::new());
-        let all = AssertUnwindSafe(everything(seed, bug, &trace, &mut schedule)).catch_unwind();
+        let all = AssertUnwindSafe(everything((seed, subject), bug, &trace, &mut schedule))
+            .catch_unwind();
         let verdict = match timeout(LONGEST, all).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(format!("panicked: {}", said(&*panic))),
@@ -84,7 +95,7 @@ fn background(chance: &SharedRng, length_ms: u64) -> Background {
 }
 
 async fn everything(
-    seed: u64,
+    (seed, subject): (u64, Subject),
     bug: Bug,
     trace: &Trace,
     said: &mut String,
@@ -101,7 +112,8 @@ async fn everything(
     let drawn_ms = chance.pick(&[500, 3_000, 15_000, 15_000, 60_000, 60_000, HOUR_MS]);
     // Premature collection shows only in runs that outlast the reclaim age.
     let length_ms = if bug == Bug::CollectsInSilence { HOUR_MS } else { drawn_ms };
-    let climate = Climate::drawn(&chance, nodes, length_ms);
+    let has_sets = subject == Subject::Sets;
+    let climate = Climate::drawn(&chance, nodes, length_ms, has_sets);
     let patience_ms = chance.pick(&[Some(300), Some(1000), Some(5000), Some(5000), None]);
     let network = SimulatedNetwork::new(trace.clone(), chance.fork(), bug, patience_ms);
     let options = StoreOptions {
@@ -109,7 +121,8 @@ async fn everything(
         bucket_cache_ms: chance.pick(&[0, u64::MAX]),
         ..StoreOptions::default()
     };
-    let simulated = Arc::new(SimulatedCluster::new(network, size, options, (&chance, bug)));
+    let simulated =
+        Arc::new(SimulatedCluster::new(network, size, (options, has_sets), (&chance, bug)));
     let record = Arc::new(RunRecord::new(trace.clone()));
     let crowd = (simulated.nodes.len(), size.proxies);
     let schedule = Schedule::drawn(&climate, &chance, crowd, length_ms);
@@ -119,24 +132,32 @@ async fn everything(
     };
     let background = background(&chance, length_ms);
     // Drawn from a generator of its own, so that seeds keep their other draws.
-    let keeps_versions = SharedRng::new(!seed).per_mille(300);
+    let apart = SharedRng::new(!seed);
+    let keeps_versions = apart.per_mille(300);
+    let rules = has_sets.then(|| SimulatedRules::drawn(&apart, bug));
     *said = format!(
-        "  {size:?}, versions {keeps_versions}, patience {patience_ms:?} ms\n  {climate:?}\n  {background:?}\n  {plan:?}\n\
+        "  {size:?}, versions {keeps_versions}, {rules:?}, patience {patience_ms:?} ms\n  {climate:?}\n  \
+         {background:?}\n  {plan:?}\n\
          {schedule}"
     );
 
-    make_bucket(&simulated, chance.pick(&[1, 4]), keeps_versions).await?;
+    make_bucket(&simulated, chance.pick(&[1, 4]), keeps_versions && !has_sets).await?;
+    if let Some(rules) = rules {
+        rules.set(&simulated, bug).await?;
+    }
     simulated.network.set_weather(climate.weather);
     let keys = ["a", "b/1", "b/2", "c", "d"][..=chance.index(5)].iter();
+    let keys = keys.map(|key| (*key).to_owned()).collect();
     let client = SimulatedClient {
         number: 0,
         simulated: simulated.clone(),
         record: record.clone(),
         chance: chance.fork(),
-        keys: keys.map(|key| (*key).to_owned()).collect(),
+        keys: if has_sets { sets::keys().into() } else { keys },
         deadline: Duration::from_millis(chance.pick(&[2000, 10_000, 30_000])),
         level: None,
         keeps_versions,
+        has_sets,
     };
     tokio::select! {
         biased;
@@ -144,8 +165,9 @@ async fn everything(
         () = workers::work(&simulated, &chance, &background) => {}
         () = at_rings(&plan, &simulated, &chance) => {}
     }
-    Box::pin(end(&client, &background)).await?;
+    Box::pin(end(&client, &background, rules)).await?;
     let history = record.history();
+    let history = if has_sets { sets::with_retention(history) } else { history };
     checkers::check(&history).map_err(|violation| violation.to_string())?;
     if let Some(surprise) = record.surprises().first() {
         return Err(surprise.clone());
@@ -166,7 +188,11 @@ async fn make_bucket(
 }
 
 /// Ends all faults, waits for the workers, and runs all checks.
-async fn end(client: &SimulatedClient, background: &Background) -> Result<(), String> {
+async fn end(
+    client: &SimulatedClient,
+    background: &Background,
+    rules: Option<SimulatedRules>,
+) -> Result<(), String> {
     let simulated = &client.simulated;
     heal(simulated);
     operator::push_all(simulated);
@@ -176,6 +202,9 @@ async fn end(client: &SimulatedClient, background: &Background) -> Result<(), St
         workers::to_the_end(simulated, background).await?;
     }
     aftermath::check(client).await?;
+    if let Some(rules) = rules {
+        Box::pin(sets::check(client, background, rules)).await?;
+    }
     sleep(Duration::from_millis(background.reclaim_age_ms + 60_000)).await;
     workers::to_the_end(simulated, background).await?;
     aftermath::count(simulated, background.reclaim_age_ms).await?;
@@ -197,7 +226,13 @@ async fn work(client: &SimulatedClient, chance: &SharedRng, schedule: &Schedule,
     let at_work = (1..=clients).map(|number| {
         let number = u32::try_from(number).expect("a handful");
         let client = SimulatedClient { number, chance: chance.fork(), ..client.clone() };
-        async move { client.work(operations, pause_ms).await }
+        async move {
+            if client.has_sets {
+                client.work_on_sets(operations, pause_ms).await;
+            } else {
+                client.work(operations, pause_ms).await;
+            }
+        }
     });
     let at_work: Vec<_> = at_work.collect();
     futures::join!(join_all(at_work), schedule.happen(&simulated));

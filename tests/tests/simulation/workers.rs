@@ -91,7 +91,7 @@ impl Replicator {
             },
             objects: None,
             usage: None,
-            checkpoints: None,
+            checkpoints: simulated.sets_upkeep(topology.clone()),
         }
         .workers();
         Self { topology, workers, alive }

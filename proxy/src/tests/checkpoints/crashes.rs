@@ -7,17 +7,17 @@ use martlet_protocol::{ErrorKind, RegisterKind};
 
 use super::*;
 
-const REFUSED: Fault = Fault::Refuse(ErrorKind::Unavailable);
+pub(super) const REFUSED: Fault = Fault::Refuse(ErrorKind::Unavailable);
 
 /// Shards of a set, without its marker.
-async fn save_shards(store: &ObjectStore, bytes: &[u8]) {
+pub(super) async fn save_shards(store: &ObjectStore, bytes: &[u8]) {
     for name in ["__0_0.distcp", "__1_0.distcp"] {
         save(store, &format!("{SET}{name}"), bytes).await;
     }
 }
 
 /// Returns true if the call writes a pinned object to its head.
-fn is_pin(call: &Call<'_>) -> bool {
+pub(super) fn is_pin(call: &Call<'_>) -> bool {
     call.write.is_some_and(|write| match &write.entry.value {
         Value::Object(object) => {
             write.key.kind == RegisterKind::Object

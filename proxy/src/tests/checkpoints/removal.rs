@@ -7,15 +7,15 @@ use super::super::versions::all_versions;
 use super::*;
 use crate::PlannedWithdrawal;
 
-const SHARD: &str = "run-1/step-1/__0_0.distcp";
+pub(super) const SHARD: &str = "run-1/step-1/__0_0.distcp";
 
-async fn version_of(harness: &Harness, key: &str) -> VersionId {
+pub(super) async fn version_of(harness: &Harness, key: &str) -> VersionId {
     let read = harness.head(key, Selection::Whole).await.unwrap();
     read.object.version.expect("the bucket keeps versions").name()
 }
 
 /// Lets the grace time pass, and the worker remove what is due.
-async fn after_grace(store: &ObjectStore, clock: &ManualClock) {
+pub(super) async fn after_grace(store: &ObjectStore, clock: &ManualClock) {
     clock.advance_ms(21 * MINUTE_MS);
     upkeep(store).await;
 }

@@ -1,6 +1,7 @@
 //! Calls that decide registers, with the effects of planted bugs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use martlet_protocol::backend::{
     Call, DeviceStatus, EntryWrite, Holding, Presence, PromiseReply, Reply, Want, WriteReply,
@@ -9,10 +10,12 @@ use martlet_protocol::{
     Backend, BackendExt, DeviceId, Error, RegisterKey, RegisterKind, Result, Term,
 };
 
+use tokio::time::sleep;
+
 use super::Link;
 use crate::network::{Caller, LinkDirection};
 use crate::node::{NodeCondition, SimulatedNode};
-use crate::planted::Bug;
+use crate::planted::{self, Bug};
 
 /// Effect of a call that arrives.
 #[derive(Clone)]
@@ -25,6 +28,8 @@ pub(super) enum Effect {
     ForgottenWrite,
     /// A promise is given but not stored.
     ForgottenPromise,
+    /// An object is stored without its pins.
+    UnpinnedWrite,
 }
 
 impl Effect {
@@ -37,6 +42,9 @@ impl Effect {
     ) -> Result<Reply> {
         match (self, call) {
             (Self::ExecutedBy(other), call) => other.backend().call(other.device, call).await,
+            (Self::UnpinnedWrite, Call::Write(write)) => {
+                node.call(device, Call::Write(planted::unpinned(write))).await
+            }
             (Self::ForgottenWrite, _) => Ok(WriteReply::Stored.into()),
             (Self::ForgottenPromise, Call::Promise { key, term, .. }) => {
                 let view = node.read(device, &key, Want::EntryAndInline, term).await?;
@@ -56,6 +64,7 @@ impl Link {
                 Some(self.others[0].clone())
             }
             Call::Write(write) if self.forgets(write) => return Effect::ForgottenWrite,
+            Call::Write(_) if self.has(Bug::PublishesUnpinned) => return Effect::UnpinnedWrite,
             Call::Write(write) => self.instead(&write.key, write.term),
             Call::Read { key, term, .. } | Call::Promise { key, term, .. } => {
                 self.instead(key, *term)
@@ -99,6 +108,20 @@ impl Link {
             }
             _ => None,
         }
+    }
+
+    /// Releases the pins of a set, and waits, before a worker writes that a generation of it is
+    /// withdrawn.
+    pub(super) async fn unpin_early(&self, call: &Call<'_>) {
+        let Call::Write(write) = call else { return };
+        if !self.has(Bug::UnpinsBeforeHiding) || !matches!(self.caller, Caller::Worker(_)) {
+            return;
+        }
+        let Some(set) = planted::withdrawn_set(write) else { return };
+        for node in self.others.iter() {
+            planted::unpin(&node.memory(), node.device, set).await;
+        }
+        sleep(Duration::from_secs(10)).await;
     }
 
     /// Turns a failed call into a reply if a planted bug requires it.
