@@ -123,7 +123,14 @@ impl World {
         let id = ExtentId::random();
         let device = DeviceId(u32::from(id.0[0] & 1));
         let body = stream::iter([Ok(Bytes::from(bytes))]).boxed();
-        let new = NewExtent { id, owner, length: None, birth_ms: None, layout: Layout::default() };
+        let new = NewExtent {
+            id,
+            owner,
+            length: None,
+            birth_ms: None,
+            layout: Layout::default(),
+            hashes: None,
+        };
         self.memory.write_extent(device, new, body).await.unwrap()
     }
 
