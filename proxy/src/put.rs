@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{Attributes, Body, ETag, Mark, Object, Value};
+use martlet_protocol::entry::{Attributes, Body, Mark, Object, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
 use martlet_protocol::usage::Usage;
@@ -71,12 +71,13 @@ impl ObjectWriter {
             offset: 0,
             policy: object_policy(&target.context.cluster, &target.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
+            etags: target.bucket.etags(),
         };
         let mut stored = self.writer.store(body, destination, secret.as_ref()).await?;
         let (body, _spilled) = self.writer.body_for(&mut stored, destination).await?;
         let object = Object {
             size: stored.size,
-            etag: ETag::Md5(stored.md5),
+            etag: destination.etags.whole(stored.tag),
             modified_ms: self.registers.stamps.now_ms(),
             attributes,
             checksums: std::mem::take(&mut stored.checksums),

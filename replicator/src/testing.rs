@@ -178,7 +178,7 @@ impl World {
     pub(crate) async fn commit_part(&self, key: &str, upload: UploadId, number: u16, body: &Body) {
         let part = Part {
             size: 10,
-            md5: [0; 16],
+            tag: [0; 16],
             modified_ms: 0,
             checksums: Vec::new(),
             body: body.clone(),
