@@ -45,7 +45,18 @@ fn named_view(request: &OperationRequest) -> S3Result<Option<(String, View)>> {
 /// # Errors
 /// 405 for operations that the view doesn't have.
 pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session) -> S3Result<()> {
-    let Some((bucket, view)) = named_view(request)? else { return Ok(()) };
+    match named_view(request)? {
+        None => Ok(()),
+        Some((bucket, view)) => Box::pin(enter(request, session, bucket, view)).await,
+    }
+}
+
+async fn enter(
+    request: &mut OperationRequest,
+    session: &Session,
+    bucket: String,
+    view: View,
+) -> S3Result<()> {
     // A bucket of this name may be older than views.
     if view.bucket != bucket {
         match session.bucket(&view.bucket).await {
