@@ -80,6 +80,8 @@ pub struct BucketLine {
     pub consistency: String,
     /// Name of the storage policy of new objects.
     pub storage_policy: String,
+    /// `md5` or `opaque`: kind of the ETags of new objects.
+    pub etags: String,
 }
 
 /// Error reply, with its reason.

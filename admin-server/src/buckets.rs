@@ -16,7 +16,7 @@ use martlet_admin_api::{
     self as wire, BucketLine, checkpoints as sets, rewrap as rewrapping, rewrite,
 };
 use martlet_protocol::Level;
-use martlet_protocol::entry::Bucket;
+use martlet_protocol::entry::{Bucket, ETagKind};
 use martlet_proxy::{Error, ObjectStore, RewriteOptions};
 use martlet_replicator::{Foreground, WorkerPace};
 use martlet_serving::Size;
@@ -59,6 +59,7 @@ struct BucketChange {
     bucket: String,
     consistency: Option<Level>,
     storage_policy: Option<String>,
+    etags: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -78,7 +79,11 @@ async fn show(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Res
 }
 
 async fn set(State(api): BucketsState, Query(change): Query<BucketChange>) -> Response {
-    let BucketChange { bucket: name, consistency, storage_policy } = change;
+    let BucketChange { bucket: name, consistency, storage_policy, etags } = change;
+    let etags = match etags.map(|kind| kind.parse::<ETagKind>()).transpose() {
+        Ok(etags) => etags,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
     let mut set = None;
     // The storage policy may be refused, so it is set first.
     if let Some(policy) = storage_policy {
@@ -87,11 +92,15 @@ async fn set(State(api): BucketsState, Query(change): Query<BucketChange>) -> Re
     if let (Some(level), None | Some(Ok(_))) = (consistency, &set) {
         set = Some(api.store.buckets().set_consistency(&name, level).await);
     }
+    if let (Some(kind), None | Some(Ok(_))) = (etags, &set) {
+        set = Some(api.store.buckets().set_etags(&name, kind).await);
+    }
     match set {
         Some(Ok(bucket)) => api.line(name, &bucket),
         Some(Err(error)) => refused(&error),
         None => {
-            refuse(StatusCode::BAD_REQUEST, "nothing to set: give consistency or storage_policy")
+            let sentence = "nothing to set: give consistency, storage_policy or etags";
+            refuse(StatusCode::BAD_REQUEST, sentence)
         }
     }
 }
@@ -144,6 +153,7 @@ impl BucketsApi {
             id: bucket.id.to_string(),
             index_shards: bucket.index_shards,
             consistency: bucket.consistency.to_string(),
+            etags: bucket.etags().to_string(),
             storage_policy: policy.unwrap_or_else(|| bucket.policy.0.to_string()),
         };
         Json(line).into_response()

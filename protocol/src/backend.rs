@@ -16,6 +16,7 @@ mod claims;
 mod contract;
 mod devices;
 mod ext;
+mod extent_hashes;
 mod extents;
 mod registers;
 
@@ -27,6 +28,7 @@ pub use self::claims::{
 pub use self::contract::{Backend, ByteStream};
 pub use self::devices::{DeviceHealth, DeviceStatus};
 pub use self::ext::{BackendExt, ReplyFuture};
+pub use self::extent_hashes::{ExtentHasher, ExtentHashes, SentHashes};
 pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence, Sought};
 pub use self::registers::{
     AgedBucket, AgedPage, AgedRegister, AgedWalk, BucketFence, Detail, EntryWrite, Hint, Holding,

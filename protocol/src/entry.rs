@@ -28,7 +28,7 @@ pub use self::body::{Body, Manifest};
 pub use self::bucket::{Bucket, BucketState};
 pub use self::marks::{Mark, Marks};
 pub use self::object::{
-    Attributes, Checksum, ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, Object,
+    Attributes, Checksum, ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, ETagKind, Object,
 };
 use self::tail::{Tail, TailFormat3};
 pub use self::upload::{KeyCondition, Part, Upload, UploadState};

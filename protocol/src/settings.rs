@@ -23,6 +23,8 @@ pub enum Setting {
     Cors,
     /// Default encryption of new objects.
     Encryption,
+    /// Kind of the ETags of new objects.
+    ETags,
     /// Lifecycle rules.
     Lifecycle,
     /// Target of access logs.
@@ -49,11 +51,12 @@ pub enum Setting {
 
 impl Setting {
     /// All settings.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Acl,
         Self::Checkpoints,
         Self::Cors,
         Self::Encryption,
+        Self::ETags,
         Self::Lifecycle,
         Self::Logging,
         Self::Notification,
@@ -74,6 +77,7 @@ impl Setting {
             Self::Checkpoints => "checkpoints",
             Self::Cors => "cors",
             Self::Encryption => "encryption",
+            Self::ETags => "etags",
             Self::Lifecycle => "lifecycle",
             Self::Logging => "logging",
             Self::Notification => "notification",
@@ -187,6 +191,7 @@ mod tests {
             "checkpoints",
             "cors",
             "encryption",
+            "etags",
             "lifecycle",
             "logging",
             "notification",

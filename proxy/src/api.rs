@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::{ByteStream, Detail};
 use martlet_protocol::entry::{
-    Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Marks, Object, Part,
+    Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Marks, Object,
+    Part,
 };
 use martlet_protocol::extent::{ExtentLocation, ExtentRef};
 use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, Version, VersionId};
@@ -358,6 +359,8 @@ pub struct UploadInfo {
     pub storage_class: Option<String>,
     /// Metadata documents of the future object.
     pub marks: Marks,
+    /// Kind of the ETags of its parts.
+    pub etags: ETagKind,
     /// Checksum algorithm and kind that the client announced.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
     /// Index bytes that quotas count for the upload, without its parts.
@@ -428,7 +431,7 @@ pub struct NamedBucket {
 /// Result of a part upload.
 #[derive(Clone, Debug)]
 pub struct WrittenPart {
-    /// MD5 of the part, its ETag.
+    /// ETag of the part.
     pub etag: ETag,
     /// Time of the write, in milliseconds since 1970.
     pub modified_ms: u64,

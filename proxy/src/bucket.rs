@@ -10,6 +10,7 @@ mod admin;
 mod cache;
 mod catalog;
 mod emptiness;
+mod etags;
 mod fence;
 mod lock;
 mod policy;
@@ -21,6 +22,7 @@ mod versioning;
 
 pub use self::admin::Buckets;
 pub(crate) use self::catalog::BucketCatalog;
+pub use self::etags::set_etag_kind;
 pub use self::lock::lock_from_the_beginning;
 pub(crate) use self::lock::lock_of;
 pub(crate) use self::record::{again_if_replaced, busy, check_key};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::Want;
-use martlet_protocol::entry::{ChecksumAlgorithm, ChecksumKind, ETag, Object};
+use martlet_protocol::entry::{ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Object};
 use martlet_protocol::limits::PUT_BYTES_MAX;
 
 use crate::api::{CopyObject, NewBody, ObjectName, WrittenObject};
@@ -56,12 +56,15 @@ impl Copier {
             None => source.checksums.iter().map(|sum| sum.algorithm).collect(),
         };
         let expected = expected(&source, &compute);
+        let is_opaque = target.bucket.etags() == ETagKind::Opaque;
         let body = NewBody {
             bytes: self.reader.bodies.open(&found, 0..source.size, secret).await?,
             size: Some(source.size),
             md5: match source.etag {
+                // An opaque ETag needs no MD5, and a checksum of the source verifies as much.
+                ETag::Md5(_) if is_opaque && !expected.is_empty() => None,
                 ETag::Md5(md5) => Some(md5),
-                ETag::Multipart { .. } => None,
+                ETag::Multipart { .. } | ETag::Opaque { .. } => None,
             },
             compute,
             expected: Box::new(move || Ok(expected)),

@@ -86,9 +86,9 @@ impl Hasher {
     }
 }
 
-/// MD5 and the requested checksums of all bytes so far.
+/// MD5, if needed, and the requested checksums of all bytes so far.
 pub(crate) struct Digests {
-    pub(crate) md5: Md5,
+    pub(crate) md5: Option<Md5>,
     /// The requested checksums. MD5 needs no hasher of its own.
     checksums: Vec<(ChecksumAlgorithm, Option<Hasher>)>,
     bytes: u64,
@@ -97,13 +97,21 @@ pub(crate) struct Digests {
 /// Final sums and size of a body.
 #[derive(Debug)]
 pub(crate) struct Sums {
-    pub(crate) md5: [u8; 16],
+    /// None if not computed.
+    pub(crate) md5: Option<[u8; 16]>,
     pub(crate) checksums: Vec<Checksum>,
     pub(crate) bytes: u64,
 }
 
 impl Digests {
+    /// MD5 and the checksums of `algorithms`.
     pub(crate) fn new(algorithms: &[ChecksumAlgorithm]) -> Self {
+        Self { md5: Some(Md5::default()), ..Self::without_md5(algorithms) }
+    }
+
+    /// The checksums of `algorithms` alone.
+    pub(crate) fn without_md5(algorithms: &[ChecksumAlgorithm]) -> Self {
+        let needs_md5 = algorithms.contains(&ChecksumAlgorithm::Md5);
         let mut checksums: Vec<(ChecksumAlgorithm, _)> = Vec::with_capacity(algorithms.len());
         for &algorithm in algorithms {
             if !checksums.iter().any(|(other, _)| *other == algorithm) {
@@ -111,11 +119,13 @@ impl Digests {
                 checksums.push((algorithm, is_other.then(|| Hasher::new(algorithm))));
             }
         }
-        Self { md5: Md5::default(), checksums, bytes: 0 }
+        Self { md5: needs_md5.then(Md5::default), checksums, bytes: 0 }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.md5.update(bytes);
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
         self.update_checksums(bytes);
     }
 
@@ -141,12 +151,20 @@ impl Digests {
         self.checksums.iter().any(|(_, hasher)| hasher.as_ref().is_some_and(is_slow))
     }
 
+    /// Returns true if a core adds bytes faster than a client sends them.
+    pub(crate) fn is_cheap(&self) -> bool {
+        self.md5.is_none() && !self.has_slow_checksums()
+    }
+
     pub(crate) fn finish(self) -> Sums {
-        let md5 = self.md5.finish();
+        let md5 = self.md5.map(Md5::finish);
         let sum = |(algorithm, hasher): (ChecksumAlgorithm, Option<Hasher>)| Checksum {
             algorithm,
             kind: ChecksumKind::FullObject,
-            value: hasher.map_or_else(|| md5.to_vec(), |hasher| hasher.finish(algorithm)),
+            value: match hasher {
+                Some(hasher) => hasher.finish(algorithm),
+                None => md5.map(|md5| md5.to_vec()).unwrap_or_default(),
+            },
         };
         Sums { md5, checksums: self.checksums.into_iter().map(sum).collect(), bytes: self.bytes }
     }
@@ -160,8 +178,10 @@ impl Sums {
         md5: Option<[u8; 16]>,
         expected: &[(ChecksumAlgorithm, Vec<u8>)],
     ) -> Result<()> {
-        if let Some(given) = md5.filter(|md5| *md5 != self.md5) {
-            return Err(Error::BadDigest { given, computed: self.md5 });
+        if let Some(given) = md5
+            && self.md5 != Some(given)
+        {
+            return Err(Error::BadDigest { given, computed: self.md5.unwrap_or_default() });
         }
         for (algorithm, value) in expected {
             let found = self.checksums.iter().find(|sum| sum.algorithm == *algorithm);
@@ -238,7 +258,7 @@ mod tests {
     fn known_values() {
         let sums = sums(&[b"12345", b"6789"]);
         assert_eq!(sums.bytes, 9);
-        assert_eq!(hex::encode(sums.md5), "25f9e794323b453885f5181f1b624d0b");
+        assert_eq!(hex::encode(sums.md5.unwrap()), "25f9e794323b453885f5181f1b624d0b");
         let values: Vec<_> = sums.checksums.iter().map(|sum| hex::encode(&sum.value)).collect();
         assert_eq!(values[0], "cbf43926");
         assert_eq!(values[1], "e3069283");
@@ -246,7 +266,7 @@ mod tests {
         assert_eq!(values[3], "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
         assert!(values[4].starts_with("15e2b0d3c33891ebb0f1ef609ec41942"));
         assert!(values[5].starts_with("d9e6762dd1c8eaf6d61b3c6192fc408d"));
-        assert_eq!(values[6], hex::encode(sums.md5));
+        assert_eq!(values[6], hex::encode(sums.md5.unwrap()));
         assert_eq!(values[7], "8cb841db40e6ae83");
         assert_eq!(values[8], "72dcb18b67a17dff");
         assert_eq!(values[9], "33119477ede5dcd5e9716427681d5860");
@@ -281,9 +301,26 @@ mod tests {
     }
 
     #[test]
+    fn without_md5_only_the_checksums_are_computed() {
+        let algorithms = [ChecksumAlgorithm::Crc64Nvme];
+        let mut digests = Digests::without_md5(&algorithms);
+        assert!(digests.is_cheap() && !Digests::new(&algorithms).is_cheap());
+        assert!(!Digests::without_md5(&[ChecksumAlgorithm::Sha256]).is_cheap());
+        digests.update(b"123456789");
+        let sums = digests.finish();
+        assert_eq!((sums.md5, sums.bytes), (None, 9));
+        assert_eq!(hex::encode(&sums.checksums[0].value), "ae8b14860a799888");
+        assert!(matches!(sums.verify(Some([0; 16]), &[]), Err(Error::BadDigest { .. })));
+        let mut requested = Digests::without_md5(&[ChecksumAlgorithm::Md5]);
+        requested.update(b"123456789");
+        let sums = requested.finish();
+        assert_eq!(sums.checksums[0].value, sums.md5.unwrap());
+    }
+
+    #[test]
     fn what_differs_is_refused() {
         let sums = sums(&[b"abc"]);
-        assert!(sums.verify(Some(sums.md5), &[]).is_ok());
+        assert!(sums.verify(sums.md5, &[]).is_ok());
         assert!(matches!(sums.verify(Some([0; 16]), &[]), Err(Error::BadDigest { .. })));
         let wrong = [(ChecksumAlgorithm::Sha1, vec![0; 20])];
         assert!(matches!(sums.verify(None, &wrong), Err(Error::BadChecksum(_))));

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::Error;
-use martlet_protocol::entry::ChecksumAlgorithm;
 use tokio::sync::oneshot;
 
 pub(crate) use self::pool::HashPool;
@@ -43,13 +42,18 @@ enum DigestState {
 
 impl Hashing {
     /// Digests whose batches run in the lanes of `pool`.
-    pub(crate) fn new(algorithms: &[ChecksumAlgorithm], pool: Arc<HashPool>) -> Self {
-        let state = DigestState::Idle(Digests::new(algorithms));
-        Self { state, waiting: Vec::new(), waiting_cost: 0, pool }
+    pub(crate) fn new(digests: Digests, pool: Arc<HashPool>) -> Self {
+        Self { state: DigestState::Idle(digests), waiting: Vec::new(), waiting_cost: 0, pool }
     }
 
-    /// Adds a chunk.
+    /// Adds a chunk. Cheap digests are updated at once.
     pub(crate) fn push(&mut self, bytes: Bytes) {
+        if let DigestState::Idle(digests) = &mut self.state
+            && digests.is_cheap()
+        {
+            digests.update(&bytes);
+            return;
+        }
         self.waiting_cost += cost(&bytes);
         self.waiting.push(bytes);
     }
@@ -119,6 +123,7 @@ impl Hashing {
 mod tests {
     use std::time::Duration;
 
+    use martlet_protocol::entry::ChecksumAlgorithm;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -127,7 +132,7 @@ mod tests {
         [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
 
     fn hashing() -> Hashing {
-        Hashing::new(&ALGORITHMS, pool(Arc::new(Semaphore::new(1))))
+        Hashing::new(Digests::new(&ALGORITHMS), pool(Arc::new(Semaphore::new(1))))
     }
 
     fn pool(threads: Arc<Semaphore>) -> Arc<HashPool> {
@@ -164,7 +169,7 @@ mod tests {
         let pool = pool(threads.clone());
         let whole = bytes(5 * BATCH_COST_MIN);
         let bodies = (0..20).map(|_| async {
-            let mut hashing = Hashing::new(&ALGORITHMS, pool.clone());
+            let mut hashing = Hashing::new(Digests::new(&ALGORITHMS), pool.clone());
             let mut rest = whole.clone();
             while !rest.is_empty() {
                 hashing.push(rest.split_to(rest.len().min(100_000)));
@@ -181,6 +186,19 @@ mod tests {
         let permits = tokio::time::timeout(Duration::from_mins(1), threads.acquire_many(2));
         drop(permits.await.expect("all workers end").unwrap());
         assert_eq!(threads.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn cheap_digests_keep_no_chunk() {
+        let digests = Digests::without_md5(&[ChecksumAlgorithm::Crc64Nvme]);
+        let mut hashing = Hashing::new(digests, pool(Arc::new(Semaphore::new(1))));
+        let whole = bytes(3 * BATCH_COST_MIN);
+        hashing.push(whole.clone());
+        assert!(!hashing.is_behind() && whole.is_unique());
+        hashing.keep_up().await.unwrap();
+        let mut at_once = Digests::new(&[ChecksumAlgorithm::Crc64Nvme]);
+        at_once.update(&whole);
+        assert_eq!(hashing.finish().await.unwrap().checksums, at_once.finish().checksums);
     }
 
     #[tokio::test]

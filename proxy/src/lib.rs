@@ -103,7 +103,7 @@ pub use accounts::{
     SESSION_S, SESSION_S_DEFAULT, SessionRole, Tenant, Tenants, User, Users,
 };
 pub use api::*;
-pub use bucket::{Buckets, lock_from_the_beginning};
+pub use bucket::{Buckets, lock_from_the_beginning, set_etag_kind};
 pub use checkpoint_outcome::CheckpointOutcome;
 pub use checkpoints::{
     CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{Attributes, Body, ETag, Mark, Object, Value};
+use martlet_protocol::entry::{Attributes, Body, Mark, Object, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
 use martlet_protocol::usage::Usage;
@@ -71,12 +71,13 @@ impl ObjectWriter {
             offset: 0,
             policy: object_policy(&target.context.cluster, &target.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
+            etags: target.bucket.etags(),
         };
         let mut stored = self.writer.store(body, destination, secret.as_ref()).await?;
         let (body, _spilled) = self.writer.body_for(&mut stored, destination).await?;
         let object = Object {
             size: stored.size,
-            etag: ETag::Md5(stored.md5),
+            etag: destination.etags.whole(stored.tag),
             modified_ms: self.registers.stamps.now_ms(),
             attributes,
             checksums: std::mem::take(&mut stored.checksums),
@@ -115,10 +116,12 @@ impl ObjectWriter {
             match landed {
                 Ok((WriteOutcome::At(stamp), version)) => return Ok((stamp, version)),
                 Ok((WriteOutcome::Fenced | WriteOutcome::Kept(_), _)) => {
-                    match self.catalog.refreshed(context, target.name, &target.bucket).await {
+                    let refreshed = self.catalog.refreshed(context, target.name, &target.bucket);
+                    match Box::pin(refreshed).await {
                         Ok(bucket) => target.bucket = bucket,
                         Err(Error::BucketReplaced) if is_of_no_bucket(value) => {
-                            target = self.catalog.target(context, target.name, key).await?;
+                            let again = self.catalog.target(context, target.name, key);
+                            target = Box::pin(again).await?;
                         }
                         Err(error) => {
                             stored.orphans.release();
@@ -154,7 +157,7 @@ impl ObjectWriter {
     ) -> Result<(WriteOutcome, Option<Version>), WriteError> {
         let (context, bucket) = (target.context, &*target.bucket);
         if conditions.if_match.is_some()
-            && self.registers.absence(context, intent.key).await.is_some()
+            && Box::pin(self.registers.absence(context, intent.key)).await.is_some()
         {
             conditions.check(None).map_err(WriteError::clean)?;
         }
@@ -164,17 +167,16 @@ impl ObjectWriter {
                 conditions.check(object_of(view))?;
                 Ok(true)
             };
-            let appended = self
-                .versions
-                .append(context, bucket, intent, New { value, inline }, &mut check)
-                .await;
+            let new = New { value, inline };
+            let appended = self.versions.append(context, bucket, intent, new, &mut check);
+            let appended = Box::pin(appended).await;
             let is_plain = conditions.is_empty();
             return appended.map_err(|it| if is_plain { it } else { it.of_conditions() });
         }
         let landed = if conditions.is_empty() {
             self.registers.write(context, intent, value, inline, false).await
         } else {
-            self.write_if(intent, value, inline, conditions).await
+            Box::pin(self.write_if(intent, value, inline, conditions)).await
         };
         Ok((landed?, None))
     }

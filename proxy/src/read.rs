@@ -67,7 +67,8 @@ impl ObjectReader {
         let head = match context.consistency.read_after {
             None => self.registers.read(context, &register, want, level).await?,
             Some(token) if token.is_of(bucket_name, key) => {
-                self.registers.read_after(context, &register, want, level, token).await?
+                let read = self.registers.read_after(context, &register, want, level, token);
+                Box::pin(read).await?
             }
             Some(_) => {
                 let message = "the read-after token belongs to another key";
@@ -116,7 +117,8 @@ impl ObjectReader {
         let secret = match context.keys.unlock(&self.vault, found.locked.as_ref(), Whose::Own) {
             Ok(secret) => secret,
             Err(refusal) => {
-                return Err(self.bodies.refused_key(&found.object, selection, refusal).await);
+                let refused = self.bodies.refused_key(&found.object, selection, refusal);
+                return Err(Box::pin(refused).await);
             }
         };
         conditions.check(&found.object)?;
@@ -138,7 +140,8 @@ impl ObjectReader {
     ) -> Result<ObjectRead> {
         let found = self.find(context, bucket, name.into(), Want::Entry).await?;
         if let Err(refusal) = context.keys.check_key(&self.vault, found.locked.as_ref()) {
-            return Err(self.bodies.refused_key(&found.object, selection, refusal).await);
+            let refused = self.bodies.refused_key(&found.object, selection, refusal);
+            return Err(Box::pin(refused).await);
         }
         self.described(found, selection, conditions).await
     }

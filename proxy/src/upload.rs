@@ -10,7 +10,7 @@ mod hashed_body;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use martlet_protocol::entry::{Body, Checksum, Manifest};
+use martlet_protocol::entry::{Body, Checksum, ETagKind, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, PUT_BYTES_MAX};
 
@@ -18,7 +18,7 @@ use self::extent_writer::ExtentWriter;
 pub(crate) use self::hashed_body::Destination;
 use self::hashed_body::HashedBody;
 use crate::api::NewBody;
-use crate::digest::crc32c;
+use crate::digest::{Digests, crc32c};
 use crate::encryption::Secret;
 use crate::error::{Error, Result};
 use crate::extents::ExtentClient;
@@ -28,7 +28,8 @@ use crate::orphan_guard::OrphanGuard;
 /// A complete and verified body.
 pub(crate) struct StoredBody {
     pub(crate) size: u64,
-    pub(crate) md5: [u8; 16],
+    /// Tag of the body's ETag: the MD5 of its bytes, or the id of the write.
+    pub(crate) tag: [u8; 16],
     pub(crate) checksums: Vec<Checksum>,
     /// The bytes of an inline body.
     pub(crate) inline: Option<Bytes>,
@@ -73,7 +74,9 @@ impl BodyWriter {
             return Err(Error::EntityTooLarge { size, maximum: PUT_BYTES_MAX });
         }
         let (bytes, declared, compute) = (new_body.bytes, new_body.size, &new_body.compute);
-        let mut body = HashedBody::new(bytes, declared, compute, secret, &self.hash_pool);
+        let needs_md5 = to.etags == ETagKind::Md5 || new_body.md5.is_some();
+        let digests = if needs_md5 { Digests::new(compute) } else { Digests::without_md5(compute) };
+        let mut body = HashedBody::new(bytes, declared, digests, secret, &self.hash_pool);
         let mut chunks = Vec::new();
         while body.arrived <= to.inline_bytes_max {
             let Some(chunk) = body.next().await? else { break };
@@ -92,7 +95,10 @@ impl BodyWriter {
         sums.verify(new_body.md5, &(new_body.expected)()?)?;
         Ok(StoredBody {
             size: sums.bytes,
-            md5: sums.md5,
+            tag: match (to.etags, sums.md5) {
+                (ETagKind::Md5, Some(md5)) => md5,
+                _ => to.write_id.0,
+            },
             checksums: sums.checksums,
             inline,
             extents,
@@ -137,7 +143,13 @@ impl BodyWriter {
             compute: Vec::new(),
             expected: Box::new(|| Ok(Vec::new())),
         };
-        let to = Destination { role: ExtentRole::Manifest, policy, inline_bytes_max: 0, ..to };
+        let to = Destination {
+            role: ExtentRole::Manifest,
+            policy,
+            inline_bytes_max: 0,
+            etags: ETagKind::Opaque,
+            ..to
+        };
         let stored = self.store_plain(new_body, to).await?;
         Ok((Body::Spilled { policy, manifest: stored.extents }, stored.orphans))
     }

@@ -123,7 +123,14 @@ impl World {
         let id = ExtentId::random();
         let device = DeviceId(u32::from(id.0[0] & 1));
         let body = stream::iter([Ok(Bytes::from(bytes))]).boxed();
-        let new = NewExtent { id, owner, length: None, birth_ms: None, layout: Layout::default() };
+        let new = NewExtent {
+            id,
+            owner,
+            length: None,
+            birth_ms: None,
+            layout: Layout::default(),
+            hashes: None,
+        };
         self.memory.write_extent(device, new, body).await.unwrap()
     }
 
@@ -171,7 +178,7 @@ impl World {
     pub(crate) async fn commit_part(&self, key: &str, upload: UploadId, number: u16, body: &Body) {
         let part = Part {
             size: 10,
-            md5: [0; 16],
+            tag: [0; 16],
             modified_ms: 0,
             checksums: Vec::new(),
             body: body.clone(),

@@ -197,8 +197,8 @@ pub(crate) fn kind_name(kind: ChecksumKind) -> &'static str {
 /// the ETag.
 pub(crate) fn encode(checksum: &Checksum, etag: ETag) -> String {
     let value = STANDARD.encode(&checksum.value);
-    match (checksum.kind, etag) {
-        (ChecksumKind::Composite, ETag::Multipart { parts, .. }) => format!("{value}-{parts}"),
+    match (checksum.kind, etag.parts()) {
+        (ChecksumKind::Composite, Some(parts)) => format!("{value}-{parts}"),
         _ => value,
     }
 }

@@ -8,6 +8,7 @@ use martlet_admin_api::limits::BUCKET_QUOTA;
 use martlet_admin_api::rewrite::{self, RewriteLine};
 use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::Level;
+use martlet_protocol::entry::ETagKind;
 use martlet_serving::{Failure, Size};
 
 use super::checkpoints::RulesArgs;
@@ -23,7 +24,7 @@ pub(super) enum BucketCommand {
         /// Bucket
         bucket: String,
     },
-    /// Set the default consistency or the storage policy of new objects
+    /// Set the default consistency, or the storage policy or ETags of new objects
     Set(SetArgs),
     /// Show or set the quota of a bucket
     Quota(QuotaArgs),
@@ -61,7 +62,7 @@ Examples:
 
 /// Arguments of `martlet admin bucket set`.
 #[derive(Args, Debug)]
-#[group(required = true, multiple = true, id = "setting", args = ["consistency", "storage_policy"])]
+#[group(required = true, multiple = true, id = "setting", args = ["consistency", "storage_policy", "etags"])]
 pub(super) struct SetArgs {
     /// Bucket
     bucket: String,
@@ -72,6 +73,10 @@ pub(super) struct SetArgs {
     /// Storage policy of new objects and uploads; existing ones stay until a rewrite
     #[arg(long, value_name = "NAME")]
     storage_policy: Option<String>,
+    /// Kind of the ETags of new objects and uploads. opaque saves the MD5 of each body, about half
+    /// of the CPU time of a large upload; clients that compare ETags with MD5s need md5
+    #[arg(long, value_name = "md5|opaque")]
+    etags: Option<ETagKind>,
 }
 
 /// Arguments of `martlet admin bucket rewrite`.
@@ -118,6 +123,7 @@ impl SetArgs {
         let mut query = vec![("bucket", self.bucket.as_str())];
         query.extend(self.consistency.map(|level| ("consistency", level.name())));
         query.extend(self.storage_policy.as_deref().map(|name| ("storage_policy", name)));
+        query.extend(self.etags.map(|kind| ("etags", kind.name())));
         server.set(wire::BUCKET, &query)
     }
 }

@@ -295,7 +295,7 @@ mod tests {
 
     fn part(order_ms: u64, id: u8) -> Entry {
         let part =
-            Part { size: 10, md5: [0; 16], modified_ms: 0, checksums: Vec::new(), body: body(id) };
+            Part { size: 10, tag: [0; 16], modified_ms: 0, checksums: Vec::new(), body: body(id) };
         entry(order_ms, Value::Part(Box::new(part)))
     }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::extent_hashes::SentHashes;
 use crate::entry::Body;
 use crate::extent::{ExtentLocation, ExtentRecord, Layout, Owner};
 use crate::id::ExtentId;
@@ -21,6 +22,10 @@ pub struct NewExtent {
     pub birth_ms: Option<u64>,
     /// Storage policy and, for a fragment, its stripe.
     pub layout: Layout,
+    /// Hashes that the sender computes; only for an extent of known length. Without them the node
+    /// hashes the bytes.
+    #[serde(skip)]
+    pub hashes: Option<SentHashes>,
 }
 
 /// Record and location of an extent on a device.

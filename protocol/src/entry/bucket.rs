@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ETagKind;
 use crate::consistency::Level;
 use crate::id::{BucketId, PolicyId};
 use crate::lock::{BucketLock, LockViolation};
@@ -35,6 +36,13 @@ impl Bucket {
     /// Returns the versioning state and the time of its change.
     pub fn versioning(&self) -> VersioningSetting {
         VersioningSetting::of(self.settings.get(Setting::Versioning))
+    }
+
+    /// Returns the kind of the ETags of new objects.
+    pub fn etags(&self) -> ETagKind {
+        let document = self.settings.get(Setting::ETags);
+        let name = document.and_then(|document| std::str::from_utf8(document).ok());
+        name.and_then(|name| name.parse().ok()).unwrap_or_default()
     }
 
     /// Returns the object lock configuration; none if the bucket has no object lock.

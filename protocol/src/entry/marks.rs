@@ -20,18 +20,21 @@ pub enum Mark {
     Initiator,
     /// Legal hold: forbids removal until it is lifted.
     LegalHold,
+    /// Opaque ETags of an upload and its parts; only on uploads.
+    OpaqueETags,
     /// Retention: time until which removal is forbidden.
     Retention,
 }
 
 impl Mark {
     /// All marks.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Acl,
         Self::Checkpoint,
         Self::Encryption,
         Self::Initiator,
         Self::LegalHold,
+        Self::OpaqueETags,
         Self::Retention,
     ];
 
@@ -43,6 +46,7 @@ impl Mark {
             Self::Encryption => "encryption",
             Self::Initiator => "initiator",
             Self::LegalHold => "legal-hold",
+            Self::OpaqueETags => "opaque-etags",
             Self::Retention => "retention",
         }
     }
@@ -86,7 +90,15 @@ mod tests {
 
     #[test]
     fn names_are_for_good() {
-        let names = ["acl", "checkpoint", "encryption", "initiator", "legal-hold", "retention"];
+        let names = [
+            "acl",
+            "checkpoint",
+            "encryption",
+            "initiator",
+            "legal-hold",
+            "opaque-etags",
+            "retention",
+        ];
         assert_eq!(Mark::ALL.map(Mark::name), names);
     }
 

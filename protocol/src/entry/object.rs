@@ -14,7 +14,7 @@ use crate::version::Version;
 pub struct Object {
     /// Length in bytes.
     pub size: u64,
-    /// ETag as S3 computes it.
+    /// ETag of the bytes.
     pub etag: ETag,
     /// Last-Modified, in milliseconds since 1970.
     pub modified_ms: u64,
@@ -69,7 +69,9 @@ pub struct Attributes {
     pub marks: Marks,
 }
 
-/// An entity tag as S3 computes it.
+/// An entity tag: as S3 computes it, or opaque.
+///
+/// Entries store the index of a variant: new variants are added at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ETag {
     /// MD5 of the bytes.
@@ -81,6 +83,104 @@ pub enum ETag {
         /// Number of parts.
         parts: u16,
     },
+    /// A value without meaning, other for each write.
+    Opaque {
+        /// Id of the write; for a multipart object the MD5 of its parts' values.
+        value: [u8; 16],
+        /// Number of parts of a multipart object.
+        parts: Option<u16>,
+    },
+}
+
+/// Kind of the ETags of new objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ETagKind {
+    /// MD5s, as S3 computes them.
+    #[default]
+    Md5,
+    /// Opaque values, which need no MD5 of the bytes.
+    Opaque,
+}
+
+impl ETagKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Md5, Self::Opaque];
+
+    /// Name in settings and commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Md5 => "md5",
+            Self::Opaque => "opaque",
+        }
+    }
+
+    /// Returns the ETag of a body with this tag.
+    pub const fn whole(self, tag: [u8; 16]) -> ETag {
+        match self {
+            Self::Md5 => ETag::Md5(tag),
+            Self::Opaque => ETag::Opaque { value: tag, parts: None },
+        }
+    }
+
+    /// Returns the ETag of a multipart object. `tag` is the MD5 of its parts' tags.
+    pub const fn multipart(self, tag: [u8; 16], parts: u16) -> ETag {
+        match self {
+            Self::Md5 => ETag::Multipart { md5: tag, parts },
+            Self::Opaque => ETag::Opaque { value: tag, parts: Some(parts) },
+        }
+    }
+}
+
+impl std::str::FromStr for ETagKind {
+    type Err = crate::error::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| {
+            crate::error::Error::invalid(format!("{name:?} is no kind of ETags: md5 or opaque"))
+        })
+    }
+}
+
+impl std::fmt::Display for ETagKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Start of the text of an opaque ETag. With the hyphen no client takes the ETag for an MD5.
+const OPAQUE: &str = "opaque-";
+
+impl ETag {
+    /// Returns the kind of the ETag.
+    pub const fn kind(self) -> ETagKind {
+        match self {
+            Self::Md5(_) | Self::Multipart { .. } => ETagKind::Md5,
+            Self::Opaque { .. } => ETagKind::Opaque,
+        }
+    }
+
+    /// Returns the number of parts of a multipart object.
+    pub const fn parts(self) -> Option<u16> {
+        match self {
+            Self::Md5(_) => None,
+            Self::Multipart { parts, .. } => Some(parts),
+            Self::Opaque { parts, .. } => parts,
+        }
+    }
+
+    /// Parses the ETag of a body or part: its kind and its tag. Returns none for other texts.
+    pub fn parse_whole(text: &str) -> Option<(ETagKind, [u8; 16])> {
+        let (kind, digits) = match text.split_at_checked(OPAQUE.len()) {
+            Some((start, digits)) if start.eq_ignore_ascii_case(OPAQUE) => {
+                (ETagKind::Opaque, digits)
+            }
+            _ => (ETagKind::Md5, text),
+        };
+        let mut tag = [0; 16];
+        hex::decode_to_slice(digits, &mut tag).ok()?;
+        Some((kind, tag))
+    }
 }
 
 /// A checksum of an object.
@@ -169,6 +269,10 @@ impl std::fmt::Display for ETag {
         match self {
             Self::Md5(md5) => f.write_str(&hex::encode(md5)),
             Self::Multipart { md5, parts } => write!(f, "{}-{parts}", hex::encode(md5)),
+            Self::Opaque { value, parts: None } => write!(f, "{OPAQUE}{}", hex::encode(value)),
+            Self::Opaque { value, parts: Some(parts) } => {
+                write!(f, "{OPAQUE}{}-{parts}", hex::encode(value))
+            }
         }
     }
 }
@@ -198,5 +302,35 @@ mod tests {
         assert_eq!(ETag::Md5([0xab; 16]).to_string(), "ab".repeat(16));
         let multipart = ETag::Multipart { md5: [0; 16], parts: 12 };
         assert_eq!(multipart.to_string(), format!("{}-12", "0".repeat(32)));
+    }
+
+    #[test]
+    fn opaque_etags_resemble_no_md5() {
+        let whole = ETagKind::Opaque.whole([0xab; 16]);
+        assert_eq!(whole.to_string(), format!("opaque-{}", "ab".repeat(16)));
+        let multipart = ETagKind::Opaque.multipart([0; 16], 12);
+        assert_eq!(multipart.to_string(), format!("opaque-{}-12", "0".repeat(32)));
+        for kind in ETagKind::ALL {
+            let (whole, multipart) = (kind.whole([7; 16]), kind.multipart([7; 16], 2));
+            for text in [whole.to_string(), whole.to_string().to_uppercase()] {
+                assert_eq!(ETag::parse_whole(&text), Some((kind, [7; 16])));
+            }
+            assert_eq!(ETag::parse_whole(&multipart.to_string()), None);
+            assert_eq!((whole.kind(), multipart.kind()), (kind, kind));
+            assert_eq!((whole.parts(), multipart.parts()), (None, Some(2)));
+            assert_eq!(kind.name().parse::<ETagKind>().unwrap(), kind);
+        }
+        assert!("sha256".parse::<ETagKind>().is_err());
+        for wrong in ["", "opaque-", "opaque-00", "opaque", &"g".repeat(32), &"0".repeat(33)] {
+            assert_eq!(ETag::parse_whole(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn variants_of_etags_keep_their_codes() {
+        let code = |etag: ETag| postcard::to_stdvec(&etag).unwrap()[0];
+        assert_eq!(code(ETag::Md5([0; 16])), 0);
+        assert_eq!(code(ETag::Multipart { md5: [0; 16], parts: 1 }), 1);
+        assert_eq!(code(ETag::Opaque { value: [0; 16], parts: None }), 2);
     }
 }

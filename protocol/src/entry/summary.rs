@@ -269,6 +269,8 @@ mod tests {
             any::<[u8; 16]>().prop_map(ETag::Md5),
             (any::<[u8; 16]>(), any::<u16>())
                 .prop_map(|(md5, parts)| ETag::Multipart { md5, parts }),
+            (any::<[u8; 16]>(), any::<Option<u16>>())
+                .prop_map(|(value, parts)| ETag::Opaque { value, parts }),
         ];
         let checksum = (0usize..10, proptest::collection::vec(any::<u8>(), 0..64)).prop_map(
             |(algorithm, value)| Checksum {

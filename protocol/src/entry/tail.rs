@@ -173,13 +173,13 @@ mod tests {
         let sums = || vec![vec![1, 2], vec![3]];
         let marker =
             |version| Value::DeleteMarker(Box::new(DeleteMarker { modified_ms: 4, version }));
-        let (size, md5, modified_ms, checksums) = (9, [1; 16], 2, Vec::new());
+        let (size, tag, modified_ms, checksums) = (9, [1; 16], 2, Vec::new());
         let values = [
             Value::Object(object(Some(VERSION), sums())),
             Value::Object(object(Some(Version::UNVERSIONED), Vec::new())),
             Value::Object(object(None, sums())),
             Value::Object(object(None, Vec::new())),
-            Value::Part(Box::new(Part { size, md5, modified_ms, checksums, body: body(sums()) })),
+            Value::Part(Box::new(Part { size, tag, modified_ms, checksums, body: body(sums()) })),
             completing(object(None, sums())),
             completing(marked(object(None, Vec::new()), marks(1))),
             Value::Object(marked(object(Some(VERSION), sums()), marks(2))),

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attributes, Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Object};
+use super::{
+    Attributes, Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Mark, Object,
+};
 use crate::id::{PolicyId, UploadId, WriteId};
 use crate::stamp::Stamp;
 
@@ -31,6 +33,16 @@ pub struct Upload {
     pub policy: PolicyId,
     /// State of the upload.
     pub state: UploadState,
+}
+
+impl Upload {
+    /// Returns the kind of the ETags of the parts and of the future object.
+    pub fn etags(&self) -> ETagKind {
+        match self.attributes.marks.get(Mark::OpaqueETags) {
+            Some(_) => ETagKind::Opaque,
+            None => ETagKind::Md5,
+        }
+    }
 }
 
 /// State of an upload.
@@ -74,8 +86,8 @@ pub struct KeyCondition {
 pub struct Part {
     /// Length in bytes.
     pub size: u64,
-    /// MD5 of the bytes.
-    pub md5: [u8; 16],
+    /// MD5 of the bytes; for opaque ETags the id of the write.
+    pub tag: [u8; 16],
     /// Write time, in milliseconds since 1970.
     pub modified_ms: u64,
     /// Checksums of the part.

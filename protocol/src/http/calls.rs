@@ -12,6 +12,8 @@ use crate::limits::CLAIMS_AT_ONCE_MAX;
 /// Description of an extent in the request head: hexadecimal postcard of
 /// [`NewExtent`](crate::backend::NewExtent).
 pub(super) const EXTENT: http::HeaderName = http::HeaderName::from_static("x-martlet-extent");
+/// Marks an extent whose hashes follow its bytes.
+pub(super) const HASHES: http::HeaderName = http::HeaderName::from_static("x-martlet-hashes");
 /// The caller's timeout in milliseconds.
 pub(super) const DEADLINE: http::HeaderName = http::HeaderName::from_static("x-martlet-deadline");
 

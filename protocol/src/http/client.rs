@@ -10,9 +10,9 @@
 //! Dropping a call or a stream cuts its connection, and the node drops its work for the call. The
 //! outcome of a dropped write is unknown, as after a timeout.
 //!
-//! The client doesn't hash the bytes of extents: that would cost 0.2 CPU seconds a GiB for each
-//! copy. Nodes hash what they store. The caller, which sends the bytes to several nodes, compares
-//! the [`ExtentRef`](crate::extent::ExtentRef)s.
+//! The client doesn't hash the bytes of extents. The caller, which sends the bytes to several nodes,
+//! may bring their hashes, which follow the bytes; without them the node hashes what it stores. The
+//! caller compares the [`ExtentRef`](crate::extent::ExtentRef)s of its copies.
 
 use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 //! * [`serve`](mod@serve): connections.
 //! * [`guard`]: authentication of requests.
 //! * [`flight`]: limits on concurrent requests; [`pressure`]: duration of client requests.
-//! * [`calls`]: index calls; [`extents`]: streams; [`body`]: request bodies.
+//! * [`calls`]: index calls; [`extents`]: streams; [`body`]: request bodies; [`trailing_hashes`]: hashes behind
+//!   the bytes of an extent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ mod flight;
 mod guard;
 mod pressure;
 mod serve;
+mod trailing_hashes;
 
 pub use guard::guarded;
 pub use serve::{ServeOptions, serve};

@@ -141,7 +141,14 @@ pub(crate) fn extent(length: Option<u64>) -> NewExtent {
         role: ExtentRole::Data,
         offset: 0,
     };
-    NewExtent { id: ExtentId::random(), owner, length, birth_ms: None, layout: Layout::default() }
+    NewExtent {
+        id: ExtentId::random(),
+        owner,
+        length,
+        birth_ms: None,
+        layout: Layout::default(),
+        hashes: None,
+    }
 }
 
 pub(crate) fn stream(pieces: Vec<Result<Bytes>>) -> ByteStream {

@@ -44,7 +44,8 @@ impl BucketCatalog {
         let default = context.level_or_default();
         let (mut bucket, mut given) = match self.cache.get(name) {
             Some(cached) => cached,
-            None => match self.look_up(context, name, default).await {
+            // Rare, and large: boxed, so that other requests need no space for it.
+            None => match Box::pin(self.look_up(context, name, default)).await {
                 Err(error @ Error::Backend(_)) => {
                     // An expired cache entry serves unless the level is strict.
                     let cached = self.cache.get_old(name);
@@ -59,7 +60,7 @@ impl BucketCatalog {
             },
         };
         if context.level(&bucket) == Level::Strict && given != AchievedLevel::Quorum {
-            (bucket, given) = self.look_up(context, name, Level::Strict).await?;
+            (bucket, given) = Box::pin(self.look_up(context, name, Level::Strict)).await?;
         }
         context.note(given);
         Ok(bucket)
@@ -93,7 +94,7 @@ impl BucketCatalog {
         let bucket = self.bucket(context, name).await?;
         match bucket.state {
             BucketState::Open => Ok(bucket),
-            BucketState::Closing => self.reopen(name, None).await,
+            BucketState::Closing => Box::pin(self.reopen(name, None)).await,
         }
     }
 

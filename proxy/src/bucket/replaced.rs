@@ -78,6 +78,7 @@ impl BucketCatalog {
         if !is_absence(&error) {
             return error;
         }
-        self.check_not_replaced(context, name, before, since).await.err().unwrap_or(error)
+        let replaced = Box::pin(self.check_not_replaced(context, name, before, since)).await;
+        replaced.err().unwrap_or(error)
     }
 }

@@ -5,15 +5,16 @@
 //! is finished at once, so its node can sync early. All of this runs inline, on chunks of at most 1
 //! MiB; hashing takes more CPU time than the parity.
 //!
-//! Each fragment is hashed here, besides the extent. A node's hash has no second copy to be
-//! compared with, so bytes that changed in transit would otherwise be stored as valid.
+//! Each fragment is hashed here, besides the extent, and its node compares the checksums of its
+//! blocks. A node's own hash has no second copy to be compared with, so bytes that changed in
+//! transit would otherwise be stored as valid.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use martlet_erasure::{Code, Encoder, FragmentIndex, Geometry};
-use martlet_protocol::backend::NewExtent;
+use martlet_protocol::backend::{ExtentHasher, NewExtent};
 use martlet_protocol::extent::{ExtentRef, Stripe};
 use martlet_protocol::{Error, Result};
 
@@ -36,14 +37,14 @@ pub(crate) struct CodedWrite {
     reserve: Reserve,
 }
 
-/// A fragment and its hash, on the way to its channel.
+/// A fragment and its hashes, on the way to its channel.
 struct Lane {
     fragment: FragmentIndex,
     is_parity: bool,
-    hashing: RunningHash,
+    hasher: ExtentHasher,
 }
 
-/// A running hash, finished after a known number of bytes.
+/// A running hash of the whole extent, finished after a known number of bytes.
 struct RunningHash {
     hasher: blake3::Hasher,
     bytes_left: u64,
@@ -109,7 +110,9 @@ impl CodedWrite {
             } else {
                 permit.clone()
             };
-            let is_all = self.lanes[at].hashing.take(&block.bytes);
+            let hasher = &mut self.lanes[at].hasher;
+            hasher.update(&block.bytes);
+            let is_all = hasher.bytes_left() == 0;
             self.fanout.push_to(at, block.bytes, permit);
             if is_all {
                 self.fanout.end(at);
@@ -139,7 +142,7 @@ fn whole(new: &NewExtent, length: u64) -> Result<ExtentRef> {
 impl Lane {
     fn new(fragment: FragmentIndex, geometry: &Geometry) -> Self {
         let is_parity = !geometry.code().is_data(fragment);
-        Self { fragment, is_parity, hashing: RunningHash::new(geometry.stored_bytes(fragment)) }
+        Self { fragment, is_parity, hasher: ExtentHasher::new(geometry.stored_bytes(fragment)) }
     }
 
     /// Creation parameters of this fragment on its device.
@@ -147,9 +150,10 @@ impl Lane {
         let FragmentIndex(number) = self.fragment;
         let mut new = new.clone();
         new.id = whole.id.fragment(number);
-        new.length = Some(self.hashing.bytes_left);
+        new.length = Some(self.hasher.bytes_left());
+        new.hashes = Some(self.hasher.sent().clone());
         new.layout.stripe = Some(Stripe { k: code.k(), m: code.m(), length: whole.length });
-        let fragment = Fragment { whole, blake3: self.hashing.sum.clone() };
+        let fragment = Fragment { whole, hashes: self.hasher.sent().clone() };
         ReplicaWrite { number, new, fragment: Some(fragment) }
     }
 }
@@ -159,13 +163,12 @@ impl RunningHash {
         Self { hasher: blake3::Hasher::new(), bytes_left: bytes, sum: Sum::default() }
     }
 
-    /// Hashes bytes; returns true if they were the last.
-    fn take(&mut self, bytes: &[u8]) -> bool {
+    /// Hashes bytes.
+    fn take(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
         self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
         if self.bytes_left == 0 {
             let _ = self.sum.set(*self.hasher.finalize().as_bytes());
         }
-        self.bytes_left == 0
     }
 }

@@ -11,13 +11,13 @@
 //! device early. Dropping a write drops its replicas, which aborts them;
 //! [`OrphanGuard`](crate::orphan_guard::OrphanGuard) deletes what they stored.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use martlet_protocol::backend::NewExtent;
+use martlet_protocol::backend::{NewExtent, SentHashes};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 use parking_lot::Mutex;
@@ -57,9 +57,8 @@ pub(crate) struct ReplicaWrite {
 pub(crate) struct Fragment {
     /// The extent that all its fragments count for.
     pub(crate) whole: ExtentRef,
-    /// BLAKE3 of the fragment, set once its last byte is in the channel. Copies are compared with
-    /// each other; a fragment has no other copy.
-    pub(crate) blake3: Arc<OnceLock<[u8; 32]>>,
+    /// Hashes of the fragment. Copies are compared with each other; a fragment has no other copy.
+    pub(crate) hashes: SentHashes,
 }
 
 /// Parameters of an extent write.
@@ -131,8 +130,9 @@ pub(crate) fn begin(
 impl ReplicaWrite {
     /// Returns true if the node stored the bytes that it was sent.
     fn is(&self, written: &ExtentRef, bytes: u64) -> bool {
-        let sum = self.fragment.as_ref().map(|fragment| fragment.blake3.get());
-        let is_right = sum.is_none_or(|sum| sum == Some(&written.blake3));
+        let hashes = self.fragment.as_ref().map(|fragment| fragment.hashes.get());
+        let is_right =
+            hashes.is_none_or(|hashes| hashes.is_ok_and(|it| it.blake3 == written.blake3));
         written.id == self.new.id && u64::from(written.length) == bytes && is_right
     }
 }

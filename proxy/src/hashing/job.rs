@@ -52,19 +52,20 @@ impl HashJob {
         }
     }
 
-    /// Number of whole blocks that may follow now; none at the end. Bytes before them are added at
-    /// once: short chunks, and bytes that share a block with another chunk.
+    /// Number of whole blocks that may follow now; none at the end, or without an MD5. Bytes before
+    /// them are added at once: short chunks, and bytes that share a block with another chunk.
     pub(super) fn ready_blocks(&mut self) -> Option<usize> {
+        let md5 = self.digests.md5.as_mut()?;
         while let Some(chunk) = self.chunks.front_mut() {
-            let unaligned = self.digests.md5.unaligned(chunk.len());
-            self.digests.md5.update(&chunk[..unaligned]);
+            let unaligned = md5.unaligned(chunk.len());
+            md5.update(&chunk[..unaligned]);
             chunk.advance(unaligned);
             self.single_bytes += unaligned;
             let blocks = chunk.len() / BLOCK;
             if blocks >= BLOCKS_MIN {
                 return Some(blocks);
             }
-            self.digests.md5.update(chunk);
+            md5.update(chunk);
             self.single_bytes += chunk.len();
             self.chunks.pop_front();
         }
@@ -81,9 +82,9 @@ impl HashJob {
         self.chunks.front_mut().map(|chunk| chunk.split_to(count * BLOCK)).unwrap_or_default()
     }
 
-    /// A lane for blocks that [`Self::take_blocks`] returned.
-    pub(super) fn lane<'a>(&'a mut self, blocks: &'a Bytes) -> Lane<'a> {
-        Lane { md5: &mut self.digests.md5, blocks: blocks.as_chunks().0 }
+    /// A lane for blocks that [`Self::take_blocks`] returned; none without an MD5.
+    pub(super) fn lane<'a>(&'a mut self, blocks: &'a Bytes) -> Option<Lane<'a>> {
+        Some(Lane { md5: self.digests.md5.as_mut()?, blocks: blocks.as_chunks().0 })
     }
 
     /// Sends the digests to the body.

@@ -210,7 +210,7 @@ impl Worker {
         }
         let chunks: Vec<Bytes> = self.jobs.iter_mut().map(|job| job.take_blocks(slice)).collect();
         let lanes = self.jobs.iter_mut().zip(&chunks);
-        let mut lanes: Vec<Lane<'_>> = lanes.map(|(job, chunk)| job.lane(chunk)).collect();
+        let mut lanes: Vec<Lane<'_>> = lanes.filter_map(|(job, chunk)| job.lane(chunk)).collect();
         lanes::update(&mut lanes);
         slice + single_blocks
     }

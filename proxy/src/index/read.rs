@@ -4,6 +4,9 @@
 //! hedging time, or at once after a failure or a difference. The result is what a quorum holds: a
 //! newest entry that no quorum holds is first written to a quorum. After a newer term, the read
 //! starts over at that term.
+//!
+//! Futures of rare steps are boxed, so that the future of a usual read stays small: it is moved
+//! several times on its way into the future of its connection.
 
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::{AchievedLevel, Error, Level, RegisterKey, Result, Stamp};
@@ -93,7 +96,7 @@ impl RegisterClient {
             let read = self.read_at(&replica_set, key, want, level).await;
             if let Err(error) = &read
                 && Instant::now() < deadline
-                && self.replicas.has_moved_on_after(&replica_set, Some(error)).await
+                && Box::pin(self.replicas.has_moved_on_after(&replica_set, Some(error))).await
             {
                 tracing::debug!(%error, "retrying a read at a newer term");
                 continue;
@@ -112,7 +115,7 @@ impl RegisterClient {
     ) -> Result<(RegisterView, AchievedLevel)> {
         if level == Level::Any
             && !replica_set.is_alone()
-            && let Some(view) = self.read_any(replica_set, key, want).await
+            && let Some(view) = Box::pin(self.read_any(replica_set, key, want)).await
         {
             return Ok((view, AchievedLevel::Any));
         }
@@ -121,7 +124,7 @@ impl RegisterClient {
             Sight::Quorum(view) => return Ok((view, AchievedLevel::Quorum)),
             Sight::Differ(views) => {
                 let differing = Differing { key, want, views: &views, read_ms };
-                match self.settle(replica_set, &differing).await {
+                match Box::pin(self.settle(replica_set, &differing)).await {
                     Ok(view) => return Ok((view, AchievedLevel::Quorum)),
                     Err(error) => (views, Calls::new(), error),
                 }
@@ -136,7 +139,7 @@ impl RegisterClient {
             return Err(error);
         }
         let read = FailedRead { views, calls, failure: error };
-        self.read_degraded(replica_set, key, want, read).await
+        Box::pin(self.read_degraded(replica_set, key, want, read)).await
     }
 
     /// Queries members until a quorum of each set agrees, differs, or is out of reach.
@@ -212,7 +215,7 @@ impl RegisterClient {
         if !lacks_bytes(&views[at].view, want) {
             return Sight::Quorum(views.swap_remove(at).view);
         }
-        match self.fetch_bytes(replica_set, key, &views).await {
+        match Box::pin(self.fetch_bytes(replica_set, key, &views)).await {
             Some(view) => Sight::Quorum(view),
             None => Sight::Differ(views),
         }

@@ -60,7 +60,8 @@ impl RegisterClient {
                 votes.were_sent_before();
             }
             if Instant::now() < deadline
-                && self.replicas.has_moved_on_after(&replica_set, votes.outdated.as_ref()).await
+                && Box::pin(self.replicas.has_moved_on_after(&replica_set, votes.outdated.as_ref()))
+                    .await
             {
                 sent = (!votes.untouched()).then_some(order);
                 replica_set = self
@@ -74,9 +75,10 @@ impl RegisterClient {
             }
             if !votes.untouched() {
                 if votes.is_answered() && !replica_set.is_alone() {
-                    return self.settle_plain(intent, order, &proposal()).await;
+                    return Box::pin(self.settle_plain(intent, order, &proposal())).await;
                 }
-                return self.write_degraded(context, &replica_set, intent, &write, votes).await;
+                let degraded = self.write_degraded(context, &replica_set, intent, &write, votes);
+                return Box::pin(degraded).await;
             }
             match votes {
                 ReplicaVotes { fenced: true, .. } => return Ok(WriteOutcome::Fenced),
@@ -87,7 +89,9 @@ impl RegisterClient {
                     out_of_time: false,
                     ..
                 } => {
-                    return self.write_degraded(context, &replica_set, intent, &write, votes).await;
+                    let degraded =
+                        self.write_degraded(context, &replica_set, intent, &write, votes);
+                    return Box::pin(degraded).await;
                 }
                 votes => return Err(WriteError::clean(votes.into_error())),
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{
-    Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Manifest, Object, Part, Upload,
-    UploadState,
+    Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Manifest, Object, Part,
+    Upload, UploadState,
 };
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{OBJECT_BYTES_MAX, PARTS_MAX};
@@ -44,18 +44,22 @@ pub(super) fn check_order(parts: &[NamedPart]) -> Result<()> {
 
 /// ETag of an object made of parts with these ETags; none if one is no part's ETag.
 fn etag_of(parts: &[NamedPart]) -> Option<ETag> {
-    let md5 = |part: &NamedPart| {
-        let mut md5 = [0; 16];
-        hex::decode_to_slice(part.etag.trim_matches('"'), &mut md5).ok().map(|()| md5)
-    };
-    let md5s: Vec<[u8; 16]> = parts.iter().map(md5).collect::<Option<_>>()?;
-    let parts = u16::try_from(parts.len()).ok()?;
-    Some(ETag::Multipart { md5: md5_of_md5s(md5s.iter()), parts })
+    let (mut kinds, mut tags) = (Vec::new(), Vec::with_capacity(parts.len()));
+    for part in parts {
+        let (kind, tag) = ETag::parse_whole(part.etag.trim_matches('"'))?;
+        kinds.push(kind);
+        tags.push(tag);
+    }
+    let kind = *kinds.first()?;
+    if kinds.iter().any(|other| *other != kind) {
+        return None;
+    }
+    Some(kind.multipart(md5_of_md5s(tags.iter()), u16::try_from(parts.len()).ok()?))
 }
 
-fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
+fn check_part(named: &NamedPart, part: &Part, etags: ETagKind) -> Result<()> {
     let etag = named.etag.trim_matches('"');
-    if !ETag::Md5(part.md5).to_string().eq_ignore_ascii_case(etag) {
+    if !etags.whole(part.tag).to_string().eq_ignore_ascii_case(etag) {
         return Err(Error::InvalidPart(named.number));
     }
     for (algorithm, value) in &named.checksums {
@@ -238,7 +242,7 @@ impl Completer {
     ) -> Result<WrittenObject> {
         let upload = self.uploads.upload(target).await?;
         check_announced(&upload, complete)?;
-        let chosen = match self.choose_in_time(target, &complete.parts).await {
+        let chosen = match self.choose_in_time(target, upload.etags(), &complete.parts).await {
             Ok(chosen) => chosen,
             Err(error) => return self.refused(target, error).await,
         };
@@ -298,14 +302,15 @@ impl Completer {
     async fn choose_in_time(
         &self,
         target: &UploadTarget<'_>,
+        etags: ETagKind,
         named: &[NamedPart],
     ) -> Result<Vec<Box<Part>>> {
-        match self.choose(target, named).await {
+        match self.choose(target, etags, named).await {
             // No hints are left, so all acknowledged parts have arrived.
             Err(Error::InvalidPart(_) | Error::BadPartChecksum { .. })
                 if self.has_all_parts(target).await? =>
             {
-                self.choose(target, named).await
+                self.choose(target, etags, named).await
             }
             chosen => chosen,
         }
@@ -356,12 +361,13 @@ impl Completer {
     async fn choose(
         &self,
         target: &UploadTarget<'_>,
+        etags: ETagKind,
         named: &[NamedPart],
     ) -> Result<Vec<Box<Part>>> {
         let mut parts = PartWalk::new(&self.registers, target, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
         for (at, wanted) in named.iter().enumerate() {
-            let part = parts.find(wanted.number, |part| check_part(wanted, part)).await?;
+            let part = parts.find(wanted.number, |part| check_part(wanted, part, etags)).await?;
             let minimum = self.part_bytes_min;
             if at + 1 < named.len() && part.size < minimum {
                 let (number, size) = (wanted.number, part.size);
@@ -416,12 +422,12 @@ impl Completer {
             offset: 0,
             policy: manifest.policy,
             inline_bytes_max: 0,
+            etags: ETagKind::Opaque,
         };
         let (body, orphans) = self.writer.store_manifest(manifest, to).await?;
-        let etag = ETag::Multipart {
-            md5: md5_of_md5s(chosen.iter().map(|part| &part.md5)),
-            parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
-        };
+        let count = u16::try_from(chosen.len()).expect("the count of parts was checked");
+        let tag = md5_of_md5s(chosen.iter().map(|part| &part.tag));
+        let etag = upload.etags().multipart(tag, count);
         target.context.keys.report(&upload.attributes.marks, target.address())?;
         let mut attributes = attributes_of(upload);
         let numbers: Vec<u32> = complete.parts.iter().map(|part| part.number).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::entry::{
-    Body, ChecksumAlgorithm, ChecksumKind, ETag, Part, Upload, UploadState, Value,
+    Body, ChecksumAlgorithm, ChecksumKind, ETagKind, Mark, Part, Upload, UploadState, Value,
 };
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
@@ -114,6 +114,9 @@ impl Multipart {
         let mut target = self.uploads.target(context, upload).await?;
         let mut attributes = new.attributes.clone();
         context.keys.encrypt_new(&self.vault, &target.bucket, key, &mut attributes, true)?;
+        if target.bucket.etags() == ETagKind::Opaque {
+            attributes.marks.set(Mark::OpaqueETags, Vec::new());
+        }
         let upload = Upload {
             key: key.to_owned(),
             id: target.id,
@@ -227,20 +230,21 @@ impl Multipart {
             offset: 0,
             policy: upload.policy,
             inline_bytes_max: 0,
+            etags: upload.etags(),
         };
         let requested = RequestedUsage::part(new_body.size);
         let mut charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
         let mut stored = self.writer.store(new_body, destination, secret.as_ref()).await?;
         let part = Part {
             size: stored.size,
-            md5: stored.md5,
+            tag: stored.tag,
             modified_ms: self.registers.stamps.now_ms(),
             checksums: stored.checksums.clone(),
             body: body_of(&mut stored, destination),
         };
         charge.came_to(Usage::of_part(&part))?;
         let written = WrittenPart {
-            etag: ETag::Md5(part.md5),
+            etag: destination.etags.whole(part.tag),
             modified_ms: part.modified_ms,
             checksums: part.checksums.clone(),
             announced: upload.checksum,

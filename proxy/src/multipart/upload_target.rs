@@ -74,6 +74,7 @@ pub(super) fn info(upload: Upload) -> UploadInfo {
     let index_bytes = Usage::of_attributes(&upload.key, &upload.attributes).index;
     UploadInfo {
         index_bytes,
+        etags: upload.etags(),
         key: upload.key,
         id: upload.id,
         initiated_ms: upload.initiated_ms,
@@ -83,10 +84,11 @@ pub(super) fn info(upload: Upload) -> UploadInfo {
     }
 }
 
-/// Attributes of the future object. The initiator belongs only to the upload.
+/// Attributes of the future object. The initiator and the kind of ETags belong only to the upload.
 pub(super) fn attributes_of(upload: &Upload) -> Attributes {
     let mut attributes = upload.attributes.clone();
     attributes.marks.remove(Mark::Initiator);
+    attributes.marks.remove(Mark::OpaqueETags);
     attributes
 }
 

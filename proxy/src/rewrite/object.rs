@@ -113,6 +113,7 @@ impl ObjectMove<'_> {
             offset: 0,
             policy,
             inline_bytes_max: 0,
+            etags: object.etag.kind(),
         };
         let mut new_extents = NewExtents::default();
         let body = self.body_anew(object, to, &mut new_extents, attempt).await?;
@@ -138,25 +139,25 @@ impl ObjectMove<'_> {
         }
         let mut manifest =
             Manifest { extents: Vec::new(), policy: to.policy, ..Manifest::clone(&before) };
-        let mut md5s = Vec::new();
+        let mut tags = Vec::new();
         for range in one_after_another(&lengths) {
             let (size, offset) = (range.end - range.start, range.start);
             let bytes =
                 self.services.bodies.read_extents(before.policy, &before.extents, range).await?;
             let new_body = NewBody { size: Some(size), ..unchecked(attempt.paced(bytes)) };
-            let StoredBody { md5, extents, orphans, .. } = self
+            let StoredBody { tag, extents, orphans, .. } = self
                 .services
                 .body_writer
                 .store_plain(new_body, Destination { offset, ..to })
                 .await?;
             manifest.extents.extend(extents);
             new_extents.orphans.push(orphans);
-            md5s.push(md5);
+            tags.push(tag);
         }
         // The ETag of an encrypted object covers plain bytes, which are not available here. The
         // bytes read are still verified against the hashes of their extents.
         let is_plain = object.attributes.marks.get(Mark::Encryption).is_none();
-        if is_plain && !is_of(object.etag, &md5s) {
+        if is_plain && !is_of(object.etag, &tags) {
             return Err(differs("does not match its ETag"));
         }
         let (body, orphans) = self.services.body_writer.store_manifest(manifest, to).await?;
@@ -260,13 +261,15 @@ fn one_after_another(lengths: &[u64]) -> Vec<Range<u64>> {
     lengths.iter().map(range).collect()
 }
 
-/// Returns true if an object whose parts have these MD5s has this ETag.
+/// Returns true if an object whose parts have these MD5s has this ETag. An opaque ETag is of any
+/// bytes.
 fn is_of(etag: ETag, md5s: &[[u8; 16]]) -> bool {
     match etag {
         ETag::Md5(md5) => md5s == [md5],
         ETag::Multipart { md5, parts } => {
             md5s.len() == usize::from(parts) && md5_of_md5s(md5s.iter()) == md5
         }
+        ETag::Opaque { .. } => true,
     }
 }
 

@@ -334,7 +334,7 @@ async fn parts_are_copied_and_listed() {
     assert_eq!(numbers(10_000, 2).await, (vec![], false));
     let page = harness.store.uploads().list_parts("b", "key", upload, 0, 1).await.unwrap();
     let part = &page.parts[0].1;
-    let named = NamedPart { number: 1, etag: ETag::Md5(part.md5).to_string(), checksums: vec![] };
+    let named = NamedPart { number: 1, etag: ETag::Md5(part.tag).to_string(), checksums: vec![] };
     let complete = CompleteUpload { parts: vec![named], ..CompleteUpload::default() };
     harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     harness.delete("source").await;

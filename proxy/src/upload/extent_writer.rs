@@ -16,7 +16,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use martlet_erasure::Code;
-use martlet_protocol::backend::NewExtent;
+use martlet_protocol::backend::{ExtentHasher, NewExtent};
 use martlet_protocol::extent::{ExtentRef, Layout, Owner};
 use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ExtentId};
@@ -63,12 +63,18 @@ struct Copies {
     bytes: u64,
     /// Reserve for bytes that devices gather; none once the extent is too long for that.
     reserve: Option<Reserve>,
+    /// Hashes for all copies; none if each device hashes its own.
+    hasher: Option<Box<ExtentHasher>>,
 }
 
 impl Copies {
-    /// Counts arrived bytes. An extent above the packed limit is not gathered, so its reserve is
-    /// released.
-    fn arrived(&mut self, bytes: usize) {
+    /// Hashes and counts arrived bytes, before they are pushed. An extent above the packed limit is
+    /// not gathered, so its reserve is released.
+    fn arrived(&mut self, chunk: &[u8]) {
+        let bytes = chunk.len();
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(chunk);
+        }
         self.bytes += bytes as u64;
         if self.bytes > PACKED_BYTES_MAX {
             self.reserve = None;
@@ -184,7 +190,7 @@ impl<'a> ExtentWriter<'a> {
             Some(Current::Copies(copies)) => {
                 let ready = admitted(client, &mut copies.fanout, chunk.len());
                 let permit = alongside(writing, written, ready).await?;
-                copies.arrived(chunk.len());
+                copies.arrived(&chunk);
                 copies.fanout.push(&chunk, &permit);
             }
             Some(Current::Coded(coded)) => {
@@ -232,12 +238,16 @@ impl<'a> ExtentWriter<'a> {
         let (current, room) = match (code, left) {
             (None, left) => {
                 let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
-                let new = NewExtent { length, ..new };
+                let length_to_hash = length.filter(|_| self.has_copies());
+                let hasher = length_to_hash.map(|length| Box::new(ExtentHasher::new(length)));
+                let hashes = hasher.as_ref().map(|hasher| hasher.sent().clone());
+                let new = NewExtent { length, hashes, ..new };
                 let reserve = self.reserve_short_copy(length).await?;
                 let (fanout, write) =
                     extents::begin(self.client, &new, self.orphans.uncommitted())?;
                 self.writing.push_back(write);
-                (Current::Copies(Copies { fanout, bytes: 0, reserve }), EXTENT_BYTES_MAX)
+                let copies = Copies { fanout, bytes: 0, reserve, hasher };
+                (Current::Copies(copies), EXTENT_BYTES_MAX)
             }
             (Some(code), Some(left)) => {
                 let length = left.min(code.extent_bytes_max());
@@ -256,6 +266,11 @@ impl<'a> ExtentWriter<'a> {
         };
         (self.current, self.room) = (Some(current), room);
         Ok(())
+    }
+
+    /// Returns true if an extent has several copies. Then hashing it here saves a hash for each.
+    fn has_copies(&self) -> bool {
+        self.client.cluster().data(self.to.policy).is_ok_and(|ring| ring.replicas() > 1)
     }
 
     fn begin_coded(
@@ -301,7 +316,7 @@ impl<'a> ExtentWriter<'a> {
         // The last bits are reserved for fragment numbers.
         let id = ExtentId::random().whole();
         let layout = Layout { policy: self.to.policy, stripe: None };
-        NewExtent { id, owner, length: None, birth_ms: None, layout }
+        NewExtent { id, owner, length: None, birth_ms: None, layout, hashes: None }
     }
 }
 

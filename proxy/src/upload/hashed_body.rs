@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_protocol::entry::ETagKind;
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::PUT_BYTES_MAX;
 use martlet_protocol::{BucketId, ErrorKind, PolicyId, UploadId, WriteId};
 use tokio::time::timeout;
 
+use crate::digest::Digests;
 use crate::encryption::{Sealing, Secret};
 use crate::error::{Error, Result};
 use crate::hashing::{HashPool, Hashing};
@@ -32,6 +33,8 @@ pub(crate) struct Destination<'a> {
     pub(crate) policy: PolicyId,
     /// Maximum size of an inline body, in bytes.
     pub(crate) inline_bytes_max: u64,
+    /// Kind of the body's ETag. An opaque one needs no MD5.
+    pub(crate) etags: ETagKind,
 }
 
 /// A body as its client sends it.
@@ -49,11 +52,11 @@ impl HashedBody {
     pub(super) fn new(
         bytes: martlet_protocol::ByteStream,
         declared: Option<u64>,
-        compute: &[ChecksumAlgorithm],
+        digests: Digests,
         secret: Option<&Secret>,
         hash_pool: &Arc<HashPool>,
     ) -> Self {
-        let hashing = Hashing::new(compute, hash_pool.clone());
+        let hashing = Hashing::new(digests, hash_pool.clone());
         let sealing = secret.map(|secret| Sealing::new(secret, hash_pool.threads().clone()));
         Self { bytes, declared, hashing, arrived: 0, sealing }
     }
@@ -162,14 +165,14 @@ mod tests {
         let sent = Bytes::from(vec![7; 100_000]);
         let stalls = futures::stream::iter([Ok(sent.clone())]).chain(futures::stream::pending());
         let hash_pool = Arc::new(HashPool::new(Arc::new(Semaphore::new(1))));
-        let mut body = HashedBody::new(stalls.boxed(), None, &[], None, &hash_pool);
+        let mut body = HashedBody::new(stalls.boxed(), None, Digests::new(&[]), None, &hash_pool);
         let chunk = body.next().await.unwrap().unwrap();
         body.hash_stored(&chunk);
         drop(chunk);
         assert!(body.hashing.is_behind() && !sent.is_unique());
         timeout(Duration::from_secs(1), body.next()).await.unwrap_err();
         assert!(!body.hashing.is_behind());
-        let mut digests = crate::digest::Digests::new(&[]);
+        let mut digests = Digests::new(&[]);
         digests.update(&sent);
         assert_eq!(body.hashing.finish().await.unwrap().md5, digests.finish().md5);
     }

@@ -35,10 +35,10 @@ impl VersionStore {
         let VersionRead { head, version, want, level } = read;
         let held = version_of(view.entry.as_ref()).map(|(held, _)| held.name());
         match version {
-            Some(version) if held != Some(version) => Ok(self
-                .registers
-                .read(context, &RegisterKey::version(head, version), want, level)
-                .await?),
+            Some(version) if held != Some(version) => {
+                let key = RegisterKey::version(head, version);
+                Ok(Box::pin(self.registers.read(context, &key, want, level)).await?)
+            }
             _ => Ok(view),
         }
     }

@@ -94,7 +94,7 @@ impl Fixture {
         let at = RegisterKey::part(beside, id, number, WriteId::random());
         let part = Part {
             size: 1,
-            md5: [0; 16],
+            tag: [0; 16],
             modified_ms: 0,
             checksums: Vec::new(),
             body: Body::Empty,

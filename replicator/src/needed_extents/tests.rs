@@ -37,6 +37,7 @@ async fn extent(world: &MultiNodeWorld, key: &RegisterKey) -> (Body, ExtentId) {
             length: None,
             birth_ms: None,
             layout: Layout::default(),
+            hashes: None,
         };
         extents = vec![world.memory(device).write_extent(device, new, body).await.unwrap()];
     }

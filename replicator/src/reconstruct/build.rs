@@ -158,6 +158,7 @@ impl Rebuild {
             length: Some(bytes),
             birth_ms: Some(self.record.birth_ms),
             layout: self.record.layout,
+            hashes: None,
         };
         let (sender, body) = mpsc::channel(0);
         let limit = transfer_timeout(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;

@@ -34,6 +34,7 @@ pub(crate) async fn copy(
         length: Some(u64::from(length)),
         birth_ms: Some(record.birth_ms),
         layout: record.layout,
+        hashes: None,
     };
     let copying = async {
         let body = source.read_extent(from, id, 0..u64::from(length)).await?;

@@ -69,6 +69,7 @@ impl MultiNodeWorld {
                 length: None,
                 birth_ms: None,
                 layout: Layout { policy, stripe: None },
+                hashes: None,
             };
             written = self.memory(*device).write_extent(*device, new, body).await.ok();
         }

@@ -91,7 +91,7 @@ impl MultiNodeWorld {
     ) {
         let layout = Layout { policy: CODED, stripe: Some(stripe) };
         let length = Some(bytes.len() as u64);
-        let new = NewExtent { id, owner, length, birth_ms: None, layout };
+        let new = NewExtent { id, owner, length, birth_ms: None, layout, hashes: None };
         let body = stream::iter([Ok(bytes)]).boxed();
         self.memory(device).write_extent(device, new, body).await.unwrap();
     }

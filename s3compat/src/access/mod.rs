@@ -18,7 +18,8 @@
 //! operation ─▶ Action ┘
 //! ```
 //!
-//! * `policy`, `statement`: documents, read strictly; `json` refuses ambiguous ones.
+//! * `policy`, `statement`: documents, read strictly; `json` refuses ambiguous ones;
+//!   `resource_index`: a policy's statements by their resources.
 //! * `principal`, `action`, `template`, `condition`, `operator`, `key`: parts of statements.
 //! * `bindings`: ids of the principals that a document names, as of the time it was put.
 //! * `identity_policy`: policies that users, roles and sessions carry; `trust`: trust documents of
@@ -54,6 +55,7 @@ mod policy;
 mod principal;
 mod question;
 mod requester;
+mod resource_index;
 mod statement;
 mod subject;
 mod template;

@@ -15,6 +15,7 @@ use super::bindings::{Bindings, BoundName};
 use super::json::Json;
 use super::malformed::MalformedPolicy;
 use super::question::PolicyQuestion;
+use super::resource_index::ResourceIndex;
 use super::statement::{ARN, Effect, Statement, StatementContext};
 use super::subject::Subject;
 
@@ -27,6 +28,7 @@ const VERSION_DEFAULT: &str = "2008-10-17";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
     statements: Vec<Statement>,
+    by_resource: ResourceIndex,
     reads_context: bool,
     reads_existing_tags: bool,
 }
@@ -98,7 +100,11 @@ impl Policy {
         check_names(&statements)?;
         let reads_context = statements.iter().any(Statement::reads_context);
         let reads_existing_tags = statements.iter().any(Statement::reads_existing_tags);
-        Ok(Self { statements, reads_context, reads_existing_tags })
+        let mut by_resource = ResourceIndex::default();
+        for (at, statement) in statements.iter().enumerate() {
+            statement.add_to(&mut by_resource, at);
+        }
+        Ok(Self { statements, by_resource, reads_context, reads_existing_tags })
     }
 
     /// Names of the principals in the policy.
@@ -118,7 +124,8 @@ impl Policy {
     pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
         let arn = format!("{ARN}{}", question.resource);
-        for statement in &self.statements {
+        for at in self.by_resource.candidates(&arn) {
+            let statement = &self.statements[at];
             if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {
                 continue;
             }

@@ -10,6 +10,7 @@ use super::json::Json;
 use super::malformed::MalformedPolicy;
 use super::principal::Principals;
 use super::question::PolicyQuestion;
+use super::resource_index::ResourceIndex;
 use super::subject::Subject;
 use super::template::Template;
 
@@ -128,6 +129,14 @@ impl Statement {
                 .resources
                 .has(|named| named.iter().any(|template| template.matches(arn, question.context)))
             && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
+    }
+
+    /// Adds the statement, at this position of its policy, to an index by resources.
+    pub(super) fn add_to(&self, index: &mut ResourceIndex, at: usize) {
+        match &self.resources {
+            ElementSet::Only(named) => index.add(at, named.iter().map(Template::beginning)),
+            ElementSet::AllBut(_) => index.add_unlimited(at),
+        }
     }
 
     /// Returns true if the statement may allow the requester an action, depending on resource and

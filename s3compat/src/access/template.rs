@@ -108,6 +108,14 @@ impl Template {
         Some(pattern)
     }
 
+    /// Text with which everything begins that the template matches.
+    pub(super) fn beginning(&self) -> &str {
+        match self.parts.first() {
+            Some(TemplatePart::Text(text)) => text.split(['*', '?']).next().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
     /// A pattern that matches everything the template can match, with variables as `*`.
     pub(super) fn widest(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
@@ -197,6 +205,23 @@ mod tests {
         assert!(!template("home/${aws:username}").is_fixed());
         assert!(!template("a*").is_fixed() && !template("a?").is_fixed());
         assert!(template("a${*}").is_fixed());
+    }
+
+    #[test]
+    fn all_matches_begin_alike() {
+        for (text, beginning) in [
+            ("home/x", "home/x"),
+            ("home/*", "home/"),
+            ("home/?x", "home/"),
+            ("home/${aws:username}/x", "home/"),
+            ("home/${*}/x", "home/"),
+            ("${aws:username}", ""),
+            ("*", ""),
+            ("", ""),
+        ] {
+            assert_eq!(template(text).beginning(), beginning, "{text}");
+        }
+        assert_eq!(Template::parse("a${x*", false).unwrap().beginning(), "a${x");
     }
 
     #[test]

@@ -245,7 +245,8 @@ impl Authorization {
                 }
                 if self.reads_tags(access) {
                     // The tags of this very version: tags of other versions may differ.
-                    let tags = self.existing_tags(bucket, name).await?.unwrap_or_default();
+                    let tags =
+                        Box::pin(self.existing_tags(bucket, name)).await?.unwrap_or_default();
                     let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                     context.set_existing(tags);
                 }

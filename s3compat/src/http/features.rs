@@ -106,10 +106,14 @@ const NUMBER_DIGITS_MAX: usize = 19;
 /// Header that may have several lines.
 const LISTED: &str = "x-amz-object-attributes";
 
-/// Headers of CreateBucket alone: the new bucket's storage policy, the ownership of its objects,
-/// and object lock.
-const OF_NEW_BUCKETS: [&str; 3] =
-    ["x-martlet-storage-policy", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"];
+/// Headers of CreateBucket alone: the new bucket's storage policy, the kind of its ETags, the
+/// ownership of its objects, and object lock.
+const OF_NEW_BUCKETS: [&str; 4] = [
+    "x-martlet-storage-policy",
+    "x-martlet-etags",
+    "x-amz-object-ownership",
+    "x-amz-bucket-object-lock-enabled",
+];
 
 /// Header with the expected owner of a bucket. Operations without an existing bucket refuse it.
 const OF_OWNERS: [&str; 1] = ["x-amz-expected-bucket-owner"];

@@ -88,7 +88,7 @@ impl RequestPipeline {
             && let Some(target) = self.form_target(&parts)?
         {
             let form = ReceivedForm { target, parts, body, arrival };
-            return self.prepare_form(form, admission).await;
+            return Box::pin(self.prepare_form(form, admission)).await;
         }
         let connection = Connection::of(&parts.extensions);
         let query = parts.uri.query().unwrap_or_default();
@@ -117,7 +117,7 @@ impl RequestPipeline {
         }
         match plan.map(|plan| DecodedBody::new(body, BodyPlan { polled: arrival.polled, ..plan })) {
             Some(body) if kind == BodyKind::Stream => stored = RequestBody::new(body),
-            Some(body) => self.read_document(body, &mut head).await?,
+            Some(body) => Box::pin(self.read_document(body, &mut head)).await?,
             None => drop(head.headers.remove(CONTENT_LENGTH)),
         }
         Ok(PreparedRequest { head, body: stored, form: None })
@@ -170,7 +170,7 @@ impl RequestPipeline {
             Some(anonymous_check) if is_document && passed.identity == Identity::Anonymous => {
                 let checked =
                     anonymous_check.check_anonymous(passed.operation, passed.target.bucket());
-                with_request(id.clone(), checked).await
+                Box::pin(with_request(id.clone(), checked)).await
             }
             _ => Ok(()),
         }

@@ -136,7 +136,9 @@ impl<H: OperationHandler> HttpService<H> {
         let mut response = match shared.preflight(method, request.uri(), request.headers()) {
             Some((cross_origin, rules)) => {
                 match admission.admit(&Identity::Anonymous, RequestKind::Other).await {
-                    Ok(()) => shared.answer_preflight(&reply_context, cross_origin, rules).await,
+                    Ok(()) => {
+                        Box::pin(shared.answer_preflight(&reply_context, cross_origin, rules)).await
+                    }
                     Err(stopped) => shared.stop(&reply_context, stopped),
                 }
             }
@@ -181,7 +183,8 @@ impl<H: OperationHandler> HttpService<H> {
             Err(stopped) => shared.stop(reply_context, stopped),
         };
         if let Some((cross_origin, rules)) = cross_origin {
-            let headers = with_request(reply_context.id.clone(), cross_origin.headers(rules)).await;
+            let headers = with_request(reply_context.id.clone(), cross_origin.headers(rules));
+            let headers = Box::pin(headers).await;
             response.headers_mut().extend(headers);
         }
         expect::end(&waiting, response.headers_mut());

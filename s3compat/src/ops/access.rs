@@ -241,5 +241,6 @@ pub(crate) async fn conceal<T>(
         S3ErrorCode::MethodNotAllowed => authorization.is_guarded(),
         _ => false,
     };
-    if is_telling && !authorization.may_list().await? { Err(denied()) } else { outcome }
+    // Rare, and large: boxed, so that other requests need no space for it.
+    if is_telling && !Box::pin(authorization.may_list()).await? { Err(denied()) } else { outcome }
 }

@@ -2,10 +2,12 @@
 
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use martlet_protocol::entry::Bucket as StoredBucket;
+use martlet_protocol::entry::{Bucket as StoredBucket, ETagKind};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{Setting, Settings};
-use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT, is_companion, lock_from_the_beginning};
+use martlet_proxy::{
+    Error, NamedBucket, NewBucket, ROOT, is_companion, lock_from_the_beginning, set_etag_kind,
+};
 use s3s::dto::{
     Bucket, BucketLocationConstraint, GetBucketLocationOutput, ListBucketsOutput, ObjectOwnership,
     OwnershipControls, OwnershipControlsRule, Tagging,
@@ -29,6 +31,8 @@ use crate::settings::to_document;
 
 /// Header with a bucket's storage policy, in CreateBucket requests and in replies.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
+/// Header with the kind of a bucket's ETags, in CreateBucket requests and in replies.
+pub(crate) const ETAGS: HeaderName = HeaderName::from_static("x-martlet-etags");
 const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const LOCK_ENABLED: HeaderName = HeaderName::from_static("x-amz-bucket-object-lock-enabled");
 const OBJECT_OWNERSHIP: HeaderName = HeaderName::from_static("x-amz-object-ownership");
@@ -77,6 +81,12 @@ fn settings_of_new(ownership: Option<&str>, tags: &Tagging) -> S3Result<Settings
     Ok(settings)
 }
 
+/// Parses the kind of a new bucket's ETags.
+fn etag_kind(name: &str) -> S3Result<ETagKind> {
+    let wrong = || s3_error(Error::InvalidArgument(format!("{ETAGS} must be md5 or opaque")));
+    name.parse().map_err(|_| wrong())
+}
+
 /// Reply to the creation of a bucket.
 fn created(name: &str) -> S3Result<Reply> {
     Reply::empty(StatusCode::OK).with_header(LOCATION, Some(format!("/{name}")))
@@ -93,13 +103,18 @@ impl Operations {
         check_labels(request.bucket())?;
         self.check_location(&document)?;
         let policy = one(headers, &STORAGE_POLICY)?.map(str::to_owned);
+        let etags = one(headers, &ETAGS)?.map(etag_kind).transpose()?;
         let tags = document.tagging()?;
-        let is_plain =
-            policy.is_none() && ownership.is_none() && !is_locked && tags.tag_set.is_empty();
+        let is_plain = policy.is_none()
+            && ownership.is_none()
+            && etags.is_none()
+            && !is_locked
+            && tags.tag_set.is_empty();
         let mut settings = settings_of_new(ownership, &tags)?;
         if is_locked {
             lock_from_the_beginning(&mut settings).map_err(s3_error)?;
         }
+        set_etag_kind(&mut settings, etags.unwrap_or_default()).map_err(s3_error)?;
         self.set_new_list(&owner, &request.headers, &mut settings).await?;
         let list = settings.get(Setting::Acl).map(<[u8]>::to_vec);
         let index_shards = INDEX_SHARDS_DEFAULT;
@@ -144,13 +159,15 @@ impl Operations {
             .with_header(BUCKET_REGION, Some(&*self.region))
     }
 
-    /// Headers with a bucket's ARN, and with its storage policy's name if a ring defines it.
+    /// Headers with a bucket's ARN, the kind of its ETags, and its storage policy's name if a ring
+    /// defines it.
     fn headers_of(&self, name: &str, bucket: &StoredBucket) -> HeaderMap {
         let cluster = self.store.topology().cluster();
         let policy = cluster.policy_name(bucket.policy).map(HeaderValue::from_str);
         let policy = policy.and_then(Result::ok).map(|policy| (STORAGE_POLICY, policy));
         let arn = HeaderValue::try_from(format!("arn:aws:s3:::{name}")).ok();
-        policy.into_iter().chain(arn.map(|arn| (BUCKET_ARN, arn))).collect()
+        let etags = (ETAGS, HeaderValue::from_static(bucket.etags().name()));
+        policy.into_iter().chain(arn.map(|arn| (BUCKET_ARN, arn))).chain([etags]).collect()
     }
 
     pub(super) async fn delete_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {

@@ -5,7 +5,7 @@ use std::io::Write;
 use http::StatusCode;
 use http::header::{ETAG, HeaderMap, HeaderName};
 use martlet_protocol::entry::{
-    Checksum, ChecksumAlgorithm, ChecksumKind, ETag as StoredETag, Part as StoredPart,
+    Checksum, ChecksumAlgorithm, ChecksumKind, ETagKind, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
@@ -125,6 +125,7 @@ impl Operations {
             marker,
             next: i32::try_from(last).ok(),
             parts: &page.parts,
+            etags: page.upload.etags,
             storage_class: wire_class(page.upload.storage_class.as_deref()),
         };
         Reply::xml(&document)?
@@ -168,6 +169,7 @@ struct PartsDocument<'a> {
     marker: i32,
     next: Option<i32>,
     parts: &'a [(u32, Box<StoredPart>)],
+    etags: ETagKind,
     storage_class: String,
 }
 
@@ -189,7 +191,7 @@ impl Serialize for PartsDocument<'_> {
             s.content("Owner", &self.owner)?;
             s.content("PartNumberMarker", &self.marker)?;
             for (number, part) in self.parts {
-                s.element("Part", |s| write_part(s, *number, part))?;
+                s.element("Part", |s| write_part(s, *number, part, self.etags))?;
             }
             s.content("StorageClass", &self.storage_class)?;
             s.content("UploadId", self.upload_id)
@@ -197,8 +199,13 @@ impl Serialize for PartsDocument<'_> {
     }
 }
 
-fn write_part<W: Write>(s: &mut Serializer<W>, number: u32, part: &StoredPart) -> SerResult {
-    let etag = StoredETag::Md5(part.md5);
+fn write_part<W: Write>(
+    s: &mut Serializer<W>,
+    number: u32,
+    part: &StoredPart,
+    etags: ETagKind,
+) -> SerResult {
+    let etag = etags.whole(part.tag);
     ChecksumElements { checksums: &part.checksums, etag }.serialize_content(s)?;
     s.content("ETag", &wire_etag(etag))?;
     s.timestamp("LastModified", &wire_time(part.modified_ms), TimestampFormat::DateTime)?;

@@ -38,8 +38,15 @@ enum SelectedBy {
     Key,
 }
 
-/// The view that a request selects, and the bucket.
-fn selected_view(request: &OperationRequest) -> S3Result<Option<(SelectedBy, String, View)>> {
+/// A selected view, and the bucket that it shows.
+struct Selection {
+    by: SelectedBy,
+    bucket: String,
+    view: View,
+}
+
+/// Returns the view that a request selects.
+fn selected_view(request: &OperationRequest) -> S3Result<Option<Selection>> {
     let shown = request.bucket();
     let stem = shown.strip_suffix(SUFFIX);
     let default = request.context.identity.who().map_or(DefaultView::Bucket, |who| who.view);
@@ -54,7 +61,8 @@ fn selected_view(request: &OperationRequest) -> S3Result<Option<(SelectedBy, Str
         }
     };
     let (key, query) = (request.key().to_owned(), request.raw_query.clone());
-    Ok(Some((by, bucket.to_owned(), View { bucket: shown.to_owned(), key, query })))
+    let view = View { bucket: shown.to_owned(), key, query };
+    Ok(Some(Selection { by, bucket: bucket.to_owned(), view }))
 }
 
 /// Returns true if a bucket is there and has checkpoint rules.
@@ -72,7 +80,18 @@ async fn has_rules(session: &Session, bucket: &str) -> S3Result<bool> {
 /// # Errors
 /// 405 for operations that the view doesn't have.
 pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session) -> S3Result<()> {
-    let Some((by, bucket, view)) = selected_view(request)? else { return Ok(()) };
+    match selected_view(request)? {
+        None => Ok(()),
+        Some(selection) => Box::pin(enter(request, session, selection)).await,
+    }
+}
+
+async fn enter(
+    request: &mut OperationRequest,
+    session: &Session,
+    selection: Selection,
+) -> S3Result<()> {
+    let Selection { by, bucket, view } = selection;
     // A bucket of this name may be older than views.
     if view.bucket != bucket {
         match session.bucket(&view.bucket).await {

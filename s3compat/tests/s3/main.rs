@@ -11,6 +11,7 @@ mod checksums;
 mod consistency;
 mod copies;
 mod encryption;
+mod etags;
 mod listings;
 mod locks;
 mod multipart;

@@ -57,10 +57,10 @@ pub(crate) fn extents(object: &ObjectExtents) -> String {
 
 /// Formats the settings of a bucket.
 pub(crate) fn bucket(line: &BucketLine) -> String {
-    let BucketLine { bucket, id, index_shards, consistency, storage_policy } = line;
+    let BucketLine { bucket, id, index_shards, consistency, storage_policy, etags } = line;
     format!(
-        "{bucket}: consistency {consistency}, storage policy {storage_policy}, id {id}, \
-         {index_shards} shards\n"
+        "{bucket}: consistency {consistency}, storage policy {storage_policy}, ETags {etags}, \
+         id {id}, {index_shards} shards\n"
     )
 }
 

@@ -48,7 +48,12 @@ impl FileWriter {
     /// Makes the file under its final name, at its maximum length. Its name becomes durable while
     /// its bytes arrive, and space is allocated as they arrive. A client that stalls holds no more
     /// space than it has sent, and half of that. Blocks.
-    pub(super) fn create(store: &StoreState, id: ExtentId, declared: Option<u64>) -> Result<Self> {
+    pub(super) fn create(
+        store: &StoreState,
+        id: ExtentId,
+        declared: Option<u64>,
+        hasher: BlockHasher,
+    ) -> Result<Self> {
         let path = footer::path(&store.root, id);
         let file = store.suspect.record_outcome(store.disk.create(&path, Caching::Direct))?;
         let named = path.parent().map(|folder| store.folders.sync(folder));
@@ -57,7 +62,7 @@ impl FileWriter {
         let writer = Self {
             file,
             path,
-            hasher: BlockHasher::default(),
+            hasher,
             folders: store.folders.clone(),
             counters: store.counters.clone(),
             suspect: store.suspect.clone(),
@@ -144,7 +149,7 @@ impl FileWriter {
         let offset = self.hasher.length();
         self.hasher.update(&last.all()[..last.filled]);
         let length = self.hasher.length();
-        let description = Description::complete(facts, length, &mut self.hasher);
+        let description = Description::complete(facts, length, &mut self.hasher)?;
         let footer = footer::encode(&description);
         last.pad();
         let limit = last.capacity();

@@ -26,6 +26,11 @@ impl Gather {
         }
     }
 
+    /// Length of the body, if known.
+    pub(super) fn declared(&self) -> Option<u64> {
+        self.declared
+    }
+
     /// Fills `buffer` up to `limit`; returns true when the body has ended.
     pub(super) async fn fill(&mut self, buffer: &mut AlignedBuffer, limit: usize) -> Result<bool> {
         loop {

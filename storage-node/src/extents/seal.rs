@@ -161,11 +161,18 @@ impl Seal {
 
 impl Description {
     /// Completes an extent's record with its length and hashes, after its last byte.
-    pub(super) fn complete(facts: ExtentRecord, length: u64, hasher: &mut BlockHasher) -> Self {
+    ///
+    /// # Errors
+    /// Those of [`BlockHasher::finish`].
+    pub(super) fn complete(
+        facts: ExtentRecord,
+        length: u64,
+        hasher: &mut BlockHasher,
+    ) -> martlet_protocol::Result<Self> {
         let length = u32::try_from(length).expect("the gatherer bounds an extent's length");
-        let (blake3, crcs) = hasher.finish();
+        let (blake3, crcs) = hasher.finish()?;
         let extent = ExtentRef { length, blake3, ..facts.extent };
-        Self { record: ExtentRecord { extent, ..facts }, crcs }
+        Ok(Self { record: ExtentRecord { extent, ..facts }, crcs })
     }
 
     /// Returns the matching head and the bytes of the body, unpadded.

@@ -74,7 +74,7 @@ fn new(id: ExtentId, length: Option<u64>) -> NewExtent {
         role: ExtentRole::Data,
         offset: 0,
     };
-    NewExtent { id, owner, length, birth_ms: None, layout: Layout::default() }
+    NewExtent { id, owner, length, birth_ms: None, layout: Layout::default(), hashes: None }
 }
 
 fn body(bytes: &Bytes) -> ByteStream {

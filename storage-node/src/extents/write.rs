@@ -46,9 +46,10 @@ async fn take(
     let claim = store.claim(new.id)?;
     let extent = ExtentRef { id: new.id, length: 0, blake3: [0; 32] };
     let facts = ExtentRecord { extent, owner: new.owner, birth_ms, layout: new.layout };
+    let hasher = BlockHasher::new(new.hashes);
     let extent = if new.length.is_some_and(|length| length > PACKED_BYTES_MAX) {
         let first = store.pool.take_chunk();
-        file(store, gather, first, facts, new.length, claim).await?
+        file(store, gather, first, facts, hasher, claim).await?
     } else {
         let room = new.length.map_or(CHUNK_BYTES, bytes_in_memory);
         let whole = ALIGN + room.next_multiple_of(ALIGN);
@@ -67,14 +68,14 @@ async fn take(
             buffer = store.pool.exchange(&buffer, whole);
         };
         if is_whole {
-            packed(store, buffer, facts).await?
+            packed(store, buffer, facts, hasher).await?
         } else {
             // The undeclared length exceeds the packed limit: move the chunk to the start of a file
             // extent.
             let filled = buffer.filled;
             buffer.all_mut().copy_within(ALIGN..filled, 0);
             buffer.filled -= ALIGN;
-            file(store, gather, buffer, facts, new.length, claim).await?
+            file(store, gather, buffer, facts, hasher, claim).await?
         }
     };
     store.counters.writes.fetch_add(1, Ordering::Relaxed);
@@ -86,12 +87,12 @@ async fn packed(
     store: &Arc<StoreState>,
     mut buffer: PooledBuffer,
     facts: ExtentRecord,
+    mut hasher: BlockHasher,
 ) -> Result<ExtentRef> {
-    let mut hasher = BlockHasher::default();
     hasher.update(&buffer.all()[ALIGN..buffer.filled]);
     let length = buffer.filled - ALIGN;
     buffer.pad();
-    let description = Description::complete(facts, length as u64, &mut hasher);
+    let description = Description::complete(facts, length as u64, &mut hasher)?;
     let header = record::prepare(&description)?;
     let record = description.record;
     let extent = record.extent;
@@ -104,15 +105,15 @@ async fn file(
     gather: Gather,
     first: PooledBuffer,
     facts: ExtentRecord,
-    declared: Option<u64>,
+    hasher: BlockHasher,
     claim: IdReservation,
 ) -> Result<ExtentRef> {
-    let (inner, id) = (store.clone(), facts.extent.id);
+    let (inner, id, declared) = (store.clone(), facts.extent.id, gather.declared());
     let create = move || {
         refuse_taken(&inner.table, id)?;
         // Checks that the extent fits; space is allocated as bytes arrive.
         inner.headroom.check(declared.unwrap_or_default())?;
-        FileWriter::create(&inner, id, declared)
+        FileWriter::create(&inner, id, declared, hasher)
     };
     let writer = store.threads.run(create).await?;
     let (writer, record) = writer.take(store, gather, first, facts).await?;

@@ -50,6 +50,7 @@ async fn put_on(
         length: None,
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let bytes = Bytes::from(vec![byte; length]);
     node.write_extent(device, new, futures::stream::iter([Ok(bytes)]).boxed()).await
@@ -165,6 +166,7 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
             length: Some(60_000_000),
             birth_ms: None,
             layout: Layout::default(),
+            hashes: None,
         };
         writer.write_extent(DEVICE, new, stalled).await
     });

@@ -52,6 +52,7 @@ async fn put(node: &StorageNode, name: &str, bytes: &Bytes) {
             length,
             birth_ms: None,
             layout: Layout::default(),
+            hashes: None,
         };
         let pieces: Vec<_> =
             bytes.chunks(1 << 17).map(|piece| Ok(bytes.slice_ref(piece))).collect();

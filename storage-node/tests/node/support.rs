@@ -104,6 +104,7 @@ pub async fn put_extent_on(
         length: Some(length as u64),
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let bytes = pattern(name, length);
     let body: ByteStream = futures::stream::iter([Ok(bytes)]).boxed();

@@ -112,6 +112,7 @@ async fn copy_extents(from: &MemoryBackend, to: &MemoryBackend, device: DeviceId
             length: None,
             birth_ms: None,
             layout: martlet_protocol::extent::Layout::default(),
+            hashes: None,
         };
         to.write_extent(device, extent, body).await.expect("it is whole");
     }

@@ -28,11 +28,17 @@ impl RemoteNode {
         extent: &NewExtent,
         body: ByteStream,
     ) -> Result<ExtentRef> {
-        let (upload, progress) = ExtentUpload::new(body, extent.length);
+        let (upload, progress) = ExtentUpload::new(body, extent);
         let uri = path(&format!("/v1/d/{}/extents/{}", device.0, extent.id));
         let mut request = request(Method::PUT, uri, RequestBody::Stream(upload));
         let headers = request.headers_mut();
         headers.insert(calls::EXTENT, description(extent)?);
+        if extent.hashes.is_some() {
+            if extent.length.is_none() {
+                return Err(Error::internal("an extent with hashes has no length"));
+            }
+            headers.insert(calls::HASHES, HeaderValue::from_static("1"));
+        }
         headers.insert(sign::DIGEST, sign::STREAMED);
         self.seal(&mut request);
 

@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::backend::ByteStream;
+use crate::backend::{ByteStream, ExtentHashes, NewExtent, SentHashes};
 use crate::error::{Error, Result};
 
 /// The body of a request.
@@ -32,6 +32,9 @@ pub(super) struct ExtentUpload {
     /// Bytes still to come, if the length was announced.
     owed: Option<u64>,
     last: Option<Bytes>,
+    /// Hashes that follow the bytes.
+    hashes: Option<SentHashes>,
+    /// Length of the body with its hashes, if known.
     length: Option<u64>,
     progress: Arc<UploadProgress>,
 }
@@ -63,10 +66,16 @@ enum Phase {
 pub(super) struct BodyCut;
 
 impl ExtentUpload {
-    pub(super) fn new(source: ByteStream, length: Option<u64>) -> (Self, Arc<UploadProgress>) {
+    /// The bytes of `source`, followed by their hashes if `extent` has any.
+    pub(super) fn new(source: ByteStream, extent: &NewExtent) -> (Self, Arc<UploadProgress>) {
         let state = ProgressState { phase: Phase::Sending, since: Instant::now(), failure: None };
         let progress = Arc::new(UploadProgress(Mutex::new(state)));
-        (Self { source, owed: length, last: None, length, progress: progress.clone() }, progress)
+        let (owed, hashes) = (extent.length, extent.hashes.clone());
+        let hash_bytes =
+            |length| if hashes.is_some() { ExtentHashes::encoded_bytes(length) } else { 0 };
+        let length = owed.map(|length| length + hash_bytes(length));
+        let upload = Self { source, owed, last: None, hashes, length, progress: progress.clone() };
+        (upload, progress)
     }
 
     /// Polls the next chunk. The last chunk of an announced length is held back until the source
@@ -92,9 +101,18 @@ impl ExtentUpload {
                 None if self.owed.is_some_and(|owed| owed > 0) => {
                     return Poll::Ready(Some(Err(other_length())));
                 }
-                None => return Poll::Ready(self.last.take().map(Ok)),
+                None => return Poll::Ready(self.ending()),
             }
         }
+    }
+
+    /// The next chunk after the source has ended: the last bytes, then their hashes.
+    fn ending(&mut self) -> Option<Result<Bytes>> {
+        if let Some(last) = self.last.take() {
+            return Some(Ok(last));
+        }
+        let hashes = self.hashes.take()?;
+        Some(hashes.get().map(|hashes| hashes.encode().into()))
     }
 }
 
@@ -151,7 +169,8 @@ impl Stream for ExtentUpload {
             self.progress.enter(Phase::Waiting);
             return Poll::Pending;
         };
-        let is_last = next.is_none() || self.owed == Some(0);
+        let has_more = self.last.is_some() || self.hashes.is_some();
+        let is_last = next.is_none() || self.owed == Some(0) && !has_more;
         self.progress.enter(if is_last { Phase::Ended } else { Phase::Sending });
         Poll::Ready(next.map(|piece| {
             piece.map_err(|error| {

@@ -53,6 +53,7 @@ fn stopped() -> Error {
 pub(super) struct ReceivedBody {
     body: Option<BodyDataStream>,
     taken: u64,
+    bytes_max: u64,
     idle: Duration,
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
@@ -62,7 +63,14 @@ impl ReceivedBody {
     pub(super) fn new(body: Body, idle: Duration) -> Self {
         let deadline = Box::pin(sleep(idle));
         let body = Some(body.into_data_stream());
-        Self { body, taken: 0, idle, deadline, waiting: false }
+        let bytes_max = limits::EXTENT_BYTES_MAX;
+        Self { body, taken: 0, bytes_max, idle, deadline, waiting: false }
+    }
+
+    /// This body with a bound that admits `bytes` behind the extent.
+    pub(super) fn with_trailer(mut self, bytes: u64) -> Self {
+        self.bytes_max += bytes;
+        self
     }
 
     fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
@@ -98,7 +106,7 @@ impl Stream for ReceivedBody {
             Poll::Ready(Some(Ok(piece))) => {
                 self.waiting = false;
                 self.taken += piece.len() as u64;
-                if self.taken > limits::EXTENT_BYTES_MAX {
+                if self.taken > self.bytes_max {
                     return Poll::Ready(Some(Err(Error::invalid("the extent is too long"))));
                 }
                 Poll::Ready(Some(Ok(piece)))

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::HandlerState;
 use super::body::ReceivedBody;
-use crate::backend::{ByteStream, NewExtent};
+use super::trailing_hashes::BodyWithHashes;
+use crate::backend::{ByteStream, ExtentHashes, NewExtent, SentHashes};
 use crate::error::{Error, Result};
 use crate::http::frames::{FramedStream, framed_length};
 use crate::http::{calls, fault};
@@ -43,21 +44,37 @@ async fn take(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response> {
-    let claimed = body.size_hint().lower();
-    let exact = body.size_hint().exact();
+    let (claimed, exact) = (body.size_hint().lower(), body.size_hint().exact());
     // From here on a refusal drains the rest of the body.
     let inflow = ReceivedBody::new(body, served.options.idle);
-    let extent = described(headers)?;
+    let mut extent = described(headers)?;
     if extent.id != parse(id)? {
         return Err(Error::invalid("the path and the head name different extents"));
     }
-    if claimed > EXTENT_BYTES_MAX || extent.length.is_some_and(|n| n > EXTENT_BYTES_MAX) {
+    let has_hashes = headers.contains_key(calls::HASHES);
+    let hash_bytes = match extent.length.filter(|_| has_hashes) {
+        Some(length @ ..=EXTENT_BYTES_MAX) => ExtentHashes::encoded_bytes(length),
+        _ => 0,
+    };
+    if claimed.saturating_sub(hash_bytes) > EXTENT_BYTES_MAX
+        || extent.length.is_some_and(|n| n > EXTENT_BYTES_MAX)
+    {
         return Err(Error::invalid("the extent is too long"));
     }
-    if extent.length.is_some() && exact.is_some() && extent.length != exact {
+    let announced = extent.length.map(|length| length + hash_bytes);
+    if announced.is_some() && exact.is_some() && announced != exact {
         return Err(Error::invalid("the extent's length differs from the announced length"));
     }
-    let reference = served.backend.write_extent(device, extent, inflow.boxed()).await?;
+    let inflow = match (extent.length, has_hashes) {
+        (_, false) => inflow.boxed(),
+        (None, true) => return Err(Error::invalid("an extent with hashes must have a length")),
+        (Some(length), true) => {
+            let hashes = SentHashes::default();
+            extent.hashes = Some(hashes.clone());
+            BodyWithHashes::new(inflow.with_trailer(hash_bytes), length, hashes).boxed()
+        }
+    };
+    let reference = served.backend.write_extent(device, extent, inflow).await?;
     let body = postcard::to_stdvec(&reference)
         .map_err(|error| Error::internal("a reply can't be encoded").with_source(error))?;
     Ok(Response::new(Body::from(body)))

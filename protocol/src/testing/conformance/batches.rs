@@ -96,6 +96,7 @@ async fn extents_are_sought_together(backend: &dyn Backend, device: DeviceId) {
         length: None,
         birth_ms: Some(7),
         layout: Layout::default(),
+        hashes: None,
     };
     let extent = backend.write_extent(device, new, body(vec![Ok(pattern(10))])).await.unwrap();
     let ids = [ExtentId::random(), id];

@@ -54,6 +54,7 @@ async fn a_purge_takes_one_bucket_only(backend: &dyn Backend, device: DeviceId) 
         length: None,
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(9))])).await;
     let mut first = plain(&register(gone, "garbage"), stamp(1));

@@ -24,6 +24,7 @@ async fn put(
         length: Some(5000),
         birth_ms,
         layout: Layout::default(),
+        hashes: None,
     };
     backend.write_extent(device, new, body(vec![Ok(pattern(5000))])).await
 }

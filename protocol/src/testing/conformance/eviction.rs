@@ -120,6 +120,7 @@ async fn what_is_dropped_leaves_nothing(backend: &dyn Backend, device: DeviceId)
         length: None,
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(10))])).await;
     let mut write = plain(&key, stamp(2));

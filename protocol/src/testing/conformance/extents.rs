@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 
 use super::{body, owner, pattern};
-use crate::backend::{Backend, BackendExt, NewExtent};
+use crate::backend::{Backend, BackendExt, ExtentHasher, NewExtent};
 use crate::error::{Error, ErrorKind};
 use crate::extent::{ExtentRef, Layout};
 use crate::id::{BucketId, DeviceId, ExtentId};
@@ -16,6 +16,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     extents_are_read_as_they_were_written(backend, device).await;
     a_failed_body_leaves_nothing(backend, device).await;
     a_body_of_another_length_is_refused(backend, device).await;
+    hashes_of_the_sender_are_compared_and_kept(backend, device).await;
     deletes_are_idempotent(backend, device).await;
     a_reader_outlives_a_delete(backend, device).await;
     extents_are_listed_by_id(backend, device).await;
@@ -29,6 +30,7 @@ async fn store(backend: &dyn Backend, device: DeviceId, bytes: &Bytes, piece: us
         length: None,
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let pieces = bytes.chunks(piece).map(|piece| Ok(bytes.slice_ref(piece))).collect();
     backend.write_extent(device, new, body(pieces)).await.expect("the device takes extents")
@@ -74,6 +76,7 @@ async fn a_failed_body_leaves_nothing(backend: &dyn Backend, device: DeviceId) {
             length: None,
             birth_ms: None,
             layout: Layout::default(),
+            hashes: None,
         };
         let pieces = vec![Ok(pattern(before)), Err(Error::invalid("the client went away"))];
         let written = backend.write_extent(device, new, body(pieces)).await;
@@ -93,11 +96,45 @@ async fn a_body_of_another_length_is_refused(backend: &dyn Backend, device: Devi
             length: Some(announced),
             birth_ms: None,
             layout: Layout::default(),
+            hashes: None,
         };
         let written = backend.write_extent(device, new, body(vec![Ok(pattern(length))])).await;
         assert!(written.is_err(), "{length} bytes where {announced} were announced");
         let read = backend.read_extent(device, id, 0..1).await;
         assert_eq!(read.err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    }
+}
+
+async fn hashes_of_the_sender_are_compared_and_kept(backend: &dyn Backend, device: DeviceId) {
+    let packed = usize::try_from(limits::PACKED_BYTES_MAX).unwrap_or(0);
+    for length in [1, 70_000, packed + 1] {
+        let bytes = pattern(length);
+        let mut hasher = ExtentHasher::new(length as u64);
+        let hashes = hasher.sent().clone();
+        hasher.update(&bytes);
+        let new = || NewExtent {
+            id: ExtentId::random(),
+            owner: owner(BucketId::random()),
+            length: Some(length as u64),
+            birth_ms: None,
+            layout: Layout::default(),
+            hashes: Some(hashes.clone()),
+        };
+        let pieces = |bytes: &Bytes| {
+            body(bytes.chunks(50_000).map(|piece| Ok(bytes.slice_ref(piece))).collect())
+        };
+        let extent = backend.write_extent(device, new(), pieces(&bytes)).await.unwrap();
+        assert_eq!(extent.blake3, *blake3::hash(&bytes).as_bytes());
+        assert_eq!(load(backend, device, extent.id, 0..length as u64).await, bytes);
+        backend.delete_extents(device, &[extent.id]).await.unwrap();
+        let mut flipped = BytesMut::from(&bytes[..]);
+        flipped[length - 1] ^= 1;
+        let new = new();
+        let id = new.id;
+        let written = backend.write_extent(device, new, pieces(&flipped.freeze())).await;
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable, "no news of the disk");
+        let stat = backend.stat_extent(device, id).await;
+        assert_eq!(stat.unwrap_err().kind(), ErrorKind::NotFound);
     }
 }
 

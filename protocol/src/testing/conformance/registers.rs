@@ -125,6 +125,7 @@ async fn superseded_extents_become_garbage_unless_kept(backend: &dyn Backend, de
         length: None,
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(10))])).await;
     let value = object(in_extents(vec![extent.unwrap()]));

@@ -108,6 +108,11 @@ impl Backend for MemoryBackend {
         if bytes.is_empty() || extent.length.is_some_and(|length| length != bytes.len() as u64) {
             return Err(Error::invalid("the extent has another length than was announced"));
         }
+        if let Some(hashes) = &extent.hashes {
+            let block = usize::try_from(limits::BLOCK_BYTES).expect("64 KiB fits anywhere");
+            let crcs = bytes.chunks(block).map(crc_fast::crc32_iscsi);
+            hashes.verify(&crcs.collect::<Vec<_>>())?;
+        }
         let reference = ExtentRef {
             id: extent.id,
             length: u32::try_from(bytes.len()).expect("extents are at most 64 MiB"),

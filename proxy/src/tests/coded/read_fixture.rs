@@ -91,7 +91,7 @@ impl CodedFixture {
         let stripe = Some(Stripe { k: code.k(), m: code.m(), length: extent.length });
         let layout = Layout { policy: POLICY, stripe };
         let id = extent.id.fragment(fragment.0);
-        let new = NewExtent { id, owner, length: None, birth_ms: None, layout };
+        let new = NewExtent { id, owner, length: None, birth_ms: None, layout, hashes: None };
         let stored = Bytes::from(self.encoded(bytes).swap_remove(usize::from(fragment.0)));
         let body = futures::stream::iter([Ok(stored)]).boxed();
         self.node.memory.write_extent(device, new, body).await.unwrap();

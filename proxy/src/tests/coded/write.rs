@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use martlet_erasure::{FragmentIndex, Geometry};
-use martlet_protocol::entry::{Attributes, Body, Manifest};
+use martlet_protocol::entry::{Attributes, Body, ETagKind, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
 use martlet_protocol::{BackendExt, BucketId, ExtentId, WriteId};
@@ -215,11 +215,12 @@ async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
         offset: 0,
         policy: POLICY,
         inline_bytes_max: INLINE_BYTES_MAX,
+        etags: ETagKind::Md5,
     };
     for is_claimed in [true, false] {
         let mut stored = StoredBody {
             size: 9 * 200,
-            md5: [0; 16],
+            tag: [0; 16],
             checksums: Vec::new(),
             inline: None,
             extents: vec![extent; 200],

@@ -102,6 +102,7 @@ impl ExtentFixture {
             length: Some(length),
             birth_ms: None,
             layout: martlet_protocol::extent::Layout::default(),
+            hashes: None,
         };
         memory.write_extent(to, extent, bytes).await.unwrap();
         for holder in self.holders(id).into_iter().filter(|holder| *holder != to) {

@@ -47,6 +47,8 @@ pub(in crate::tests) enum Conduct {
     WriteSlow(Duration),
     /// Writes, and reports another hash.
     WritesAnother,
+    /// Receives other bytes than were sent.
+    WriteFlips,
 }
 
 /// Devices in memory, some of them faulty.
@@ -159,6 +161,15 @@ impl Backend for Wayward {
                 .then(move |piece| async move {
                     tokio::time::sleep(pace).await;
                     piece
+                })
+                .boxed(),
+            Conduct::WriteFlips => body
+                .map(|piece| {
+                    piece.map(|piece| {
+                        let mut piece = bytes::BytesMut::from(&piece[..]);
+                        piece[0] ^= 1;
+                        piece.freeze()
+                    })
                 })
                 .boxed(),
             _ => body,

@@ -61,7 +61,7 @@ async fn world_with_part() -> (MultiNodeWorld, ExtentRef) {
     let id = extent_id(1);
     let extent = world.extent_on(&world.data_primaries(id), id, "object").await;
     let part =
-        Part { size: 16, md5: [0; 16], modified_ms: 0, checksums: Vec::new(), body: body(extent) };
+        Part { size: 16, tag: [0; 16], modified_ms: 0, checksums: Vec::new(), body: body(extent) };
     let at = RegisterKey::part(&at, UPLOAD, 1, WriteId([9; 16]));
     put(&world, &at, Value::Part(Box::new(part))).await;
     (world, extent)
