@@ -60,6 +60,7 @@ class Cluster:
     reason: str | None = None
     page_extents: int = 1000
     token_s: float = 60
+    host_id: str = "h"
     sets: bool = True
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
     pieces: dict[str, bytes] = field(default_factory=dict)
@@ -139,7 +140,7 @@ class Cluster:
                 {
                     "url": f"http://127.0.0.1:{self.servers[(number + n) % 3].server_address[1]}/x/{name}",
                     "token": token.decode(),
-                    "host_id": "h",
+                    "host_id": self.host_id,
                 }
                 for n in range(self.copies)
                 if name not in self.missing

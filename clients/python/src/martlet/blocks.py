@@ -6,13 +6,14 @@ import base64
 import binascii
 import struct
 from collections.abc import Sequence
+from typing import Protocol
 
 from crc32c import crc32c
 
 from .errors import Corrupt, ProtocolError
 from .plan import Part
 from .settings import BLOCK_BYTES
-from .transport import CHUNK_BYTES, Connection
+from .transport import CHUNK_BYTES
 
 # The check of a block takes 3 µs: it isn't worth giving the interpreter's lock away and waiting for it again.
 KEEP_LOCK = 0
@@ -37,11 +38,21 @@ def check(view: memoryview, sums: Sequence[int], first: int, where: str) -> None
         first += 1
 
 
-class Receiver:
-    """Reception of one verified reply. The scratch memory holds one block, and belongs to the thread."""
+class Source(Protocol):
+    """Bytes in order, from a connection or a file."""
 
-    def __init__(self, connection: Connection, sums: Sequence[int], scratch: memoryview, where: str) -> None:
-        self._connection = connection
+    def read_into(self, view: memoryview) -> None:
+        """Fills a view with the next bytes."""
+
+    def discard(self, size: int, scratch: memoryview) -> None:
+        """Passes over bytes that nobody needs."""
+
+
+class Receiver:
+    """Reception of verified bytes. The scratch memory holds one block, and belongs to the thread."""
+
+    def __init__(self, source: Source, sums: Sequence[int], scratch: memoryview, where: str) -> None:
+        self._source = source
         self._sums = sums
         self._scratch = scratch
         self._where = where
@@ -70,10 +81,10 @@ class Receiver:
         while at < end:
             step = min(CHUNK_BYTES, end - at)
             if part.into is None:
-                self._connection.discard(step, self._scratch)
+                self._source.discard(step, self._scratch)
             else:
                 view = part.into[at : at + step]
-                self._connection.read_into(view)
+                self._source.read_into(view)
                 check(view, self._sums, self._block, self._where)
             self._block += -(-step // BLOCK_BYTES)
             at += step
@@ -81,7 +92,7 @@ class Receiver:
     def _shared(self, parts: Sequence[Part], index: int, used: int, size: int) -> tuple[int, int]:
         """Receives one block and copies its bytes to the parts under it; returns the place after them."""
         block = self._scratch[:size]
-        self._connection.read_into(block)
+        self._source.read_into(block)
         check(block, self._sums, self._block, self._where)
         self._block += 1
         at = 0

@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 from . import checkpoints, upload
 from .address import Address, parse
 from .checkpoints import Generation, Outcome
+from .direct import DirectSocket
 from .errors import MartletError, NotFound
 from .files import BUFFER_BYTES, ObjectFile, RawObject
 from .memory import Memory
@@ -32,6 +33,8 @@ class Client:
         self.settings = replace(settings or Settings(), **options)
         self.store = Store(self.settings)
         self.workers = Workers(self.settings.threads)
+        #: Direct socket of this machine's node, if the settings name one.
+        self.local = DirectSocket(self.settings.direct_socket) if self.settings.direct_socket else None
 
     def __repr__(self) -> str:
         return f"Client({self.store.endpoint!r})"
@@ -46,6 +49,8 @@ class Client:
         """Ends the threads and closes idle connections."""
         self.workers.close()
         self.store.pool.close()
+        if self.local is not None:
+            self.local.close()
 
     def info(self, url: str | Address) -> ObjectInfo:
         """Returns size, ETag and version of an object."""
@@ -61,7 +66,7 @@ class Client:
 
     def reader(self, url: str | Address) -> Reader:
         """Returns a parallel reader of one object, as it is now."""
-        return Reader(self.store, self.info(url), self.workers)
+        return Reader(self.store, self.info(url), self.workers, self.local)
 
     @overload
     def open(self, url: str | Address, mode: Literal["rb", "r"] = "rb", buffering: int = ...) -> ObjectFile: ...

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from . import blocks
 from .errors import ConnectionLost, Corrupt, MartletError, ProtocolError
-from .locate import Holder, Piece
+from .pieces import Holder, Piece
 from .plan import Fetch, parts
 from .settings import BLOCK_BYTES
 from .store import Store, pause_of

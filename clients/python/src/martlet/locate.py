@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import hashlib
 import json
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import ObjectChanged, ProtocolError, StoreError
+from .pieces import Holder, Piece
 from .store import ObjectInfo, Store
 
 # Pieces that one object remembers; a piece takes some 400 bytes.
@@ -21,38 +23,10 @@ PIECES_MAX = 16_384
 MARGIN_S = 5.0
 # Range that one locate describes at least, so that a sequential reader doesn't ask for each chunk.
 WINDOW_BYTES = 1 << 30
+# Extents are at most this long, and begin at multiples of it in objects that were written at once.
+EXTENT_BYTES = 64 << 20
 # A failed locate isn't repeated for this long; GET serves meanwhile.
 PAUSE_S = 30.0
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Node that holds a piece, with the grant to read it. The grant is no part of its text form."""
-
-    url: str
-    token: str = field(repr=False)
-    host_id: str = ""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Run of the object's bytes that lies contiguous in one stored extent or fragment."""
-
-    id: str
-    #: First byte of the piece in the object.
-    start: int
-    length: int
-    holders: tuple[Holder, ...]
-    #: Bytes of the object for which the tokens were granted.
-    granted_first: int
-    granted_end: int
-    #: End of the tokens, in seconds since 1970.
-    expires_s: float = float("inf")
-
-    @property
-    def end(self) -> int:
-        """End of the piece in the object."""
-        return self.start + self.length
 
 
 @dataclass(frozen=True)
@@ -189,7 +163,8 @@ class Locations:
         return at >= end
 
     def _load(self, first: int, end: int) -> None:
-        at: int | None = first
+        # From the likely begin of an extent on: a direct socket lends whole extents alone.
+        at: int | None = first // EXTENT_BYTES * EXTENT_BYTES
         last = min(self._info.size, max(end, first + WINDOW_BYTES))
         while at is not None and at < end:
             try:
@@ -222,6 +197,7 @@ class Locations:
         self._expires_s = min(self._expires_s, page.expires_s)
 
 
+@functools.cache
 def own_host_id() -> str:
     """Returns the id of this host as nodes compute it, or nothing where it can't be read."""
     try:

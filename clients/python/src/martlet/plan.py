@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .errors import MartletError
-from .locate import Piece
+from .pieces import Piece
 from .settings import BLOCK_BYTES
 
 

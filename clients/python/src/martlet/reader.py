@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from . import dataport, plan
-from .errors import Corrupt, ProtocolError
-from .locate import WINDOW_BYTES, Locations, Piece
+from .direct import DirectSocket, Refusal
+from .errors import ConnectionLost, Corrupt, ProtocolError
+from .locate import WINDOW_BYTES, Locations, own_host_id
+from .pieces import Piece
 from .plan import Fetch, Run, Span
 from .progress import Progress, serialized
 from .settings import BLOCK_BYTES
@@ -37,6 +39,8 @@ class Stats:
     """Counts of a reader: which way bytes came, and what went wrong on the way."""
 
     direct_bytes: int = 0
+    #: Bytes of `direct_bytes` that came from files on this machine.
+    local_bytes: int = 0
     get_bytes: int = 0
     requests: int = 0
     other_holder: int = 0
@@ -62,7 +66,8 @@ class _Planned:
 class Reader:
     """Reader of one object version. Threads may share it."""
 
-    def __init__(self, store: Store, info: ObjectInfo, workers: Workers) -> None:
+    def __init__(self, store: Store, info: ObjectInfo, workers: Workers, local: DirectSocket | None = None) -> None:
+        self._local = local
         self.info = info
         self.stats = Stats()
         self._store = store
@@ -142,6 +147,8 @@ class Reader:
             return dataport.Remedy.LOCATE_AGAIN
         verify = self._store.settings.verify
         sources = [(holder, verify) for holder in piece.holders]
+        if self._from_file(fetch, piece):
+            return None
         remedy = dataport.Remedy.LOCATE_AGAIN
         while sources:
             holder, how = sources.pop(0)
@@ -166,6 +173,25 @@ class Reader:
             self.stats.add(direct_bytes=sum(span.into.nbytes for span in fetch.spans))
             return None
         return remedy
+
+    def _from_file(self, fetch: Fetch, piece: Piece) -> bool:
+        """Reads from this machine's node by a descriptor; returns false where that can't be."""
+        local = self._local
+        if local is None or not local.usable:
+            return False
+        holder = next((it for it in piece.holders if it.host_id and it.host_id == own_host_id()), None)
+        if holder is None:
+            return False
+        try:
+            uncached = self._store.settings.direct_io
+            local.read(fetch, piece, holder.token, scratch(), uncached)
+        except (Refusal, Corrupt, ProtocolError, ConnectionLost) as error:
+            self.stats.add(corrupt=int(isinstance(error, Corrupt)))
+            LOG.info("%s: %s", self.info.address, error)
+            return False
+        count = sum(span.into.nbytes for span in fetch.spans)
+        self.stats.add(direct_bytes=count, local_bytes=count)
+        return True
 
     def _get(self, fetch: Fetch) -> None:
         """Reads the wanted bytes of a request by GET."""

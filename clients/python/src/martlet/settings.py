@@ -47,8 +47,10 @@ class Settings:
     #: "client" lets nodes send without a check of their own, because this reader checks every block;
     #: "node" asks for both checks.
     verify: Literal["client", "node"] = "client"
-    #: Path of the storage node's direct socket on this machine.
+    #: Path of the storage node's direct socket on this machine: its extents are read from their files.
     direct_socket: str | None = None
+    #: Reads past the page cache where memory and place are aligned to 4 KiB, as `Memory` is.
+    direct_io: bool = False
     #: Bound of the memory that a checkpoint or safetensors reader holds beside the caller's buffers.
     memory_bytes: int = 256 * MIB
     #: Part size of uploads; at most `upload_parts` parts are in memory.
