@@ -131,6 +131,10 @@ bench-strangers: build ## GETs of a client beside 5,000 connections without a ke
 bench-herd: build ## Many readers of one object, and more requests than turns
 	MARTLET_BIN=$(RELEASE_BIN) benches/herd.sh $(ARGS)
 
+.PHONY: bench-in-place-readers
+bench-in-place-readers: build ## CPU of the Python package's reads and writes beside boto3, obstore and s3torchconnector
+	MARTLET_BIN=$(RELEASE_BIN) python3 -B benches/in_place_readers.py $(ARGS)
+
 .PHONY: bench-erasure
 bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space
 	MARTLET_BIN=$(RELEASE_BIN) benches/erasure_cluster.sh $(ARGS)

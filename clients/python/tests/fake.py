@@ -160,6 +160,7 @@ class Cluster:
 def serve(handler: type[BaseHTTPRequestHandler], cluster: Cluster) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type(handler.__name__, (handler,), {"cluster": cluster}))
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # Clients that leave are no fault of the test.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     return server
 
@@ -180,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.cluster.lock:
             headers = {name.lower(): value for name, value in self.headers.items()}
             self.cluster.requests.append(Request(self.command, self.path, headers, self.server.server_address[1]))
-        self.fault = self.cluster.take_fault(self.command, self.path)
+        self.fault = self.cluster.take_fault(self.command, f":{self.server.server_address[1]}{self.path}")
         kind = self.fault.kind if self.fault else ""
         if kind.isdigit():
             self.body()

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -305,3 +306,17 @@ def test_wrong_options(options: dict[str, object], text: str) -> None:
 def test_wrong_addresses(connect: Connect, url: str) -> None:
     with pytest.raises(martlet.MartletError, match="martlet://"):
         connect().open(url)
+
+
+def test_a_silent_node_is_asked_last(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    body = store(cluster, rng)
+    silent = f":{cluster.servers[0].server_address[1]}/x/"
+    client = connect(idle_timeout_s=0.3, threads=1)
+    reader = client.reader(URL)
+    memory = bytearray(len(body))
+    cluster.fault("silence", times=10_000, path=silent, at=5)
+    begun = time.monotonic()
+    reader.read_into([martlet.plan.Span(0, memoryview(memory))])
+    assert memory == body
+    assert reader.stats.other_holder == 1, "one request waits, the others go elsewhere first"
+    assert time.monotonic() - begun < 5

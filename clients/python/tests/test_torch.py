@@ -6,6 +6,7 @@ import logging
 import pickle
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -225,3 +226,60 @@ def test_memory_goes_on_by_dlpack(cluster: Cluster, connect: Connect, rng: rando
     if not torch.cuda.is_available():
         with pytest.raises(martlet.MartletError, match="GPU"):
             martlet.Memory(10, pinned=True)
+
+
+def test_ranks_save_and_load_together(cluster: Cluster, tmp_path: Path) -> None:
+    import torch.multiprocessing as processes
+
+    for task in (save_shard, load_shard):
+        processes.spawn(ranked, args=(task, str(tmp_path / task.__name__), cluster.endpoint), nprocs=2)
+    [(folder, named)] = cluster.commits
+    assert folder == "run-7/step-1000/"
+    assert sorted(str(it["key"]).rpartition("/")[2] for it in named) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+
+
+def ranked(rank: int, task: Callable[..., None], meeting: str, endpoint: str) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.manual_seed(1)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    with martlet.Client(endpoint=endpoint, direct_min_bytes=0, threads=2) as client:
+        task(client, torch.randn(1024, 512), mesh)
+    dist.destroy_process_group()
+
+
+def save_shard(client: martlet.Client, whole: Any, mesh: Any) -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    state = {"weights": distribute_tensor(whole, mesh, [Shard(0)]), "epoch": 3}
+    writer = StorageWriter(FOLDER, client=client)
+    dcp.async_save(state, storage_writer=writer).result()
+    assert (writer.outcome is None) == (mesh.get_rank() != 0)
+
+
+def load_shard(client: martlet.Client, whole: Any, mesh: Any) -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    for placement in (Shard(1), Replicate()):
+        state = {"weights": distribute_tensor(torch.zeros_like(whole), mesh, [placement]), "epoch": 0}
+        dcp.load(state, storage_reader=StorageReader(FOLDER, client=client))
+        assert torch.equal(state["weights"].full_tensor(), whole)
+        assert state["epoch"] == 3
+    # Ranks that see different generations are refused.
+    state = {"weights": distribute_tensor(torch.zeros_like(whole), mesh, [Shard(0)]), "epoch": 0}
+    reader = StorageReader(FOLDER, client=client, generation=1 if mesh.get_rank() else None)
+    with pytest.raises(FAILED, match="ranks began to load"):
+        dcp.load(state, storage_reader=reader)
+
+
+def test_writers_travel_to_other_processes(cluster: Cluster) -> None:
+    client = martlet.Client(endpoint=cluster.endpoint, threads=3)
+    writer = pickle.loads(pickle.dumps(StorageWriter(FOLDER, client=client)))
+    state = state_of(9)
+    dcp.save(state, storage_writer=writer, no_dist=True)
+    assert writer.outcome == martlet.Outcome("committed", 1)
+    reader = pickle.loads(pickle.dumps(StorageReader(FOLDER, client=client)))
+    found = zeroed(state)
+    dcp.load(found, storage_reader=reader, no_dist=True)
+    assert equal(found, state)

@@ -32,12 +32,16 @@ class Client:
             raise MartletError(f"there is no option {unknown[0]!r}; there are: {', '.join(sorted(Settings.known()))}")
         self.settings = replace(settings or Settings(), **options)
         self.store = Store(self.settings)
-        self.workers = Workers(self.settings.threads)
+        self.workers: Workers = Workers(self.settings.threads)
         #: Direct socket of this machine's node, if the settings name one.
         self.local = DirectSocket(self.settings.direct_socket) if self.settings.direct_socket else None
 
     def __repr__(self) -> str:
         return f"Client({self.store.endpoint!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For processes that are started with one: keys that were set by hand don't travel.
+        return Client, (self.settings,)
 
     def __enter__(self) -> Client:
         return self

@@ -60,6 +60,9 @@ class _Files(FileSystemBase):
         self._lock = threading.Lock()
         self._written: dict[str, Written] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Files, (self.client,)
+
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
         """Opens an object for reading or writing."""

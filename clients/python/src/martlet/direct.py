@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from . import forks
 from .blocks import Receiver
 from .errors import ConnectionLost, MartletError, ProtocolError
 from .pieces import Piece
@@ -91,7 +92,17 @@ class DirectSocket:
         self._leases: OrderedDict[str, Lease] = OrderedDict()
         self._requests = 0
         self._off_until = 0.0
-        self._pid = os.getpid()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Closes descriptors of the parent's leases; the parent keeps its own."""
+        self._lock = threading.Lock()
+        leases, self._leases = self._leases, OrderedDict()
+        for lease in leases.values():
+            lease.close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     @property
     def usable(self) -> bool:
@@ -128,10 +139,6 @@ class DirectSocket:
             self._reset()
 
     def _find(self, piece_id: str) -> Lease | None:
-        if self._pid != os.getpid():
-            # The connection and its leases belong to the parent.
-            self._reset()
-            self._pid = os.getpid()
         self._take_notices()
         found = self._leases.get(piece_id)
         if found is None:

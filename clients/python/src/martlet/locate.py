@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import forks
 from .errors import ObjectChanged, ProtocolError, StoreError
 from .pieces import Holder, Piece
 from .store import ObjectInfo, Store
@@ -122,6 +123,11 @@ class Locations:
         self._off_until = 0.0
         #: Raised whenever what was known is dropped, so that threads drop it once.
         self.epoch = 0
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Replaces the lock, which a thread of the parent may have held."""
+        self._lock = threading.Lock()
 
     def cover(self, first: int, end: int) -> list[Piece]:
         """Returns the pieces under a range in order. Bytes under none of them are read by GET."""

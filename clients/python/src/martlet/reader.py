@@ -12,17 +12,19 @@ from . import dataport, plan
 from .direct import DirectSocket, Refusal
 from .errors import ConnectionLost, Corrupt, ProtocolError
 from .locate import WINDOW_BYTES, Locations, own_host_id
-from .pieces import Piece
+from .pieces import Holder, Piece
 from .plan import Fetch, Run, Span
 from .progress import Progress, serialized
 from .settings import BLOCK_BYTES
 from .store import ObjectInfo, Store
-from .transport import SCRATCH_BYTES
+from .transport import SCRATCH_BYTES, place_of
 from .workers import Workers
 
 LOG = logging.getLogger("martlet")
 # Runs of a read that wants many short ranges share a locate if they span at most this much.
 SPREAD_MAX = 4 * WINDOW_BYTES
+# A node that was silent or cut a connection is asked last for this long.
+SUSPECT_S = 10.0
 _memory = threading.local()
 
 
@@ -146,7 +148,7 @@ class Reader:
         if time.time() > piece.expires_s:
             return dataport.Remedy.LOCATE_AGAIN
         verify = self._store.settings.verify
-        sources = [(holder, verify) for holder in piece.holders]
+        sources = [(holder, verify) for holder in self._in_order(piece)]
         if self._from_file(fetch, piece):
             return None
         remedy = dataport.Remedy.LOCATE_AGAIN
@@ -158,10 +160,14 @@ class Reader:
             except dataport.FAILURES as error:
                 LOG.info("%s: %s", self.info.address, error)
                 if isinstance(error, dataport.Refused):
+                    if error.pause_s:
+                        self._store.pool.suspect(place_of(holder.url), error.pause_s)
                     if error.remedy is dataport.Remedy.GET:
                         remedy = error.remedy
                     elif error.remedy is dataport.Remedy.LOCATE_AGAIN:
                         return error.remedy
+                if isinstance(error, ConnectionLost):
+                    self._store.pool.suspect(place_of(holder.url), SUSPECT_S)
                 if isinstance(error, Corrupt):
                     self.stats.add(corrupt=1)
                     if how == "client":
@@ -173,6 +179,10 @@ class Reader:
             self.stats.add(direct_bytes=sum(span.into.nbytes for span in fetch.spans))
             return None
         return remedy
+
+    def _in_order(self, piece: Piece) -> list[Holder]:
+        """Returns the holders in the order of locate, those that failed a moment ago last."""
+        return sorted(piece.holders, key=lambda it: self._store.pool.is_suspect(place_of(it.url)))
 
     def _from_file(self, fetch: Fetch, piece: Piece) -> bool:
         """Reads from this machine's node by a descriptor; returns false where that can't be."""

@@ -12,6 +12,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.session import Session
 
+from . import forks
 from .errors import AccessDenied
 from .settings import Settings
 
@@ -41,7 +42,12 @@ class Signer:
         self._lock = threading.Lock()
         self._credentials: Any = None
         self._kept: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
+        forks.register(self)
         self.region: str = settings.region or self._session.get_config_variable("region") or "us-east-1"
+
+    def after_fork(self) -> None:
+        """Replaces the lock, which a thread of the parent may have held."""
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Signer(region={self.region!r})"

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from . import forks
 from .errors import ConnectionLost, MartletError, ProtocolError
 
 HEAD_BYTES = 16 << 10
@@ -25,6 +26,7 @@ CHUNK_BYTES = 512 << 10
 # Servers close idle connections: an older one is likely to be dead.
 IDLE_S = 15.0
 IDLE_PER_PLACE = 64
+SUSPECTS_MAX = 4096
 SCRATCH_BYTES = 64 << 10
 # Linux waits for the whole chunk in one call. TLS has no such flag.
 WAIT_ALL = socket.MSG_WAITALL if hasattr(socket, "MSG_WAITALL") else 0
@@ -274,14 +276,17 @@ class Pool:
         self._context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
         self._idle: dict[Place, list[Connection]] = {}
-        self._pid = os.getpid()
+        self._suspect_until: dict[Place, float] = {}
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Forgets the parent's connections: their bytes would mix."""
+        self._lock = threading.Lock()
+        self._idle = {}
 
     def take(self, place: Place, fresh: bool = False) -> Connection:
         """Returns an idle connection, or opens one."""
         with self._lock:
-            if self._pid != os.getpid():
-                # Sockets of the parent: their bytes would mix.
-                self._idle, self._pid = {}, os.getpid()
             idle = self._idle.get(place, [])
             while idle and not fresh:
                 found = idle.pop()
@@ -296,10 +301,21 @@ class Pool:
         connection.used_at = time.monotonic()
         with self._lock:
             idle = self._idle.setdefault(connection.place, [])
-            if connection.reusable and len(idle) < IDLE_PER_PLACE and self._pid == os.getpid():
+            if connection.reusable and len(idle) < IDLE_PER_PLACE:
                 idle.append(connection)
                 return
         connection.close()
+
+    def suspect(self, place: Place, for_s: float) -> None:
+        """Has a place asked last for a while, after it was silent, unreachable or busy."""
+        with self._lock:
+            if len(self._suspect_until) >= SUSPECTS_MAX:
+                self._suspect_until.clear()
+            self._suspect_until[place] = time.monotonic() + for_s
+
+    def is_suspect(self, place: Place) -> bool:
+        """Returns true for a place that failed a moment ago."""
+        return self._suspect_until.get(place, 0.0) > time.monotonic()
 
     def close(self) -> None:
         """Closes all idle connections."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
+
+from . import forks
 
 T = TypeVar("T")
 
@@ -18,12 +19,14 @@ class Workers:
         self.threads = threads
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._pid = os.getpid()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Forgets the parent's threads, which don't exist here."""
+        self._lock = threading.Lock()
+        self._pool = None
 
     def _started(self) -> ThreadPoolExecutor:
-        if self._pid != os.getpid():
-            self._lock = threading.Lock()
-            self._pool, self._pid = None, os.getpid()
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="martlet")
@@ -73,7 +76,7 @@ class Workers:
     def close(self) -> None:
         """Ends the threads."""
         with self._lock:
-            if self._pool is not None and self._pid == os.getpid():
+            if self._pool is not None:
                 self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
