@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_socket import DirectNode
@@ -151,3 +154,53 @@ def test_forked_children_have_leases_of_their_own(
     assert os.waitpid(child, 0)[1] == 0
     assert read(client, len(body))[0] == body
     assert len(node.granted) == 4
+
+
+def test_cufile_reads_what_is_lent(
+    cluster: Cluster, connect: Connect, node: DirectNode, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs the logic of GPU reads on the processor, with a stand-in for KvikIO."""
+    torch = pytest.importorskip("torch")
+    from martlet import gpu
+
+    body = rng.randbytes(4 * MIB + 99)
+    cluster.put("b", "k", body)
+
+    class CuFile:
+        def __init__(self, path: str, mode: str) -> None:
+            self.file = Path(path).open("rb")
+
+        def __enter__(self) -> CuFile:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def read(self, part: Any, size: int, file_offset: int) -> int:
+            data = os.pread(self.file.fileno(), size, file_offset)
+            part.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+            return len(data)
+
+    kvikio = types.ModuleType("kvikio")
+    kvikio.CuFile = CuFile  # type: ignore[attr-defined]
+    kvikio.defaults = types.ModuleType("kvikio.defaults")  # type: ignore[attr-defined]
+    kvikio.defaults.compat_mode = lambda: "ON"
+    monkeypatch.setitem(sys.modules, "kvikio", kvikio)
+    monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
+
+    def read_plain(reader: martlet.Reader, offset: int, tensor: Any) -> None:
+        reader.read_into([Span(offset, memoryview(tensor.numpy()))])
+
+    monkeypatch.setattr(gpu, "read", read_plain)
+    monkeypatch.setattr(gpu, "bytes_of", lambda tensor: tensor.reshape(-1).view(torch.uint8))
+    for refused, expected in ((0, 3 * MIB), (11, 0)):
+        node.refuse = refused
+        with connect(direct_socket=node.path) as client:
+            target = torch.zeros(3 * MIB, dtype=torch.uint8)
+            report = gpu.read_by_cufile(client.reader(URL), 500_001, target)
+        assert bytes(target.numpy()) == body[500_001 : 500_001 + 3 * MIB]
+        assert (report.cufile_bytes, report.pinned_bytes) == (expected, 3 * MIB - expected)
+        assert report.compat_mode == "ON"
+    with pytest.raises(martlet.MartletError, match="on a GPU"):
+        monkeypatch.undo()
+        gpu.bytes_of(torch.zeros(3))

@@ -2,11 +2,12 @@
 
 `read` copies from pinned memory: two buffers in turns, so that the network and the copy overlap. `read_by_cufile` hands
 descriptors of the node's direct socket to cuFile by KvikIO. KvikIO decides whether the bytes pass the processor's
-memory, and the mode that is returned names which.
+memory, and the report names the mode.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,15 @@ from .reader import Reader
 from .settings import MIB
 
 WINDOW_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True)
+class CufileReport:
+    """Bytes of a read by their way, and KvikIO's compatibility mode."""
+
+    cufile_bytes: int
+    pinned_bytes: int
+    compat_mode: str
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -46,10 +56,10 @@ def read(reader: Reader, offset: int, tensor: torch.Tensor) -> None:
     stream.synchronize()
 
 
-def read_by_cufile(path: str, file_offset: int, tensor: torch.Tensor) -> str:
-    """Fills a tensor on a GPU from a file by cuFile, and returns KvikIO's mode.
+def read_by_cufile(reader: Reader, offset: int, tensor: torch.Tensor) -> CufileReport:
+    """Fills a tensor on a GPU: by cuFile from the files of this machine's node, the rest by pinned memory.
 
-    `path` is the `path` of a `Lease`, and the bytes are not compared with their checksums.
+    The client needs `direct_socket`. Bytes that come by cuFile are not compared with their checksums.
     """
     try:
         import kvikio
@@ -57,8 +67,23 @@ def read_by_cufile(path: str, file_offset: int, tensor: torch.Tensor) -> str:
     except ImportError:
         raise MartletError("cuFile needs KvikIO: install martlet[gpu]") from None
     target: Any = bytes_of(tensor)
-    with kvikio.CuFile(path, "r") as file:
-        count = file.read(target, size=target.numel(), file_offset=file_offset)
-    if count != target.numel():
-        raise MartletError(f"{path}: cuFile read {count} of {target.numel()} bytes")
-    return str(kvikio.defaults.compat_mode())
+    end = offset + target.numel()
+    by_cufile, at = 0, offset
+    for piece in reader.pieces(offset, end):
+        first, last = max(at, piece.start), min(end, piece.end)
+        if first > at:
+            read(reader, at, target[at - offset : first - offset])
+        with reader.lent(piece) as lease:
+            part = target[first - offset : last - offset]
+            if lease is None:
+                read(reader, first, part)
+            else:
+                with kvikio.CuFile(lease.path, "r") as file:
+                    count = file.read(part, size=last - first, file_offset=lease.offset + first - piece.start)
+                if count != last - first:
+                    raise MartletError(f"{lease.path}: cuFile read {count} of {last - first} bytes")
+                by_cufile += count
+        at = last
+    if at < end:
+        read(reader, at, target[at - offset :])
+    return CufileReport(by_cufile, target.numel() - by_cufile, str(kvikio.defaults.compat_mode()))

@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from . import dataport, plan
-from .direct import DirectSocket, Refusal
+from .direct import DirectSocket, Lease, Refusal
 from .errors import ConnectionLost, Corrupt, ProtocolError
 from .locate import WINDOW_BYTES, Locations, own_host_id
 from .pieces import Holder, Piece
@@ -109,6 +110,28 @@ class Reader:
         self._workers.each(self._plan(runs, direct), lambda planned: self._run(planned, advance))
         self._announce()
 
+    def pieces(self, first: int, end: int) -> list[Piece]:
+        """Returns the stored pieces under a range; none where the object is read by GET."""
+        return self._locations.cover(first, end) if self._may_locate() else []
+
+    @contextmanager
+    def lent(self, piece: Piece) -> Iterator[Lease | None]:
+        """Borrows a piece of this machine; None where it can't be had. The caller compares its bytes."""
+        holder = self._own_holder(piece)
+        with ExitStack() as stack:
+            lease = None
+            if self._local is not None and holder is not None:
+                try:
+                    lease = stack.enter_context(self._local.lease(piece.id, holder.token))
+                except (Refusal, ConnectionLost, ProtocolError) as error:
+                    LOG.info("%s: %s", self.info.address, error)
+            yield lease
+
+    def _own_holder(self, piece: Piece) -> Holder | None:
+        if self._local is None or not self._local.usable:
+            return None
+        return next((it for it in piece.holders if it.host_id and it.host_id == own_host_id()), None)
+
     def _may_locate(self) -> bool:
         return self._store.settings.direct == "auto" and self.info.martlet and bool(self.info.etag)
 
@@ -186,11 +209,8 @@ class Reader:
 
     def _from_file(self, fetch: Fetch, piece: Piece) -> bool:
         """Reads from this machine's node by a descriptor; returns false where that can't be."""
-        local = self._local
-        if local is None or not local.usable:
-            return False
-        holder = next((it for it in piece.holders if it.host_id and it.host_id == own_host_id()), None)
-        if holder is None:
+        local, holder = self._local, self._own_holder(piece)
+        if local is None or holder is None:
             return False
         try:
             uncached = self._store.settings.direct_io
