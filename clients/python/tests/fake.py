@@ -68,6 +68,8 @@ class Cluster:
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    pending: int = 0
+    """Number of looks at a set until its last commit is complete."""
     commits: list[tuple[str, list[dict[str, object]]]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -330,7 +332,7 @@ class S3(Handler):
             listed = [
                 {
                     "generation": number,
-                    "state": "committed",
+                    "state": "committed" if self.settles() else "pending",
                     "objects": len(objects),
                     "noted_ms": 0,
                     "changed_ms": 0,
@@ -346,6 +348,11 @@ class S3(Handler):
                 if name == bucket and key.startswith(query.get("prefix", ""))
             )
         return self.reply(200, f"<ListBucketResult>{lines}</ListBucketResult>".encode())
+
+    def settles(self) -> bool:
+        with self.cluster.lock:
+            self.cluster.pending = max(0, self.cluster.pending - 1)
+            return self.cluster.pending == 0
 
     def do_PUT(self) -> None:
         if not self.begin():
@@ -405,7 +412,10 @@ class S3(Handler):
                 name = str(it["key"]).removeprefix(folder)
                 self.cluster.objects[f"{bucket}--committed", f"{also.rstrip('/')}@{number}/{name}"] = stored
                 self.cluster.objects[f"{bucket}--committed", f"{also}{name}"] = stored
-        return self.reply(200, json.dumps({"state": "committed", "generation": number}).encode())
+        return self.reply(
+            200,
+            json.dumps({"state": "pending" if self.cluster.pending else "committed", "generation": number}).encode(),
+        )
 
     def do_DELETE(self) -> None:
         if not self.begin():

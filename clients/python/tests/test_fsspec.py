@@ -47,3 +47,12 @@ def test_explicit_keys(cluster: Cluster, connect: Connect, monkeypatch: pytest.M
     assert files.cat_file("b/k") == b"text"
     assert "explicit-key" in cluster.requests[-1].headers["authorization"]
     assert "explicit-secret" not in repr(files) + repr(files.client())
+
+
+def test_short_ranges_take_one_request(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    body = rng.randbytes(100_000)
+    cluster.put("b", "k", body)
+    files = MartletFileSystem(endpoint_url=cluster.endpoint, skip_instance_cache=True)
+    before = len(cluster.requests)
+    assert files.cat_ranges(["b/k"] * 5, [10, 20, 30, 40, 50], [100] * 5) == [body[at:100] for at in range(10, 60, 10)]
+    assert len(cluster.requests) - before == 5

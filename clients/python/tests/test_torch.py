@@ -283,3 +283,27 @@ def test_writers_travel_to_other_processes(cluster: Cluster) -> None:
     found = zeroed(state)
     dcp.load(found, storage_reader=reader, no_dist=True)
     assert equal(found, state)
+
+
+def test_pending_commits_are_waited_for(cluster: Cluster, connect: Connect) -> None:
+    cluster.pending = 3
+    client, state = connect(), state_of(10)
+    assert save(client, state, commit="require", wait_s=2).outcome == martlet.Outcome("committed", 1)
+    cluster.pending = 10_000
+    with pytest.raises(FAILED, match="pending"):
+        save(client, state, commit="require", wait_s=0.3)
+    cluster.pending = 10_000
+    writer = save(client, state)
+    assert writer.outcome is not None
+    assert writer.outcome.state == "pending"
+
+
+def test_generations_are_held_and_need_a_permission(cluster: Cluster, connect: Connect) -> None:
+    client, state = connect(), state_of(11)
+    save(client, state)
+    load(client, state, hold_s=60)
+    assert cluster.count("hold=60", "PUT") == 1
+    cluster.fault("403", times=100, path="?checkpoint=", method="GET")
+    with pytest.raises(FAILED, match="martlet:GetCheckpoint"):
+        load(client, state)
+    assert equal(load(client, state, generation=1)[0], state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -78,6 +79,20 @@ def newest(store: Store, folder: Address) -> Generation | None:
     except ProtocolError:
         return None
     return next((one for one in reversed(found) if one.state == "committed"), None)
+
+
+def settled(store: Store, folder: Address, outcome: Outcome, wait_s: float) -> Outcome:
+    """Waits while the server's worker completes a pending commit, for at most `wait_s`."""
+    deadline = time.monotonic() + wait_s
+    while outcome.state == "pending" and outcome.generation is not None and time.monotonic() < deadline:
+        time.sleep(min(2.0, max(0.05, wait_s / 20)))
+        found = next((it for it in generations(store, folder) if it.number == outcome.generation), None)
+        if found is None:
+            return Outcome("refused", outcome.generation, "the generation is gone")
+        if found.state == "committed":
+            return Outcome("committed", found.number)
+        outcome = Outcome("pending", found.number, found.reason or outcome.reason)
+    return outcome
 
 
 def hold(store: Store, folder: Address, seconds: int, generation: int | None = None) -> int:

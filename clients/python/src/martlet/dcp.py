@@ -32,11 +32,12 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from . import checkpoints
 from . import metadata as stored_metadata
 from .address import SCHEMES, Address, parse
 from .checkpoints import Outcome
 from .clients import Client, shared
-from .errors import MartletError, StoreError
+from .errors import AccessDenied, MartletError, StoreError
 from .plan import Span
 from .reader import Reader
 from .upload import ObjectWriter, Written
@@ -161,8 +162,8 @@ class StorageWriter(FileSystemWriter):
     """Writer of checkpoints that commits them as a set.
 
     `commit` is "auto" (commit where the store has sets and a rule covers the folder), "require" (an error where that
-    fails) or "never". `outcome` has the result on the coordinating rank. Without collectives no rank knows all objects:
-    call `Client.commit(folder)` after all ranks are done.
+    fails, after `wait_s` seconds of a pending commit) or "never". `outcome` has the result on the coordinating rank.
+    Without collectives no rank knows all objects: call `Client.commit(folder)` after all ranks are done.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class StorageWriter(FileSystemWriter):
         client: Client | None = None,
         commit: Literal["auto", "require", "never"] = "auto",
         publish_as: str | None = None,
+        wait_s: float = 120.0,
         single_file_per_rank: bool = True,
         thread_count: int = 1,
         overwrite: bool = True,
@@ -193,6 +195,7 @@ class StorageWriter(FileSystemWriter):
         self.outcome: Outcome | None = None
         self._commit = commit
         self._publish_as = publish_as
+        self._wait_s = wait_s
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begins another save, possibly in another folder."""
@@ -251,6 +254,9 @@ class StorageWriter(FileSystemWriter):
             if self._publish_as is None and (found := self._by_marker(folder, objects, marker)):
                 return found
             outcome = self.client.commit(folder, objects, self._publish_as)
+            if self._commit == "require":
+                published = Address(folder.bucket, self._publish_as) if self._publish_as else folder
+                outcome = checkpoints.settled(self.client.store, published, outcome, self._wait_s)
         except StoreError as error:
             if self._commit == "require":
                 raise
@@ -292,8 +298,8 @@ class _Seen:
 class StorageReader(FileSystemReader):
     """Reader of one generation of a checkpoint.
 
-    `generation` is "newest", a number, or None for the plain folder. `trusted=True` unpickles any class in `.metadata`;
-    by default only torch's own descriptions of checkpoints are.
+    `generation` is "newest", a number, or None for the plain folder. `hold_s` keeps it from removal for so long.
+    `trusted=True` unpickles any class in `.metadata`; by default only torch's own descriptions of checkpoints are.
     """
 
     def __init__(
@@ -303,6 +309,7 @@ class StorageReader(FileSystemReader):
         client: Client | None = None,
         generation: int | Literal["newest"] | None = "newest",
         trusted: bool = False,
+        hold_s: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(path)
@@ -312,6 +319,7 @@ class StorageReader(FileSystemReader):
         self.path = self.fs.init_path(path)
         self._asked = generation
         self._trusted = trusted
+        self._hold_s = hold_s
         #: Number of the generation that is read; None for the plain folder.
         self.generation: int | None = generation if isinstance(generation, int) else None
         self._folder: Address | None = None
@@ -325,10 +333,18 @@ class StorageReader(FileSystemReader):
         if self._folder is None:
             folder = parse(str(self.path))
             if self._asked == "newest":
-                found = self.client.newest(folder)
+                try:
+                    found = self.client.newest(folder)
+                except AccessDenied as error:
+                    raise MartletError(
+                        f"{folder}: finding the newest generation needs martlet:GetCheckpoint, which was denied; "
+                        f"name one by generation=, or pass generation=None for the plain folder ({error})"
+                    ) from error
                 self.generation = found.number if found else None
                 if found is None:
                     LOG.info("%s is read without a generation: the store shows no committed one", folder)
+            if self._hold_s and self.generation is not None:
+                self.client.hold(folder, self._hold_s, self.generation)
             self._folder = folder.generation(self.generation) if self.generation is not None else folder
         return self._folder
 

@@ -58,6 +58,9 @@ class MartletFileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
     async def _cat_file(
         self, path: str, version_id: str | None = None, start: int | None = None, end: int | None = None
     ) -> bytes:
+        if start is not None and end is not None and 0 <= end - start < self.client().settings.direct_min_bytes:
+            # A short range needs neither locations nor the object's size.
+            return bytes(await super()._cat_file(path, version_id=version_id, start=start, end=end))
         return await asyncio.to_thread(self._read, self._address(path, version_id), start, end)
 
     def _read(self, address: Address, start: int | None, end: int | None) -> bytes:
