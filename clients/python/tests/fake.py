@@ -191,6 +191,10 @@ class Handler(BaseHTTPRequestHandler):
         elif kind in ("gone", "expired", "range", "device"):
             status = {"gone": 404, "expired": 403, "range": 403, "device": 503}[kind]
             self.reply(status, b"", {"x-martlet-refused": kind})
+        elif kind == "early 403":
+            self.close_connection = True
+            self.reply(403, b"<Error><Code>AccessDenied</Code></Error>", {"Connection": "close"})
+            self.connection.shutdown(socket.SHUT_RD)
         elif kind == "hang up":
             self.body()
             self.hang_up()

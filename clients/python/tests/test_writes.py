@@ -128,3 +128,10 @@ def test_stores_without_sets(cluster: Cluster, connect: Connect, what: str) -> N
     assert client.newest("martlet://b/run/step") is None
     with pytest.raises(martlet.MartletError):
         client.commit("martlet://b/run/step", [])
+
+
+def test_a_refusal_before_the_body_is_read(cluster: Cluster, connect: Connect) -> None:
+    cluster.fault("early 403", times=100, method="PUT")
+    with pytest.raises(martlet.AccessDenied):
+        connect(part_bytes=64 << 20).write(URL, bytes(48 * MIB))
+    assert cluster.count("/b/k", "PUT") <= 2

@@ -49,6 +49,10 @@ class ConnectionLost(MartletError):
     """Connection that broke, or that stayed silent longer than the limit."""
 
 
+class Silence(ConnectionLost):
+    """Connection on which nothing came within the limit."""
+
+
 def of_status(status: int, code: str, message: str, what: str, request_id: str = "") -> StoreError:
     """Builds the error for a refusal."""
     named = code or f"HTTP {status}"

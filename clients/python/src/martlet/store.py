@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .address import Address, encode_key, encode_query
-from .errors import ConnectionLost, MartletError, ProtocolError, Unavailable, of_status
+from .errors import ConnectionLost, MartletError, ProtocolError, Silence, Unavailable, of_status
 from .settings import MIB, Settings
 from .signing import Signer
 from .transport import Connection, Head, Place, Pool, Timeouts, place_of
@@ -138,9 +138,9 @@ class Store:
         used = connection.exchanges > 0
         try:
             return connection, connection.send(method, target, headers, body)
-        except ConnectionLost:
+        except ConnectionLost as error:
             connection.close()
-            if not used:
+            if not used or isinstance(error, Silence):
                 raise
         except BaseException:
             connection.close()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from . import forks
-from .errors import ConnectionLost, MartletError, ProtocolError
+from .errors import ConnectionLost, MartletError, ProtocolError, Silence
 
 HEAD_BYTES = 16 << 10
 HEAD_BYTES_MAX = 256 << 10
@@ -146,17 +146,30 @@ class Connection:
             if body is not None and body.nbytes:
                 self._socket.sendall(body)
         except OSError as error:
-            raise ConnectionLost(f"{self.place} broke the connection while it was sent a request: {error}") from error
+            return self._early_reply(error)
         reply = self._head()
         while 100 <= reply.status < 200:
             reply = self._head()
+        self._expect(method, reply)
+        return reply
+
+    def _early_reply(self, error: OSError) -> Head:
+        """Returns the refusal of a server that closes before it has received the whole body."""
+        try:
+            reply = self._head()
+        except (ConnectionLost, ProtocolError):
+            raise ConnectionLost(f"{self.place} broke the connection while it was sent a request: {error}") from error
+        self._expect("PUT", reply)
+        self._close = True
+        return reply
+
+    def _expect(self, method: str, reply: Head) -> None:
         if method == "HEAD" or reply.status in (204, 304):
             self._left = 0
         else:
             self._left = reply.length
         self._close = reply.headers.get("connection", "").lower() == "close"
         self.exchanges += 1
-        return reply
 
     def _head(self) -> Head:
         end = self._buffer.find(b"\r\n\r\n", self._at, self._have)
@@ -179,7 +192,7 @@ class Connection:
         try:
             count = self._socket.recv_into(view, 0, flags) if flags else self._socket.recv_into(view)
         except (BlockingIOError, TimeoutError) as error:
-            raise ConnectionLost(f"{self.place} sent nothing for {self._idle_s:g} s") from error
+            raise Silence(f"{self.place} sent nothing for {self._idle_s:g} s") from error
         except OSError as error:
             raise ConnectionLost(f"{self.place} broke the connection: {error}") from error
         if count == 0:
@@ -270,9 +283,8 @@ def parse_head(text: bytes) -> Head:
 class Pool:
     """Idle connections by place. Threads share it; a forked child begins with an empty one."""
 
-    def __init__(self, timeouts: Timeouts, verify: str | bool | None = None) -> None:
+    def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._verify = verify
         self._context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
         self._idle: dict[Place, list[Connection]] = {}
@@ -327,7 +339,6 @@ class Pool:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            bundle = self._verify if isinstance(self._verify, str) else None
-            bundle = bundle or os.environ.get("AWS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
+            bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
             self._context = ssl.create_default_context(cafile=bundle)
         return self._context

@@ -50,11 +50,9 @@ def sum_of(data: memoryview) -> str:
     return base64.b64encode(struct.pack(">I", crc32c(data))).decode()
 
 
-def put(store: Store, address: Address, data: memoryview, if_none_match: bool = False) -> Written:
-    """Stores an object by one request; with `if_none_match` only if there is none."""
-    headers = {"x-amz-checksum-crc32c": sum_of(data)}
-    headers.update({"If-None-Match": "*"} if if_none_match else {})
-    reply = store.request("PUT", address, {}, headers, data)
+def put(store: Store, address: Address, data: memoryview) -> Written:
+    """Stores an object by one request."""
+    reply = store.request("PUT", address, {}, {"x-amz-checksum-crc32c": sum_of(data)}, data)
     return _written(address, data.nbytes, reply.headers)
 
 
