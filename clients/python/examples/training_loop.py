@@ -3,7 +3,7 @@
 Usage: training_loop.py martlet://train/run-7 [STEPS]
 
 The bucket keeps versions and has a rule such as
-{"pattern": "run-*/step-*/", "profile": "custom", "markers": [".committed"], "keep": 3}.
+{"pattern": "run-*/step-*/", "profile": "custom", "keep": 3}.
 Its `keep` removes old steps. A save that crashed never becomes visible.
 """
 

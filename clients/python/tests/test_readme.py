@@ -20,7 +20,7 @@ from martlet import clients
 pytest.importorskip("torch")
 HOME = Path(__file__).resolve().parents[1]
 BLOCKS = re.findall(r"```python\n(.*?)```", (HOME / "README.md").read_text(), re.DOTALL)
-RULES = {"rules": [{"pattern": "run-*/step-*/", "profile": "custom", "markers": [".committed"], "keep": 3}]}
+RULES = {"rules": [{"pattern": "run-*/step-*/", "profile": "custom", "keep": 3}]}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -20,7 +20,7 @@ MIB = 1 << 20
 RULES = {
     "rules": [
         {"pattern": "dcp-*/*/", "profile": "dcp", "keep": 3},
-        {"pattern": "explicit-*/*/", "profile": "custom", "markers": ["never-written"]},
+        {"pattern": "explicit-*/*/", "profile": "custom"},
     ]
 }
 _numbers = itertools.count()

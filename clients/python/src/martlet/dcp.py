@@ -16,14 +16,12 @@ import logging
 import os
 import pickle
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, cast
 
 import torch
 from torch.distributed._shard._utils import narrow_tensor_by_index
 from torch.distributed.checkpoint.filesystem import (
-    FileSystemBase,
     FileSystemReader,
     FileSystemWriter,
 )
@@ -34,13 +32,14 @@ from torch.futures import Future
 
 from . import checkpoints
 from . import metadata as stored_metadata
-from .address import SCHEMES, Address, parse
+from .address import Address, parse
 from .checkpoints import Outcome
 from .clients import Client, shared
 from .errors import AccessDenied, MartletError, StoreError
 from .plan import Span
 from .reader import Reader
-from .upload import ObjectWriter, Written
+from .torch_files import Files
+from .upload import Written
 
 LOG = logging.getLogger("martlet")
 METADATA = ".metadata"
@@ -51,104 +50,6 @@ def _client(client: Client | None, options: dict[str, Any]) -> Client:
     if client is not None and options:
         raise MartletError("pass a client or options, not both")
     return client or shared(options)
-
-
-class _Files(FileSystemBase):
-    """Objects as torch's file system. It remembers what was written, with ETags."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self._lock = threading.Lock()
-        self._written: dict[str, Written] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Files, (self.client,)
-
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
-        """Opens an object for reading or writing."""
-        if mode == "rb":
-            with self.client.open(str(path)) as file:
-                yield cast(io.IOBase, file)
-            return
-        with self.client.open(str(path), "wb") as file:
-            shard = _Shard(file, self._note)
-            try:
-                yield cast(io.IOBase, shard)
-            except BaseException:
-                # torch.save reports a failed write as an error of its own format.
-                if shard.error is not None:
-                    raise shard.error from None
-                raise
-
-    def _note(self, written: Written) -> None:
-        with self._lock:
-            self._written[written.address.key] = written
-
-    def written(self, path: str) -> Written:
-        """Returns what was written under a path."""
-        return self._written[parse(path).key]
-
-    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
-        """Returns the name below a folder."""
-        return f"{str(path).rstrip('/')}/{suffix}"
-
-    def init_path(self, path: str | os.PathLike[str]) -> str:
-        """Returns the folder as it is given."""
-        return str(parse(str(path)))
-
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        """Refuses: the writer never renames."""
-        raise MartletError(f"{path} isn't renamed to {new_path}: objects are written under their final names")
-
-    def mkdir(self, path: str | os.PathLike[str]) -> None:
-        """Does nothing: folders need no objects."""
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Returns true for `martlet://` and `s3://` addresses."""
-        return str(checkpoint_id).startswith(SCHEMES)
-
-    def exists(self, path: str | os.PathLike[str]) -> bool:
-        """Returns true if the object exists."""
-        return self.client.exists(str(path))
-
-    def rm_file(self, path: str | os.PathLike[str]) -> None:
-        """Deletes an object."""
-        self.client.delete(str(path))
-
-
-class _Shard(io.BufferedIOBase):
-    """Stream of one shard; notes what it became."""
-
-    def __init__(self, file: ObjectWriter, note: Callable[[Written], None]) -> None:
-        self._file = file
-        self._note = note
-        self.error: MartletError | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        try:
-            return self._file.write(data)
-        except MartletError as error:
-            self.error = self.error or error
-            raise
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        if not self.closed and not self._file.closed:
-            self._file.close()
-            if self._file.written is not None:
-                self._note(self._file.written)
-        super().close()
-
-    def __del__(self) -> None:
-        # The object is closed by its writer alone; a stream that is dropped makes none.
-        return
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +90,7 @@ class StorageWriter(FileSystemWriter):
             overwrite=overwrite,
         )
         self.client = _client(client, options)
-        self._files = _Files(self.client)
+        self._files = Files(self.client)
         self.fs = cast(Any, self._files)
         self.path = self.fs.init_path(path)
         self.outcome: Outcome | None = None
@@ -285,7 +186,7 @@ class StorageWriter(FileSystemWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Returns true for `martlet://` and `s3://` addresses."""
-        return _Files.validate_checkpoint_id(checkpoint_id)
+        return Files.validate_checkpoint_id(checkpoint_id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,7 +215,7 @@ class StorageReader(FileSystemReader):
     ) -> None:
         super().__init__(path)
         self.client = _client(client, options)
-        self._files = _Files(self.client)
+        self._files = Files(self.client)
         self.fs = cast(Any, self._files)
         self.path = self.fs.init_path(path)
         self._asked = generation
@@ -448,7 +349,7 @@ class StorageReader(FileSystemReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Returns true for `martlet://` and `s3://` addresses."""
-        return _Files.validate_checkpoint_id(checkpoint_id)
+        return Files.validate_checkpoint_id(checkpoint_id)
 
 
 class _Item:
