@@ -320,3 +320,12 @@ def test_a_silent_node_is_asked_last(cluster: Cluster, connect: Connect, rng: ra
     assert memory == body
     assert reader.stats.other_holder == 1, "one request waits, the others go elsewhere first"
     assert time.monotonic() - begun < 5
+
+
+def test_ranges_are_spread_over_holders(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    cluster.copies = 3
+    body = store(cluster, rng)
+    read, _ = whole(connect(fetch_bytes=64 << 10))
+    assert read == body
+    ports = [one.port for one in cluster.requests if "/x/" in one.target]
+    assert max(ports.count(port) for port in ports) < 0.5 * len(ports)

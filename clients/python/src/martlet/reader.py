@@ -171,7 +171,7 @@ class Reader:
         if time.time() > piece.expires_s:
             return dataport.Remedy.LOCATE_AGAIN
         verify = self._store.settings.verify
-        sources = [(holder, verify) for holder in self._in_order(piece)]
+        sources = [(holder, verify) for holder in self._in_order(fetch, piece)]
         if self._from_file(fetch, piece):
             return None
         remedy = dataport.Remedy.LOCATE_AGAIN
@@ -203,9 +203,14 @@ class Reader:
             return None
         return remedy
 
-    def _in_order(self, piece: Piece) -> list[Holder]:
-        """Returns the holders in the order of locate, those that failed a moment ago last."""
-        return sorted(piece.holders, key=lambda it: self._store.pool.is_suspect(place_of(it.url)))
+    def _in_order(self, fetch: Fetch, piece: Piece) -> list[Holder]:
+        """Returns the holders in the order of locate, begun elsewhere for each range, with suspects last.
+
+        All readers of a range begin with one holder: its page cache serves them, and each node serves its share.
+        """
+        begin = (fetch.start - piece.start) // self._store.settings.fetch_bytes % len(piece.holders)
+        turned = [*piece.holders[begin:], *piece.holders[:begin]]
+        return sorted(turned, key=lambda it: self._store.pool.is_suspect(place_of(it.url)))
 
     def _from_file(self, fetch: Fetch, piece: Piece) -> bool:
         """Reads from this machine's node by a descriptor; returns false where that can't be."""

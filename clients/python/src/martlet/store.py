@@ -24,6 +24,8 @@ ERROR_BYTES = MIB
 # The longest pause that a server may impose between two attempts.
 PAUSE_S_MAX = 20.0
 
+USER_AGENT = "martlet-python/0.1.0"
+
 T = TypeVar("T")
 
 
@@ -134,6 +136,7 @@ class Store:
         self, place: Place, method: str, target: str, headers: dict[str, str], body: memoryview | None = None
     ) -> tuple[Connection, Head]:
         """Sends a request on a pooled connection; on a new one if the pooled one turns out to be dead."""
+        headers = {**headers, "User-Agent": USER_AGENT}
         connection = self.pool.take(place)
         used = connection.exchanges > 0
         try:
