@@ -7,7 +7,6 @@ import hashlib
 import io
 import struct
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -17,7 +16,6 @@ from crc32c import crc32c
 from .address import Address
 from .errors import Conflict, MartletError, NotFound, ProtocolError
 from .progress import Progress, serialized
-from .settings import MIB
 from .store import Store, error_of, parse_xml, text_of
 from .workers import Workers
 
@@ -186,20 +184,43 @@ class ObjectWriter(io.BufferedIOBase):
             raise ValueError(f"{self.address} is closed")
         view = memoryview(data)  # type: ignore[arg-type]
         view = view.cast("B") if view.format != "B" or view.ndim != 1 else view
-        for at in _steps(view.nbytes, MIB):
-            self._part += view[at : at + MIB]
-            if len(self._part) >= self._part_bytes():
+        at = 0
+        while at < view.nbytes:
+            size = self._part_bytes()
+            whole = min((view.nbytes - at) // size, PARTS_OF_ONE_SIZE - self._number % PARTS_OF_ONE_SIZE)
+            if not self._part and whole > 1:
+                self._send_from(view[at : at + whole * size], size)
+                at += whole * size
+                continue
+            step = min(view.nbytes - at, size - len(self._part))
+            self._part += view[at : at + step]
+            at += step
+            if len(self._part) == size:
                 self._send()
         self._size += view.nbytes
         return view.nbytes
 
-    def _send(self) -> None:
+    def _send_from(self, view: memoryview, size: int) -> None:
+        """Sends whole parts from the caller's memory, and waits for them: it may change afterwards."""
+        upload, before = self._begun(), self._number
+        self._number += view.nbytes // size
+
+        def send(index: int) -> None:
+            upload.send(before + 1 + index, view[index * size : (index + 1) * size])
+
+        self._workers.each(iter(range(view.nbytes // size)), send)
+
+    def _begun(self) -> Multipart:
         if self._upload is None:
             self._upload = Multipart(self._store, self.address)
+        return self._upload
+
+    def _send(self) -> None:
+        upload = self._begun()
         while len(self._sent) >= self._store.settings.upload_parts:
             self._sent.pop(0).result()
         self._number += 1
-        part, number, upload = memoryview(self._part), self._number, self._upload
+        part, number = memoryview(self._part), self._number
         self._part = bytearray()
         self._sent.append(self._workers.submit(lambda: upload.send(number, part)))
 
@@ -246,7 +267,3 @@ class ObjectWriter(io.BufferedIOBase):
             self.discard()
         except Exception:
             return
-
-
-def _steps(size: int, step: int) -> Iterator[int]:
-    return iter(range(0, size, step))
