@@ -81,6 +81,17 @@ clients-smoke: build-tests ## Run round trips with boto3 and awscli
 clients: build ## Run round trips with every supported S3 client
 	MARTLET_BIN=$(RELEASE_BIN) clients/run.sh $(ARGS)
 
+# The wheel of clients/python. `make clients ARGS=martlet` checks and tests it.
+PYTHON_OUT ?= $(CACHE)/packages/python
+
+.PHONY: python
+python: ## Build the wheel of the Python package in PYTHON_OUT
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || $(MAKE) --no-print-directory tools
+	@[ -x $(CACHE)/tools/wheel/bin/pip ] || python3 -m venv $(CACHE)/tools/wheel
+	@mkdir -p $(PYTHON_OUT)
+	$(CACHE)/tools/wheel/bin/pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir $(PYTHON_OUT) clients/python
+	@ls -l $(PYTHON_OUT)/martlet-*.whl
+
 .PHONY: conformance
 conformance: build-tests ## Run the S3 conformance tests, hostile requests included
 	MARTLET_BIN=$(TEST_BIN) tests/s3/run.sh $(ARGS)
@@ -119,6 +130,10 @@ bench-strangers: build ## GETs of a client beside 5,000 connections without a ke
 .PHONY: bench-herd
 bench-herd: build ## Many readers of one object, and more requests than turns
 	MARTLET_BIN=$(RELEASE_BIN) benches/herd.sh $(ARGS)
+
+.PHONY: bench-in-place-readers
+bench-in-place-readers: build ## CPU of the Python package's reads and writes beside boto3, obstore and s3torchconnector
+	MARTLET_BIN=$(RELEASE_BIN) python3 -B benches/in_place_readers.py $(ARGS)
 
 .PHONY: bench-erasure
 bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space

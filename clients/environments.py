@@ -15,12 +15,12 @@ INSTALL_S = 1800
 CLIENTS = [
     "boto3", "awscli", "s3cmd", "rclone", "s3fs", "pyarrow", "minio", "obstore", "aws-sdk-js",
     "opendal", "s4cmd", "tensorstore", "zarr", "deltalake", "duckdb", "datasets",
-    "restic", "s3fs-fuse", "browser", "checkpoints-orbax",
+    "restic", "s3fs-fuse", "browser", "checkpoints-orbax", "martlet",
     "s3torchconnector", "torch-dcp", "webdataset", "mosaicml-streaming", "litdata", "runai-model-streamer",
     "checkpoints-dcp", "checkpoints-megatron", "checkpoints-msc", "checkpoints-hf", "checkpoints-page",
 ]
 
-# All that needs torch shares one environment: torch alone takes 5 GB.
+# Foreign clients that need torch share one environment: torch alone takes 5 GB.
 TORCH = "s3torchconnector"
 SHARED = dict.fromkeys(CLIENTS[CLIENTS.index(TORCH):], TORCH)
 

@@ -44,7 +44,8 @@ def main(names):
     # Ended from outside, the servers and the folder still have to go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        passed += with_server([name for name in names if name not in OVER_TLS], plain(folder / "plain"), folder)
+        server = plain(folder / "plain") if plain is Cluster else plain(folder / "plain", data_port())
+        passed += with_server([name for name in names if name not in OVER_TLS], server, folder)
         secure = [name for name in names if name in OVER_TLS]
         # The papers of its server are made by a command, which has to be there before.
         for name in secure:
@@ -54,6 +55,11 @@ def main(names):
         shutil.rmtree(folder, ignore_errors=True)
     print(f"clients: {passed} passed, {len(names) - passed} failed")
     return 0 if passed == len(names) else 1
+
+
+def data_port():
+    """Setting of a data port, for the client that reads in place."""
+    return {"MARTLET_DATA_ADDRESS": f"127.0.0.1:{harness.free_ports(1)[0]}"}
 
 
 def with_server(names, server, folder):

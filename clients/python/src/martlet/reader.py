@@ -1,0 +1,287 @@
+"""Parallel reader of one object version, with its order of sources: holders, located again, then GET."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from . import dataport, plan
+from .direct import DirectSocket, Lease, Refusal
+from .errors import ConnectionLost, Corrupt, ProtocolError
+from .locate import WINDOW_BYTES, Locations, own_host_id
+from .pieces import Holder, Piece
+from .plan import Fetch, Run, Span
+from .progress import Progress, serialized
+from .settings import BLOCK_BYTES
+from .store import ObjectInfo, Store
+from .transport import SCRATCH_BYTES, place_of
+from .workers import Workers
+
+LOG = logging.getLogger("martlet")
+# Runs of a read that wants many short ranges share a locate if they span at most this much.
+SPREAD_MAX = 4 * WINDOW_BYTES
+# A node that was silent or cut a connection is asked last for this long.
+SUSPECT_S = 10.0
+_memory = threading.local()
+
+
+def scratch() -> memoryview:
+    """Returns a block of memory that belongs to this thread."""
+    found: memoryview | None = getattr(_memory, "scratch", None)
+    if found is None:
+        found = _memory.scratch = memoryview(bytearray(max(BLOCK_BYTES, SCRATCH_BYTES)))
+    return found
+
+
+@dataclass
+class Stats:
+    """Counts of a reader: which way bytes came, and what went wrong on the way."""
+
+    direct_bytes: int = 0
+    #: Bytes of `direct_bytes` that came from files on this machine.
+    local_bytes: int = 0
+    get_bytes: int = 0
+    requests: int = 0
+    other_holder: int = 0
+    located_again: int = 0
+    corrupt: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, **counts: int) -> None:
+        """Adds to some counts."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """Request of a plan, with the state of locations from which it was made."""
+
+    fetch: Fetch
+    epoch: int
+
+
+class Reader:
+    """Reader of one object version. Threads may share it."""
+
+    def __init__(self, store: Store, info: ObjectInfo, workers: Workers, local: DirectSocket | None = None) -> None:
+        self._local = local
+        self.info = info
+        self.stats = Stats()
+        self._store = store
+        self._workers = workers
+        self._locations = Locations(store, info)
+        self._announced = False
+
+    @property
+    def direct(self) -> bool:
+        """True as long as large reads go to storage nodes."""
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """Cause why reads go by plain GET; empty if they don't."""
+        if self._store.settings.direct == "never":
+            return "direct reads are turned off by direct='never'"
+        if not self.info.martlet:
+            return "the store is no Martlet server"
+        return self._locations.reason
+
+    def read_into(self, spans: Iterable[Span], progress: Progress | None = None) -> None:
+        """Fills the memory of all spans. Each must lie within the object."""
+        wanted = list(spans)
+        for span in wanted:
+            if span.offset < 0 or span.end > self.info.size:
+                raise ValueError(
+                    f"bytes {span.offset}-{span.end} lie outside of {self.info.address}, "
+                    f"which has {self.info.size} bytes"
+                )
+        runs = plan.merge(wanted, self._store.settings.gap_bytes)
+        if not runs:
+            return
+        total = sum(span.into.nbytes for span in wanted)
+        direct = total >= self._store.settings.direct_min_bytes and self._may_locate()
+        advance = serialized(progress)
+        self._workers.each(self._plan(runs, direct), lambda planned: self._run(planned, advance))
+        self._announce()
+
+    def pieces(self, first: int, end: int) -> list[Piece]:
+        """Returns the stored pieces under a range; none where the object is read by GET."""
+        return self._locations.cover(first, end) if self._may_locate() else []
+
+    @contextmanager
+    def lent(self, piece: Piece) -> Iterator[Lease | None]:
+        """Borrows a piece of this machine; None where it can't be had. The caller compares its bytes."""
+        holder = self._own_holder(piece)
+        with ExitStack() as stack:
+            lease = None
+            if self._local is not None and holder is not None:
+                try:
+                    lease = stack.enter_context(self._local.lease(piece.id, holder.token))
+                except (Refusal, ConnectionLost, ProtocolError) as error:
+                    LOG.info("%s: %s", self.info.address, error)
+            yield lease
+
+    def _own_holder(self, piece: Piece) -> Holder | None:
+        if self._local is None or not self._local.usable:
+            return None
+        return next((it for it in piece.holders if it.host_id and it.host_id == own_host_id()), None)
+
+    def _may_locate(self) -> bool:
+        return self._store.settings.direct == "auto" and self.info.martlet and bool(self.info.etag)
+
+    def _plan(self, runs: Sequence[Run], direct: bool) -> Iterator[_Planned]:
+        """Yields requests just in time: tokens of a plan that was made early would end."""
+        first, last = runs[0].start, runs[-1].end
+        for run in runs:
+            for part in _windows(run):
+                pieces: Sequence[Piece] = ()
+                if direct:
+                    # Neighbouring runs are located together.
+                    end = max(part.end, min(last, part.start + WINDOW_BYTES)) if last - first < SPREAD_MAX else part.end
+                    pieces = self._locations.cover(part.start, end)
+                epoch = self._locations.epoch
+                for fetch in plan.split(part, pieces, self._store.settings.fetch_bytes):
+                    yield _Planned(fetch, epoch)
+
+    def _run(self, planned: _Planned, advance: Progress) -> None:
+        fetch = planned.fetch
+        remedy = self._from_holders(fetch)
+        if remedy is dataport.Remedy.LOCATE_AGAIN:
+            self.stats.add(located_again=1)
+            self._locations.forget(planned.epoch)
+            pieces = self._locations.cover(*fetch.wanted)
+            for one in plan.again(fetch, pieces, self._store.settings.fetch_bytes):
+                if self._from_holders(one) is not None:
+                    self._get(one)
+        elif remedy is not None:
+            self._get(fetch)
+        advance(sum(span.into.nbytes for span in fetch.spans))
+
+    def _from_holders(self, fetch: Fetch) -> dataport.Remedy | None:
+        """Reads from the first holder that can serve a request; returns the remedy if none can."""
+        piece = fetch.piece
+        if piece is None:
+            return dataport.Remedy.GET
+        if time.time() > piece.expires_s:
+            return dataport.Remedy.LOCATE_AGAIN
+        verify = self._store.settings.verify
+        sources = [(holder, verify) for holder in self._in_order(fetch, piece)]
+        if self._from_file(fetch, piece):
+            return None
+        remedy = dataport.Remedy.LOCATE_AGAIN
+        while sources:
+            holder, how = sources.pop(0)
+            self.stats.add(requests=1)
+            try:
+                dataport.fetch(self._store, fetch, piece, holder, how, scratch())
+            except dataport.FAILURES as error:
+                LOG.info("%s: %s", self.info.address, error)
+                if isinstance(error, dataport.Refused):
+                    if error.pause_s:
+                        self._store.pool.suspect(place_of(holder.url), error.pause_s)
+                    if error.remedy is dataport.Remedy.GET:
+                        remedy = error.remedy
+                    elif error.remedy is dataport.Remedy.LOCATE_AGAIN:
+                        return error.remedy
+                if isinstance(error, ConnectionLost):
+                    self._store.pool.suspect(place_of(holder.url), SUSPECT_S)
+                if isinstance(error, Corrupt):
+                    self.stats.add(corrupt=1)
+                    if how == "client":
+                        # The node verifies this time, and quarantines what its disk has wrong.
+                        sources.insert(0, (holder, "node"))
+                        continue
+                self.stats.add(other_holder=1)
+                continue
+            self.stats.add(direct_bytes=sum(span.into.nbytes for span in fetch.spans))
+            return None
+        return remedy
+
+    def _in_order(self, fetch: Fetch, piece: Piece) -> list[Holder]:
+        """Returns the holders in the order of locate, begun elsewhere for each range, with suspects last.
+
+        All readers of a range begin with one holder: its page cache serves them, and each node serves its share.
+        """
+        begin = (fetch.start - piece.start) // self._store.settings.fetch_bytes % len(piece.holders)
+        turned = [*piece.holders[begin:], *piece.holders[:begin]]
+        return sorted(turned, key=lambda it: self._store.pool.is_suspect(place_of(it.url)))
+
+    def _from_file(self, fetch: Fetch, piece: Piece) -> bool:
+        """Reads from this machine's node by a descriptor; returns false where that can't be."""
+        local, holder = self._local, self._own_holder(piece)
+        if local is None or holder is None:
+            return False
+        try:
+            uncached = self._store.settings.direct_io
+            local.read(fetch, piece, holder.token, scratch(), uncached)
+        except (Refusal, Corrupt, ProtocolError, ConnectionLost) as error:
+            self.stats.add(corrupt=int(isinstance(error, Corrupt)))
+            LOG.info("%s: %s", self.info.address, error)
+            return False
+        count = sum(span.into.nbytes for span in fetch.spans)
+        self.stats.add(direct_bytes=count, local_bytes=count)
+        return True
+
+    def _get(self, fetch: Fetch) -> None:
+        """Reads the wanted bytes of a request by GET."""
+        start, end = fetch.wanted
+        plain = Fetch(start, end, fetch.spans, None)
+        info = self.info
+        what = f"GET {info.address} bytes {start}-{end - 1}"
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        headers.update({"If-Match": info.etag} if info.etag else {})
+
+        def attempt() -> None:
+            connection, head = self._store.open("GET", info.address, {}, headers)
+            if head.status not in (200, 206):
+                raise self._store.refuse(connection, head, what)
+            try:
+                if head.length != end - start or (head.status == 200 and end - start != info.size):
+                    raise ProtocolError(f"{what}: HTTP {head.status} with {head.length} bytes")
+                wanted_range = f"bytes {start}-{end - 1}/"
+                if head.status == 206 and not head.headers.get("content-range", "").startswith(wanted_range):
+                    raise ProtocolError(f"{what}: the reply has another range")
+                for part in plan.parts(plain):
+                    if part.into is None:
+                        connection.discard(part.length, scratch())
+                    else:
+                        connection.read_into(part.into)
+            except BaseException:
+                connection.close()
+                raise
+            self._store.pool.give(connection)
+
+        self.stats.add(requests=1)
+        self._store.retrying(what, attempt)
+        self.stats.add(get_bytes=sum(span.into.nbytes for span in fetch.spans))
+
+    def _announce(self) -> None:
+        """Logs once why an object is read by GET, and once for each store that is no Martlet server."""
+        if self._announced or not self.reason:
+            return
+        self._announced = True
+        if self.info.martlet:
+            LOG.info("%s is read by GET: %s", self.info.address, self.reason)
+        elif self._store.endpoint not in _announced_stores:
+            _announced_stores.add(self._store.endpoint)
+            LOG.warning("%s: %s; objects are read by parallel GETs", self._store.endpoint, self.reason)
+
+
+_announced_stores: set[str] = set()
+
+
+def _windows(run: Run) -> Iterator[Run]:
+    """Cuts a run at multiples of a window."""
+    at = run.start
+    while at < run.end:
+        stop = min(run.end, (at // WINDOW_BYTES + 1) * WINDOW_BYTES)
+        spans = plan.within(run.spans, at, stop)
+        if spans:
+            yield Run(spans)
+        at = stop

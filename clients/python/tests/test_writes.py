@@ -1,0 +1,137 @@
+"""Writes to the fake cluster: uploads in parts, files, lost replies."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+
+import pytest
+
+import martlet
+from fake import Cluster
+
+MIB = 1 << 20
+Connect = Callable[..., martlet.Client]
+URL = "martlet://b/k"
+
+
+@pytest.mark.parametrize("size", [0, 1, 5 * MIB, 5 * MIB + 1, 17 * MIB])
+def test_write(cluster: Cluster, connect: Connect, rng: random.Random, size: int) -> None:
+    body = rng.randbytes(size)
+    written = connect().write(URL, body)
+    assert cluster.objects["b", "k"].body == body
+    assert (written.etag, written.size) == (cluster.objects["b", "k"].etag, size)
+    assert not cluster.uploads
+
+
+@pytest.mark.parametrize("size", [0, 100, 5 * MIB, 23 * MIB + 7])
+def test_a_file(cluster: Cluster, connect: Connect, rng: random.Random, size: int) -> None:
+    body = rng.randbytes(size)
+    with connect().open(URL, "wb") as file:
+        at = 0
+        while at < size:
+            step = rng.choice([1, 1000, 3 * MIB, 8 * MIB])
+            file.write(memoryview(body)[at : at + step])
+            at += step
+        assert file.tell() == size
+    assert cluster.objects["b", "k"].body == body
+    assert file.written is not None
+    assert file.written.etag == cluster.objects["b", "k"].etag
+
+
+def test_an_error_discards_the_file(cluster: Cluster, connect: Connect) -> None:
+    for size in (100, 12 * MIB):
+        with pytest.raises(RuntimeError, match="stop"), connect().open(URL, "wb") as file:
+            file.write(bytes(size))
+            raise RuntimeError("stop")
+    assert not cluster.objects
+    assert not cluster.uploads
+
+
+def test_a_forgotten_file_is_no_object(cluster: Cluster, connect: Connect) -> None:
+    connect().open(URL, "wb").write(bytes(100))
+    gc.collect()
+    assert not cluster.objects
+
+
+@pytest.mark.parametrize("kind", ["503", "hang up"])
+def test_requests_are_tried_again(cluster: Cluster, connect: Connect, rng: random.Random, kind: str) -> None:
+    body = rng.randbytes(12 * MIB)
+    cluster.fault(kind, times=2, method="PUT")
+    connect().write(URL, body)
+    assert cluster.objects["b", "k"].body == body
+
+
+def test_the_lost_reply_to_a_completion(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    body = rng.randbytes(12 * MIB)
+    cluster.fault("lost reply", path="uploadId", method="POST")
+    assert connect().write(URL, body).etag == cluster.objects["b", "k"].etag
+
+
+def test_an_upload_that_fails_leaves_no_parts(cluster: Cluster, connect: Connect) -> None:
+    cluster.fault("503", times=1000, path="partNumber", method="PUT")
+    with pytest.raises(martlet.Unavailable):
+        connect().write(URL, bytes(12 * MIB))
+    assert not cluster.objects
+    assert not cluster.uploads
+
+
+def test_bodies_carry_their_checksums(cluster: Cluster, connect: Connect) -> None:
+    connect().write(URL, bytes(12 * MIB))
+    bodies = [one for one in cluster.requests if one.method == "PUT"]
+    assert len(bodies) == 3
+    assert all("x-amz-checksum-crc32c" in one.headers for one in bodies)
+    assert all("x-amz-checksum-crc32c" in one.headers["authorization"] for one in bodies)
+
+
+def test_memory_of_a_file_is_bounded(cluster: Cluster, connect: Connect) -> None:
+    client = connect(upload_parts=2)
+    with client.open(URL, "wb") as file:
+        for _ in range(60):
+            file.write(bytes(MIB))
+            assert len(file._sent) <= 2
+    assert len(cluster.objects["b", "k"].body) == 60 * MIB
+
+
+def test_listing_and_deleting(cluster: Cluster, connect: Connect) -> None:
+    client = connect()
+    for name in ("a/1", "a/2", "b"):
+        client.write(f"martlet://b/{name}", b"x")
+    assert [it.key for it in client.listing("martlet://b/a/")] == ["a/1", "a/2"]
+    client.delete("martlet://b/a/1")
+    assert not client.exists("martlet://b/a/1")
+    assert client.exists("martlet://b/a/2")
+
+
+def test_sets(cluster: Cluster, connect: Connect) -> None:
+    client = connect()
+    folder = "martlet://b/run/step"
+    written = [client.write(f"{folder}/{name}", name.encode()) for name in ("x", "y")]
+    assert client.newest(folder) is None
+    assert client.commit(folder, written) == martlet.Outcome("committed", 1)
+    client.write(f"{folder}/x", b"another")
+    with pytest.raises(martlet.Conflict):
+        client.commit(folder, written)
+    assert client.commit(folder).generation == 2
+    assert [it.number for it in client.generations(folder)] == [1, 2]
+    address = martlet.Address("b", "run/step")
+    assert bytes(client.read(address.generation(1).child("x")).view) == b"x"
+    assert client.hold(folder, 60) == 1
+    assert client.withdraw(folder, 1) == 1
+
+
+@pytest.mark.parametrize("what", ["another store", "no sets"])
+def test_stores_without_sets(cluster: Cluster, connect: Connect, what: str) -> None:
+    cluster.martlet, cluster.sets = what == "no sets", False
+    client = connect()
+    assert client.newest("martlet://b/run/step") is None
+    with pytest.raises(martlet.MartletError):
+        client.commit("martlet://b/run/step", [])
+
+
+def test_a_refusal_before_the_body_is_read(cluster: Cluster, connect: Connect) -> None:
+    cluster.fault("early 403", times=100, method="PUT")
+    with pytest.raises(martlet.AccessDenied):
+        connect(part_bytes=64 << 20).write(URL, bytes(48 * MIB))
+    assert cluster.count("/b/k", "PUT") <= 2
