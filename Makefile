@@ -139,6 +139,12 @@ bench-in-place-readers: build ## CPU of the Python package's reads and writes be
 bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space
 	MARTLET_BIN=$(RELEASE_BIN) benches/erasure_cluster.sh $(ARGS)
 
+# The build of tests, in which this package is optimised. It needs no RocksDB.
+.PHONY: scale-model
+scale-model: ## Simulate 1,000 nodes: repair, durability, ring changes, churn; ARGS="--help" lists options
+	cargo build $(CARGO_FLAGS) --bin martlet-scale-model
+	$(CARGO_TARGET_DIR)/debug/martlet-scale-model $(ARGS)
+
 .PHONY: cluster
 cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" lists its options
 	@$(RELEASE_BIN) cluster up $(ARGS)
