@@ -56,12 +56,12 @@ def main(library, bucket, length, rank):
     seed = hashlib.sha512(f"{library} {rank}".encode()).digest()
     data = (seed * (int(length) // len(seed) + 1))[:int(length)]
     key, expected = f"{library}-{rank}", hashlib.sha256(data).hexdigest()
-    say("ready")
+    report("ready")
     for line in sys.stdin:
         begun = time.monotonic()
         if line.strip() == "save":
             client.save(key, data)
-            say(time.monotonic() - begun)
+            report(time.monotonic() - begun)
             continue
         digest = hashlib.sha256()
         for piece in client.restore(key):
@@ -69,10 +69,10 @@ def main(library, bucket, length, rank):
         seconds = time.monotonic() - begun
         if digest.hexdigest() != expected:
             raise SystemExit(f"{library}, rank {rank}: other bytes came back")
-        say(seconds)
+        report(seconds)
 
 
-def say(value):
+def report(value):
     print(json.dumps(value), flush=True)
 
 

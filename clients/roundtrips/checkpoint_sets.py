@@ -5,7 +5,7 @@ A framework is an object with these attributes and methods:
     name                          of its folder in the bucket, and of its row in the output
     rule                          its checkpoint rule, without the pattern
     saves_again                   False if it never writes into a folder that holds a checkpoint
-    state_of(seed)                what it saves; another seed, other bytes
+    state_of(seed)                a state to save; another seed, other bytes
     save(where, state)            into `where`, which is `BUCKET/folder/`
     load(where, like)             a state of the shape of `like`
     equal(one, another)
@@ -18,6 +18,7 @@ Whatever the view shows afterwards must be a state that some saver saved, whole.
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -66,6 +67,13 @@ def generations(folder):
     return json.loads(bare.ask("GET", query=query)[1])["generations"]
 
 
+def versions(folder):
+    """Key, time and ETag of each version below a folder, for messages."""
+    page = bare.ask("GET", query=f"prefix={folder.replace('/', '%2F')}&versions=")[1].decode()
+    found = re.findall(r"<Key>([^<]*)</Key>.*?<LastModified>([^<]*)<(?:.*?<ETag>([^<]*)<)?", page, re.DOTALL)
+    return "\n".join(" ".join(one) for one in found)
+
+
 class Trial:
     """A framework, and what the view may show of it."""
 
@@ -110,7 +118,8 @@ class Trial:
     def wait_until_committed(self, step):
         deadline = time.monotonic() + COMMIT_S
         while (found := generations(self.folder(step)))[-1]["state"] != "committed":
-            assert time.monotonic() < deadline, f"{self.folder(step)} is not committed in {COMMIT_S} s: {found}"
+            assert time.monotonic() < deadline, (
+                f"{self.folder(step)} is not committed in {COMMIT_S} s: {found}\n{versions(self.folder(step))}")
             time.sleep(0.5)
 
     def check_last(self, pipe):
@@ -161,7 +170,7 @@ class Trial:
 
 
 def receive(pipe):
-    """What a process sent; the words of its failure are one."""
+    """Message of a saver. Its failure is raised here."""
     if not pipe.poll(CHILD_S):
         raise AssertionError(f"a saver did nothing for {CHILD_S} s")
     sent = pipe.recv()

@@ -36,7 +36,7 @@ def herd():
 
 
 def save(s3, shard):
-    """Saves all shards and then the marker; the outcome."""
+    """Saves all shards and then the marker. Returns the outcome."""
     for number in range(SHARDS):
         s3.put_object(Bucket=BUCKET, Key=f"{FOLDER}__{number}_0.distcp", Body=shard)
     reply = s3.put_object(Bucket=BUCKET, Key=f"{FOLDER}.metadata", Body=MARKER)
@@ -44,7 +44,7 @@ def save(s3, shard):
 
 
 def at_once(server, method, target):
-    """What each of many readers is answered, each by a connection of its own, all in the same moment."""
+    """Replies to many readers at once, each on a connection of its own."""
     replies, start = [None] * READERS, threading.Barrier(READERS)
 
     def read(number):
