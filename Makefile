@@ -223,6 +223,10 @@ soak: build-tests ## Load, kill and restart a server for SOAK_SECONDS (600)
 soak-cluster: build-tests ## Load a cluster and break parts of it at random for SOAK_SECONDS (300)
 	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) everything_happens
 
+.PHONY: checkpoints-faults
+checkpoints-faults: build-tests ## Save, read, retire and purge checkpoints in a cluster under FAULTS (500) kills, pauses and cuts
+	MARTLET_FAULTS=$${FAULTS:-500} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) checkpoints_survive_everything
+
 # Compiles RocksDB if no build of it is in the cache, and links its folder for cargo (.cargo/config.toml).
 .PHONY: rocksdb
 rocksdb: tools

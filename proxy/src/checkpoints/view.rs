@@ -69,6 +69,25 @@ pub(super) struct ViewedBucket {
     began: Instant,
 }
 
+impl ViewedBucket {
+    /// Object that a key of the view stands for.
+    async fn resolve(&self, sets: &SetStore, key: &str) -> Result<ViewedObject> {
+        let bucket = self.bucket.id;
+        let (manifest, rest) = match self.rules.place(key) {
+            Place::Outside => {
+                return Ok(ViewedObject { key: key.to_owned(), version: None, noted: None });
+            }
+            Place::Set { folder, rest, .. } => (sets.newest_manifest(bucket, folder).await?, rest),
+            Place::Generation { set, number, rest, .. } => {
+                (sets.manifest_numbered(bucket, &set, number).await?, rest)
+            }
+        };
+        let manifest = manifest.ok_or(Error::NoSuchKey)?;
+        let entry = manifest.find(rest).ok_or(Error::NoSuchKey)?;
+        Ok(ViewedObject::of(&manifest, entry))
+    }
+}
+
 impl SetStore {
     /// A bucket and its rules.
     ///
@@ -86,7 +105,7 @@ impl SetStore {
         again_if_replaced(|| async move {
             let viewed = self.viewed(bucket).await?;
             let ViewedBucket { context, began, bucket: found, .. } = &viewed;
-            match self.resolve_once(&viewed, key).await {
+            match viewed.resolve(self, key).await {
                 Err(error) => {
                     Err(self.catalog.check_absence(context, error, bucket, found, *began).await)
                 }
@@ -94,22 +113,6 @@ impl SetStore {
             }
         })
         .await
-    }
-
-    async fn resolve_once(&self, viewed: &ViewedBucket, key: &str) -> Result<ViewedObject> {
-        let bucket = viewed.bucket.id;
-        let (manifest, rest) = match viewed.rules.place(key) {
-            Place::Outside => {
-                return Ok(ViewedObject { key: key.to_owned(), version: None, noted: None });
-            }
-            Place::Set { folder, rest, .. } => (self.newest_manifest(bucket, folder).await?, rest),
-            Place::Generation { set, number, rest, .. } => {
-                (self.manifest_numbered(bucket, &set, number).await?, rest)
-            }
-        };
-        let manifest = manifest.ok_or(Error::NoSuchKey)?;
-        let entry = manifest.find(rest).ok_or(Error::NoSuchKey)?;
-        Ok(ViewedObject::of(&manifest, entry))
     }
 
     async fn newest_manifest(&self, bucket: BucketId, set: &str) -> Result<Option<Arc<Manifest>>> {

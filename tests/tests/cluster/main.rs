@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod anti_entropy;
+mod checkpoints;
 mod cluster_command;
 mod crowd;
 mod cut_cables;

@@ -101,19 +101,12 @@ async fn everything(
     said: &mut String,
 ) -> Result<usize, String> {
     let chance = SharedRng::new(seed);
-    let nodes = chance.pick(&[3, 4, 5]);
-    let size = Size {
-        nodes,
-        spares: chance.index(3),
-        proxies: 2 + chance.index(2),
-        replicators: 2,
-        part_power: chance.pick(&[1, 3]),
-    };
+    let size = size(&chance);
     let drawn_ms = chance.pick(&[500, 3_000, 15_000, 15_000, 60_000, 60_000, HOUR_MS]);
     // Premature collection shows only in runs that outlast the reclaim age.
     let length_ms = if bug == Bug::CollectsInSilence { HOUR_MS } else { drawn_ms };
     let has_sets = subject == Subject::Sets;
-    let climate = Climate::drawn(&chance, nodes, length_ms, has_sets);
+    let climate = Climate::drawn(&chance, size.nodes, length_ms, has_sets);
     let patience_ms = chance.pick(&[Some(300), Some(1000), Some(5000), Some(5000), None]);
     let network = SimulatedNetwork::new(trace.clone(), chance.fork(), bug, patience_ms);
     let options = StoreOptions {
@@ -166,13 +159,29 @@ async fn everything(
         () = at_rings(&plan, &simulated, &chance) => {}
     }
     Box::pin(end(&client, &background, rules)).await?;
+    judge(&record, has_sets)
+}
+
+/// Draws the size of a cluster.
+fn size(chance: &SharedRng) -> Size {
+    Size {
+        nodes: chance.pick(&[3, 4, 5]),
+        spares: chance.index(3),
+        proxies: 2 + chance.index(2),
+        replicators: 2,
+        part_power: chance.pick(&[1, 3]),
+    }
+}
+
+/// Checks the history of the bucket; returns the number of operations.
+fn judge(record: &RunRecord, has_sets: bool) -> Result<usize, String> {
     let history = record.history();
     let history = if has_sets { sets::with_retention(history) } else { history };
     checkers::check(&history).map_err(|violation| violation.to_string())?;
-    if let Some(surprise) = record.surprises().first() {
-        return Err(surprise.clone());
+    match record.surprises().first() {
+        Some(surprise) => Err(surprise.clone()),
+        None => Ok(history.operations.len()),
     }
-    Ok(history.operations.len())
 }
 
 async fn make_bucket(

@@ -7,7 +7,7 @@
 use super::generations::{Generations, SeenGeneration};
 use super::manifests::{Keys, is_explicit, may_hold, must_have};
 use super::operation::{Objects, SetCall, SetOperation, SetReply, SetViolation};
-use crate::checkers::history::{History, Operation};
+use crate::checkers::history::History;
 
 /// Checks every read of the view.
 pub(super) fn check(generations: &Generations<'_>, bucket: &History) -> Result<(), SetViolation> {
