@@ -39,7 +39,7 @@ impl Holder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::records::{Rate, Role, UserOf};
+    use super::super::records::{DefaultView, Rate, Role, UserOf};
     use super::*;
     use crate::keyring::Vault;
 
@@ -81,6 +81,7 @@ mod tests {
             disabled: false,
             networks: Vec::new(),
             rate: Rate::default(),
+            view: DefaultView::default(),
         }
     }
 

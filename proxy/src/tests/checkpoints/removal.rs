@@ -1,7 +1,7 @@
 //! Pins, holds, withdrawal and retention.
 
-use martlet_protocol::VersionId;
 use martlet_protocol::lock::LockViolation;
+use martlet_protocol::{Clock, VersionId};
 
 use super::super::versions::all_versions;
 use super::*;
