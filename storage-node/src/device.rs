@@ -67,7 +67,7 @@ const PUNCHES_MAX: usize = 16;
 const PUNCHES_MAX_IF_SHORT: usize = 4096;
 /// Time without writes after which a volume's rows are made durable. A crash leaves the free space
 /// of the volumes to inspect that were written to within this time.
-const VOLUME_IDLE: Duration = Duration::from_secs(60);
+const VOLUME_IDLE: Duration = Duration::from_mins(1);
 /// Time for which a delete is remembered (rule X4), in milliseconds. It far exceeds the time a
 /// write may take to commit, and the expected absence of a holder that missed the delete.
 const MARK_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;

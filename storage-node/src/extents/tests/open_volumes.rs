@@ -51,7 +51,7 @@ async fn a_crash_leaves_only_volumes_in_use_to_inspect() {
     };
     let all = volumes(&table);
     assert!(all >= 4, "{all} volumes");
-    assert_eq!(store.close_idle_volumes(Duration::from_secs(60)).unwrap(), 0, "all are in use");
+    assert_eq!(store.close_idle_volumes(Duration::from_mins(1)).unwrap(), 0, "all are in use");
     assert_eq!(store.close_idle_volumes(Duration::ZERO).unwrap(), all);
     put(&store, id(100), LENGTH).await.unwrap();
     assert_eq!(volumes(&table), 1);
