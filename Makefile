@@ -135,6 +135,11 @@ bench-herd: build ## Many readers of one object, and more requests than turns
 bench-in-place-readers: build ## CPU of the Python package's reads and writes beside boto3, obstore and s3torchconnector
 	MARTLET_BIN=$(RELEASE_BIN) python3 -B benches/in_place_readers.py $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: rocksdb ## Devices of 10⁴ to 10⁶ objects: growth of all costs; ARGS=--full adds 10⁷, twelve devices and 10 minutes of churn
+	cargo build --release --locked --package martlet-scale
+	MARTLET_SCALE_BIN=$(CARGO_TARGET_DIR)/release/martlet-scale benches/scale.sh $(ARGS)
+
 .PHONY: bench-erasure
 bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space
 	MARTLET_BIN=$(RELEASE_BIN) benches/erasure_cluster.sh $(ARGS)

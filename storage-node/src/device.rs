@@ -38,7 +38,7 @@ mod unreadable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_protocol::{DeviceId, DeviceIdentity, Error, ErrorKind, Result};
@@ -47,7 +47,7 @@ use parking_lot::{Mutex, RwLock};
 use self::ballast::FillLevel;
 pub(crate) use self::config::SharedResources;
 pub use self::config::{DeviceConfig, Reserve};
-pub(crate) use self::open::OpenDevice;
+pub(crate) use self::open::{OpenDevice, lock};
 use self::pool::Pool;
 use self::steady_time::SteadyTime;
 use self::unreadable::Unreadable;
@@ -65,6 +65,9 @@ const DOUBLINGS_MAX: u32 = 6;
 const PUNCHES_MAX: usize = 16;
 /// As above, while the device is short of space. With runs of 64 KiB, that is 256 MiB.
 const PUNCHES_MAX_IF_SHORT: usize = 4096;
+/// Time without writes after which a volume's rows are made durable. A crash leaves the free space
+/// of the volumes to inspect that were written to within this time.
+const VOLUME_IDLE: Duration = Duration::from_mins(1);
 /// Time for which a delete is remembered (rule X4), in milliseconds. It far exceeds the time a
 /// write may take to commit, and the expected absence of a holder that missed the delete.
 const MARK_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
@@ -262,7 +265,9 @@ impl Device {
         let punches_max = if short { PUNCHES_MAX_IF_SHORT } else { PUNCHES_MAX };
         let steady_ms = self.steady_time.lock().add(Instant::now(), now_ms);
         let forgotten = opened.extents.forget_marks(steady_ms.saturating_sub(MARK_AGE_MS));
-        let tidied = forgotten.and_then(|()| opened.extents.reclaim(punches_max, short));
+        let tidied = forgotten
+            .and_then(|()| opened.extents.close_idle_volumes(VOLUME_IDLE))
+            .and_then(|_| opened.extents.reclaim(punches_max, short));
         if let Err(error) = tidied {
             tracing::warn!(device = %self.config.id, %error, "could not clean up the device");
         }

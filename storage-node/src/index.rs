@@ -24,8 +24,9 @@
 //!   garbage and over old tombstones.
 //! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
 //!   [`background`]: its threads.
-//! * [`extent_table`]: the extent store's rows, and [`marks`]: its deletes, in column families of
-//!   their own.
+//! * [`bulk`]: loading of many rows into an index of its own.
+//! * [`extent_table`]: the extent store's rows, [`marks`]: its deletes, and [`unsettled`]: places
+//!   without rows, in column families of their own.
 //!
 //! Invariants:
 //! * only the committer writes registers, so reading, judging and writing a register is a single
@@ -40,6 +41,7 @@ mod audit_page;
 mod audit_sessions;
 mod background;
 mod build;
+mod bulk;
 mod committer;
 mod database;
 mod extent_table;
@@ -58,6 +60,7 @@ mod queue;
 mod read;
 mod rows;
 mod tree;
+mod unsettled;
 mod upkeep;
 mod voting;
 mod walk;
@@ -92,8 +95,10 @@ use crate::device::pool::Pool;
 use crate::device::pulse::DevicePart;
 use crate::metrics::IndexCounters;
 
+pub(crate) use self::bulk::BulkIndex;
 pub use self::extent_table::ExtentTable;
 pub use self::options::Caches;
+pub use self::unsettled::{RecordPlace, UnsettledPlaces};
 pub(crate) use self::voting::VotingSnapshot;
 
 /// State that an index shares with its device.

@@ -19,12 +19,14 @@
 //! * [`extents`]: immutable object bytes, packed into volumes or in files of their own.
 //! * [`disk`]: the file calls that extents rest on, real or faulty.
 //! * [`device`]: a folder that is a device: its identity, its lock, its free space.
+//! * [`bulk`]: loading of many objects without bytes, for benchmarks.
 //! * [`node`]: the devices of a node behind [`Backend`](martlet_protocol::Backend).
 //!
 //! Acknowledged data is on disk: extent bytes are synced before the entry that names them, the
 //! entry before the reply (rule X6). A failed sync fails its write. The device is then closed and
 //! opened again before it accepts another write.
 
+pub mod bulk;
 pub mod device;
 pub mod disk;
 pub mod extents;
@@ -32,6 +34,7 @@ pub mod index;
 pub mod metrics;
 pub mod node;
 
+pub use bulk::{BulkLoad, BulkObject};
 pub use device::{DeviceConfig, Reserve};
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};

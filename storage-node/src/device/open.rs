@@ -279,7 +279,7 @@ fn close_to_others(root: &Path) {
 }
 
 /// Locks the device for this process.
-fn lock(root: &Path) -> Result<File> {
+pub(crate) fn lock(root: &Path) -> Result<File> {
     let path = root.join("lock");
     let file = OpenOptions::new()
         .create(true)

@@ -16,8 +16,27 @@ fn all(disk: &dyn Disk, root: &Path) {
     bytes(disk, &folder, Caching::Cached);
     bytes(disk, &folder, Caching::Direct);
     room(disk, &folder);
+    holes(disk, &folder);
     let space = disk.space(root).unwrap();
     assert!(space.total_bytes >= space.free_bytes);
+}
+
+/// Data is never taken for a hole: written, allocated, or behind the end.
+fn holes(disk: &dyn Disk, folder: &Path) {
+    const KIB: u64 = 1024;
+    let file = disk.create(&folder.join("holes"), Caching::Cached).unwrap();
+    file.truncate(1024 * KIB).unwrap();
+    file.allocate(1024 * KIB, 64 * KIB).unwrap();
+    for synced in [false, true] {
+        file.write_at(&[IoSlice::new(&[7; 4096])], 512 * KIB).unwrap();
+        if synced {
+            file.sync().unwrap();
+        }
+        assert!(file.next_data(0).unwrap() <= 512 * KIB);
+        assert_eq!(file.next_data(512 * KIB).unwrap(), 512 * KIB);
+        assert!(file.next_data(516 * KIB).unwrap() >= 516 * KIB);
+        assert!(file.next_data(4096 * KIB).unwrap() >= 4096 * KIB);
+    }
 }
 
 fn names(disk: &dyn Disk, folder: &Path) {

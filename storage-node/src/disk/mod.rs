@@ -57,6 +57,11 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Reads bytes that are in memory, without waiting for the device. Returns the number of bytes
     /// read, possibly 0.
     fn read_nowait(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Returns the first offset from `offset` on that may hold other bytes than zeros. The default
+    /// knows of no holes.
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        Ok(offset)
+    }
     /// Writes all of `slices` consecutively, from `offset` on.
     fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()>;
     /// Makes bytes and length durable.

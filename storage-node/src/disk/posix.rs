@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use martlet_protocol::{Error, ErrorKind, Result};
-use rustix::fs::{self, Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags};
+use rustix::fs::{self, Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::{Caching, Disk, DiskFile, Space};
@@ -169,6 +169,16 @@ impl DiskFile for PosixFile {
             }
         }
         Ok(done)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        // Holes, and space that was allocated and never written.
+        match fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) => Ok(data),
+            Err(Errno::NXIO) => Ok(self.length()?.max(offset)),
+            // The file system doesn't know.
+            Err(_) => Ok(offset),
+        }
     }
 
     fn write_at(&self, slices: &[IoSlice<'_>], mut offset: u64) -> Result<()> {

@@ -14,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use super::buffer::{ALIGN, PooledBuffer};
+use super::open_volumes::{OpenVolumes, RecentVolumes};
 use super::record::{self, BlockRun, RecordHeader};
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
@@ -21,6 +22,7 @@ use super::state::{Counters, FaultOfPanic, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
 use crate::device::pulse::{DevicePart, Pulse};
+use crate::index::RecordPlace;
 
 /// Maximum number of records in one sync. Above it, waiting costs more than another sync.
 const GROUP_MAX: usize = 256;
@@ -70,6 +72,7 @@ pub(super) struct Committer {
 /// State that the thread uses.
 pub(super) struct CommitterState {
     pub(super) volumes: Arc<Volumes>,
+    pub(super) open_volumes: Arc<OpenVolumes>,
     pub(super) table: Table,
     /// Read-locked while rows are put, write-locked while marks are set.
     pub(super) gate: Arc<RwLock<()>>,
@@ -165,20 +168,18 @@ impl CommitterState {
 
     fn commit(&self, jobs: Vec<CommitJob>) {
         let mut batches: BTreeMap<u32, VolumeBatch> = BTreeMap::new();
-        let mut destroys = Vec::new();
+        let (mut destroys, mut recent) = (Vec::new(), self.open_volumes.recent());
         for job in jobs {
             match job {
                 // The caller gave up before the write began.
                 CommitJob::Write(_, reply) if reply.is_closed() => {}
-                CommitJob::Write(packed, reply) => {
-                    match self.place(packed.record.extent.id, &packed) {
-                        Ok(run) => {
-                            let placed = PlacedWrite { packed, run, reply };
-                            batches.entry(run.volume).or_default().writes.push(placed);
-                        }
-                        Err(error) => answer(reply, Err(error)),
+                CommitJob::Write(packed, reply) => match self.place(&packed, &mut recent) {
+                    Ok(run) => {
+                        let placed = PlacedWrite { packed, run, reply };
+                        batches.entry(run.volume).or_default().writes.push(placed);
                     }
-                }
+                    Err(error) => answer(reply, Err(error)),
+                },
                 CommitJob::Destroy(records, reply) => {
                     for (id, run) in &records {
                         batches.entry(run.volume).or_default().destroys.push((*id, *run));
@@ -197,34 +198,42 @@ impl CommitterState {
         }
     }
 
-    /// Allocates space for a record. On a full file system, only among the blocks that the volumes
-    /// have.
-    fn place(&self, id: ExtentId, packed: &PackedWrite) -> Result<BlockRun> {
+    /// Allocates space for a record, in recently used volumes first. On a full file system, only
+    /// among the blocks that the volumes have.
+    fn place(&self, packed: &PackedWrite, recent: &mut RecentVolumes) -> Result<BlockRun> {
         self.suspect.check()?;
-        refuse_taken(&self.table, id)?;
+        refuse_taken(&self.table, packed.record.extent.id)?;
         let bytes = packed.buffer.filled as u64;
-        if let Some(run) = self.volumes.allocate_blocks(bytes) {
-            return Ok(run);
-        }
-        self.headroom.admit(bytes)?;
-        let admits = |more| self.headroom.admit(more).is_ok();
-        self.suspect.record_outcome(self.volumes.allocate(bytes, admits))
+        let in_blocks = self.volumes.allocate_blocks(bytes, recent.numbers());
+        let run = if let Some(run) = in_blocks {
+            run
+        } else {
+            self.headroom.admit(bytes)?;
+            let admits = |more| self.headroom.admit(more).is_ok();
+            let found = self.volumes.allocate(bytes, recent.numbers(), admits);
+            self.suspect.record_outcome(found)?
+        };
+        recent.add(run.volume);
+        Ok(run)
     }
 
     fn commit_batch(&self, number: u32, mut batch: VolumeBatch) -> Result<()> {
         let written = self.volumes.get(number).and_then(|volume| {
+            if !batch.writes.is_empty() {
+                self.open_volumes.begin(number)?;
+            }
             self.suspect.record_outcome(self.write_batch(&volume, &mut batch))?;
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             volume.file.sync().inspect_err(|error| self.suspect.set(error))
         });
         match &written {
             Ok(()) => {
-                self.publish(batch.writes);
-                for (id, run) in batch.destroys {
-                    self.volumes.leases.condemn(id, run);
-                }
+                let published = self.publish(batch.writes);
+                self.open_volumes.end(number, published);
+                self.destroyed(batch.destroys);
             }
             Err(error) => {
+                self.open_volumes.end(number, false);
                 for placed in batch.writes {
                     if error.kind() == ErrorKind::Full {
                         self.volumes.release(placed.run);
@@ -265,8 +274,21 @@ impl CommitterState {
         Ok(())
     }
 
-    /// Writes the rows of durable records, and answers their callers.
-    fn publish(&self, writes: Vec<PlacedWrite>) {
+    /// Frees the space of records whose headers are durably zero.
+    fn destroyed(&self, records: Vec<(ExtentId, BlockRun)>) {
+        let headers: Vec<RecordPlace> = records.iter().map(|(_, run)| run.place()).collect();
+        if let Err(error) = self.table.forget_headers(&headers) {
+            // The next opening finds these headers zero.
+            tracing::warn!(%error, "could not forget the headers of deleted records");
+        }
+        for (id, run) in records {
+            self.volumes.leases.condemn(id, run);
+        }
+    }
+
+    /// Writes the rows of durable records, and answers their callers. Returns true if each record
+    /// has a row or is gone.
+    fn publish(&self, writes: Vec<PlacedWrite>) -> bool {
         let gate = self.gate.read();
         let (wanted, deleted): (Vec<_>, Vec<_>) = writes.into_iter().partition(|placed| {
             !self.table.is_marked(placed.packed.record.extent.id).unwrap_or(false)
@@ -274,6 +296,7 @@ impl CommitterState {
         let rows: Vec<_> = wanted.iter().map(PlacedWrite::row).collect();
         let outcome = self.table.put_many(&rows);
         drop(gate);
+        let mut in_order = outcome.is_ok();
         for PlacedWrite { packed, reply, .. } in wanted {
             if outcome.is_ok() {
                 self.counters.added(u64::from(packed.record.extent.length));
@@ -281,17 +304,21 @@ impl CommitterState {
             answer(reply, outcome.as_ref().copied().map_err(again));
         }
         for placed in deleted {
-            answer(placed.reply, self.withdraw(placed.packed.record.extent.id, placed.run));
+            let withdrawn = self.withdraw(placed.run);
+            in_order &= withdrawn.is_ok();
+            let refusal = refused(placed.packed.record.extent.id);
+            answer(placed.reply, withdrawn.and(Err(refusal)));
         }
+        in_order
     }
 
     /// Undoes a record whose extent was deleted during its write.
-    fn withdraw(&self, id: ExtentId, run: BlockRun) -> Result<()> {
+    fn withdraw(&self, run: BlockRun) -> Result<()> {
         let volume = self.volumes.get(run.volume)?;
         volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
         volume.file.sync().inspect_err(|error| self.suspect.set(error))?;
         self.volumes.release(run);
-        Err(deleted(id))
+        Ok(())
     }
 }
 
@@ -309,7 +336,7 @@ impl PlacedWrite {
 /// Returns an error if an id was used before.
 pub(super) fn refuse_taken(table: &Table, id: ExtentId) -> Result<()> {
     if table.is_marked(id)? {
-        return Err(deleted(id));
+        return Err(refused(id));
     }
     match table.get(id)? {
         Some(row) if row.place != RowLocation::Quarantined => {
@@ -319,7 +346,8 @@ pub(super) fn refuse_taken(table: &Table, id: ExtentId) -> Result<()> {
     }
 }
 
-pub(super) fn deleted(id: ExtentId) -> Error {
+/// Returns the error of a write whose extent was deleted.
+pub(super) fn refused(id: ExtentId) -> Error {
     Error::conflict(format!("extent {id} was deleted"))
 }
 

@@ -21,9 +21,11 @@
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
 //!   at the last closing; [`heads`]: copies of volume heads.
-//! * [`recover`], [`used`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]:
-//!   recovery at opening; [`recovery_report`]: its findings.
+//! * [`recover`], [`used`], [`scan`], [`settle_records`], [`classify`], [`unknown_extent`] and
+//!   [`recovery_actions`]: recovery at opening; [`recovery_report`]: its findings; [`open_volumes`]:
+//!   the volumes that it inspects after a crash.
 //! * [`options`] and [`usage`]: options and figures of a store.
+//! * [`bulk`]: places of extents without bytes, for benchmarks;
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
 //!   [`upkeep`]: presence and release of copies that move (rule X4).
 //!
@@ -34,11 +36,14 @@
 //!   removes the row in one batch with its mark. The header of a deleted record is durably zero
 //!   before its space is free;
 //! * no byte is returned before its checksum was verified;
+//! * before a record is written, its volume is durably named as unsettled; the batch that removes a
+//!   row names the header of its record. So every record without a durable row lies in a named place;
 //! * contradictory bytes are moved to quarantine, never deleted.
 
 mod audit;
 mod blocks;
 mod buffer;
+mod bulk;
 mod classify;
 mod committer;
 mod file_write;
@@ -48,6 +53,7 @@ mod gather;
 mod heads;
 mod lease;
 mod open;
+mod open_volumes;
 mod options;
 mod quarantine;
 mod read;
@@ -60,6 +66,7 @@ mod saved_space;
 mod scan;
 mod seal;
 mod seek;
+mod settle_records;
 mod space;
 mod state;
 mod store;
@@ -83,6 +90,7 @@ use martlet_protocol::backend::{ExtentStat, NewExtent};
 use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
+pub(crate) use self::bulk::BulkVolumes;
 pub use self::options::ExtentOptions;
 use self::read::ExtentReader;
 use self::record::BlockRun;

@@ -5,6 +5,7 @@ use martlet_protocol::{Error, Result};
 
 use super::buffer::ALIGN;
 use super::seal::{Description, SECTOR, Seal, SealLocation, SealSector, SectorState, array, small};
+use crate::index::RecordPlace;
 
 const MAGIC: [u8; 8] = *b"MRTLTVOL";
 const VERSION: u16 = 1;
@@ -72,6 +73,10 @@ impl BlockRun {
 
     pub(super) fn spot(&self) -> SealLocation {
         SealLocation { volume: self.volume, offset: self.offset }
+    }
+
+    pub(super) fn place(&self) -> RecordPlace {
+        RecordPlace { volume: self.volume, offset: self.offset }
     }
 
     /// Returns the run of a record at `spot` with `length` bytes of data.

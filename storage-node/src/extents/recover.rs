@@ -3,7 +3,9 @@
 //! A row in the table proves that its extent was durable once and that no delete was acknowledged.
 //! So extents with a row are kept without reading their bytes: reads and audits verify those bytes.
 //! Only files and records without a row are inspected, and [`classify`](super::classify) judges
-//! them. After an orderly closing everything has a row, and nothing is inspected.
+//! them. After an orderly closing everything has a row, and nothing is inspected. After a crash,
+//! records without a row lie in places that the table names as unsettled
+//! ([`settle_records`](super::settle_records)).
 //!
 //! Things without a row are judged [`THINGS_MAX`] at a time, folder by folder and volume by volume.
 //! What was judged before has a row by then, and is a rival of a later thing with its id.
@@ -23,19 +25,17 @@ use super::record::{BlockRun, VolumeHead};
 use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowLocation};
 use super::saved_space::{self, SavedSpace, SavedVolume};
-use super::scan::{self, ScanPage};
 use super::seal::SealLocation;
-use super::space::Backing;
 use super::state::Counters;
 use super::table::Table;
 use super::unknown_extent::{UnknownExtent, UnknownLocation};
 use super::used::UsedSpace;
 use super::volumes::{Volume, Volumes};
-use super::{heads, quarantine};
+use super::{heads, quarantine, scan};
 use crate::disk::{Caching, Disk};
 
 /// Maximum number of things without a row in memory: some hundred bytes each.
-const THINGS_MAX: usize = 4096;
+pub(super) const THINGS_MAX: usize = 4096;
 
 /// Sources that an opening may believe.
 #[derive(Clone, Copy, Debug)]
@@ -119,10 +119,13 @@ pub(super) fn recover(
             Trust::Table { .. } => recovery.believe_rows(None, None, &quarantined.ids)?,
             Trust::Disk => {
                 recovery.settle_files(&quarantined.ids)?;
-                recovery.settle_volumes()?;
+                recovery.settle_records()?;
             }
         }
         recovery.free_the_rest();
+    }
+    if site.table.unsettled()?.is_none_or(|places| !places.is_empty()) {
+        site.table.settle_all()?;
     }
     recovery.report.extents = counters.snapshot().extents;
     Ok(recovery.report)
@@ -132,7 +135,7 @@ pub(super) fn recover(
 pub(super) struct Recovery<'a> {
     pub(super) site: RecoveryInputs<'a>,
     pub(super) counters: &'a Counters,
-    used: UsedSpace,
+    pub(super) used: UsedSpace,
     pub(super) report: RecoveryReport,
 }
 
@@ -333,29 +336,8 @@ impl Recovery<'_> {
         self.used.mark(run);
     }
 
-    /// Settles the records without a row, volume by volume.
-    fn settle_volumes(&mut self) -> Result<()> {
-        for volume in self.site.volumes.all() {
-            let mut from = Some(0);
-            while let Some(at) = from {
-                let Some(used) = self.used.volume(volume.number) else { break };
-                let ScanPage { strays, next } = scan::volume(&volume, used, at, THINGS_MAX)?;
-                let things = strays.into_iter().map(|stray| {
-                    let record = stray.record.as_ref();
-                    let id = record.map_or(ExtentId([0; 16]), |record| record.extent.id);
-                    let place = UnknownLocation::Record(stray.run);
-                    self.thing(id, stray.evidence, place, stray.record)
-                });
-                let things = things.collect::<Result<_>>()?;
-                self.settle(things)?;
-                from = next;
-            }
-        }
-        Ok(())
-    }
-
     /// Judges things without a row, and acts on the verdicts.
-    fn settle(&mut self, mut things: Vec<UnknownExtent>) -> Result<()> {
+    pub(super) fn settle(&mut self, mut things: Vec<UnknownExtent>) -> Result<()> {
         if things.is_empty() {
             return Ok(());
         }
@@ -386,7 +368,7 @@ impl Recovery<'_> {
         self.thing(id, evidence, UnknownLocation::File(path), record)
     }
 
-    fn thing(
+    pub(super) fn thing(
         &self,
         id: ExtentId,
         evidence: Evidence,
@@ -432,24 +414,5 @@ impl Recovery<'_> {
         }
         self.take(run);
         Ok(())
-    }
-
-    /// Frees the unused space of volumes. Between records, space may hold bytes of deleted records,
-    /// or may have been returned to the file system. So may a long run behind the last record; a
-    /// short one was preallocated.
-    fn free_the_rest(&self) {
-        let volumes = self.site.volumes;
-        for volume in volumes.all() {
-            let (number, bytes, mut at) = (volume.number, volume.bytes(), 0);
-            let used = self.used.volume(number);
-            while let Some(unused) = used.and_then(|used| used.next_unused(at)) {
-                at = unused.end;
-                let free = unused.end - unused.start;
-                let is_tail = unused.end == bytes && volumes.is_one_step(free);
-                let backing = if is_tail { Backing::Fresh } else { Backing::Unknown };
-                volumes
-                    .free(BlockRun { volume: number, offset: unused.start, bytes: free }, backing);
-            }
-        }
     }
 }

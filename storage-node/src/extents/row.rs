@@ -4,6 +4,8 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::index::RecordPlace;
+
 /// Location of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RowLocation {
@@ -58,5 +60,13 @@ impl Row {
         let (place, rest) = postcard::take_from_bytes(rest).map_err(|_| malformed())?;
         let record = ExtentRecord::decode(rest).map_err(|_| malformed())?;
         Ok(Self { place, record })
+    }
+
+    /// Returns the place of a record in a volume.
+    pub(super) fn record_place(&self) -> Option<RecordPlace> {
+        match self.place {
+            RowLocation::Record(volume, offset) => Some(RecordPlace { volume, offset }),
+            RowLocation::File | RowLocation::Quarantined => None,
+        }
     }
 }

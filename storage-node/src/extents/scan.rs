@@ -33,7 +33,8 @@ pub(super) struct ScanPage {
     pub(super) next: Option<u64>,
 }
 
-/// Returns up to `limit` strays of a volume, from offset `from` on. Skips the blocks in `used`.
+/// Returns up to `limit` strays of a volume, from offset `from` on. Skips the blocks in `used`, and
+/// those that were never written.
 pub(super) fn volume(
     volume: &Volume,
     used: &UsedBlocks,
@@ -46,15 +47,16 @@ pub(super) fn volume(
     while let Some(unused) = used.next_unused(at) {
         at = unused.start;
         while at < unused.end {
-            let Some(mut stray) = stray_at(volume, at, &mut window, unused.end)? else {
+            if !window.has(at) {
+                at = volume.file.next_data(at)?.max(at) / ALIGN_BYTES * ALIGN_BYTES;
+                if at >= unused.end {
+                    break;
+                }
+            }
+            let Some(stray) = stray_at(volume, at, &mut window, unused.end)? else {
                 at += ALIGN_BYTES;
                 continue;
             };
-            if stray.run.end() > unused.end {
-                // The record overlaps a used run.
-                stray.run.bytes = ALIGN_BYTES;
-                stray.evidence = Evidence::Contradiction;
-            }
             at = stray.run.end();
             strays.push(stray);
             if strays.len() >= limit {
@@ -65,7 +67,22 @@ pub(super) fn volume(
     Ok(ScanPage { strays, next: None })
 }
 
-/// Returns the record whose header lies at `at`, if there is one. Reads ahead up to `limit`.
+/// Returns the stray whose header lies at `offset`, unless this block is in use.
+pub(super) fn header(
+    volume: &Volume,
+    used: &UsedBlocks,
+    offset: u64,
+) -> Result<Option<RowlessRun>> {
+    if used.is_used(offset) {
+        return Ok(None);
+    }
+    let Some(unused) = used.next_unused(offset) else { return Ok(None) };
+    let mut window = Window { volume, bytes: vec![0; ALIGN], start: 0, filled: 0 };
+    stray_at(volume, offset, &mut window, unused.end)
+}
+
+/// Returns the record whose header lies at `at`, if there is one. Reads ahead up to `limit`, the
+/// end of the unused run.
 fn stray_at(
     volume: &Volume,
     at: u64,
@@ -73,15 +90,23 @@ fn stray_at(
     limit: u64,
 ) -> Result<Option<RowlessRun>> {
     let spot = SealLocation { volume: volume.number, offset: at };
-    Ok(match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
-        Header::Absent => None,
-        Header::Rotten => Some(unreadable(spot, Evidence::Contradiction)),
+    let mut stray = match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
+        Header::Absent => return Ok(None),
+        Header::Rotten => unreadable(spot, Evidence::Contradiction),
         Header::Torn(head) => {
             let run = BlockRun::of_record(spot, u64::from(head.length));
-            Some(RowlessRun { run, ..unreadable(spot, Evidence::Unfinished) })
+            RowlessRun { run, ..unreadable(spot, Evidence::Unfinished) }
         }
-        Header::Good(description) => Some(whole(volume, spot, description)?),
-    })
+        Header::Good(description) => whole(volume, spot, description)?,
+    };
+    if stray.run.end() > limit {
+        // Behind the end of the volume, bytes were never synced. Elsewhere the record overlaps a
+        // used run.
+        let is_cut_off = limit >= volume.bytes();
+        stray.run.bytes = if is_cut_off { limit - at } else { ALIGN_BYTES };
+        stray.evidence = if is_cut_off { Evidence::Unfinished } else { Evidence::Contradiction };
+    }
+    Ok(Some(stray))
 }
 
 fn unreadable(spot: SealLocation, evidence: Evidence) -> RowlessRun {
@@ -103,10 +128,11 @@ fn whole(volume: &Volume, spot: SealLocation, description: Description) -> Resul
 /// Returns true if the bytes from `base` on match the description's checksums.
 pub(super) fn matches(file: &dyn DiskFile, base: u64, description: &Description) -> Result<bool> {
     let length = u64::from(description.record.extent.length);
-    let mut buffer = vec![0; WINDOW_BYTES];
+    let bytes_max = length.min(WINDOW_BYTES as u64);
+    let mut buffer = vec![0; usize::try_from(bytes_max).expect("a window fits in memory")];
     let mut at = 0;
     while at < length {
-        let bytes = (length - at).min(WINDOW_BYTES as u64);
+        let bytes = (length - at).min(bytes_max);
         let piece = &mut buffer[..usize::try_from(bytes).expect("a window fits in memory")];
         file.read_at(piece, base + at)?;
         let first = usize::try_from(at).expect("an extent fits in memory") / BLOCK;
@@ -127,10 +153,14 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
+    fn has(&self, at: u64) -> bool {
+        at >= self.start && at + ALIGN_BYTES <= self.start + self.filled
+    }
+
     /// Returns the 4 KiB at `at`; reads ahead up to `limit`.
     fn header(&mut self, at: u64, limit: u64) -> Result<&[u8]> {
-        if at < self.start || at + ALIGN_BYTES > self.start + self.filled {
-            self.filled = (limit - at).min(WINDOW_BYTES as u64);
+        if !self.has(at) {
+            self.filled = (limit - at).min(self.bytes.len() as u64);
             self.start = at;
             let filled = usize::try_from(self.filled).expect("a window fits in memory");
             self.volume.file.read_at(&mut self.bytes[..filled], at)?;

@@ -32,6 +32,12 @@ pub(super) enum Needs {
     Blocks,
 }
 
+impl Needs {
+    fn suits(self, backing: Backing) -> bool {
+        self == Self::Any || backing.has_blocks()
+    }
+}
+
 /// Free space of all volumes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SpaceMap {
@@ -95,6 +101,32 @@ impl SpaceMap {
     /// Takes `bytes` from the start of the shortest sufficient run.
     pub(super) fn allocate(&mut self, bytes: u64, needs: Needs) -> Option<BlockRun> {
         let (volume, at) = self.find(bytes, needs)?;
+        self.take(volume, at, bytes)
+    }
+
+    /// Takes `bytes` from the start of the shortest sufficient run in one of `volumes`.
+    pub(super) fn allocate_in(
+        &mut self,
+        volumes: &[u32],
+        bytes: u64,
+        needs: Needs,
+    ) -> Option<BlockRun> {
+        let wanted = run::blocks(bytes);
+        let first = |backing: Backing| {
+            let (class, volume) = self.classes.first_in(backing, wanted.min(CLASS_MAX), volumes)?;
+            Some((class, volume, backing))
+        };
+        let backings = Backing::ALL.into_iter().filter(|backing| needs.suits(*backing));
+        let (class, volume, backing) = backings.filter_map(first).min_by_key(|found| found.0)?;
+        let fits = |run: &FreeRun| {
+            run.class() == class && run.backing() == backing && run.blocks() >= wanted
+        };
+        let at = self.volumes.get(&volume)?.iter().position(fits)?;
+        self.take(volume, at, bytes)
+    }
+
+    /// Takes `bytes` from the start of a run.
+    fn take(&mut self, volume: u32, at: usize, bytes: u64) -> Option<BlockRun> {
         let runs = self.volumes.get_mut(&volume)?;
         let held = runs[at];
         self.classes.forget(volume, held);
@@ -119,9 +151,8 @@ impl SpaceMap {
     /// Returns volume and position of the shortest sufficient run.
     fn find(&self, bytes: u64, needs: Needs) -> Option<(u32, usize)> {
         let wanted = run::blocks(bytes);
-        let suits = |backing: &Backing| needs == Needs::Any || backing.has_blocks();
         let first = |backing| self.classes.first(backing, wanted.min(CLASS_MAX));
-        let backings = Backing::ALL.into_iter().filter(suits);
+        let backings = Backing::ALL.into_iter().filter(|backing| needs.suits(*backing));
         let mut found: Vec<_> = backings.filter_map(|it| Some((first(it)?, it))).collect();
         found.sort_by_key(|(class, _)| *class);
         for (class, backing) in found {

@@ -14,6 +14,7 @@ use super::buffer::{AlignedBuffer, BufferPool};
 use super::committer::{Committer, CommitterState};
 use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
+use super::open_volumes::OpenVolumes;
 use super::options::ExtentOptions;
 use super::record::BlockRun;
 use super::recover::Trust;
@@ -26,6 +27,7 @@ use super::volumes::{ReturnedSpace, Volumes};
 use super::{footer, quarantine, record, recover};
 use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
+use crate::index::RecordPlace;
 
 /// Buffers of 1 MiB that an idle store keeps.
 const IDLE_BUFFERS_MAX: usize = 16;
@@ -40,6 +42,7 @@ pub(super) struct StoreState {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) table: Table,
     pub(super) volumes: Arc<Volumes>,
+    pub(super) open_volumes: Arc<OpenVolumes>,
     pub(super) folders: Arc<Folders>,
     pub(super) committer: Committer,
     pub(super) pool: BufferPool,
@@ -88,8 +91,10 @@ impl StoreState {
         let report = recover::recover(at, &counters, trust)?;
         let reserve_bytes = options.reserve_bytes;
         let headroom = Arc::new(Headroom::new(disk.clone(), root.to_path_buf(), reserve_bytes));
+        let open_volumes = Arc::new(OpenVolumes::new(table.clone()));
         let ledger = CommitterState {
             volumes: volumes.clone(),
+            open_volumes: open_volumes.clone(),
             table: table.clone(),
             gate: Arc::clone(&gate),
             counters: Arc::clone(&counters),
@@ -105,6 +110,7 @@ impl StoreState {
             disk,
             table,
             volumes,
+            open_volumes,
             folders: Arc::new(folders),
             committer: Committer::start(ledger)?,
             pool: BufferPool::new(IDLE_BUFFERS_MAX),
@@ -254,9 +260,10 @@ impl StoreState {
         for id in ids {
             rows.extend(self.table.get(*id)?);
         }
+        let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
         match removal {
-            Removal::Marked => self.table.remove_marked(ids, self.clock.now_ms())?,
-            Removal::Unmarked => self.table.remove(ids)?,
+            Removal::Marked => self.table.remove_marked(ids, &headers, self.clock.now_ms())?,
+            Removal::Unmarked => self.table.remove(ids, &headers)?,
         }
         drop(gate);
         let mut records = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::{ExtentId, Result};
 
-use crate::index::ExtentTable;
+use crate::index::{ExtentTable, RecordPlace, UnsettledPlaces};
 
 use super::row::Row;
 
@@ -94,13 +94,49 @@ impl Table {
         either!(self, table => table.flush())
     }
 
-    pub(super) fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
-        either!(self, table => table.remove_marked(ids, at_ms))
+    /// Removes rows and marks their extents as deleted, durably. Names the headers of records.
+    pub(super) fn remove_marked(
+        &self,
+        ids: &[ExtentId],
+        headers: &[RecordPlace],
+        at_ms: u64,
+    ) -> Result<()> {
+        either!(self, table => table.remove_marked(ids, headers, at_ms))
     }
 
-    /// Removes rows, durably, and leaves no marks.
-    pub(super) fn remove(&self, ids: &[ExtentId]) -> Result<()> {
-        either!(self, table => table.remove(ids))
+    /// Removes rows, durably, and leaves no marks. Names the headers of records.
+    pub(super) fn remove(&self, ids: &[ExtentId], headers: &[RecordPlace]) -> Result<()> {
+        either!(self, table => table.remove(ids, headers))
+    }
+
+    /// Returns the places that may hold records without a row; none if any place may.
+    pub(super) fn unsettled(&self) -> Result<Option<UnsettledPlaces>> {
+        either!(self, table => table.unsettled())
+    }
+
+    /// Makes all rows durable, then records that no place is unsettled.
+    pub(super) fn settle_all(&self) -> Result<()> {
+        either!(self, table => table.settle_all())
+    }
+
+    /// Names a volume, durably, before a record is written into it.
+    pub(super) fn open_volume(&self, volume: u32) -> Result<()> {
+        either!(self, table => table.open_volume(volume))
+    }
+
+    /// Removes the names of volumes whose records all have a durable row.
+    pub(super) fn close_volumes(&self, volumes: &[u32]) -> Result<()> {
+        either!(self, table => table.close_volumes(volumes))
+    }
+
+    /// Removes the names of headers that are durably zero.
+    pub(super) fn forget_headers(&self, headers: &[RecordPlace]) -> Result<()> {
+        either!(self, table => table.forget_headers(headers))
+    }
+
+    /// Makes all rows durable. Blocks.
+    pub(super) fn flush_rows(&self) -> Result<()> {
+        either!(self, table => table.flush_rows())
     }
 
     pub(super) fn is_marked(&self, id: ExtentId) -> Result<bool> {

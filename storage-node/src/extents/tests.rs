@@ -5,6 +5,7 @@ mod crash;
 mod faults;
 mod heads;
 mod measure;
+mod open_volumes;
 mod posix;
 mod saved_space;
 mod space;

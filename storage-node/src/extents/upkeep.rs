@@ -1,4 +1,7 @@
-//! Background workers' calls on the extents of a device: presence, and release of copies (rule X4).
+//! Background workers' calls on the extents of a device: presence, release of copies (rule X4), and
+//! volumes that took no record for some time.
+
+use std::time::Duration;
 
 use martlet_protocol::backend::Presence;
 use martlet_protocol::{ExtentId, Result};
@@ -11,6 +14,12 @@ impl ExtentStore {
     /// Removes copies that other devices hold, durably. They may be written here again.
     pub async fn release(&self, ids: &[ExtentId]) -> Result<()> {
         self.remove(ids, Removal::Unmarked).await
+    }
+
+    /// Makes the rows of volumes durable that took no record for `idle`, so that an opening after a
+    /// crash doesn't inspect their free space. Returns the number of these volumes. Blocks.
+    pub fn close_idle_volumes(&self, idle: Duration) -> Result<usize> {
+        self.0.open_volumes.close_idle(idle)
     }
 
     /// Returns the presence of each extent; quarantined extents are missing.

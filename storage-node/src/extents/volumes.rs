@@ -149,10 +149,12 @@ impl Volumes {
         length <= PACKED_BYTES_MAX && self.space.lock().has_blocks_for(record_bytes(length))
     }
 
-    /// Allocates space for a record among the blocks that the volumes have. Only the committer
-    /// calls this.
-    pub(super) fn allocate_blocks(&self, bytes: u64) -> Option<BlockRun> {
-        self.space.lock().allocate(bytes, Needs::Blocks)
+    /// Allocates space for a record among the blocks that the volumes have, those of `first` before
+    /// others. Only the committer calls this.
+    pub(super) fn allocate_blocks(&self, bytes: u64, first: &[u32]) -> Option<BlockRun> {
+        let mut space = self.space.lock();
+        let found = space.allocate_in(first, bytes, Needs::Blocks);
+        found.or_else(|| space.allocate(bytes, Needs::Blocks))
     }
 
     /// Frees the space of a removed or failed record.
@@ -160,14 +162,23 @@ impl Volumes {
         self.space.lock().release(run);
     }
 
-    /// Allocates space for a record: freed space first, for overwriting is cheaper than growing.
+    /// Allocates space for a record: freed space first, for overwriting is cheaper than growing, and
+    /// in the volumes `first` before others.
     /// A volume grows by a whole step if `admits` takes the bytes beyond the record, else by the
     /// record alone: a step must not take the reserve of the device. Only the committer calls this.
-    pub(super) fn allocate(&self, bytes: u64, admits: impl Fn(u64) -> bool) -> Result<BlockRun> {
+    pub(super) fn allocate(
+        &self,
+        bytes: u64,
+        first: &[u32],
+        admits: impl Fn(u64) -> bool,
+    ) -> Result<BlockRun> {
         loop {
-            if let Some(run) = self.space.lock().allocate(bytes, Needs::Any) {
+            let mut space = self.space.lock();
+            let found = space.allocate_in(first, bytes, Needs::Any);
+            if let Some(run) = found.or_else(|| space.allocate(bytes, Needs::Any)) {
                 return Ok(run);
             }
+            drop(space);
             self.grow(bytes, &admits)?;
         }
     }
@@ -194,6 +205,17 @@ impl Volumes {
         let run = BlockRun { volume: volume.number, offset: from, bytes: grown };
         self.free(run, Backing::Fresh);
         Ok(())
+    }
+
+    /// Makes the next volume as a hole of `bytes` behind its head; returns its number.
+    pub(super) fn add_hole(&self, bytes: u64) -> Result<u32> {
+        let last = self.by_number.read().last_key_value().map(|(number, _)| *number);
+        let number = last.map_or(0, |last| last + 1);
+        self.create(number)?;
+        let volume = self.get(number)?;
+        volume.file.truncate(bytes)?;
+        volume.file.sync()?;
+        Ok(number)
     }
 
     /// Makes a volume that holds only its head.

@@ -12,7 +12,7 @@ use martlet_protocol::{ByteStream, Result};
 
 use super::blocks::BlockHasher;
 use super::buffer::{ALIGN, PooledBuffer};
-use super::committer::{PackedWrite, deleted, refuse_taken};
+use super::committer::{PackedWrite, refuse_taken, refused};
 use super::file_write::FileWriter;
 use super::gather::Gather;
 use super::record;
@@ -130,7 +130,7 @@ fn publish(store: &StoreState, writer: FileWriter, record: ExtentRecord) -> Resu
     let extent = record.extent;
     let _gate = store.gate.read();
     if store.table.is_marked(extent.id)? {
-        return Err(deleted(extent.id));
+        return Err(refused(extent.id));
     }
     store.table.put(&Row { place: RowLocation::File, record })?;
     store.counters.added(u64::from(extent.length));

@@ -331,6 +331,13 @@ impl Database {
         self.db.compact_range_cf_opt(self.family(family), all, no, &options);
     }
 
+    /// Flushes one family, and waits for the end of the flush.
+    pub(crate) fn flush_family(&self, family: Family) -> Result<()> {
+        self.db
+            .flush_cf_opt(self.family(family), &FlushOptions::default())
+            .map_err(|error| convert_error(&error, "the index flush failed"))
+    }
+
     /// Begins a flush of one family, without waiting for its end.
     pub(crate) fn begin_flush(&self, family: Family) -> Result<()> {
         let mut options = FlushOptions::default();

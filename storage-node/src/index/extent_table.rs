@@ -19,6 +19,7 @@ use super::database::{CachedRead, Database};
 use super::family::Family;
 use super::marks::Marks;
 use super::options::Caches;
+use super::unsettled::{self, RecordPlace, UnsettledPlaces};
 
 /// A handle on the table; clones share its state.
 #[derive(Clone)]
@@ -75,25 +76,32 @@ impl ExtentTable {
     }
 
     /// Removes rows and marks their extents as deleted at `at_ms`, durably. After it the space of
-    /// the extents may be reused (rule X6).
-    pub fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
+    /// the extents may be reused (rule X6). Names `headers`, those of the removed records.
+    pub fn remove_marked(
+        &self,
+        ids: &[ExtentId],
+        headers: &[RecordPlace],
+        at_ms: u64,
+    ) -> Result<()> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
         for id in ids {
             batch.delete_cf(extents, id.0);
         }
         self.marks.mark(&mut batch, ids, at_ms);
+        unsettled::name_headers(&self.database, &mut batch, headers);
         self.database.write_synced(batch)
     }
 
     /// Removes rows, durably, without marks. After it the space of the extents may be reused (rule
-    /// X6).
-    pub fn remove(&self, ids: &[ExtentId]) -> Result<()> {
+    /// X6). Names `headers`, those of the removed records.
+    pub fn remove(&self, ids: &[ExtentId], headers: &[RecordPlace]) -> Result<()> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
         for id in ids {
             batch.delete_cf(extents, id.0);
         }
+        unsettled::name_headers(&self.database, &mut batch, headers);
         self.database.write_synced(batch)
     }
 
@@ -129,6 +137,37 @@ impl ExtentTable {
             batch.delete_cf(extents, id.0);
         }
         self.database.write_unlogged(batch)
+    }
+
+    /// Returns the places that may hold records without a row; none if any place may.
+    pub fn unsettled(&self) -> Result<Option<UnsettledPlaces>> {
+        unsettled::load(&self.database).inspect_err(|error| self.database.note_damage(error))
+    }
+
+    /// Makes all rows durable, then records that no place is unsettled.
+    pub fn settle_all(&self) -> Result<()> {
+        self.flush_rows()?;
+        unsettled::settle_all(&self.database)
+    }
+
+    /// Names a volume, durably, before a record is written into it.
+    pub fn open_volume(&self, volume: u32) -> Result<()> {
+        unsettled::open_volume(&self.database, volume)
+    }
+
+    /// Removes the names of volumes whose records all have a durable row.
+    pub fn close_volumes(&self, volumes: &[u32]) -> Result<()> {
+        unsettled::close_volumes(&self.database, volumes)
+    }
+
+    /// Removes the names of headers that are durably zero.
+    pub fn forget_headers(&self, headers: &[RecordPlace]) -> Result<()> {
+        unsettled::forget_headers(&self.database, headers)
+    }
+
+    /// Makes all rows durable.
+    pub fn flush_rows(&self) -> Result<()> {
+        self.database.flush_family(Family::Extents)
     }
 
     /// Begins a flush of rows that were written without a log, without waiting for its end.
@@ -174,10 +213,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let table = ExtentTable::open(folder.path()).unwrap();
         table.put(&id(1), b"one").unwrap();
-        table.remove_marked(&[id(1), id(3)], 100).unwrap();
+        table.remove_marked(&[id(1), id(3)], &[], 100).unwrap();
         assert!(table.get(&id(1)).unwrap().is_none());
         table.put(&id(7), b"seven").unwrap();
-        table.remove(&[id(7), id(8)]).unwrap();
+        table.remove(&[id(7), id(8)], &[]).unwrap();
         assert!(table.get(&id(7)).unwrap().is_none() && !table.is_marked(&id(7)).unwrap());
         assert!(table.is_marked(&id(3)).unwrap() && !table.is_marked(&id(4)).unwrap());
         table.forget_marks(100).unwrap();

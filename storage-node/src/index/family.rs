@@ -21,11 +21,13 @@ pub(crate) enum Family {
     Meta,
     /// Bin → sum of its registers.
     Tree,
+    /// Places that may hold records without a row.
+    Unsettled,
 }
 
 impl Family {
     /// All column families.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Entries,
         Self::Inline,
         Self::Extents,
@@ -35,6 +37,7 @@ impl Family {
         Self::Hints,
         Self::Meta,
         Self::Tree,
+        Self::Unsettled,
     ];
 
     /// Permanent name on disk.
@@ -49,6 +52,7 @@ impl Family {
             Self::Hints => "hints",
             Self::Meta => "meta",
             Self::Tree => "tree",
+            Self::Unsettled => "unsettled",
         }
     }
 }

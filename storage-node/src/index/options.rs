@@ -111,7 +111,12 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         Family::Inline => inline(&mut options, caches),
         Family::Extents => options.set_write_buffer_size(8 * MIB),
         Family::Tree => sums(&mut options),
-        Family::Deleted | Family::Marks | Family::Garbage | Family::Hints | Family::Meta => {
+        Family::Deleted
+        | Family::Marks
+        | Family::Garbage
+        | Family::Hints
+        | Family::Meta
+        | Family::Unsettled => {
             options.set_write_buffer_size(2 * MIB);
             options.set_arena_block_size(SMALL_ARENA_BYTES);
         }
@@ -121,7 +126,9 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         // of its run. Iterators over several runs ignore these filters.
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(PREFIX_BYTES));
     }
-    if matches!(family, Family::Entries | Family::Marks | Family::Garbage | Family::Hints) {
+    let is_queue =
+        matches!(family, Family::Marks | Family::Garbage | Family::Hints | Family::Unsettled);
+    if is_queue || family == Family::Entries {
         // Queues and purged buckets leave runs of deletes that slow down scans.
         options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
     }

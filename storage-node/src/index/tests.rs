@@ -29,6 +29,7 @@ mod background;
 mod damage;
 mod hints;
 mod log;
+mod lookups;
 mod measure;
 mod promises;
 mod seeks;

@@ -17,6 +17,7 @@ use crate::disk::{DiskFault, FaultyDisk};
 use crate::metrics::DeviceMetrics;
 
 mod hung;
+mod sixty_devices;
 
 const DEVICE: DeviceId = DeviceId(0);
 

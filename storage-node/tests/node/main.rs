@@ -1,6 +1,7 @@
 //! A whole storage node on real files: crashes, power cuts, damage, full disks.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod bulk;
 mod crash;
 mod damage;
 mod full_disk;

@@ -81,8 +81,8 @@ const MAY: [(&str, &[&str], &[&str]); 14] = [
         &["tokio", "futures", "async-trait", "rocksdb"],
     ),
 ];
-/// The binary, the tests and the counts of instructions may depend on all crates.
-const FREE: [&str; 3] = ["martlet", "martlet-tests", "martlet-instructions"];
+/// The binary, the tests and programs that measure may depend on all crates.
+const FREE: [&str; 4] = ["martlet", "martlet-tests", "martlet-instructions", "martlet-scale"];
 
 const PRODUCTION_LINES_MAX: usize = 500;
 const TEST_LINES_MAX: usize = 500;

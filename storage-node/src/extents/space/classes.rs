@@ -50,6 +50,23 @@ impl Classes {
         self.counts.get(&(backing.number(), class)).into_iter().flat_map(|it| it.keys().copied())
     }
 
+    /// Returns the lowest class from `class` on that has runs with this backing in one of `volumes`,
+    /// and the volume.
+    pub(super) fn first_in(
+        &self,
+        backing: Backing,
+        class: u32,
+        volumes: &[u32],
+    ) -> Option<(u32, u32)> {
+        let backing = backing.number();
+        self.counts.range((backing, class)..=(backing, u32::MAX)).find_map(
+            |((_, class), counts)| {
+                let volume = volumes.iter().find(|volume| counts.contains_key(volume))?;
+                Some((*class, *volume))
+            },
+        )
+    }
+
     /// Returns the bytes of all runs with a backing.
     pub(super) fn bytes(&self, backing: Backing) -> u64 {
         self.bytes[backing.number() as usize]

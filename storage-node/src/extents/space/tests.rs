@@ -30,6 +30,23 @@ fn neighbours_join_and_the_best_fit_is_taken() {
 }
 
 #[test]
+fn given_volumes_are_searched_alone_for_the_best_fit() {
+    let mut map = SpaceMap::default();
+    let of = |volume: u32, block: u64, blocks: u64| BlockRun { volume, ..run(block, blocks) };
+    for found in [of(1, 0, 3), of(2, 0, 9), of(2, 20, 6), of(3, 0, 5)] {
+        map.release(found);
+    }
+    map.insert(of(3, 40, 4), Backing::Hole);
+    let mut take =
+        |volumes: &[u32], blocks: u64, needs| map.allocate_in(volumes, blocks * ALIGN_BYTES, needs);
+    assert_eq!(take(&[2], 3, Needs::Any), Some(of(2, 20, 3)), "the shorter run of the volume");
+    assert_eq!(take(&[3, 2], 4, Needs::Blocks), Some(of(3, 0, 4)), "a hole has no blocks");
+    assert_eq!(take(&[3, 2], 4, Needs::Any), Some(of(3, 40, 4)));
+    assert_eq!(take(&[3, 1], 4, Needs::Any), None);
+    assert_eq!(take(&[], 1, Needs::Any), None);
+}
+
+#[test]
 fn runs_longer_than_any_record_are_found_by_length() {
     let mut map = SpaceMap::default();
     let long = u64::from(CLASS_MAX);

@@ -6,26 +6,40 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{ExtentId, Result};
+use super::{ExtentId, RecordPlace, Result, UnsettledPlaces};
 use crate::disk::FaultyDisk;
 
 type Rows = BTreeMap<ExtentId, Vec<u8>>;
 
-/// A table that loses its rows at a power cut and keeps its marks. Setting marks is a step of the
-/// faulty disk, so power can be cut before the step.
+/// A table that loses its unflushed rows at a power cut and keeps its marks. Setting marks is a
+/// step of the faulty disk, so power can be cut before the step.
 #[derive(Clone, Default)]
 pub(in super::super) struct MemoryTable {
     rows: Arc<Mutex<Rows>>,
+    /// Rows at the last flush.
+    flushed: Arc<Mutex<Rows>>,
+    unsettled: Arc<Mutex<Option<UnsettledPlaces>>>,
+    /// Places whose names a power cut would bring back.
+    unsynced: Arc<Mutex<UnsettledPlaces>>,
     marks: Arc<Mutex<BTreeMap<ExtentId, u64>>>,
     power: Option<FaultyDisk>,
 }
 
 impl MemoryTable {
     pub(in super::super) fn powered_by(&self, disk: &FaultyDisk, keep_rows: bool) -> Self {
-        let rows = if keep_rows { self.rows.lock().clone() } else { Rows::new() };
+        let rows = if keep_rows { self.rows.lock().clone() } else { self.flushed.lock().clone() };
         let marks = self.marks.lock().clone();
+        let mut unsettled = self.unsettled.lock().clone();
+        if let Some(places) = unsettled.as_mut().filter(|_| !keep_rows) {
+            let UnsettledPlaces { volumes, headers } = self.unsynced.lock().clone();
+            places.volumes.extend(volumes);
+            places.headers.extend(headers);
+        }
         Self {
+            flushed: Arc::new(Mutex::new(rows.clone())),
             rows: Arc::new(Mutex::new(rows)),
+            unsettled: Arc::new(Mutex::new(unsettled)),
+            unsynced: Arc::default(),
             marks: Arc::new(Mutex::new(marks)),
             power: Some(disk.clone()),
         }
@@ -55,18 +69,74 @@ impl MemoryTable {
         Ok(())
     }
 
-    pub(super) fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
+    /// Returns a copy whose rows are kept, and which knows of no unsettled places.
+    pub(in super::super) fn without_places(&self) -> Self {
+        let copy = self.clone();
+        Self { unsettled: Arc::default(), unsynced: Arc::default(), ..copy }
+    }
+
+    pub(super) fn remove_marked(
+        &self,
+        ids: &[ExtentId],
+        headers: &[RecordPlace],
+        at_ms: u64,
+    ) -> Result<()> {
+        self.remove(ids, headers)?;
+        self.marks.lock().extend(ids.iter().map(|id| (*id, at_ms)));
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, ids: &[ExtentId], headers: &[RecordPlace]) -> Result<()> {
         self.step()?;
-        for id in ids {
-            self.rows.lock().remove(id);
-            self.marks.lock().insert(*id, at_ms);
+        for rows in [&self.rows, &self.flushed] {
+            rows.lock().retain(|id, _| !ids.contains(id));
+        }
+        if let Some(places) = &mut *self.unsettled.lock() {
+            places.headers.extend(headers);
         }
         Ok(())
     }
 
-    pub(super) fn remove(&self, ids: &[ExtentId]) -> Result<()> {
+    pub(super) fn unsettled(&self) -> Result<Option<UnsettledPlaces>> {
+        Ok(self.unsettled.lock().clone())
+    }
+
+    pub(super) fn settle_all(&self) -> Result<()> {
+        self.flush_rows()?;
         self.step()?;
-        self.rows.lock().retain(|id, _| !ids.contains(id));
+        *self.unsettled.lock() = Some(UnsettledPlaces::default());
+        *self.unsynced.lock() = UnsettledPlaces::default();
+        Ok(())
+    }
+
+    pub(super) fn open_volume(&self, volume: u32) -> Result<()> {
+        self.step()?;
+        if let Some(places) = &mut *self.unsettled.lock() {
+            places.volumes.insert(volume);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close_volumes(&self, volumes: &[u32]) -> Result<()> {
+        if let Some(places) = &mut *self.unsettled.lock() {
+            places.volumes.retain(|volume| !volumes.contains(volume));
+        }
+        self.unsynced.lock().volumes.extend(volumes);
+        Ok(())
+    }
+
+    pub(super) fn forget_headers(&self, headers: &[RecordPlace]) -> Result<()> {
+        if let Some(places) = &mut *self.unsettled.lock() {
+            places.headers.retain(|place| !headers.contains(place));
+        }
+        self.unsynced.lock().headers.extend(headers);
+        Ok(())
+    }
+
+    pub(super) fn flush_rows(&self) -> Result<()> {
+        self.step()?;
+        let rows = self.rows.lock().clone();
+        *self.flushed.lock() = rows;
         Ok(())
     }
 

@@ -1,0 +1,148 @@
+"""Costs of storage devices by the number of their objects: opening, memory, look-ups, LIST, PUT and churn.
+
+Devices are loaded through the bulk path of the index: rows, sums and places are those of real writes, and the
+objects have no bytes. So a device of 10⁷ objects takes 6 GB, and only the objects of PUT and churn have bytes.
+Each step runs in a process of its own (MARTLET_SCALE_BIN). The page cache drops the files of the index before the
+cold look-ups. One row for each size, then the growth from the first to the last.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MIB = 1 << 20
+
+COLUMNS = [
+    ("objects", "{:,.0f}"), ("devices", "{:.0f}"), ("load, s", "{:.0f}"), ("index, B/object", "{:.0f}"),
+    ("open by rows, s", "{:.2f}"), ("open clean, s", "{:.2f}"), ("open after a crash, s", "{:.2f}"),
+    ("resident, MiB", "{:.0f}"), ("peak, MiB", "{:.0f}"), ("after work, MiB", "{:.0f}"),
+    ("cold look-up, reads", "{:.2f}"), ("cold look-up, ms", "{:.3f}"), ("warm look-up, CPU ms", "{:.4f}"),
+    ("LIST 1,000, ms", "{:.2f}"), ("LIST 1,000, CPU ms", "{:.2f}"), ("PUT 16 KiB/s", "{:.0f}"),
+    ("PUT, CPU ms", "{:.3f}"), ("churn start/s", "{:.0f}"), ("churn end/s", "{:.0f}"),
+    ("space amplification", "{:.2f}"),
+]
+GOALS = [
+    ("LIST 1,000, CPU ms", 1.5, "of the smallest size"),
+    ("PUT, CPU ms", 1.5, "of the smallest size"),
+]
+
+
+def parsed():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="also 10⁷ objects on one device and 2×10⁶ on each of twelve")
+    parser.add_argument("--objects", type=int, action="append", help="sizes of one device [10⁴ 10⁵ 10⁶]")
+    parser.add_argument("--devices", type=int, default=0, help="devices of the last row; 0 leaves it out [%(default)s]")
+    parser.add_argument("--objects-a-device", type=int, default=2_000_000, help="their objects [%(default)s]")
+    parser.add_argument("--seconds", type=int, default=5, help="seconds of PUTs [%(default)s]")
+    parser.add_argument("--churn-seconds", type=int, default=60, help="seconds of churn; 0 leaves it out [%(default)s]")
+    parser.add_argument("--working-set", type=int, default=8000, help="objects of the churn, with bytes [%(default)s]")
+    parser.add_argument("--dir", type=Path, default=Path.home() / ".cache/martlet",
+                        help="folder to write to, on the disk to be measured [%(default)s]")
+    arguments = parser.parse_args()
+    if arguments.full:
+        arguments.objects = arguments.objects or [10**4, 10**5, 10**6, 10**7]
+        arguments.devices = arguments.devices or 12
+        arguments.churn_seconds = max(arguments.churn_seconds, 600)
+    arguments.objects = arguments.objects or [10**4, 10**5, 10**6]
+    return arguments
+
+
+class Site:
+    """Devices of one size, in a folder."""
+
+    def __init__(self, folder, objects, devices):
+        self.folder, self.objects, self.devices = folder, objects, devices
+
+    def step(self, name, *arguments):
+        """Runs a step and returns its figures."""
+        print(f"{time.strftime('%H:%M:%S')} {self.devices} × {self.objects:,}: {name} {' '.join(arguments)}",
+              file=sys.stderr, flush=True)
+        command = [os.environ["MARTLET_SCALE_BIN"], name, "--dir", str(self.folder), "--objects", str(self.objects),
+                   "--devices", str(self.devices), *arguments]
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+    def load(self):
+        """Loads the first device, and copies it to the others."""
+        first = Site(self.folder, self.objects, 1).step("generate")
+        for device in range(1, self.devices):
+            shutil.copytree(self.folder / "0", self.folder / str(device), copy_function=copy_sparse)
+        return first
+
+
+def copy_sparse(source, target):
+    """Copies a file without its holes."""
+    subprocess.run(["cp", "--sparse=always", "--preserve=mode", source, target], check=True)
+    return target
+
+
+def row(site, arguments):
+    """The figures of one size, by column."""
+    loaded = site.load()
+    by_rows = site.step("measure", "--only-open")
+    worked = site.step("measure", "--crash", "--seconds", str(arguments.seconds))
+    crashed = site.step("measure", "--only-open")
+    figures = {
+        "objects": site.objects, "devices": site.devices, "load, s": loaded["seconds"],
+        "index, B/object": loaded["index_bytes"] / site.objects,
+        "open by rows, s": by_rows["opened_s"], "open clean, s": worked["opened_s"],
+        "open after a crash, s": crashed["opened_s"],
+        "resident, MiB": worked["resident_bytes"] / MIB, "peak, MiB": crashed["peak_bytes"] / MIB,
+        "after work, MiB": worked["worked_bytes"] / MIB,
+        "cold look-up, reads": worked["cold"]["reads"], "cold look-up, ms": worked["cold"]["ms"],
+        "warm look-up, CPU ms": worked["warm"]["cpu_ms"], "LIST 1,000, ms": worked["list"]["ms"],
+        "LIST 1,000, CPU ms": worked["list"]["cpu_ms"], "PUT 16 KiB/s": worked["put"]["per_s"],
+        "PUT, CPU ms": worked["put"]["cpu_ms"],
+    }
+    if arguments.churn_seconds:
+        churned = site.step("churn", "--seconds", str(arguments.churn_seconds),
+                            "--working-set", str(arguments.working_set))
+        figures |= {"churn start/s": churned["rate_start"], "churn end/s": churned["rate_end"],
+                    "space amplification": churned["allocated_bytes"] / churned["live_bytes"]}
+    return figures
+
+
+def print_table(rows):
+    """Prints a Markdown table: a line for each figure, a column for each size."""
+    print("| | " + " | ".join(f"{it['devices']} × {it['objects']:,}" for it in rows) + " | growth |")
+    print("|---|" + "---:|" * (len(rows) + 1))
+    single = [it for it in rows if it["devices"] == 1]
+    for name, form in COLUMNS[2:]:
+        cells = [form.format(it[name]) if name in it else "" for it in rows]
+        first, last = (single[at].get(name) for at in (0, -1)) if single else (None, None)
+        growth = f"{last / first:.2f}" if first and last is not None else ""
+        print(f"| {name} | {' | '.join(cells)} | {growth} |")
+    for name, most, of in GOALS:
+        if len(single) > 1:
+            ratio = single[-1][name] / single[0][name]
+            print(f"\n{name}: {ratio:.2f} {of}, at most {most}: {'reached' if ratio <= most else 'MISSED'}")
+
+
+def main():
+    arguments = parsed()
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="martlet-scale-", dir=arguments.dir))
+    sizes = [(objects, 1) for objects in arguments.objects]
+    if arguments.devices:
+        sizes.append((arguments.objects_a_device, arguments.devices))
+    rows = []
+    try:
+        for objects, devices in sizes:
+            site = Site(folder / f"{devices}x{objects}", objects, devices)
+            rows.append(row(site, arguments))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            shutil.rmtree(site.folder, ignore_errors=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if rows:
+            print_table(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+//! Opening, memory, look-ups, listings and writes of the devices.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::Args;
+use martlet_protocol::backend::{ListRequest, ListStart, Want};
+use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKind, Result, Shard, Term};
+use martlet_storage_node::StorageNode;
+use serde_json::{Value, json};
+
+use crate::objects::{self, BUCKET, SHARDS, scrambled};
+use crate::process::ProcessFigures;
+use crate::{Site, node, process};
+
+const COLD_LOOKUPS: u32 = 500;
+const WARM_LOOKUPS: u32 = 20_000;
+const PAGES: u32 = 100;
+const PAGE: usize = 1000;
+const WRITERS: u64 = 16;
+const PUT_BYTES: usize = 16 * 1024;
+/// Read calls in half a second below which the background work of an opening has ended.
+const IDLE_READS: u64 = 20;
+
+/// Arguments of `measure`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) site: Site,
+    /// Seconds of writes
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Only open and close
+    #[arg(long)]
+    only_open: bool,
+    /// End without closing the devices, as a crash does
+    #[arg(long)]
+    crash: bool,
+}
+
+/// Opens and measures the devices.
+pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
+    let began = Instant::now();
+    let node = node::open(&args.site).await?;
+    let opened_s = began.elapsed().as_secs_f64();
+    let [resident, peak] = process::resident_bytes();
+    let mut figures = json!({
+        "opened_s": opened_s,
+        "resident_bytes": resident,
+        "peak_bytes": peak,
+    });
+    if !args.only_open {
+        idle().await;
+        let bench = Bench { node: node.clone(), site: args.site.clone() };
+        figures["cold"] = bench.lookups(COLD_LOOKUPS, 1, true).await?;
+        bench.lookups(WARM_LOOKUPS, 2, false).await?;
+        figures["warm"] = bench.lookups(WARM_LOOKUPS, 2, false).await?;
+        figures["list"] = bench.lists().await?;
+        figures["put"] = bench.puts(Duration::from_secs(args.seconds)).await?;
+        figures["worked_bytes"] = json!(process::resident_bytes()[0]);
+    }
+    if args.crash {
+        println!("{figures}");
+        std::process::exit(0);
+    }
+    let began = Instant::now();
+    node.shutdown().await?;
+    figures["closed_s"] = json!(began.elapsed().as_secs_f64());
+    Ok(figures)
+}
+
+/// Waits until compactions after an opening have ended, for a minute at most.
+async fn idle() {
+    for _ in 0..120 {
+        let before = process::now();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if process::now().reads - before.reads < IDLE_READS {
+            return;
+        }
+    }
+}
+
+struct Bench {
+    node: Arc<StorageNode>,
+    site: Site,
+}
+
+impl Bench {
+    fn device(&self, seed: u64) -> DeviceId {
+        DeviceId(u32::try_from(scrambled(seed) % u64::from(self.site.devices)).unwrap_or_default())
+    }
+
+    /// Reads entries of random keys, one after another.
+    async fn lookups(&self, count: u32, salt: u64, cold: bool) -> Result<Value> {
+        if cold {
+            for device in 0..self.site.devices {
+                process::forget_pages(&node::folder(&self.site.dir, device).join("index"));
+            }
+        }
+        let (began, before) = (Instant::now(), process::now());
+        for at in 0..u64::from(count) {
+            // Warm look-ups stay within keys whose blocks fit into the cache.
+            let span = if cold { self.site.objects } else { self.site.objects.min(10_000) };
+            let number = scrambled(at * 2 + salt) % span;
+            let key = objects::key("data", number);
+            let view = self.node.read(self.device(number), &key, Want::Entry, Term::ANY).await?;
+            if view.entry.is_none() {
+                return Err(Error::not_found(format!("object {number} is missing")));
+            }
+        }
+        Ok(each(count, began, before))
+    }
+
+    /// Lists pages from random names on.
+    async fn lists(&self) -> Result<Value> {
+        let (began, before) = (Instant::now(), process::now());
+        for page in 0..u64::from(PAGES) {
+            let number = scrambled(page) % self.site.objects;
+            let request = ListRequest {
+                bucket: BUCKET,
+                shards: (0..SHARDS).map(Shard).collect(),
+                kind: RegisterKind::Object,
+                prefix: Bytes::from_static(b"data/"),
+                start: ListStart::After(objects::name("data", number).into()),
+                limit: PAGE,
+                fold: None,
+                term: Term::ANY,
+            };
+            let rows = self.node.list(self.device(number), &request).await?.entries.len() as u64;
+            let expected = (self.site.objects - number - 1).min(PAGE as u64);
+            if rows != expected {
+                return Err(Error::corrupt(format!("{rows} rows of {expected} after {number}")));
+            }
+        }
+        Ok(each(PAGES, began, before))
+    }
+
+    /// Stores new objects of 16 KiB, each with an extent in a volume.
+    async fn puts(&self, time: Duration) -> Result<Value> {
+        let (began, before) = (Instant::now(), process::now());
+        let folder = format!("put{}", std::process::id());
+        let writers = (0..WRITERS).map(|writer| {
+            let (node, folder) = (self.node.clone(), folder.clone());
+            let devices = u64::from(self.site.devices);
+            tokio::spawn(async move {
+                let bytes = Bytes::from(vec![7; PUT_BYTES]);
+                let mut count = 0;
+                while began.elapsed() < time {
+                    let number = count * WRITERS + writer;
+                    let device = DeviceId(u32::try_from(number % devices).unwrap_or_default());
+                    node::put(&node, device, &folder, number, bytes.clone()).await?;
+                    count += 1;
+                }
+                Ok::<u64, Error>(count)
+            })
+        });
+        let mut count = 0;
+        for writer in futures::future::join_all(writers).await {
+            count += writer
+                .map_err(|error| Error::internal("a writer panicked").with_source(error))??;
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let mut figures = each(count, began, before);
+        figures["per_s"] = json!(f64::from(count) / began.elapsed().as_secs_f64());
+        Ok(figures)
+    }
+}
+
+/// Returns the costs of one of `count` operations.
+fn each(count: u32, began: Instant, before: ProcessFigures) -> Value {
+    let (after, count) = (process::now(), f64::from(count.max(1)));
+    let reads = u32::try_from(after.reads - before.reads).unwrap_or(u32::MAX);
+    json!({
+        "ms": began.elapsed().as_secs_f64() * 1000.0 / count,
+        "cpu_ms": (after.cpu_s - before.cpu_s) * 1000.0 / count,
+        "reads": f64::from(reads) / count,
+    })
+}
