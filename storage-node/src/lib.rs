@@ -33,6 +33,7 @@ pub mod metrics;
 pub mod node;
 
 pub use device::{DeviceConfig, Reserve};
+pub use extents::ExtentInPlace;
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};
