@@ -170,7 +170,7 @@ async fn only_readers_of_the_object_get_tokens() {
     let policy = |condition: &str| {
         format!(
             r#"{{"Version": "2012-10-17", "Statement": {{"Effect": "Allow",
-            "Principal": {{"AWS": "arn:aws:iam::bob:root"}}, "Action": "s3:GetObject",
+            "Principal": {{"CanonicalUser": "bob"}}, "Action": "s3:GetObject",
             "Resource": "arn:aws:s3:::bkt/*"{condition}}}}}"#
         )
     };
