@@ -6,6 +6,7 @@
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
 //! sources ─ state of devices and workers             memory ─ split of the memory
 //! checkpoint_counts ─ counts of checkpoint sets
+//! data_port ─ port for reads in place
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
@@ -13,6 +14,7 @@
 
 pub(crate) mod admin_status;
 pub(crate) mod checkpoint_counts;
+pub(crate) mod data_port;
 pub(crate) mod master_keys;
 pub(crate) mod measure;
 pub(crate) mod memory;

@@ -12,6 +12,7 @@ use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
+use crate::process::data_port::{DataPortArgs, DataPortSettings};
 use crate::process::memory;
 use crate::process::s3_port::{S3Args, S3Settings};
 use crate::process::upkeep::UpkeepSettings;
@@ -48,6 +49,9 @@ pub(crate) struct ServerArgs {
     #[command(flatten)]
     #[serde(flatten)]
     s3: S3Args,
+    #[command(flatten)]
+    #[serde(flatten)]
+    data_port: DataPortArgs,
     /// Address of the admin API, /healthz, /readyz and /metrics [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +86,9 @@ pub(crate) struct ServerSettings {
     /// Settings of the S3 port. Without a root key one is made.
     #[serde(skip)]
     pub(crate) s3: S3Settings,
+    /// Settings of the data port.
+    #[serde(skip)]
+    pub(crate) data_port: DataPortSettings,
     /// Settings of events.
     #[serde(skip)]
     pub(crate) events: EventSettings,
@@ -104,6 +111,7 @@ impl Default for ServerSettings {
             reserve: None,
             memory: None,
             s3: S3Settings::default(),
+            data_port: DataPortSettings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
             common: CommonSettings::default(),
@@ -117,7 +125,13 @@ const NAMES: [&str; 7] =
 
 /// Returns the names of all settings of a server besides the common ones.
 fn names() -> Vec<&'static str> {
-    let parts = [&NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES, &UpkeepSettings::NAMES];
+    let parts = [
+        &NAMES[..],
+        &S3Settings::NAMES,
+        &DataPortSettings::NAMES,
+        &EventSettings::NAMES,
+        &UpkeepSettings::NAMES,
+    ];
     parts.concat()
 }
 
@@ -131,6 +145,7 @@ impl ServerSettings {
         let settings = Self {
             common: merged.extract()?,
             s3: merged.extract()?,
+            data_port: merged.extract()?,
             events: merged.extract()?,
             upkeep: merged.extract()?,
             ..merged.extract()?
@@ -139,6 +154,7 @@ impl ServerSettings {
         memory::check(settings.memory)?;
         settings.upkeep.check()?;
         settings.events.check()?;
+        settings.data_port.check()?;
         settings.s3.check(settings.admin_address)?;
         settings.policies()?;
         Ok(settings)

@@ -10,6 +10,7 @@ use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings};
 use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::process::data_port::{DataPortArgs, DataPortSettings};
 use crate::process::memory;
 
 /// Default folder for rings and peers.
@@ -53,6 +54,9 @@ pub(crate) struct StorageNodeArgs {
     devices: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
+    data_port: DataPortArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     common: CommonArgs,
 }
 
@@ -73,6 +77,9 @@ pub(crate) struct StorageNodeSettings {
     /// Maximum number of concurrent index calls of other members, and also of concurrent extent
     /// streams. Further requests are refused with a hint to retry.
     pub(super) max_requests: usize,
+    /// Settings of the data port.
+    #[serde(skip)]
+    pub(super) data_port: DataPortSettings,
     #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
@@ -87,6 +94,7 @@ impl Default for StorageNodeSettings {
             reserve: None,
             memory: None,
             max_requests: 1024,
+            data_port: DataPortSettings::default(),
             member: MemberSettings::default(),
             common: CommonSettings::default(),
         }
@@ -95,17 +103,26 @@ impl Default for StorageNodeSettings {
 
 const NAMES: [&str; 5] = ["internal_address", "devices", "reserve", "memory", "max_requests"];
 
+/// Returns the names of all settings of a storage node besides the common ones.
+fn names() -> Vec<&'static str> {
+    [&NAMES[..], &DataPortSettings::NAMES, &MemberSettings::NAMES].concat()
+}
+
 impl StorageNodeSettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
-        Self::of(&MergedSettings::at_start(&names, args, args.common.config.as_deref())?)
+        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
     fn of(merged: &MergedSettings) -> Result<Self, Failure> {
-        let settings =
-            Self { member: merged.extract()?, common: merged.extract()?, ..merged.extract()? };
+        let settings = Self {
+            data_port: merged.extract()?,
+            member: merged.extract()?,
+            common: merged.extract()?,
+            ..merged.extract()?
+        };
         settings.common.check()?;
+        settings.data_port.check()?;
         memory::check(settings.memory)?;
         if settings.max_requests == 0 {
             return Err(Failure::usage("max_requests must be at least 1"));
@@ -157,10 +174,9 @@ mod tests {
         variable: Option<&str>,
         file: &str,
     ) -> Result<StorageNodeSettings, Failure> {
-        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_DEVICES").map(str::to_owned);
-        StorageNodeSettings::of(&MergedSettings::gather(&names, args, environment, Some(file))?)
+        StorageNodeSettings::of(&MergedSettings::gather(&names(), args, environment, Some(file))?)
     }
 
     #[test]

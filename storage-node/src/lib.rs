@@ -36,6 +36,7 @@ pub mod node;
 
 pub use bulk::{BulkLoad, BulkObject};
 pub use device::{DeviceConfig, Reserve};
+pub use extents::ExtentInPlace;
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};

@@ -109,6 +109,7 @@ async fn enter(
         Operation::CreateBucket if view.bucket != bucket => return Ok(()),
         Operation::GetObject
         | Operation::HeadObject
+        | Operation::LocateObject
         | Operation::ListObjects
         | Operation::ListObjectsV2
         | Operation::HeadBucket

@@ -13,6 +13,7 @@ mod copies;
 mod encryption;
 mod etags;
 mod listings;
+mod locate;
 mod locks;
 mod multipart;
 mod objects;

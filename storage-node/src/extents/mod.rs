@@ -18,7 +18,7 @@
 //!   descriptions; [`row`]: their rows in the table.
 //! * [`write`]: writes; [`committer`], [`file_write`] and [`folders`]: durability of records, files
 //!   and names.
-//! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
+//! * [`read`] and [`open`]: reads; [`in_place`]: reads by clients of the node's data port; [`lease`]: keeps a record's space while readers use it.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
 //!   at the last closing; [`heads`]: copies of volume heads.
 //! * [`recover`], [`used`], [`scan`], [`settle_records`], [`classify`], [`unknown_extent`] and
@@ -35,7 +35,8 @@
 //! * the removal of a row is synced before its name is removed or its space is used again. A delete
 //!   removes the row in one batch with its mark. The header of a deleted record is durably zero
 //!   before its space is free;
-//! * no byte is returned before its checksum was verified;
+//! * no byte is returned before its checksum was verified, except to a client of the data port that
+//!   requested to verify all blocks itself;
 //! * before a record is written, its volume is durably named as unsettled; the batch that removes a
 //!   row names the header of its record. So every record without a durable row lies in a named place;
 //! * contradictory bytes are moved to quarantine, never deleted.
@@ -51,6 +52,7 @@ mod folders;
 mod footer;
 mod gather;
 mod heads;
+mod in_place;
 mod lease;
 mod open;
 mod open_volumes;
@@ -91,6 +93,7 @@ use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
 pub(crate) use self::bulk::BulkVolumes;
+pub use self::in_place::ExtentInPlace;
 pub use self::options::ExtentOptions;
 use self::read::ExtentReader;
 use self::record::BlockRun;

@@ -62,6 +62,11 @@ const MAY: [(&str, &[&str], &[&str]); 14] = [
         &["rocksdb", "s3s", "axum"],
     ),
     (
+        "martlet-data-port",
+        &["martlet-protocol", "martlet-storage-node", "martlet-serving", "martlet-admin-api"],
+        &["s3s", "axum"],
+    ),
+    (
         "martlet-admin-server",
         &[
             "martlet-protocol",
