@@ -12,6 +12,7 @@
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: requested and achieved consistency.
 //! * [`extent`]: immutable runs of object bytes, and their owners.
+//! * [`extent_token`]: tokens for reads of extents in place.
 //! * [`redundancy`]: copies or erasure coding of a storage policy.
 //! * [`backend`]: the backend trait: the calls of a storage node.
 //! * [`term`]: progress of the index through its ring changes (rules P1 to P3).
@@ -33,6 +34,7 @@ mod derived;
 pub mod entry;
 pub mod error;
 pub mod extent;
+pub mod extent_token;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod id;

@@ -33,6 +33,12 @@ impl Network {
         (bits <= most).then_some(Self { address, bits })
     }
 
+    /// Returns the network of one address.
+    pub fn of_address(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { address, bits: width(address) }
+    }
+
     /// Returns true if the network contains an address. IPv4-mapped IPv6 addresses count as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
