@@ -20,12 +20,14 @@
 //! * [`disk`]: the file calls that extents rest on, real or faulty.
 //! * [`device`]: a folder that is a device: its identity, its lock, its free space.
 //! * [`node`]: the devices of a node behind [`Backend`](martlet_protocol::Backend).
+//! * [`direct`]: the socket on which processes of the machine receive descriptors of extents.
 //!
 //! Acknowledged data is on disk: extent bytes are synced before the entry that names them, the
 //! entry before the reply (rule X6). A failed sync fails its write. The device is then closed and
 //! opened again before it accepts another write.
 
 pub mod device;
+pub mod direct;
 pub mod disk;
 pub mod extents;
 pub mod index;
@@ -33,6 +35,8 @@ pub mod metrics;
 pub mod node;
 
 pub use device::{DeviceConfig, Reserve};
+pub use direct::{DirectFigures, DirectListener, DirectOptions, DirectServer, DirectTimes};
+pub use extents::LendingLimit;
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};

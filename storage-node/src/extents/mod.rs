@@ -19,6 +19,8 @@
 //! * [`write`]: writes; [`committer`], [`file_write`] and [`folders`]: durability of records, files
 //!   and names.
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
+//! * [`lend`] and [`lent_extent`]: descriptors of file extents for other processes; [`file_lease`]:
+//!   keeps the bytes of deleted files while other processes read them.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
 //!   at the last closing; [`heads`]: copies of volume heads.
 //! * [`recover`], [`used`], [`scan`], [`classify`], [`unknown_extent`] and [`recovery_actions`]:
@@ -34,6 +36,7 @@
 //!   removes the row in one batch with its mark. The header of a deleted record is durably zero
 //!   before its space is free;
 //! * no byte is returned before its checksum was verified;
+//! * a leased file has its bytes while its lease lasts, and takes no space afterwards;
 //! * contradictory bytes are moved to quarantine, never deleted.
 
 mod audit;
@@ -41,12 +44,15 @@ mod blocks;
 mod buffer;
 mod classify;
 mod committer;
+mod file_lease;
 mod file_write;
 mod folders;
 mod footer;
 mod gather;
 mod heads;
 mod lease;
+mod lend;
+mod lent_extent;
 mod open;
 mod options;
 mod quarantine;
@@ -83,6 +89,9 @@ use martlet_protocol::backend::{ExtentStat, NewExtent};
 use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
+use self::file_lease::FileLeases;
+pub use self::file_lease::{FileLease, Revocation};
+pub use self::lent_extent::{LendError, LendingLimit, LentExtent};
 pub use self::options::ExtentOptions;
 use self::read::ExtentReader;
 use self::record::BlockRun;
@@ -192,8 +201,9 @@ impl ExtentStore {
 
     /// Returns the usage figures.
     pub fn usage(&self) -> ExtentUsage {
-        let free = self.0.volumes.free_bytes();
-        ExtentUsage { volume_free_bytes: free, ..self.0.counters.snapshot() }
+        let volume_free_bytes = self.0.volumes.free_bytes();
+        let withheld_bytes = self.0.file_leases.as_ref().map_or(0, FileLeases::withheld_bytes);
+        ExtentUsage { volume_free_bytes, withheld_bytes, ..self.0.counters.snapshot() }
     }
 
     /// Returns the reason if the store accepts no more writes, because a write or a sync failed.
@@ -204,11 +214,20 @@ impl ExtentStore {
     /// Refuses further writes, and fails the writes in progress.
     pub(crate) fn give_up(&self, why: &str) {
         self.0.suspect.set(&Error::unavailable(why));
+        self.revoke_leases();
+    }
+
+    /// Takes the leases of other processes back.
+    fn revoke_leases(&self) {
+        if let Some(leases) = &self.0.file_leases {
+            leases.revoke_all(Revocation::DeviceClosed);
+        }
     }
 
     /// Ends the threads of the store after their current work. Returns true if everything is in
     /// order, so that the next opening may trust the table. Blocks.
     pub fn close(&self) -> bool {
+        self.revoke_leases();
         self.0.committer.close();
         self.0.folders.close();
         // A file that is still being written will not be removed any more. A record whose removal

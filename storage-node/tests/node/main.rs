@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod direct;
 mod full_disk;
 mod hung_disk;
 mod many_devices;
