@@ -34,15 +34,18 @@ use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Operator};
 use martlet_serving::{Failure, Signals, logging, runtime};
+use martlet_storage_node::DirectListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
+use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{
-    DeviceCollector, QueueCollector, Requests, WindowCollector, WorkerCollector,
+    DeviceCollector, DirectCollector, QueueCollector, Requests, WindowCollector, WorkerCollector,
 };
 use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, master_keys};
@@ -60,6 +63,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let (credentials, new) = Credentials::find_or_make(&settings.s3, &folder)?;
     let s3 = settings.s3.listen().await?;
     let admin = admin::bind(settings.admin_address).await?;
+    let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
 
@@ -70,11 +74,11 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let running =
-        RunningServer { settings: &settings, folder: &folder, operator, store: opened, signals };
+    let (settings, folder, store) = (&settings, &folder, opened);
+    let running = RunningServer { settings, folder, operator, store, direct, signals };
     let outcome = running
         .run(s3, |address| {
-            announce(address, &settings, new.then_some(&credentials), &folder);
+            announce(address, settings, new.then_some(&credentials), folder);
         })
         .await;
     answering.end().await;
@@ -112,20 +116,23 @@ struct RunningServer<'a> {
     folder: &'a DataFolder,
     operator: Arc<Operator>,
     store: Store,
+    direct: Option<DirectListener>,
     signals: Signals,
 }
 
 impl RunningServer<'_> {
     async fn run(self, port: Port, announce: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
-        let Self { settings, folder, operator, store, mut signals } = self;
+        let Self { settings, folder, operator, store, direct, mut signals } = self;
         let address = listen::address_of(&port.listener)?;
         let foreground = Arc::new(Foreground::default());
         let workers = store.start_workers(settings, folder, foreground.clone())?;
+        let direct = direct.map(|listener| store.direct_server(settings, listener));
+        let of_direct = direct.as_ref().map(|direct| Arc::new(direct.figures()) as DirectSource);
         let requests = Arc::new(Requests::new());
         let worker_source: WorkerSource = Arc::new(workers.statuses());
         let status = store.status_source(&operator, settings, worker_source.clone());
         operator.open(AdminParts {
-            health: Arc::new(store.nodes()),
+            health: Arc::new(store.health()),
             metrics: Metrics::default()
                 .with_registered(|registry| requests.register(registry))
                 .with(LogCollector(store.observers.figures()))
@@ -133,6 +140,7 @@ impl RunningServer<'_> {
                 .with(QueueCollector(store.service.clone()))
                 .with(WindowCollector(store.objects.clone()))
                 .with(DeviceCollector(store.device_source()))
+                .with(DirectCollector(of_direct))
                 .with(WorkerCollector(worker_source.clone())),
             routes: admin_status::workers("server", worker_source)
                 .merge(status.routes())
@@ -144,8 +152,14 @@ impl RunningServer<'_> {
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
-        let task =
-            tokio::spawn(listen::serve(port, service, settings.common.limits(), stopped, drain));
+        let mut tasks = JoinSet::new();
+        if let Some(direct) = direct {
+            tasks.spawn(direct.run(stopped.clone()));
+        }
+        let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);
+        tasks.spawn(async move {
+            serving.await;
+        });
         announce(address);
 
         let signal = signals.next().await;
@@ -153,7 +167,7 @@ impl RunningServer<'_> {
         operator.drain();
         stop.send_replace(true);
         let close = async {
-            let _ = task.await;
+            while tasks.join_next().await.is_some() {}
             workers.stop().await;
             store.close().await
         };

@@ -12,6 +12,7 @@ use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
+use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 use crate::process::s3_port::{S3Args, S3Settings};
 use crate::process::upkeep::UpkeepSettings;
@@ -54,6 +55,9 @@ pub(crate) struct ServerArgs {
     admin_address: Option<SocketAddr>,
     #[command(flatten)]
     #[serde(flatten)]
+    direct: DirectArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     common: CommonArgs,
 }
 
@@ -82,6 +86,9 @@ pub(crate) struct ServerSettings {
     /// Settings of the S3 port. Without a root key one is made.
     #[serde(skip)]
     pub(crate) s3: S3Settings,
+    /// Settings of the direct socket.
+    #[serde(skip)]
+    pub(crate) direct: DirectSettings,
     /// Settings of events.
     #[serde(skip)]
     pub(crate) events: EventSettings,
@@ -104,6 +111,7 @@ impl Default for ServerSettings {
             reserve: None,
             memory: None,
             s3: S3Settings::default(),
+            direct: DirectSettings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
             common: CommonSettings::default(),
@@ -117,7 +125,13 @@ const NAMES: [&str; 7] =
 
 /// Returns the names of all settings of a server besides the common ones.
 fn names() -> Vec<&'static str> {
-    let parts = [&NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES, &UpkeepSettings::NAMES];
+    let parts = [
+        &NAMES[..],
+        &S3Settings::NAMES,
+        &DirectSettings::NAMES,
+        &EventSettings::NAMES,
+        &UpkeepSettings::NAMES,
+    ];
     parts.concat()
 }
 
@@ -131,6 +145,7 @@ impl ServerSettings {
         let settings = Self {
             common: merged.extract()?,
             s3: merged.extract()?,
+            direct: merged.extract()?,
             events: merged.extract()?,
             upkeep: merged.extract()?,
             ..merged.extract()?
@@ -140,6 +155,7 @@ impl ServerSettings {
         settings.upkeep.check()?;
         settings.events.check()?;
         settings.s3.check(settings.admin_address)?;
+        settings.direct.check()?;
         settings.policies()?;
         Ok(settings)
     }
@@ -237,8 +253,8 @@ mod tests {
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields: Vec<_> = fields.filter_map(|line| line.trim().split_once(':')).collect();
         let mut fields: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-        let parts = fields.split_off(fields.len() - 4);
-        assert_eq!(parts, ["s3", "events", "upkeep", "common"]);
+        let parts = fields.split_off(fields.len() - 5);
+        assert_eq!(parts, ["s3", "direct", "events", "upkeep", "common"]);
         assert_eq!(fields, NAMES);
     }
 

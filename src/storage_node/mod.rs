@@ -3,6 +3,7 @@
 //! ```text
 //! proxies, replicators ─▶ guarded ─┬─ router ─▶ Backend ─▶ storage-node
 //! other storage nodes ──▶          └─ routes: rings, introductions
+//! processes of the machine ─▶ direct socket ──────────────▶ storage-node
 //! ```
 //!
 //! The start does cheap checks before expensive work: settings, key, folder, rings, sockets, the
@@ -26,6 +27,7 @@ use martlet_membership::routes::{self, Host};
 use martlet_membership::{
     ClusterSecret, Introducer, Member, MemberRole, NodeCollector, Peers, StatusSource,
 };
+use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::http::{
     ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
 };
@@ -35,7 +37,7 @@ use martlet_serving::folder::DataFolder;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Operator};
 use martlet_serving::{Failure, Signals, Size, listen, logging, runtime, wait_for_stop};
-use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode, Uuid};
+use martlet_storage_node::{DeviceConfig, DirectListener, NodeOptions, Reserve, StorageNode, Uuid};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -45,8 +47,9 @@ use self::operator::OpenNode;
 pub(crate) use self::settings::StorageNodeArgs;
 use self::settings::StorageNodeSettings;
 use crate::policies::check_cpu;
+use crate::process::direct::DirectSource;
 use crate::process::memory::{MachineShare, MemorySplit, NODE_BODY_BYTES};
-use crate::process::metrics::DeviceCollector;
+use crate::process::metrics::{DeviceCollector, DirectCollector};
 
 /// Runs a storage node until a signal stops it.
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
@@ -66,6 +69,7 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let peers = Arc::new(Peers::load(&folder)?);
     let internal = listen::bind(settings.internal_address, "--internal-address").await?;
     let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
+    let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(admin, &settings.common);
     let opening = async {
@@ -96,8 +100,8 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let status = StatusSource::new(&format!("storage node {name}"), &operator, &member);
     let status = status.with_devices(opened.device_source()).with_memory(memory(&settings).line());
     let host = Host { name, member, peers, folder, report: status.report_source() };
-    let running =
-        RunningNode { settings: &settings, secret, opened, host, status, operator, signals };
+    let settings = &settings;
+    let running = RunningNode { settings, secret, opened, direct, host, status, operator, signals };
     let outcome = running.run(internal).await;
     answering.end().await;
     outcome
@@ -125,6 +129,7 @@ async fn open(
         votes_when_new: false,
         introduced: true,
         tree_key,
+        lends: settings.direct.lends(),
         ..memory(settings).node_options()
     };
     tokio::task::spawn_blocking(move || StorageNode::open(configs, options))
@@ -148,6 +153,7 @@ struct RunningNode<'a> {
     settings: &'a StorageNodeSettings,
     secret: ClusterSecret,
     opened: OpenNode,
+    direct: Option<DirectListener>,
     host: Host,
     status: StatusSource,
     operator: Arc<Operator>,
@@ -155,7 +161,7 @@ struct RunningNode<'a> {
 }
 
 impl RunningNode<'_> {
-    async fn run(self, internal: TcpListener) -> Result<(), Failure> {
+    async fn run(mut self, internal: TcpListener) -> Result<(), Failure> {
         let address = listen::address_of(&internal)?;
         let (stop, stopped) = watch::channel(false);
         let tls = self.settings.member.tls()?;
@@ -183,13 +189,30 @@ impl RunningNode<'_> {
         }
     }
 
+    /// Starts the server of the direct socket, if one is set; returns the source of its figures.
+    fn start_direct(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Option<DirectSource> {
+        let listener = self.direct.take()?;
+        let OpenNode { member, node, .. } = &self.opened;
+        let key = ExtentTokenKey::derive(&self.secret.tokens);
+        let server = self.settings.direct.server(listener, node, key, member.clock.clone());
+        let figures: DirectSource = Arc::new(server.figures());
+        tasks.spawn(server.run(stopped.clone()));
+        Some(figures)
+    }
+
     /// Starts all tasks that run until `stopped`.
     fn start(
-        &self,
+        &mut self,
         internal: TcpListener,
         tls: Option<Tls>,
         stopped: &watch::Receiver<bool>,
     ) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let of_direct = self.start_direct(&mut tasks, stopped);
         let OpenNode { member, node, .. } = &self.opened;
         let options =
             ServerOptions { in_flight_max: self.settings.max_requests, ..ServerOptions::default() };
@@ -206,7 +229,6 @@ impl RunningNode<'_> {
         );
         let drain = self.settings.common.drain_timeout;
         let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
-        let mut tasks = JoinSet::new();
         let mut stop = stopped.clone();
         let until = async move { wait_for_stop(&mut stop).await };
         tasks.spawn(serve_members(internal, app, serving, until));
@@ -220,6 +242,7 @@ impl RunningNode<'_> {
             health: Arc::new(self.opened.clone()),
             metrics: Metrics::default()
                 .with(DeviceCollector(Arc::new(move || figures.metrics().devices)))
+                .with(DirectCollector(of_direct))
                 .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
             routes: self.status.clone().routes(),
         });

@@ -10,6 +10,7 @@ use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings};
 use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 
 /// Default folder for rings and peers.
@@ -53,6 +54,9 @@ pub(crate) struct StorageNodeArgs {
     devices: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
+    direct: DirectArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     common: CommonArgs,
 }
 
@@ -74,6 +78,8 @@ pub(crate) struct StorageNodeSettings {
     /// streams. Further requests are refused with a hint to retry.
     pub(super) max_requests: usize,
     #[serde(skip)]
+    pub(super) direct: DirectSettings,
+    #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
     pub(super) common: CommonSettings,
@@ -87,6 +93,7 @@ impl Default for StorageNodeSettings {
             reserve: None,
             memory: None,
             max_requests: 1024,
+            direct: DirectSettings::default(),
             member: MemberSettings::default(),
             common: CommonSettings::default(),
         }
@@ -98,14 +105,19 @@ const NAMES: [&str; 5] = ["internal_address", "devices", "reserve", "memory", "m
 impl StorageNodeSettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        let names = [&NAMES[..], &DirectSettings::NAMES, &MemberSettings::NAMES].concat();
         Self::of(&MergedSettings::at_start(&names, args, args.common.config.as_deref())?)
     }
 
     fn of(merged: &MergedSettings) -> Result<Self, Failure> {
-        let settings =
-            Self { member: merged.extract()?, common: merged.extract()?, ..merged.extract()? };
+        let settings = Self {
+            direct: merged.extract()?,
+            member: merged.extract()?,
+            common: merged.extract()?,
+            ..merged.extract()?
+        };
         settings.common.check()?;
+        settings.direct.check()?;
         memory::check(settings.memory)?;
         if settings.max_requests == 0 {
             return Err(Failure::usage("max_requests must be at least 1"));
@@ -157,7 +169,7 @@ mod tests {
         variable: Option<&str>,
         file: &str,
     ) -> Result<StorageNodeSettings, Failure> {
-        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        let names = [&NAMES[..], &DirectSettings::NAMES, &MemberSettings::NAMES].concat();
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_DEVICES").map(str::to_owned);
         StorageNodeSettings::of(&MergedSettings::gather(&names, args, environment, Some(file))?)

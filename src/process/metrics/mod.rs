@@ -1,10 +1,13 @@
-//! Metrics of S3 requests, of shared reads and the queue, of devices and of workers.
+//! Metrics of S3 requests, of shared reads and the queue, of devices, of the direct socket and of
+//! workers.
 
 mod devices;
+mod direct;
 mod herd;
 mod requests;
 
 pub(crate) use self::devices::{DeviceCollector, WorkerCollector};
+pub(crate) use self::direct::DirectCollector;
 pub(crate) use self::herd::{QueueCollector, WindowCollector};
 pub(crate) use self::requests::{Labels, Requests};
 
