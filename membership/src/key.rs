@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::http::ClusterKey;
 use martlet_protocol::tree::TreeKey;
 use martlet_serving::folder::is_shared;
@@ -26,6 +27,8 @@ pub struct ClusterSecret {
     pub tree: TreeKey,
     /// Secret of proxies for session and continuation tokens.
     pub tokens: [u8; 32],
+    /// Signs the tokens of reads in place.
+    pub extents: ExtentTokenKey,
 }
 
 impl ClusterSecret {
@@ -48,7 +51,8 @@ impl ClusterSecret {
         let digits = text.trim().to_ascii_lowercase();
         let tree = TreeKey(blake3::derive_key(TREE_KEY, digits.as_bytes()));
         let tokens = blake3::derive_key(TOKENS, digits.as_bytes());
-        Ok(Self { key, token: AdminToken::of(digits.as_bytes()), tree, tokens })
+        let extents = ExtentTokenKey::derive(digits.as_bytes());
+        Ok(Self { key, token: AdminToken::of(digits.as_bytes()), tree, tokens, extents })
     }
 }
 

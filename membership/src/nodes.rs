@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use martlet_protocol::http::{ClientOptions, ClusterKey, HttpBackend, NodeReport, RingTags, Tls};
-use martlet_protocol::{Clock, Term};
+use martlet_protocol::http::{
+    ClientOptions, ClusterKey, DataPortTag, HttpBackend, NodeReport, RingTags, Tls,
+};
+use martlet_protocol::{Clock, DataPort, Term};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
@@ -82,6 +84,7 @@ struct LastReply {
     rings: Option<RingTags>,
     /// Clients' latency that the node last reported, and the time of that report.
     clients_wait: Option<(Instant, Duration)>,
+    data_port: Option<DataPortTag>,
 }
 
 impl ReplyHistory {
@@ -104,6 +107,12 @@ impl ReplyHistory {
     /// Returns the rings that the node announced last.
     pub fn rings(&self) -> Option<RingTags> {
         self.last.lock().rings.clone()
+    }
+
+    /// Returns the data port that the node announced last, while it answers.
+    pub fn data_port(&self) -> Option<DataPort> {
+        let announced = self.last.lock().data_port.clone().filter(|_| self.answers());
+        announced.and_then(|tag| tag.port())
     }
 
     /// Returns the highest term that the node announced.
@@ -145,6 +154,9 @@ impl ReplyHistory {
         last.heard = Some(now);
         if let Some(wait) = heard.clients_wait {
             last.clients_wait = Some((now, wait));
+        }
+        if last.data_port != heard.data_port {
+            last.data_port.clone_from(&heard.data_port);
         }
         let is_new = last.rings.as_ref() != Some(&heard.rings);
         if is_new {
@@ -307,13 +319,22 @@ mod tests {
         let rings = Announcement::new(&[]).rings().clone();
         let term = Term::NONE;
         let round_trip = Duration::from_millis(2);
-        let heard = NodeReport { now_ms: 1, round_trip, rings, term, clients_wait: None };
+        let port = DataPort::new("http://n1:9002", "").unwrap();
+        let data_port = Some(DataPortTag::new(&port));
+        let clients_wait = None;
+        let heard = NodeReport { now_ms: 1, round_trip, rings, term, clients_wait, data_port };
         assert!(!history.answers() && history.silent_for().is_none());
         assert!(history.record_report(&heard));
         assert!(!history.record_report(&heard));
         assert!(history.answers() && history.silent_for().is_some());
-        assert_eq!(history.replies.load(Ordering::Relaxed), 2);
-        assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
+        assert_eq!(history.data_port(), Some(port.clone()));
+        history.note_answer(false);
+        assert_eq!(history.data_port(), None, "a silent node serves no reads");
+        assert!(!history.record_report(&NodeReport { data_port: None, ..heard.clone() }));
+        assert_eq!(history.data_port(), None, "it was restarted without a data port");
+        history.record_report(&heard);
+        assert_eq!(history.replies.load(Ordering::Relaxed), 4);
+        assert_eq!(history.waited_us.load(Ordering::Relaxed), 8000);
     }
     #[test]
     fn clients_wait_as_long_as_at_the_slowest_node_that_reported_lately() {
@@ -328,6 +349,7 @@ mod tests {
                 rings: Announcement::new(&[]).rings().clone(),
                 term: Term::NONE,
                 clients_wait: clients_wait.map(Duration::from_millis),
+                data_port: None,
             };
             nodes.get(node).unwrap().history.record_report(&heard);
         };

@@ -10,7 +10,7 @@
 //!   `PUT` and `GET /v1/d/<device>/extents/<id>`.
 //! * [`guarded`] only passes requests signed with the [`ClusterKey`]: method, path, query, date,
 //!   every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
-//! * Every reply carries its node's clock and ring tags: [`NodeReport`].
+//! * Every reply carries its node's clock, ring tags and data port: [`NodeReport`].
 //! * A request made for a client's request carries its id: [`REQUEST`]. Requests of background work
 //!   are marked, and their replies carry the time that clients wait at the node.
 //! * An error keeps its kind and its message. A connection error is
@@ -41,7 +41,7 @@ mod sign;
 mod tls;
 mod write_timeout;
 
-pub use announce::{Announcement, NodeReport, RingTag, RingTags};
+pub use announce::{Announcement, DataPortTag, NodeReport, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
 pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use key::ClusterKey;

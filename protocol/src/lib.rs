@@ -12,6 +12,7 @@
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: requested and achieved consistency.
 //! * [`extent`]: immutable runs of object bytes, and their owners.
+//! * [`data_port`]: ports at which clients read extents in place.
 //! * [`extent_token`]: tokens for reads of extents in place.
 //! * [`redundancy`]: copies or erasure coding of a storage policy.
 //! * [`backend`]: the backend trait: the calls of a storage node.
@@ -30,6 +31,7 @@ pub mod backend;
 pub mod checkpoints;
 pub mod clock;
 pub mod consistency;
+pub mod data_port;
 mod derived;
 pub mod entry;
 pub mod error;
@@ -59,6 +61,7 @@ pub mod version;
 pub use backend::{Backend, BackendExt, ByteStream};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use consistency::{AchievedLevel, Level};
+pub use data_port::DataPort;
 pub use entry::Entry;
 pub use error::{Error, ErrorKind, Result};
 pub use id::{

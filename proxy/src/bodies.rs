@@ -1,5 +1,6 @@
 //! Response bodies: extents or their fragments in order, with the next one opened ahead.
 
+mod located;
 mod object;
 mod ranges;
 mod reader;

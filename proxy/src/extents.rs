@@ -15,6 +15,7 @@
 //!                         └── holders                     one device, hedges, then all
 //!
 //!            client                                       shared budgets; deletes extents
+//!            in_place                                     holders, for clients without a proxy
 //! ```
 
 mod background_writes;
@@ -25,6 +26,7 @@ mod durable;
 mod fanout;
 mod fragment_reader;
 mod holders;
+mod in_place;
 mod placement;
 mod replica_selection;
 mod stream;

@@ -72,6 +72,7 @@ mod keyring;
 mod latch;
 mod lifecycle;
 mod listing;
+mod located;
 mod lock;
 mod manifests;
 mod md5;
@@ -118,6 +119,10 @@ pub use guard::Guard;
 pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 pub use listing::is_within_prefix;
+pub use located::{
+    LOCATED_EXTENTS_MAX, LOCATED_PIECES_MAX, Located, LocatedCode, LocatedExtent, LocatedExtents,
+    LocatedPiece, NotDirect, PieceHolder,
+};
 // Parameters of the store's constructors.
 pub use martlet_topology::{Cluster, Topology};
 pub use multipart::Uploads;

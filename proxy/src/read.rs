@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{Bucket, Entry, Object, Value};
+use martlet_protocol::entry::{Body, Bucket, Entry, Object, Value};
 use martlet_protocol::{RegisterKey, Version};
 use tokio::time::Instant;
 
@@ -17,6 +17,7 @@ use crate::encryption::{Locked, ObjectAddress, Whose};
 use crate::error::{Error, Result};
 use crate::index::RegisterClient;
 use crate::keyring::Vault;
+use crate::located::{Located, LocatedExtents, NotDirect};
 use crate::range::Selected;
 use crate::versions::{VersionRead, VersionStore, no_object};
 
@@ -201,6 +202,34 @@ impl ObjectReader {
             }
         }
         Ok((Object::clone(&found.object), places))
+    }
+
+    /// Places of a selection of an object's bytes, for clients that read them in place. Requires the
+    /// customer key for SSE-C objects.
+    pub(crate) async fn locate(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        name: ObjectName<'_>,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<Located> {
+        let found = self.find(context, bucket, name, Want::Entry).await?;
+        context.keys.check_key(&self.vault, found.locked.as_ref())?;
+        let Found { object, stamp, locked, .. } = found;
+        conditions.check(&object)?;
+        let range = self.bodies.select(&object, selection).await?.range;
+        let extents = if locked.is_some() {
+            Err(NotDirect::Encrypted)
+        } else if matches!(object.body, Body::Inline { .. }) {
+            Err(NotDirect::Inline)
+        } else {
+            match self.bodies.manifest(&object.body).await? {
+                Some(manifest) => Ok(self.bodies.locate(&manifest, range).await?),
+                None => Ok(LocatedExtents::default()),
+            }
+        };
+        Ok(Located { object, stamp, extents })
     }
 
     /// Selected bytes of a copy's source as a request body, and the version of the source.

@@ -17,7 +17,7 @@
 //!   parses the document first, and checks before it calls the store.
 //! * Each reply that reached a session reports the consistency of that session, errors included.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use martlet_protocol::Clock;
@@ -28,7 +28,9 @@ use crate::body::RequestBody;
 use crate::consistency;
 use crate::encryption::Encryption;
 use crate::http::OperationHandler;
+use crate::in_place::InPlaceConfig;
 use crate::ops::{AccessCheck, Operations, conceal, enter_view, unlock};
+use crate::rdma;
 use crate::refusal::{DETAIL, detail};
 use crate::reply::Reply;
 use crate::request::{OperationRequest, PreparedRequest};
@@ -44,6 +46,7 @@ struct DispatcherState {
     /// Region that this store reports to clients.
     region: Arc<str>,
     tokens: TokenKey,
+    in_place: OnceLock<InPlaceConfig>,
 }
 
 impl std::fmt::Debug for Dispatcher {
@@ -59,7 +62,13 @@ impl Dispatcher {
         tokens: TokenKey,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self(Arc::new(DispatcherState { store, clock, region, tokens }))
+        let in_place = OnceLock::new();
+        Self(Arc::new(DispatcherState { store, clock, region, tokens, in_place }))
+    }
+
+    /// Lets clients read in place. Only the first call has an effect.
+    pub(crate) fn set_in_place(&self, config: InPlaceConfig) {
+        let _ = self.0.in_place.set(config);
     }
 
     async fn answer(&self, request: PreparedRequest) -> Reply {
@@ -77,6 +86,7 @@ impl Dispatcher {
             Encryption::add_headers(head.encryption.as_ref(), encrypted, &mut reply.headers);
         }
         consistency::add_headers(&mut reply.headers, session.given());
+        rdma::decline(head.operation(), &head.headers, &mut reply.headers);
         reply
     }
 
@@ -105,6 +115,7 @@ impl Dispatcher {
             clock: self.0.clock.clone(),
             region: self.0.region.clone(),
             tokens: self.0.tokens.clone(),
+            in_place: self.0.in_place.get().cloned(),
         };
         let outcome = operations.call(request, body).await;
         conceal(request.authorization.as_ref(), outcome).await

@@ -19,6 +19,7 @@ use crate::auth::{Keys, UNNAMED_REGION};
 use crate::body::ResponseBody;
 use crate::dispatch::Dispatcher;
 use crate::http::{HttpConfig, HttpService};
+use crate::in_place::InPlaceConfig;
 use crate::limits::QueueFigures;
 use crate::ops::{BucketCorsRules, StoreAnonymousCheck};
 use crate::request::Observation;
@@ -30,6 +31,7 @@ use crate::token::TokenKey;
 #[derive(Clone, Debug)]
 pub struct S3Service {
     http: HttpService<Dispatcher>,
+    dispatcher: Dispatcher,
     observer: RequestObserver,
 }
 
@@ -49,9 +51,16 @@ impl S3Service {
         let region: Arc<str> = region.into();
         let observer = RequestObserver::new(store.clone(), region.clone(), clock.clone());
         let dispatcher = Dispatcher::new(store, region, tokens, clock.clone());
-        let http = HttpService::new(config, clock, keys, Some(cors), dispatcher)
+        let http = HttpService::new(config, clock, keys, Some(cors), dispatcher.clone())
             .checked_by(anonymous_check);
-        Self { http, observer }
+        Self { http, dispatcher, observer }
+    }
+
+    /// Lets clients read in place, where nodes have data ports.
+    #[must_use]
+    pub fn reading_in_place(self, config: InPlaceConfig) -> Self {
+        self.dispatcher.set_in_place(config);
+        self
     }
 
     /// Sets the receivers of events and logs.

@@ -24,7 +24,7 @@ use crate::failure::Failure;
 /// Interval between two reads of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// ALPN protocols, the preferred one first.
+/// ALPN names.
 pub(crate) const HTTP_2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
@@ -34,6 +34,8 @@ pub struct Certificate {
     key: PathBuf,
     shown: Arc<CurrentCertificate>,
     seen: CertificateFiles,
+    /// ALPN protocols, the preferred one first.
+    protocols: &'static [&'static [u8]],
 }
 
 /// Contents of the two files.
@@ -60,7 +62,13 @@ impl Certificate {
         let seen = CertificateFiles::read(chain, key).map_err(Failure::refused)?;
         let certified = seen.certified().map_err(Failure::refused)?;
         let shown = Arc::new(CurrentCertificate(RwLock::new(Arc::new(certified))));
-        Ok(Self { chain: chain.to_owned(), key: key.to_owned(), shown, seen })
+        let protocols = &[HTTP_2, HTTP_1];
+        Ok(Self { chain: chain.to_owned(), key: key.to_owned(), shown, seen, protocols })
+    }
+
+    /// Offers HTTP/1.1 alone.
+    pub(crate) fn for_http1(self) -> Self {
+        Self { protocols: &[HTTP_1], ..self }
     }
 
     /// TLS settings of a listening socket: TLS 1.2 and 1.3, since S3 clients use both.
@@ -69,7 +77,7 @@ impl Certificate {
             .with_safe_default_protocol_versions()
             .expect("the provider has suites for both versions");
         let mut config = builder.with_no_client_auth().with_cert_resolver(self.shown.clone());
-        config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1.to_vec()];
+        config.alpn_protocols = self.protocols.iter().map(|it| it.to_vec()).collect();
         Arc::new(config)
     }
 

@@ -18,7 +18,7 @@ use hyper::service::{Service, service_fn};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion, WriteTimeout};
-use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection};
+use rustls::{CipherSuite, ProtocolVersion, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -103,7 +103,7 @@ impl ConnectionFacts {
 /// Serves a connection until it ends.
 pub(super) async fn serve_connection<S, B>(
     stream: TcpStream,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<TlsAcceptor>,
     served: ConnectionService<S>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
@@ -121,8 +121,8 @@ pub(super) async fn serve_connection<S, B>(
     let origin = ConnectionFacts { peer, tls: None, proven: served.place.proven().clone() };
     let outcome = match tls {
         None => serve_http1(patient, origin, served).await,
-        Some(config) => {
-            let handshake = TlsAcceptor::from(config).accept(patient);
+        Some(tls) => {
+            let handshake = tls.accept(patient);
             let stream = match timeout(served.limits.header_timeout, handshake).await {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),

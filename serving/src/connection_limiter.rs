@@ -73,14 +73,14 @@ struct PermitState {
 }
 
 /// Place of one connection, released on drop.
-pub(super) struct ConnectionPermit {
+pub struct ConnectionPermit {
     port: Arc<LimitedPort>,
     number: u64,
     guest: Arc<PermitState>,
 }
 
 /// Request under way on a connection, until its reply is sent or dropped.
-pub(super) struct RequestGuard {
+pub struct RequestGuard {
     port: Arc<LimitedPort>,
     guest: Arc<PermitState>,
 }
@@ -217,12 +217,12 @@ impl PermitState {
 
 impl ConnectionPermit {
     /// Mark that the connection's requests carry; set once a key has signed one.
-    pub(super) fn proven(&self) -> &AuthenticatedFlag {
+    pub fn proven(&self) -> &AuthenticatedFlag {
         &self.guest.proven
     }
 
     /// Counts a request as under way.
-    pub(super) fn begin(&self) -> RequestGuard {
+    pub fn begin(&self) -> RequestGuard {
         self.guest.requests.fetch_add(1, Ordering::AcqRel);
         RequestGuard { port: self.port.clone(), guest: self.guest.clone() }
     }

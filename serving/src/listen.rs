@@ -1,13 +1,14 @@
 //! Connections of a port: accepting, refusing beyond the limits, and draining.
 //!
 //! ```text
-//! accept ─┬─ a place is free, or made free ─▶ one task: HTTP until client or server closes
+//! accept ─┬─ a place is free, or made free ─▶ one task: requests until client or server closes
 //!         └─ all are busy ────────────────▶ 503 and closed
 //! stop ───▶ no new connections; each one ends after its current request, or at the deadline
 //! ```
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +18,18 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
+use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
 use super::certificate::Certificate;
 use super::connection::{ConnectionService, serve_connection};
 use super::connection_limiter::ConnectionLimiter;
-pub use super::connection_limiter::ConnectionLimits;
+pub use super::connection_limiter::{ConnectionLimits, ConnectionPermit, RequestGuard};
 pub use super::limits::{HEAD_BYTES_MAX, Limits};
 use super::stop::wait_for_stop;
 use crate::failure::Failure;
@@ -70,13 +73,37 @@ impl From<TcpListener> for Port {
     }
 }
 
-/// Serves connections until `stop`, then drains them for at most `drain`. Returns true if all
+impl Port {
+    /// Offers HTTP/1.1 alone to TLS clients.
+    #[must_use]
+    pub fn for_http1(self) -> Self {
+        Self { certificate: self.certificate.map(Certificate::for_http1), ..self }
+    }
+}
+
+/// Connection that holds a place at a port.
+pub struct AcceptedConnection {
+    /// Socket of the client.
+    pub stream: TcpStream,
+    /// Address of the client.
+    pub client: SocketAddr,
+    /// Takes the client's TLS handshake; none on ports in clear.
+    pub tls: Option<TlsAcceptor>,
+    /// Limits of the port.
+    pub limits: Limits,
+    /// Signal to end after the current request.
+    pub stop: watch::Receiver<bool>,
+    /// Place of the connection.
+    pub place: Arc<ConnectionPermit>,
+}
+
+/// Serves HTTP connections until `stop`, then drains them for at most `drain`. Returns true if all
 /// connections finished in time.
 pub async fn serve<S, B>(
     port: impl Into<Port>,
     service: S,
     limits: Limits,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
     drain: Duration,
 ) -> bool
 where
@@ -86,8 +113,29 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
+    let converse = move |accepted: AcceptedConnection| {
+        let AcceptedConnection { stream, tls, limits, stop, place, client: _ } = accepted;
+        let served = ConnectionService { service: service.clone(), limits, stop, place };
+        serve_connection(stream, tls, served)
+    };
+    serve_connections(port, limits, stop, drain, converse).await
+}
+
+/// Runs `converse` for each connection until `stop`, then waits for at most `drain`. Returns true if
+/// all of them ended in time. `converse` must end soon after the stop signal.
+pub async fn serve_connections<C, F>(
+    port: impl Into<Port>,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
+    converse: C,
+) -> bool
+where
+    C: Fn(AcceptedConnection) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
     let Port { listener, certificate } = port.into();
-    let tls = certificate.as_ref().map(Certificate::server_config);
+    let tls: Option<Arc<ServerConfig>> = certificate.as_ref().map(Certificate::server_config);
     let places = ConnectionLimiter::new(limits.places);
     let mut connections = JoinSet::new();
     if let Some(certificate) = certificate {
@@ -111,9 +159,14 @@ where
         };
         match places.take(client.ip()).map(Arc::new) {
             Some(place) => {
-                let (service, stop) = (service.clone(), stop.clone());
-                let served = ConnectionService { service, limits, stop, place: place.clone() };
-                let conversation = serve_connection(stream, tls.clone(), served);
+                let conversation = converse(AcceptedConnection {
+                    stream,
+                    client,
+                    tls: tls.clone().map(TlsAcceptor::from),
+                    limits,
+                    stop: stop.clone(),
+                    place: place.clone(),
+                });
                 connections.spawn(async move {
                     tokio::select! {
                         () = conversation => {}

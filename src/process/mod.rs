@@ -6,12 +6,14 @@
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
 //! sources ─ state of devices and workers             memory ─ split of the memory
 //! direct ─ descriptors of extents for local processes
+//! data_port ─ port for reads in place
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
 //! not depend on each other.
 
 pub(crate) mod admin_status;
+pub(crate) mod data_port;
 pub(crate) mod direct;
 pub(crate) mod master_keys;
 pub(crate) mod measure;

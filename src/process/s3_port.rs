@@ -1,7 +1,7 @@
 //! S3 port of a process: its settings, its TLS and the credentials that it accepts.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,6 +298,11 @@ impl S3Settings {
             );
         }
         endpoint
+    }
+
+    /// Returns the files of the TLS certificate and its key, if both are set.
+    pub(crate) fn certificate_files(&self) -> Option<(&Path, &Path)> {
+        self.s3_tls_certificate.as_deref().zip(self.s3_tls_key.as_deref())
     }
 
     /// Loads the TLS certificate, if one is set.

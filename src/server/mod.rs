@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! S3 clients ─▶ listen ─▶ measure ─▶ s3compat ─▶ proxy ─▶ Backend ─▶ storage-node
-//!                                               replicator ──┘
+//!                                               replicator ──┘           ▲
+//! clients with tokens ─▶ data port ──────────────────────────────────────┘
 //! ```
 //!
 //! * [`settings`], [`credentials`]: settings and root credentials.
@@ -42,6 +43,7 @@ use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
+use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{
@@ -62,6 +64,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let folder = DataFolder::open(&settings.data_dir)?;
     let (credentials, new) = Credentials::find_or_make(&settings.s3, &folder)?;
     let s3 = settings.s3.listen().await?;
+    let data_port = settings.data_port.listen(settings.s3.certificate_files(), None).await?;
     let admin = admin::bind(settings.admin_address).await?;
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
@@ -76,9 +79,13 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     };
     let (settings, folder, store) = (&settings, &folder, opened);
     let running = RunningServer { settings, folder, operator, store, direct, signals };
+    let url = data_port.as_ref().map(|port| port.known_as.url.clone());
     let outcome = running
-        .run(s3, |address| {
+        .run(s3, data_port, |address| {
             announce(address, settings, new.then_some(&credentials), folder);
+            if let Some(url) = url {
+                println!("Clients read in place at {url}");
+            }
         })
         .await;
     answering.end().await;
@@ -121,8 +128,15 @@ struct RunningServer<'a> {
 }
 
 impl RunningServer<'_> {
-    async fn run(self, port: Port, announce: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
-        let Self { settings, folder, operator, store, direct, mut signals } = self;
+    async fn run(
+        self,
+        port: Port,
+        data_port: Option<OpenDataPort>,
+        announce: impl FnOnce(SocketAddr),
+    ) -> Result<(), Failure> {
+        let Self { settings, folder, operator, mut store, direct, mut signals } = self;
+        let data_port = data_port.map(|port| store.read_in_place(port, settings));
+        let data_figures = data_port.as_ref().map(ReadyDataPort::figures);
         let address = listen::address_of(&port.listener)?;
         let foreground = Arc::new(Foreground::default());
         let workers = store.start_workers(settings, folder, foreground.clone())?;
@@ -134,7 +148,12 @@ impl RunningServer<'_> {
         operator.open(AdminParts {
             health: Arc::new(store.health()),
             metrics: Metrics::default()
-                .with_registered(|registry| requests.register(registry))
+                .with_registered(|registry| {
+                    requests.register(registry);
+                    if let Some(figures) = &data_figures {
+                        figures.register(registry);
+                    }
+                })
                 .with(LogCollector(store.observers.figures()))
                 .with(TargetCollector(store.observers.figures()))
                 .with(QueueCollector(store.service.clone()))
@@ -151,17 +170,17 @@ impl RunningServer<'_> {
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);
-        let drain = settings.common.drain_timeout;
-        let mut tasks = JoinSet::new();
-        if let Some(direct) = direct {
-            tasks.spawn(direct.run(stopped.clone()));
+        let (drain, limits) = (settings.common.drain_timeout, settings.common.limits());
+        let direct = direct.into_iter().map(|direct| direct.run(stopped.clone()));
+        let mut tasks: JoinSet<()> = direct.collect();
+        if let Some(port) = data_port {
+            tasks.spawn(port.serve(limits, stopped.clone(), drain));
         }
-        let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);
+        let serving = listen::serve(port, service, limits, stopped, drain);
         tasks.spawn(async move {
             serving.await;
         });
         announce(address);
-
         let signal = signals.next().await;
         tracing::info!(signal, "stopping after running requests finish");
         operator.drain();

@@ -12,6 +12,7 @@ use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
+use crate::process::data_port::{DataPortArgs, DataPortSettings};
 use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 use crate::process::s3_port::{S3Args, S3Settings};
@@ -49,6 +50,9 @@ pub(crate) struct ServerArgs {
     #[command(flatten)]
     #[serde(flatten)]
     s3: S3Args,
+    #[command(flatten)]
+    #[serde(flatten)]
+    data_port: DataPortArgs,
     /// Address of the admin API, /healthz, /readyz and /metrics [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +93,9 @@ pub(crate) struct ServerSettings {
     /// Settings of the direct socket.
     #[serde(skip)]
     pub(crate) direct: DirectSettings,
+    /// Settings of the data port.
+    #[serde(skip)]
+    pub(crate) data_port: DataPortSettings,
     /// Settings of events.
     #[serde(skip)]
     pub(crate) events: EventSettings,
@@ -112,6 +119,7 @@ impl Default for ServerSettings {
             memory: None,
             s3: S3Settings::default(),
             direct: DirectSettings::default(),
+            data_port: DataPortSettings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
             common: CommonSettings::default(),
@@ -129,6 +137,7 @@ fn names() -> Vec<&'static str> {
         &NAMES[..],
         &S3Settings::NAMES,
         &DirectSettings::NAMES,
+        &DataPortSettings::NAMES,
         &EventSettings::NAMES,
         &UpkeepSettings::NAMES,
     ];
@@ -146,6 +155,7 @@ impl ServerSettings {
             common: merged.extract()?,
             s3: merged.extract()?,
             direct: merged.extract()?,
+            data_port: merged.extract()?,
             events: merged.extract()?,
             upkeep: merged.extract()?,
             ..merged.extract()?
@@ -154,6 +164,7 @@ impl ServerSettings {
         memory::check(settings.memory)?;
         settings.upkeep.check()?;
         settings.events.check()?;
+        settings.data_port.check()?;
         settings.s3.check(settings.admin_address)?;
         settings.direct.check()?;
         settings.policies()?;
@@ -253,8 +264,8 @@ mod tests {
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields: Vec<_> = fields.filter_map(|line| line.trim().split_once(':')).collect();
         let mut fields: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-        let parts = fields.split_off(fields.len() - 5);
-        assert_eq!(parts, ["s3", "direct", "events", "upkeep", "common"]);
+        let parts = fields.split_off(fields.len() - 6);
+        assert_eq!(parts, ["s3", "direct", "data_port", "events", "upkeep", "common"]);
         assert_eq!(fields, NAMES);
     }
 

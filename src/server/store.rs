@@ -7,12 +7,13 @@ use std::sync::Arc;
 use axum::Router;
 use martlet_admin_server::accounts;
 use martlet_protocol::extent_token::ExtentTokenKey;
+use martlet_protocol::id::random_bytes;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
 use martlet_proxy::{Accounts, ObjectStore, Vault};
 use martlet_replicator::{DeviceScope, Foreground, Runner, StandardWorkers};
 use martlet_ring::Ring;
-use martlet_s3compat::S3Service;
+use martlet_s3compat::{InPlaceConfig, S3Service};
 use martlet_serving::folder::DataFolder;
 use martlet_serving::operator::Operator;
 use martlet_serving::{Failure, Size};
@@ -30,6 +31,7 @@ use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
 use super::token_key;
 use crate::policies::check_cpu;
+use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::memory::{MachineShare, MemorySplit};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
@@ -136,7 +138,8 @@ impl Store {
             data,
             topology,
             clock,
-            extent_key: ExtentTokenKey::derive(&tokens),
+            // Tokens need not survive a restart: clients locate again.
+            extent_key: ExtentTokenKey::derive(&random_bytes::<32>()),
             memory,
             started_ms,
         })
@@ -179,6 +182,21 @@ impl Store {
             data: self.data.clone(),
             topology: self.topology.clone(),
         }
+    }
+
+    /// Puts the devices behind a data port, and makes the port known to clients that locate objects.
+    pub(crate) fn read_in_place(
+        &mut self,
+        port: OpenDataPort,
+        settings: &ServerSettings,
+    ) -> ReadyDataPort {
+        let key = self.extent_key.clone();
+        let known_as = port.known_as.clone();
+        self.topology.set_data_ports(Arc::new(move |_| Some(known_as.clone())));
+        let grace_ms = u64::try_from(settings.reclaim_grace.as_millis()).unwrap_or(u64::MAX);
+        let config = InPlaceConfig::new(key.clone(), grace_ms);
+        self.service = self.service.clone().reading_in_place(config);
+        port.ready(self.node.clone(), key, self.clock.clone())
     }
 
     /// Returns the source of the devices' metrics.

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! proxies, replicators ─▶ guarded ─┬─ router ─▶ Backend ─▶ storage-node
-//! other storage nodes ──▶          └─ routes: rings, introductions
-//! processes of the machine ─▶ direct socket ──────────────▶ storage-node
+//! other storage nodes ──▶          └─ routes: rings, introductions  ▲
+//! clients with tokens ─▶ data port ─────────────────────────────────┤
+//! processes of the machine ─▶ direct socket ────────────────────────┘
 //! ```
 //!
 //! The start does cheap checks before expensive work: settings, key, folder, rings, sockets, the
@@ -23,13 +24,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::middleware::{from_fn, from_fn_with_state};
+use martlet_data_port::DataPortFigures;
 use martlet_membership::routes::{self, Host};
 use martlet_membership::{
     ClusterSecret, Introducer, Member, MemberRole, NodeCollector, Peers, StatusSource,
 };
-use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::http::{
-    ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
+    DataPortTag, ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
 };
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, DeviceId};
@@ -47,6 +48,7 @@ use self::operator::OpenNode;
 pub(crate) use self::settings::StorageNodeArgs;
 use self::settings::StorageNodeSettings;
 use crate::policies::check_cpu;
+use crate::process::data_port::OpenDataPort;
 use crate::process::direct::DirectSource;
 use crate::process::memory::{MachineShare, MemorySplit, NODE_BODY_BYTES};
 use crate::process::metrics::{DeviceCollector, DirectCollector};
@@ -68,6 +70,9 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let devices = Arc::new(devices::by_id(&member.keeper.rings(), &name, &settings.devices)?);
     let peers = Arc::new(Peers::load(&folder)?);
     let internal = listen::bind(settings.internal_address, "--internal-address").await?;
+    let host =
+        member.keeper.rings().addresses().get(&*name).and_then(|it| host_of(it).map(str::to_owned));
+    let data_port = settings.data_port.listen(None, host.as_deref()).await?;
     let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
@@ -102,7 +107,7 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let host = Host { name, member, peers, folder, report: status.report_source() };
     let settings = &settings;
     let running = RunningNode { settings, secret, opened, direct, host, status, operator, signals };
-    let outcome = running.run(internal).await;
+    let outcome = running.run(internal, data_port).await;
     answering.end().await;
     outcome
 }
@@ -161,14 +166,22 @@ struct RunningNode<'a> {
 }
 
 impl RunningNode<'_> {
-    async fn run(mut self, internal: TcpListener) -> Result<(), Failure> {
+    async fn run(
+        mut self,
+        internal: TcpListener,
+        data_port: Option<OpenDataPort>,
+    ) -> Result<(), Failure> {
         let address = listen::address_of(&internal)?;
         let (stop, stopped) = watch::channel(false);
         let tls = self.settings.member.tls()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut tasks = self.start(internal, tls, &stopped);
+        let url = data_port.as_ref().map(|port| port.known_as.url.clone());
+        let mut tasks = self.start(internal, data_port, tls, &stopped);
         let Self { opened, operator, mut signals, .. } = self;
         println!("Martlet storage node {} listens at {scheme}://{address}", opened.name);
+        if let Some(url) = url {
+            println!("Clients read in place at {url}");
+        }
 
         let signal = signals.next().await;
         tracing::info!(signal, "stopping after running requests finish");
@@ -197,7 +210,7 @@ impl RunningNode<'_> {
     ) -> Option<DirectSource> {
         let listener = self.direct.take()?;
         let OpenNode { member, node, .. } = &self.opened;
-        let key = ExtentTokenKey::derive(&self.secret.tokens);
+        let key = self.secret.extents.clone();
         let server = self.settings.direct.server(listener, node, key, member.clock.clone());
         let figures: DirectSource = Arc::new(server.figures());
         tasks.spawn(server.run(stopped.clone()));
@@ -208,6 +221,7 @@ impl RunningNode<'_> {
     fn start(
         &mut self,
         internal: TcpListener,
+        data_port: Option<OpenDataPort>,
         tls: Option<Tls>,
         stopped: &watch::Receiver<bool>,
     ) -> JoinSet<()> {
@@ -217,6 +231,7 @@ impl RunningNode<'_> {
         let options =
             ServerOptions { in_flight_max: self.settings.max_requests, ..ServerOptions::default() };
         let announcing = member.clone();
+        let tag = data_port.as_ref().map(|port| DataPortTag::new(&port.known_as));
         let given = from_fn_with_state(self.opened.devices.clone(), configured_devices::only);
         let app = guarded(
             router(node.clone(), options)
@@ -225,7 +240,7 @@ impl RunningNode<'_> {
                 .merge(routes::router(self.host.clone())),
             self.secret.key.clone(),
             member.own_clock.clone(),
-            Arc::new(move || announcing.keeper.announcement()),
+            Arc::new(move || announcing.keeper.announcement().with_data_port(tag.clone())),
         );
         let drain = self.settings.common.drain_timeout;
         let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
@@ -236,18 +251,48 @@ impl RunningNode<'_> {
         let introduced = Arc::new(IntroducedNode(node.clone()));
         tasks.spawn(Introducer::new(self.host.clone(), introduced).run(stopped.clone()));
         tasks.spawn(watch_rings(self.opened.clone(), stopped.clone()));
-        let figures = node.clone();
-        let nodes = member.clone();
+        let figures = self.serve_data_port(data_port, stopped, &mut tasks);
         self.operator.open(AdminParts {
             health: Arc::new(self.opened.clone()),
-            metrics: Metrics::default()
-                .with(DeviceCollector(Arc::new(move || figures.metrics().devices)))
-                .with(DirectCollector(of_direct))
-                .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
+            metrics: self.metrics(figures.as_deref()).with(DirectCollector(of_direct)),
             routes: self.status.clone().routes(),
         });
         tasks
     }
+
+    /// Starts the data port, if there is one, and returns its counters.
+    fn serve_data_port(
+        &self,
+        data_port: Option<OpenDataPort>,
+        stopped: &watch::Receiver<bool>,
+        tasks: &mut JoinSet<()>,
+    ) -> Option<Arc<DataPortFigures>> {
+        let OpenNode { member, node, .. } = &self.opened;
+        let common = &self.settings.common;
+        let key = self.secret.extents.clone();
+        let port = data_port?.ready(node.clone(), key, member.clock.clone());
+        let figures = port.figures();
+        tasks.spawn(port.serve(common.limits(), stopped.clone(), common.drain_timeout));
+        Some(figures)
+    }
+
+    fn metrics(&self, data_port: Option<&DataPortFigures>) -> Metrics {
+        let OpenNode { member, node, .. } = &self.opened;
+        let (node, nodes) = (node.clone(), member.clone());
+        Metrics::default()
+            .with_registered(|registry| {
+                if let Some(figures) = data_port {
+                    figures.register(registry);
+                }
+            })
+            .with(DeviceCollector(Arc::new(move || node.metrics().devices)))
+            .with(NodeCollector(Arc::new(move || nodes.nodes.figures())))
+    }
+}
+
+/// Host in the address of a node, `HOST:PORT`.
+fn host_of(address: &str) -> Option<&str> {
+    address.rsplit_once(':').map(|(host, _)| host)
 }
 
 /// Logs the devices that the rings assign to this node but that have no configured folder.

@@ -10,6 +10,7 @@ use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings};
 use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::process::data_port::{DataPortArgs, DataPortSettings};
 use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 
@@ -57,6 +58,9 @@ pub(crate) struct StorageNodeArgs {
     direct: DirectArgs,
     #[command(flatten)]
     #[serde(flatten)]
+    data_port: DataPortArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     common: CommonArgs,
 }
 
@@ -77,6 +81,9 @@ pub(crate) struct StorageNodeSettings {
     /// Maximum number of concurrent index calls of other members, and also of concurrent extent
     /// streams. Further requests are refused with a hint to retry.
     pub(super) max_requests: usize,
+    /// Settings of the data port.
+    #[serde(skip)]
+    pub(super) data_port: DataPortSettings,
     #[serde(skip)]
     pub(super) direct: DirectSettings,
     #[serde(skip)]
@@ -94,6 +101,7 @@ impl Default for StorageNodeSettings {
             memory: None,
             max_requests: 1024,
             direct: DirectSettings::default(),
+            data_port: DataPortSettings::default(),
             member: MemberSettings::default(),
             common: CommonSettings::default(),
         }
@@ -102,22 +110,30 @@ impl Default for StorageNodeSettings {
 
 const NAMES: [&str; 5] = ["internal_address", "devices", "reserve", "memory", "max_requests"];
 
+/// Returns the names of all settings of a storage node besides the common ones.
+fn names() -> Vec<&'static str> {
+    let parts =
+        [&NAMES[..], &DataPortSettings::NAMES, &DirectSettings::NAMES, &MemberSettings::NAMES];
+    parts.concat()
+}
+
 impl StorageNodeSettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &DirectSettings::NAMES, &MemberSettings::NAMES].concat();
-        Self::of(&MergedSettings::at_start(&names, args, args.common.config.as_deref())?)
+        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
     fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             direct: merged.extract()?,
+            data_port: merged.extract()?,
             member: merged.extract()?,
             common: merged.extract()?,
             ..merged.extract()?
         };
         settings.common.check()?;
         settings.direct.check()?;
+        settings.data_port.check()?;
         memory::check(settings.memory)?;
         if settings.max_requests == 0 {
             return Err(Failure::usage("max_requests must be at least 1"));
@@ -169,10 +185,9 @@ mod tests {
         variable: Option<&str>,
         file: &str,
     ) -> Result<StorageNodeSettings, Failure> {
-        let names = [&NAMES[..], &DirectSettings::NAMES, &MemberSettings::NAMES].concat();
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_DEVICES").map(str::to_owned);
-        StorageNodeSettings::of(&MergedSettings::gather(&names, args, environment, Some(file))?)
+        StorageNodeSettings::of(&MergedSettings::gather(&names(), args, environment, Some(file))?)
     }
 
     #[test]

@@ -164,6 +164,15 @@ impl Device {
         }
     }
 
+    /// Returns the device's parts, if it serves and is not suspect.
+    pub(crate) fn trusted(&self) -> Result<Arc<OpenDevice>> {
+        let opened = self.online()?;
+        match self.threads.pulse().stalled().or_else(|| opened.extents.suspect()) {
+            Some(reason) => Err(self.unavailable("is suspect", &reason)),
+            None => Ok(opened),
+        }
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
         self.shared.clock.now_ms()
     }

@@ -36,7 +36,7 @@ pub mod node;
 
 pub use device::{DeviceConfig, Reserve};
 pub use direct::{DirectFigures, DirectListener, DirectOptions, DirectServer, DirectTimes};
-pub use extents::LendingLimit;
+pub use extents::{ExtentInPlace, LendingLimit};
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};

@@ -14,6 +14,7 @@ use self::monitor::Monitor;
 pub use self::patience::Patience;
 use crate::device::{Device, DeviceConfig, OpenDevice, SharedResources};
 use crate::disk::{Disk, PosixDisk};
+use crate::extents::ExtentInPlace;
 use crate::index::Caches;
 use crate::metrics::NodeMetrics;
 
@@ -171,6 +172,17 @@ impl StorageNode {
         let is_empty = opened.index.is_empty().await?;
         drop(opened);
         self.on_opening(id, move |device| device.begin_anew(is_empty)).await
+    }
+
+    /// Returns true if this node was opened with the device.
+    pub fn has_device(&self, id: DeviceId) -> bool {
+        self.devices.iter().any(|device| device.id() == id)
+    }
+
+    /// Opens an extent for a reader in place. `NotFound` if the device doesn't hold the extent,
+    /// `Corrupt` if it is in quarantine, `Unavailable` while the device is closed or suspect.
+    pub async fn open_in_place(&self, device: DeviceId, id: ExtentId) -> Result<ExtentInPlace> {
+        self.device(device)?.trusted()?.extents.open_in_place(id).await
     }
 
     async fn on_opening(

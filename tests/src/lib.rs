@@ -9,6 +9,7 @@
 //! * [`cluster`]: storage nodes, proxies and replicators as processes of their own.
 //! * [`history`]: checks of objects after a load that was interrupted.
 //! * [`image`]: small file systems to fill, break and unmount.
+//! * [`in_place`]: a client that reads objects at the nodes' data ports.
 //! * [`network`]: hosts in namespaces of their own, and cables to cut between them.
 //! * [`probe`]: a cluster under load, with tallies of errors and latency during a fault.
 //! * [`process`]: a process's memory and sockets, read from the kernel.
@@ -24,6 +25,7 @@ pub mod checkers;
 pub mod cluster;
 pub mod history;
 pub mod image;
+pub mod in_place;
 pub mod network;
 pub mod probe;
 pub mod process;

@@ -16,7 +16,7 @@ use martlet_tests::workspace::{
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
-const MAY: [(&str, &[&str], &[&str]); 13] = [
+const MAY: [(&str, &[&str], &[&str]); 14] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
@@ -58,6 +58,11 @@ const MAY: [(&str, &[&str], &[&str]); 13] = [
         "martlet-notifications",
         &["martlet-proxy", "martlet-s3compat", "martlet-serving"],
         &["rocksdb", "s3s", "axum"],
+    ),
+    (
+        "martlet-data-port",
+        &["martlet-protocol", "martlet-storage-node", "martlet-serving", "martlet-admin-api"],
+        &["s3s", "axum"],
     ),
     (
         "martlet-admin-server",

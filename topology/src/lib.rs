@@ -32,7 +32,7 @@ mod shared;
 pub use cluster::Cluster;
 pub use known_term::KnownTerm;
 pub use policy::is_same_policy;
-pub use shared::Topology;
+pub use shared::{DataPorts, Topology};
 
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,26 @@
 //! The current cluster of a process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use martlet_protocol::{Error, Term};
+use martlet_protocol::{DataPort, Error, Term};
 use martlet_ring::Ring;
 use parking_lot::RwLock;
 
 use crate::cluster::Cluster;
 use crate::known_term::KnownTerm;
 
-/// The current cluster, the highest known term, and the spread of the index ring. Clones share all
-/// three.
+/// Source of the nodes' data ports, by the name of the node.
+pub type DataPorts = Arc<dyn Fn(&str) -> Option<DataPort> + Send + Sync>;
+
+/// The current cluster, the highest known term, the spread of the index ring, and the nodes' data
+/// ports. Clones share all four.
 #[derive(Clone)]
 pub struct Topology {
     cluster: Arc<RwLock<Arc<Cluster>>>,
     term: KnownTerm,
     spread: Arc<AtomicU64>,
+    data_ports: Arc<OnceLock<DataPorts>>,
 }
 
 /// Spread of a process that runs all roles: each index ring has spread.
@@ -33,7 +37,7 @@ impl Topology {
     /// The topology of a process whose membership raises `term` too.
     pub fn with_term(cluster: Cluster, term: KnownTerm) -> Self {
         let cluster = Arc::new(RwLock::new(Arc::new(cluster)));
-        Self { cluster, term, spread: Arc::new(AtomicU64::new(ALWAYS)) }
+        Self { cluster, term, spread: Arc::new(AtomicU64::new(ALWAYS)), data_ports: Arc::default() }
     }
 
     /// The current cluster.
@@ -45,6 +49,17 @@ impl Topology {
     /// stays.
     pub fn set_cluster(&self, cluster: Cluster) {
         *self.cluster.write() = Arc::new(cluster);
+    }
+
+    /// Sets the source of the nodes' data ports. Only the first call has an effect.
+    pub fn set_data_ports(&self, data_ports: DataPorts) {
+        // A process has one source, which it sets at its start.
+        let _ = self.data_ports.set(data_ports);
+    }
+
+    /// Current data port of a node; none if it has none, or doesn't answer.
+    pub fn data_port(&self, node: &str) -> Option<DataPort> {
+        self.data_ports.get().and_then(|source| source(node))
     }
 
     /// Highest known term.

@@ -1,10 +1,11 @@
-//! Headers of every reply of a node: its clock, its rings, and the highest term of its devices
-//! (rule P3).
+//! Headers of every reply of a node: its clock, its rings, the highest term of its devices (rule
+//! P3), and its data port.
 //!
 //! ```text
 //! x-martlet-now: 1795262400000
 //! x-martlet-rings: index=7-0a1b2c3d4e5f6071,data-0=9-66778899aabbccdd
 //! x-martlet-highest-term: 14
+//! x-martlet-data-port: http://10.0.0.5:9002 5f0c3b0e9d6a4a1c8f7b2e1d0c9b8a76
 //! x-martlet-clients-wait-us: 12500
 //! ```
 //!
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::data_port::DataPort;
 use crate::term::Term;
 
 /// Milliseconds since 1970 by the replying node's clock.
@@ -24,6 +26,8 @@ pub(super) const NOW: HeaderName = HeaderName::from_static("x-martlet-now");
 pub(super) const RINGS: HeaderName = HeaderName::from_static("x-martlet-rings");
 /// Highest term of the replying node's devices; absent if there is none.
 const TERM: HeaderName = HeaderName::from_static("x-martlet-highest-term");
+/// Data port of the replying node; absent if it has none.
+const DATA_PORT: HeaderName = HeaderName::from_static("x-martlet-data-port");
 
 /// Current duration of client requests at the replying node, in microseconds.
 const CLIENTS_WAIT: HeaderName = HeaderName::from_static("x-martlet-clients-wait-us");
@@ -43,11 +47,32 @@ pub struct RingTag {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingTags(HeaderValue);
 
-/// Rings and highest term that a node sends in every reply.
+/// Rings, highest term and data port that a node sends in every reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     rings: RingTags,
     term: Term,
+    data_port: Option<DataPortTag>,
+}
+
+/// Data port of a node in header format. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataPortTag(HeaderValue);
+
+impl DataPortTag {
+    /// Creates the tag of a data port.
+    ///
+    /// # Panics
+    /// Never: URLs and ids of data ports are plain ASCII.
+    pub fn new(port: &DataPort) -> Self {
+        let value = HeaderValue::from_str(&port.to_string());
+        Self(value.expect("data ports are plain ASCII"))
+    }
+
+    /// Returns the data port. None if it is not readable: it comes from a later version.
+    pub fn port(&self) -> Option<DataPort> {
+        self.0.to_str().ok()?.parse().ok()
+    }
 }
 
 /// State of a node that a client received in a reply.
@@ -63,6 +88,8 @@ pub struct NodeReport {
     pub term: Term,
     /// Current duration of client requests at the node; none in replies to client requests.
     pub clients_wait: Option<Duration>,
+    /// The node's data port, if it has one.
+    pub data_port: Option<DataPortTag>,
 }
 
 impl Announcement {
@@ -78,13 +105,19 @@ impl Announcement {
                 .expect("writing to a String can't fail");
         }
         let value = HeaderValue::from_str(&text).expect("ring names are plain ASCII");
-        Self { rings: RingTags(value), term: Term::NONE }
+        Self { rings: RingTags(value), term: Term::NONE, data_port: None }
     }
 
     /// Sets the highest term of the node's devices.
     #[must_use]
     pub fn at(self, term: Term) -> Self {
         Self { term, ..self }
+    }
+
+    /// Sets the node's data port.
+    #[must_use]
+    pub fn with_data_port(self, data_port: Option<DataPortTag>) -> Self {
+        Self { data_port, ..self }
     }
 
     /// The rings.
@@ -97,6 +130,9 @@ impl Announcement {
         headers.insert(RINGS, self.rings.0);
         if self.term != Term::NONE {
             headers.insert(TERM, HeaderValue::from(self.term.0));
+        }
+        if let Some(DataPortTag(port)) = self.data_port {
+            headers.insert(DATA_PORT, port);
         }
     }
 }
@@ -124,7 +160,8 @@ impl NodeReport {
         let number = |name| headers.get(name).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
         let term = number(TERM).map_or(Term::NONE, Term);
         let clients_wait = number(CLIENTS_WAIT).map(Duration::from_micros);
-        Some(Self { now_ms, round_trip, rings, term, clients_wait })
+        let data_port = headers.get(DATA_PORT).cloned().map(DataPortTag);
+        Some(Self { now_ms, round_trip, rings, term, clients_wait, data_port })
     }
 }
 
@@ -156,7 +193,12 @@ mod tests {
         assert_eq!(report.term, Term::NONE);
         Announcement::new(&tags()).at(Term(14)).put_on(&mut headers, 1234);
         assert_eq!(NodeReport::of(&headers, Duration::ZERO).unwrap().term, Term(14));
-        assert_eq!(report.clients_wait, None);
+        assert_eq!((report.clients_wait, report.data_port), (None, None));
+        let port = DataPort::new("http://n1:9002", "0f").unwrap();
+        let announced = Announcement::new(&tags()).with_data_port(Some(DataPortTag::new(&port)));
+        announced.put_on(&mut headers, 1234);
+        let report = NodeReport::of(&headers, Duration::ZERO).unwrap();
+        assert_eq!(report.data_port.unwrap().port(), Some(port));
         put_clients_wait(&mut headers, Duration::from_millis(7));
         let report = NodeReport::of(&headers, Duration::ZERO).unwrap();
         assert_eq!(report.clients_wait, Some(Duration::from_millis(7)));

@@ -27,7 +27,7 @@ const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Reads of bodies and manifests.
 pub(crate) struct BodyReader {
-    extents: Arc<ExtentClient>,
+    pub(super) extents: Arc<ExtentClient>,
     manifests: Manifests,
     pub(crate) windows: Arc<Windows>,
     /// Permits for hashing threads.

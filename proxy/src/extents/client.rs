@@ -19,7 +19,7 @@ const DELETE_TIME: Duration = Duration::from_secs(5);
 
 /// Reads and writes of extents, and the budgets that they share.
 pub(crate) struct ExtentClient {
-    topology: Topology,
+    pub(super) topology: Topology,
     pub(crate) health: Health,
     /// Body bytes that all writes may still hold.
     pub(crate) buffer: Arc<Semaphore>,

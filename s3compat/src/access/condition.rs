@@ -106,14 +106,22 @@ impl Condition {
 
     /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
+        self.keys().any(|key| key.row.source == ValueSource::ExistingTag)
+    }
+
+    /// True if evaluation needs the client's address.
+    pub(super) fn reads_address(&self) -> bool {
+        self.keys().any(Key::is_address)
+    }
+
+    /// The key of the condition, and those in its variables.
+    fn keys(&self) -> impl Iterator<Item = &Key> {
         let variables = self.expected.iter().flat_map(|expected| match expected {
             ConditionValue::Text(template) => std::slice::from_ref(template),
             ConditionValue::Arn(templates) => templates.as_slice(),
             _ => &[],
         });
-        std::iter::once(&self.key)
-            .chain(variables.flat_map(super::template::Template::keys))
-            .any(|key| key.row.source == ValueSource::ExistingTag)
+        std::iter::once(&self.key).chain(variables.flat_map(super::template::Template::keys))
     }
 
     /// True if the condition limits the tags that a request may set.

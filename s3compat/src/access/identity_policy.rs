@@ -63,6 +63,11 @@ impl IdentityPolicy {
     pub(crate) fn reads_existing_tags(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags())
     }
+
+    /// True if evaluation needs the client's address.
+    pub(crate) fn reads_address(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.reads_address())
+    }
 }
 
 #[cfg(test)]

@@ -139,6 +139,11 @@ impl PartialEq for Key {
 }
 
 impl Key {
+    /// True if the key's value is the client's address.
+    pub(super) fn is_address(&self) -> bool {
+        self.row.kind == KeyType::Address
+    }
+
     /// Reads a key of a document. Its case is ignored, except in the name of a tag.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (name, tag) = match text.split_once('/') {

@@ -94,7 +94,7 @@ own_actions! {
     GetBucketRequestPayment: GetBucketRequestPayment;
     GetBucketTagging: GetBucketTagging;
     GetBucketVersioning: GetBucketVersioning;
-    GetObject HeadObject: GetObject, GetObjectVersion;
+    GetObject HeadObject LocateObject: GetObject, GetObjectVersion;
     GetObjectAcl: GetObjectAcl, GetObjectVersionAcl;
     GetObjectAttributes: GetObjectAttributes, GetObjectVersionAttributes;
     GetObjectLegalHold: GetObjectLegalHold;
@@ -158,6 +158,7 @@ mod tests {
         for (operation, action) in [
             (Operation::GetObject, "s3:GetObjectVersion"),
             (Operation::HeadObject, "s3:GetObjectVersion"),
+            (Operation::LocateObject, "s3:GetObjectVersion"),
             (Operation::DeleteObject, "s3:DeleteObjectVersion"),
             (Operation::DeleteObjects, "s3:DeleteObjectVersion"),
             (Operation::GetObjectTagging, "s3:GetObjectVersionTagging"),

@@ -29,6 +29,7 @@ pub(crate) struct Policy {
     statements: Vec<Statement>,
     reads_context: bool,
     reads_existing_tags: bool,
+    reads_address: bool,
 }
 
 /// Answer of a policy to a question.
@@ -98,7 +99,8 @@ impl Policy {
         check_names(&statements)?;
         let reads_context = statements.iter().any(Statement::reads_context);
         let reads_existing_tags = statements.iter().any(Statement::reads_existing_tags);
-        Ok(Self { statements, reads_context, reads_existing_tags })
+        let reads_address = statements.iter().any(Statement::reads_address);
+        Ok(Self { statements, reads_context, reads_existing_tags, reads_address })
     }
 
     /// Names of the principals in the policy.
@@ -152,6 +154,11 @@ impl Policy {
     /// True if evaluation needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         self.reads_existing_tags
+    }
+
+    /// True if evaluation needs the client's address.
+    pub(crate) fn reads_address(&self) -> bool {
+        self.reads_address
     }
 }
 

@@ -69,6 +69,13 @@ impl Requester {
         who.own.iter().chain(limit).any(IdentityPolicy::reads_existing_tags)
     }
 
+    /// True if evaluating these policies needs the client's address.
+    pub(crate) fn reads_address(&self) -> bool {
+        let Self::User(who) = self else { return false };
+        let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
+        who.own.iter().chain(limit).any(IdentityPolicy::reads_address)
+    }
+
     /// True if evaluating these policies needs values of the request.
     pub(crate) fn reads_context(&self) -> bool {
         let Self::User(who) = self else { return false };

@@ -164,13 +164,22 @@ impl Statement {
 
     /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
-        let named = match &self.resources {
-            ElementSet::Only(named) | ElementSet::AllBut(named) => named,
-        };
         let is_existing =
             |key: &super::key::Key| key.row.source == super::key::ValueSource::ExistingTag;
         self.conditions.iter().any(Condition::reads_existing_tags)
-            || named.iter().flat_map(Template::keys).any(is_existing)
+            || self.keys_of_resources().any(is_existing)
+    }
+
+    /// True if evaluation needs the client's address.
+    pub(super) fn reads_address(&self) -> bool {
+        self.conditions.iter().any(Condition::reads_address)
+            || self.keys_of_resources().any(super::key::Key::is_address)
+    }
+
+    /// Keys of the variables in the resources.
+    fn keys_of_resources(&self) -> impl Iterator<Item = &super::key::Key> {
+        let (ElementSet::Only(named) | ElementSet::AllBut(named)) = &self.resources;
+        named.iter().flat_map(Template::keys)
     }
 }
 

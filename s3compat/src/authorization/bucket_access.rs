@@ -242,6 +242,11 @@ impl BucketAccess {
         self.documents().policy.as_ref().is_some_and(Policy::reads_context)
     }
 
+    /// Returns true if the policy depends on the client's address.
+    pub(crate) fn reads_address(&self) -> bool {
+        self.documents().policy.as_ref().is_some_and(Policy::reads_address)
+    }
+
     /// Returns true if the policy has conditions on the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         self.documents().policy.as_ref().is_some_and(Policy::reads_existing_tags)

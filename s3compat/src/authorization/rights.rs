@@ -278,6 +278,11 @@ impl Authorization {
         self.reads_tags(&self.access)
     }
 
+    /// Returns true if decisions depend on the client's address.
+    pub(crate) fn reads_address(&self) -> bool {
+        self.access.reads_address() || self.requester.reads_address()
+    }
+
     fn reads_tags(&self, access: &BucketAccess) -> bool {
         access.reads_existing_tags() || self.requester.reads_existing_tags()
     }

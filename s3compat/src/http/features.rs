@@ -12,6 +12,7 @@ use self::subjects::may_matter;
 use crate::auth::single_header;
 use crate::messages;
 use crate::operation::Operation;
+use crate::rdma;
 use crate::refusal::Refusal;
 use crate::target::percent_decode;
 
@@ -136,7 +137,7 @@ const LOCKING: [Operation; 4] = [
 const OF_DELETES: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
 
 /// Operations that accept headers of encryption.
-const WITH_KEYS: [Operation; 11] = [
+const WITH_KEYS: [Operation; 12] = [
     Operation::CompleteMultipartUpload,
     Operation::CopyObject,
     Operation::CreateMultipartUpload,
@@ -144,6 +145,7 @@ const WITH_KEYS: [Operation; 11] = [
     Operation::GetObjectAttributes,
     Operation::HeadObject,
     Operation::ListParts,
+    Operation::LocateObject,
     Operation::PostObject,
     Operation::PutObject,
     Operation::UploadPart,
@@ -189,8 +191,8 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         if !name.starts_with("x-amz-") || name.starts_with("x-amz-meta-") {
             continue;
         }
-        if name.starts_with("x-amz-rdma-") {
-            return Err(Refusal::not_implemented(name).with_header("x-amz-rdma-reply", "501"));
+        if rdma::is_header(name) {
+            continue;
         }
         let known = KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
         if let Some(name) = known {
@@ -387,15 +389,6 @@ mod tests {
             assert_eq!(check_one(crate::checksums::header(algorithm), "x"), Ok(()));
         }
         assert_eq!(check_one("x-amz-checksum-crc16", "x"), Err(Code::InvalidRequest));
-    }
-
-    #[test]
-    fn an_rdma_token_is_declined_by_name() {
-        let mut headers = HeaderMap::new();
-        headers.insert("x-amz-rdma-token", HeaderValue::from_static("t"));
-        let refusal = check(&headers).unwrap_err();
-        assert_eq!(refusal.header, Some(("x-amz-rdma-reply", "501")));
-        assert_eq!(refusal.code, Code::NotImplemented);
     }
 
     #[test]

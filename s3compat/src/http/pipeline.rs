@@ -25,6 +25,7 @@ use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, Pol
 use crate::limits::RequestKind;
 use crate::messages;
 use crate::operation::{BodyKind, Operation, PathKind, find, is_override};
+use crate::rdma;
 use crate::refusal::Refusal;
 use crate::request::{OperationRequest, PreparedRequest, RequestContext};
 use crate::target::{Query, RequestTarget};
@@ -150,6 +151,7 @@ impl RequestPipeline {
         features::check_operation(operation, headers)?;
         features::check_source(headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
+        rdma::check(operation, headers)?;
         let query = own_query(&query, mechanism);
         for name in SPENT {
             headers.remove(name);

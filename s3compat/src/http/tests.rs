@@ -251,7 +251,14 @@ async fn an_rdma_token_is_declined() {
         (reply.0, &reply.1["x-amz-rdma-reply"]),
         (StatusCode::NOT_IMPLEMENTED, &"501".parse().unwrap())
     );
+    let meta = [("x-amz-meta-rdma-token", "t")];
+    let reply = send(&service, request("PUT", "/b/k", &meta), UNSIGNED, b"").await;
+    assert_eq!(reply.0, StatusCode::NOT_IMPLEMENTED);
+    assert!(reply.1.contains_key("x-amz-rdma-reply") && !reply.1.contains_key("etag"));
     assert!(recorder.seen.lock().is_empty());
+    let read = request("GET", "/b/k", &[("x-amz-rdma-token", "t")]);
+    assert_eq!(send(&service, read, UNSIGNED, b"").await.0, StatusCode::OK);
+    assert_eq!(recorder.seen.lock().len(), 1, "a read goes on");
 }
 
 #[tokio::test]

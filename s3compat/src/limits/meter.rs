@@ -136,6 +136,11 @@ impl Meters {
         self.limited().next().is_some()
     }
 
+    /// True if a rate of bytes applies.
+    pub(crate) fn limits_bytes(&self) -> bool {
+        self.limited().any(|meter| meter.paces.lock().rate.bytes.is_some())
+    }
+
     /// Admits a request, or returns the time to wait.
     ///
     /// # Errors
@@ -248,6 +253,7 @@ mod tests {
         let rate = Rate { requests: None, bytes: Some(100) };
         let meters = meters(&Registry::default(), "a", rate, Rate::default());
         meters.charge(100);
+        assert!(meters.limits_bytes());
         assert_eq!(meters.admit(), Ok(()));
         meters.charge(250);
         assert_eq!(meters.admit(), Err(SECOND * 5 / 2));

@@ -64,6 +64,7 @@ fn resource_name(operation: Operation) -> Option<&'static str> {
             "PUBLIC_ACCESS_BLOCK"
         }
         O::GetObjectAttributes => "OBJECT_ATTRIBUTES",
+        O::LocateObject => "LOCATE",
         O::GetObjectLockConfiguration | O::PutObjectLockConfiguration => {
             "OBJECT_LOCK_CONFIGURATION"
         }

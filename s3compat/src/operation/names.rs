@@ -42,7 +42,7 @@ operations! {
     PutBucketVersioning GetBucketCheckpoints PutBucketCheckpoints DeleteBucketCheckpoints
     GetCheckpoint CommitCheckpoint HoldCheckpoint DeleteCheckpoint ListObjectVersions HeadObject GetObjectAcl PutObjectAcl
     GetObjectAttributes GetObjectLegalHold PutObjectLegalHold GetObjectRetention
-    PutObjectRetention GetObjectTagging ListParts GetObject PutObjectTagging UploadPartCopy
+    PutObjectRetention GetObjectTagging ListParts LocateObject GetObject PutObjectTagging UploadPartCopy
     UploadPart CopyObject PutObject CreateMultipartUpload CompleteMultipartUpload
     DeleteObjectTagging AbortMultipartUpload DeleteObject
 }

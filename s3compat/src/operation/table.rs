@@ -283,6 +283,7 @@ pub static TABLE: [OperationRow; Operation::COUNT] = {
             &["uploadId"],
             &["max-parts", "part-number-marker", "encoding-type"],
         ),
+        row(O::LocateObject, "GET", Object, &["locate"], VERSION),
         row(O::GetObject, "GET", Object, &[], READ),
         with_body(row(O::PutObjectTagging, "PUT", Object, &["tagging"], VERSION), xml(64 * KIB)),
         copying(row(O::UploadPartCopy, "PUT", Object, &["partNumber", "uploadId"], &[])),

@@ -91,6 +91,7 @@ methods! {
         ListObjects => list_objects,
         ListObjectsV2 => list_objects_v2,
         ListParts => list_parts,
+        LocateObject => locate_object,
         PutBucketAcl => put_bucket_acl,
         PutBucketCheckpoints => put_bucket_checkpoints,
         PutBucketCors => put_bucket_cors,

@@ -26,9 +26,10 @@ pub(crate) fn unlock(request: &OperationRequest, session: &Session) -> S3Result<
         | Operation::CreateMultipartUpload
         | Operation::UploadPart
         | Operation::UploadPartCopy => KeyUse::Make,
-        Operation::GetObject | Operation::HeadObject | Operation::GetObjectAttributes => {
-            KeyUse::Read
-        }
+        Operation::GetObject
+        | Operation::HeadObject
+        | Operation::LocateObject
+        | Operation::GetObjectAttributes => KeyUse::Read,
         Operation::CompleteMultipartUpload => KeyUse::Complete,
         _ => KeyUse::Nothing,
     };

@@ -24,6 +24,7 @@ mod encryption;
 mod initiator;
 mod lifecycle;
 mod list;
+mod locate;
 mod lock;
 mod logging;
 mod multipart;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use martlet_protocol::Clock;
 use martlet_proxy::Session;
 
+use crate::in_place::InPlaceConfig;
 use crate::token::TokenKey;
 
 /// Operations of one request.
@@ -15,4 +16,6 @@ pub(crate) struct Operations {
     /// Region that this store reports to clients.
     pub(crate) region: Arc<str>,
     pub(crate) tokens: TokenKey,
+    /// None if no client may read in place.
+    pub(crate) in_place: Option<InPlaceConfig>,
 }

@@ -236,7 +236,7 @@ fn checksum_headers(headers: &mut HeaderMap, read: &ObjectRead) {
 }
 
 /// 304: only the headers that validate the client's copy.
-fn not_modified(object: &Object) -> Reply {
+pub(super) fn not_modified(object: &Object) -> Reply {
     let mut reply = Reply::empty(StatusCode::NOT_MODIFIED);
     validators(&mut reply.headers, object);
     reply

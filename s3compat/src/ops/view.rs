@@ -59,6 +59,7 @@ pub(crate) async fn enter_view(request: &mut OperationRequest, session: &Session
         Operation::CreateBucket if view.bucket != bucket => return Ok(()),
         Operation::GetObject
         | Operation::HeadObject
+        | Operation::LocateObject
         | Operation::ListObjects
         | Operation::ListObjectsV2
         | Operation::HeadBucket

@@ -15,7 +15,7 @@ fn md5_of(key: [u8; 32]) -> String {
     STANDARD.encode(Md5::digest(key))
 }
 
-fn with_key(call: TestRequest<'_>, key: [u8; 32]) -> TestRequest<'_> {
+pub(crate) fn with_key(call: TestRequest<'_>, key: [u8; 32]) -> TestRequest<'_> {
     call.header(ALGORITHM, "AES256")
         .header("x-amz-server-side-encryption-customer-key", &STANDARD.encode(key))
         .header("x-amz-server-side-encryption-customer-key-md5", &md5_of(key))

@@ -12,6 +12,7 @@ mod consistency;
 mod copies;
 mod encryption;
 mod listings;
+mod locate;
 mod locks;
 mod multipart;
 mod objects;

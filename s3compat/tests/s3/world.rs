@@ -10,15 +10,16 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
+use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId, ManualClock, PolicyId};
+use martlet_protocol::{Backend, DataPort, DeviceId, ManualClock, PolicyId};
 use martlet_proxy::{
     Accounts, Cluster, MasterKey, NewKey, NewUser, ObjectStore, Role, StoreOptions, Vault,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, SecretKey};
 use martlet_s3compat::http::{HttpConfig, ResponseBody};
-use martlet_s3compat::{Peer, S3Service, SessionKey, TokenKey};
+use martlet_s3compat::{InPlaceConfig, Peer, S3Service, SessionKey, TokenKey};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
@@ -28,12 +29,15 @@ const AMZ_DATE: &str = "20260101T000000Z";
 const SCOPE: &str = "20260101/us-east-1/s3/aws4_request";
 const HOST: &str = "127.0.0.1:9000";
 const SECRET: &str = "a secret that only tests know";
+/// URL of the device's data port.
+pub(crate) const DATA_URL: &str = "http://n1:9002";
 /// Small parts make uploads of several parts cheap.
 pub(crate) const PART_BYTES_MIN: u64 = 16;
 
 /// A service with its store.
 pub(crate) struct World {
     service: S3Service,
+    store: ObjectStore,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) node: Arc<MemoryBackend>,
     pub(crate) device: DeviceId,
@@ -77,8 +81,18 @@ impl World {
         );
         let tokens = TokenKey::derive(&[5; 32]);
         let config = HttpConfig { allow_anonymous: true, ..HttpConfig::default() };
-        let service = S3Service::new(store, config, clock.clone(), keys, tokens);
-        Self { service, clock, node, device, accounts }
+        let service = S3Service::new(store.clone(), config, clock.clone(), keys, tokens);
+        Self { service, store, clock, node, device, accounts }
+    }
+
+    /// Puts the device behind a data port, and returns the key of the tokens.
+    pub(crate) fn with_data_port(mut self) -> (Self, ExtentTokenKey) {
+        let key = ExtentTokenKey::derive(&[6; 32]);
+        let port = DataPort::new(DATA_URL, "0f").unwrap();
+        self.store.topology().set_data_ports(Arc::new(move |_| Some(port.clone())));
+        let config = InPlaceConfig::new(key.clone(), u64::MAX);
+        self.service = self.service.reading_in_place(config);
+        (self, key)
     }
 
     /// A world with the bucket `bkt`.
@@ -103,7 +117,7 @@ impl World {
         self.key(tenant, Some(name), access_key).await;
     }
 
-    async fn key(&self, tenant: &str, user: Option<&str>, access_key: &str) {
+    pub(crate) async fn key(&self, tenant: &str, user: Option<&str>, access_key: &str) {
         let new = NewKey {
             tenant: tenant.into(),
             user: user.map(str::to_owned),

@@ -1,6 +1,8 @@
 //! Conformance suite of [`Disk`], run against each implementation.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ fn all(disk: &dyn Disk, root: &Path) {
     bytes(disk, &folder, Caching::Cached);
     bytes(disk, &folder, Caching::Direct);
     room(disk, &folder);
+    sending(disk, &folder);
     let space = disk.space(root).unwrap();
     assert!(space.total_bytes >= space.free_bytes);
 }
@@ -100,6 +103,29 @@ fn room(disk: &dyn Disk, folder: &Path) {
     file.truncate(10).unwrap();
     file.sync().unwrap();
     assert_eq!(file.length().unwrap(), 10);
+    disk.unlink(&path).unwrap();
+}
+
+fn sending(disk: &dyn Disk, folder: &Path) {
+    let path = folder.join("sent");
+    let file = disk.create(&path, Caching::Cached).unwrap();
+    file.write_at(&[IoSlice::new(&[1; 4096]), IoSlice::new(&[2; 4096])], 0).unwrap();
+    let (sender, mut receiver) = UnixStream::pair().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    let sent = file.send(sender.as_fd(), 4000, 1000).unwrap().unwrap();
+    assert!((1..=1000).contains(&sent));
+    let mut received = vec![0; sent];
+    receiver.read_exact(&mut received).unwrap();
+    let expected = |at: usize| if at < 96 { 1 } else { 2 };
+    assert!(received.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    let mut rounds = 0;
+    while file.send(sender.as_fd(), 0, 8192).unwrap().is_some() {
+        rounds += 1;
+        assert!(rounds < 100_000, "a socket that nobody reads fills up");
+    }
+    drop(receiver);
+    let closed = file.send(sender.as_fd(), 0, 1).unwrap_err();
+    assert_eq!(closed.kind(), ErrorKind::Unavailable);
     disk.unlink(&path).unwrap();
 }
 

@@ -19,10 +19,12 @@ mod posix;
 
 use std::fmt::Debug;
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use martlet_protocol::Result;
+use martlet_protocol::{Error, Result};
+use rustix::io::{Errno, retry_on_intr};
 
 #[cfg(test)]
 pub(crate) use faulty::{DiskFault, FaultyDisk};
@@ -74,9 +76,32 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Returns true if the file has a name, and so may be opened again after its last descriptor is
     /// closed.
     fn is_named(&self) -> Result<bool>;
+    /// Sends up to `length` bytes from `offset` on to a socket that doesn't block. Returns the number
+    /// of bytes that the socket took, or none if it takes none now. `Unavailable` if the socket is
+    /// closed.
+    fn send(&self, socket: BorrowedFd<'_>, offset: u64, length: usize) -> Result<Option<usize>> {
+        let mut bytes = vec![0; length.min(COPIED_BYTES_MAX)];
+        self.read_at(&mut bytes, offset)?;
+        sent(retry_on_intr(|| rustix::io::write(socket, &bytes)))
+    }
     /// Drops `length` bytes from `offset` on from the page cache, so that the next read uses the
     /// device. Bytes that are not synced stay.
     fn drop_cached(&self, offset: u64, length: u64) -> Result<()>;
+}
+
+/// Most bytes that [`DiskFile::send`] copies at a time, on disks that can't send without a copy.
+const COPIED_BYTES_MAX: usize = 64 * 1024;
+
+/// Outcome of sending to a socket that doesn't block.
+fn sent(outcome: rustix::io::Result<usize>) -> Result<Option<usize>> {
+    match outcome {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => {
+            let source = std::io::Error::from(errno);
+            Err(Error::unavailable("the reader's connection is closed").with_source(source))
+        }
+    }
 }
 
 /// Use of the page cache.

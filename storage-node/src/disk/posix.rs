@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use martlet_protocol::{Error, ErrorKind, Result};
 use rustix::fs::{self, Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags};
 use rustix::io::{self, Errno, ReadWriteFlags};
 
-use super::{Caching, Disk, DiskFile, Space};
+use super::{Caching, Disk, DiskFile, Space, sent};
 
 /// Maximum number of slices in one call of the kernel.
 const SLICES_MAX: usize = 1024;
@@ -224,6 +225,15 @@ impl DiskFile for PosixFile {
     fn is_named(&self) -> Result<bool> {
         let stat = fs::fstat(&self.file).map_err(|errno| self.failed("ask for", errno))?;
         Ok(stat.st_nlink > 0)
+    }
+
+    fn send(&self, socket: BorrowedFd<'_>, offset: u64, length: usize) -> Result<Option<usize>> {
+        let mut at = offset;
+        match io::retry_on_intr(|| fs::sendfile(socket, &self.file, Some(&mut at), length)) {
+            Ok(0) => Err(Error::corrupt(format!("{} ends before byte {offset}", self.name))),
+            Err(Errno::IO) => Err(self.failed("send", Errno::IO)),
+            outcome => sent(outcome),
+        }
     }
 
     fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {

@@ -19,6 +19,7 @@
 //! * [`write`]: writes; [`committer`], [`file_write`] and [`folders`]: durability of records, files
 //!   and names.
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
+//! * [`in_place`]: reads by clients of the node's data port.
 //! * [`lend`] and [`lent_extent`]: descriptors of file extents for other processes; [`file_lease`]:
 //!   keeps the bytes of deleted files while other processes read them.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
@@ -35,7 +36,8 @@
 //! * the removal of a row is synced before its name is removed or its space is used again. A delete
 //!   removes the row in one batch with its mark. The header of a deleted record is durably zero
 //!   before its space is free;
-//! * no byte is returned before its checksum was verified;
+//! * no byte is returned before its checksum was verified, except to a client of the data port that
+//!   requested to verify all blocks itself;
 //! * a leased file has its bytes while its lease lasts, and takes no space afterwards;
 //! * contradictory bytes are moved to quarantine, never deleted.
 
@@ -50,6 +52,7 @@ mod folders;
 mod footer;
 mod gather;
 mod heads;
+mod in_place;
 mod lease;
 mod lend;
 mod lent_extent;
@@ -91,6 +94,7 @@ use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
 use self::file_lease::FileLeases;
 pub use self::file_lease::{FileLease, Revocation};
+pub use self::in_place::ExtentInPlace;
 pub use self::lent_extent::{LendError, LendingLimit, LentExtent};
 pub use self::options::ExtentOptions;
 use self::read::ExtentReader;

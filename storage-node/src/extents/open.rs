@@ -26,6 +26,7 @@ pub(super) const FILE_WEIGHT: u64 = 64;
 pub(super) struct OpenExtent {
     pub(super) id: ExtentId,
     pub(super) length: u64,
+    pub(super) blake3: [u8; 32],
     pub(super) file: Arc<dyn DiskFile>,
     /// Offset of the extent in the file.
     pub(super) base: u64,
@@ -82,7 +83,8 @@ impl OpenExtent {
             return Err(mismatch(extent.id));
         }
         let (id, length) = (extent.id, u64::from(extent.length));
-        Ok(Self { id, length, file, base, crcs: description.crcs, lease, _file_lease: None })
+        let (blake3, crcs) = (extent.blake3, description.crcs);
+        Ok(Self { id, length, blake3, file, base, crcs, lease, _file_lease: None })
     }
 
     /// Returns true if `bytes`, from the beginning of block `first` on, match the checksums.

@@ -1,4 +1,5 @@
-//! Reads of verified bytes: whole blocks around the requested range, a chunk at a time.
+//! Reads of bytes: whole blocks around the requested range, a chunk at a time, verified unless the
+//! reader verifies them itself.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,12 +25,32 @@ pub(super) struct ExtentReader {
     threads: Arc<Pool>,
     counters: Arc<Counters>,
     store: Weak<StoreState>,
+    verifies: bool,
 }
 
 impl ExtentReader {
     pub(super) fn of(store: &Arc<StoreState>) -> Self {
         let (pool, threads) = (store.pool.clone(), store.threads.clone());
-        Self { pool, threads, counters: store.counters.clone(), store: Arc::downgrade(store) }
+        let counters = store.counters.clone();
+        Self { pool, threads, counters, store: Arc::downgrade(store), verifies: true }
+    }
+
+    /// Returns a reader that compares no checksums.
+    pub(super) fn unverified(self) -> Self {
+        Self { verifies: false, ..self }
+    }
+
+    /// Threads on which calls wait for the disk.
+    pub(super) fn threads(&self) -> &Pool {
+        &self.threads
+    }
+
+    /// Compares bytes from the beginning of a block on with their checksums, unless the reader
+    /// verifies nothing.
+    fn check(&self, extent: &OpenExtent, from: u64, bytes: &[u8]) -> Result<()> {
+        let first = usize::try_from(from / BLOCK_BYTES).expect("an extent has few blocks");
+        let is_right = !self.verifies || extent.verify(bytes, first);
+        is_right.then_some(()).ok_or_else(|| mismatch(extent.id))
     }
 }
 
@@ -71,7 +92,7 @@ async fn chunk(
     let ready = extent.file.read_nowait(&mut buffer.all_mut()[..length], extent.base + from)?;
     let outcome = if ready == length {
         store.counters.inline_reads.fetch_add(1, Ordering::Relaxed);
-        check(extent, from, &buffer.all()[..length]).map(|()| buffer)
+        store.check(extent, from, &buffer.all()[..length]).map(|()| buffer)
     } else {
         store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
         drop(buffer);
@@ -110,19 +131,14 @@ async fn fetch(
     from: u64,
     length: usize,
 ) -> Result<PooledBuffer> {
-    let pool = store.pool.clone();
+    let reader = store.clone();
     let read = move || {
-        let mut buffer = pool.take(length);
+        let mut buffer = reader.pool.take(length);
         extent.file.read_at(&mut buffer.all_mut()[..length], extent.base + from)?;
-        check(&extent, from, &buffer.all()[..length])?;
+        reader.check(&extent, from, &buffer.all()[..length])?;
         Ok(buffer)
     };
     store.threads.run(read).await
-}
-
-fn check(extent: &OpenExtent, from: u64, bytes: &[u8]) -> Result<()> {
-    let first = usize::try_from(from / BLOCK_BYTES).expect("an extent has few blocks");
-    extent.verify(bytes, first).then_some(()).ok_or_else(|| mismatch(extent.id))
 }
 
 fn within_chunk(bytes: u64) -> usize {

@@ -16,6 +16,7 @@ use crate::s3::{ACCESS_KEY, SECRET_KEY};
 const INTERNAL_PORT: u16 = 20_000;
 const S3_PORT: u16 = 21_000;
 const ADMIN_PORT: u16 = 22_000;
+const DATA_PORT: u16 = 23_000;
 
 /// Skips addresses 0 and 1 of a block, which may belong to the machine itself.
 static CLUSTERS: AtomicU32 = AtomicU32::new(2);
@@ -71,8 +72,13 @@ impl Build<'_> {
             writeln!(devices, "d{device} = \"{}\"", path.display()).unwrap();
         }
         let address = member.address;
-        let settings =
-            format!("internal_address = \"{address}\"\nreserve = \"16MiB\"\n[devices]\n{devices}");
+        let mut settings = format!("internal_address = \"{address}\"\nreserve = \"16MiB\"\n");
+        if self.plan.data_ports {
+            let port = DATA_PORT - INTERNAL_PORT + address.port();
+            let data_address = SocketAddr::from((address.ip(), port));
+            writeln!(settings, "data_address = \"{data_address}\"").unwrap();
+        }
+        writeln!(settings, "[devices]\n{devices}").unwrap();
         member.configure(self.plan.policies.len(), &settings);
         member
     }

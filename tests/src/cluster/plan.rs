@@ -17,6 +17,8 @@ pub struct ClusterPlan {
     pub replicators: bool,
     /// Lines for the settings file of every proxy.
     pub proxy_settings: String,
+    /// True if the nodes have data ports.
+    pub data_ports: bool,
     /// True if members use TLS between each other.
     pub tls: bool,
     /// Environment variables of all members.
@@ -32,6 +34,7 @@ impl Default for ClusterPlan {
             policies: vec![Redundancy::Replicated],
             replicators: true,
             proxy_settings: String::new(),
+            data_ports: false,
             tls: false,
             environment: Vec::new(),
         }

@@ -10,6 +10,7 @@ mod cluster_command;
 mod crowd;
 mod cut_cables;
 mod healthy;
+mod in_place;
 mod internal_port;
 mod killed_node;
 mod killed_proxy;

@@ -1,0 +1,295 @@
+//! Requests and replies on one connection.
+//!
+//! A request is refused after its head, or answered; then the next one is read. Replies of bytes
+//! that the client verifies are sent by the kernel from the page cache where the connection is in
+//! clear. All other bytes are written from buffers that were verified.
+//!
+//! A client that takes nothing for the write timeout, or sends no whole head within the header
+//! timeout, is disconnected.
+
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use martlet_protocol::ByteStream;
+use martlet_serving::listen::{self, AcceptedConnection, HEAD_BYTES_MAX, Limits, Port};
+use martlet_serving::wait_for_stop;
+use martlet_storage_node::ExtentInPlace;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+
+use crate::answer::{DataPortServer, Origin, Piece};
+use crate::head::{DataRequest, HeadRefusal, ParsedHead, Verifier, parse};
+use crate::reply_head::Refusal;
+
+/// Shortest range that is sent by the kernel. Shorter ones cost less as a copy.
+const SENT_BYTES_MIN: u64 = 64 * 1024;
+
+/// Bytes of a connection, in clear or in TLS.
+enum Transport {
+    Plain(TcpStream),
+    Secure(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection, and the bytes that were received and not used yet.
+struct Conversation {
+    transport: Transport,
+    received: Vec<u8>,
+    limits: Limits,
+}
+
+impl DataPortServer {
+    /// Serves connections of a port until `stop`, then waits for replies for at most `drain`.
+    /// Returns true if all of them ended in time.
+    pub async fn serve(
+        self: Arc<Self>,
+        port: Port,
+        limits: Limits,
+        stop: watch::Receiver<bool>,
+        drain: Duration,
+    ) -> bool {
+        let converse = move |accepted: AcceptedConnection| {
+            let server = self.clone();
+            async move {
+                if let Err(error) = server.converse(accepted).await {
+                    tracing::debug!(%error, "a connection of the data port ended early");
+                }
+            }
+        };
+        listen::serve_connections(port.for_http1(), limits, stop, drain, converse).await
+    }
+
+    async fn converse(&self, accepted: AcceptedConnection) -> io::Result<()> {
+        let (place, limits) = (accepted.place, accepted.limits);
+        let (peer, mut stop) = (accepted.client.ip(), accepted.stop);
+        accepted.stream.set_nodelay(true)?;
+        let transport = match accepted.tls {
+            None => Transport::Plain(accepted.stream),
+            Some(tls) => {
+                let handshake = tls.accept(accepted.stream);
+                Transport::Secure(Box::new(within(limits.header_timeout, handshake).await?))
+            }
+        };
+        let mut conversation = Conversation { transport, received: Vec::new(), limits };
+        loop {
+            let head = tokio::select! {
+                head = conversation.next_head() => head?,
+                () = wait_for_stop(&mut stop) => return Ok(()),
+            };
+            let _under_way = place.begin();
+            let keeps_alive = match head {
+                None => return Ok(()),
+                Some(Err(refusal)) => {
+                    self.figures.answered(None, refusal.status);
+                    conversation.write(refusal.text(false, true).as_bytes()).await?;
+                    false
+                }
+                Some(Ok(request)) => {
+                    let keeps_alive = request.keeps_alive && !*stop.borrow();
+                    let origin = Origin { peer, proven: place.proven() };
+                    self.figures.in_flight.inc();
+                    let outcome = match self.answer(&request, &origin).await {
+                        Err(refusal) => {
+                            let text = refusal.text(keeps_alive, request.wants_bytes);
+                            conversation.write(text.as_bytes()).await
+                        }
+                        Ok(piece) => {
+                            self.reply(&mut conversation, &request, piece, keeps_alive).await
+                        }
+                    };
+                    self.figures.in_flight.dec();
+                    outcome?;
+                    keeps_alive
+                }
+            };
+            if !keeps_alive {
+                return conversation.end().await;
+            }
+        }
+    }
+
+    async fn reply(
+        &self,
+        conversation: &mut Conversation,
+        request: &DataRequest,
+        mut piece: Piece,
+        keeps_alive: bool,
+    ) -> io::Result<()> {
+        conversation.write(piece.head().text(keeps_alive).as_bytes()).await?;
+        if !request.wants_bytes {
+            return Ok(());
+        }
+        let length = piece.range.end - piece.range.start;
+        let mut sent = 0;
+        let outcome = match piece.verified.take() {
+            Some(bytes) => conversation.write_stream(bytes, &mut sent).await,
+            None => conversation.send(&piece.extent, piece.range.clone(), &mut sent).await,
+        };
+        self.figures.sent(&piece.tenant, piece.verifier, sent);
+        debug_assert!(piece.verifier == Verifier::Client || outcome.is_err() || sent == length);
+        if sent < length {
+            self.figures.cut();
+            return Err(outcome.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
+        }
+        outcome
+    }
+}
+
+impl Conversation {
+    /// Reads the head of the next request. None if the client closed the connection, or sent
+    /// nothing in time.
+    async fn next_head(&mut self) -> io::Result<Option<Result<DataRequest, Refusal>>> {
+        let limit = self.limits.header_timeout;
+        match within(limit, self.read_head()).await {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            head => head,
+        }
+    }
+
+    async fn read_head(&mut self) -> io::Result<Option<Result<DataRequest, Refusal>>> {
+        loop {
+            match parse(&self.received) {
+                ParsedHead::Request(request, length) => {
+                    self.received.drain(..length);
+                    return Ok(Some(Ok(request)));
+                }
+                ParsedHead::Refused(refusal) => return Ok(Some(Err(refusal_of(refusal)))),
+                ParsedHead::Partial if self.received.len() >= HEAD_BYTES_MAX => {
+                    let message = format!("a request's head may have {HEAD_BYTES_MAX} bytes");
+                    return Ok(Some(Err(Refusal::new(431, None, message))));
+                }
+                ParsedHead::Partial => {}
+            }
+            // Reserves little: silent connections hold no more than what they sent.
+            let mut bytes = [0; 2048];
+            let read = self.transport.read(&mut bytes).await?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.received.extend_from_slice(&bytes[..read]);
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_counted(bytes, &mut 0).await
+    }
+
+    /// Writes bytes, and adds their number to `sent` as the connection takes them.
+    async fn write_counted(&mut self, mut bytes: &[u8], sent: &mut u64) -> io::Result<()> {
+        let limit = self.limits.write_idle;
+        while !bytes.is_empty() {
+            let written = within(limit, self.transport.write(bytes)).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            *sent += written as u64;
+            bytes = &bytes[written..];
+        }
+        match &mut self.transport {
+            Transport::Plain(_) => Ok(()),
+            Transport::Secure(stream) => within(limit, stream.flush()).await,
+        }
+    }
+
+    async fn write_stream(&mut self, mut bytes: ByteStream, sent: &mut u64) -> io::Result<()> {
+        while let Some(chunk) = bytes.next().await {
+            let chunk = chunk.map_err(io::Error::other)?;
+            self.write_counted(&chunk, sent).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes that the client verifies.
+    async fn send(
+        &mut self,
+        extent: &ExtentInPlace,
+        range: Range<u64>,
+        sent: &mut u64,
+    ) -> io::Result<()> {
+        let is_short = range.end - range.start < SENT_BYTES_MIN;
+        let stream = match &self.transport {
+            Transport::Plain(stream) if !is_short => stream,
+            _ => {
+                let bytes = extent.read_unverified(range).await.map_err(io::Error::other)?;
+                return self.write_stream(bytes, sent).await;
+            }
+        };
+        let socket: Arc<OwnedFd> = Arc::new(stream.as_fd().try_clone_to_owned()?);
+        let mut at = range.start;
+        while at < range.end {
+            let outcome = extent.send_unverified(&socket, at..range.end).await;
+            match outcome.map_err(io::Error::other)? {
+                Some(bytes) => {
+                    at += bytes as u64;
+                    *sent += bytes as u64;
+                }
+                None => within(self.limits.write_idle, until_writable(stream)).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the connection in order.
+    async fn end(mut self) -> io::Result<()> {
+        let limit = self.limits.write_idle;
+        match &mut self.transport {
+            Transport::Plain(stream) => within(limit, stream.shutdown()).await,
+            Transport::Secure(stream) => within(limit, stream.shutdown()).await,
+        }
+    }
+}
+
+impl Transport {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer).await,
+            Self::Secure(stream) => stream.read(buffer).await,
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes).await,
+            Self::Secure(stream) => stream.write(bytes).await,
+        }
+    }
+}
+
+/// Waits until a socket that took nothing takes bytes again. The runtime learns of the full socket
+/// by a failed attempt within `try_io`, which doesn't lose an event that comes meanwhile.
+async fn until_writable(stream: &TcpStream) -> io::Result<()> {
+    let attempt = || {
+        let mut one = [PollFd::new(stream, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut one, Some(&now))? > 0 { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    };
+    match stream.try_io(Interest::WRITABLE, attempt) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await,
+        outcome => outcome,
+    }
+}
+
+/// Ends with `TimedOut` after `limit`. Zero means no limit.
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    if limit.is_zero() {
+        return work.await;
+    }
+    let late = |_| Err(io::ErrorKind::TimedOut.into());
+    timeout(limit, work).await.unwrap_or_else(late)
+}
+
+fn refusal_of(refusal: HeadRefusal) -> Refusal {
+    match refusal {
+        HeadRefusal::Malformed(message) => Refusal::new(400, None, message),
+        HeadRefusal::Path => Refusal::new(404, None, "only pieces of extents are served here"),
+        HeadRefusal::Method => Refusal::new(405, None, "only GET and HEAD are served here"),
+    }
+}
