@@ -6,6 +6,7 @@
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
 //! sources ─ state of devices and workers             memory ─ split of the memory
 //! checkpoint_counts ─ counts of checkpoint sets
+//! direct ─ descriptors of extents for local processes
 //! data_port ─ port for reads in place
 //! ```
 //!
@@ -15,6 +16,7 @@
 pub(crate) mod admin_status;
 pub(crate) mod checkpoint_counts;
 pub(crate) mod data_port;
+pub(crate) mod direct;
 pub(crate) mod master_keys;
 pub(crate) mod measure;
 pub(crate) mod memory;

@@ -35,17 +35,20 @@ use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Operator};
 use martlet_serving::{Failure, Signals, logging, runtime};
+use martlet_storage_node::DirectListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
 use crate::process::data_port::{OpenDataPort, ReadyDataPort};
+use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{
-    CheckpointCollector, DeviceCollector, QueueCollector, Requests, WindowCollector,
-    WorkerCollector,
+    CheckpointCollector, DeviceCollector, DirectCollector, QueueCollector, Requests,
+    WindowCollector, WorkerCollector,
 };
 use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, master_keys};
@@ -64,6 +67,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let s3 = settings.s3.listen().await?;
     let data_port = settings.data_port.listen(settings.s3.certificate_files(), None).await?;
     let admin = admin::bind(settings.admin_address).await?;
+    let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
 
@@ -74,12 +78,12 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let running =
-        RunningServer { settings: &settings, folder: &folder, operator, store: opened, signals };
+    let (settings, folder, store) = (&settings, &folder, opened);
+    let running = RunningServer { settings, folder, operator, store, direct, signals };
     let url = data_port.as_ref().map(|port| port.known_as.url.clone());
     let outcome = running
         .run(s3, data_port, |address| {
-            announce(address, &settings, new.then_some(&credentials), &folder);
+            announce(address, settings, new.then_some(&credentials), folder);
             if let Some(url) = url {
                 println!("Clients read in place at {url}");
             }
@@ -120,6 +124,7 @@ struct RunningServer<'a> {
     folder: &'a DataFolder,
     operator: Arc<Operator>,
     store: Store,
+    direct: Option<DirectListener>,
     signals: Signals,
 }
 
@@ -130,17 +135,19 @@ impl RunningServer<'_> {
         data_port: Option<OpenDataPort>,
         announce: impl FnOnce(SocketAddr),
     ) -> Result<(), Failure> {
-        let Self { settings, folder, operator, mut store, mut signals } = self;
+        let Self { settings, folder, operator, mut store, direct, mut signals } = self;
         let data_port = data_port.map(|port| store.read_in_place(port, settings));
         let data_figures = data_port.as_ref().map(ReadyDataPort::figures);
         let address = listen::address_of(&port.listener)?;
         let foreground = Arc::new(Foreground::default());
         let workers = store.start_workers(settings, folder, foreground.clone())?;
+        let direct = direct.map(|listener| store.direct_server(settings, listener));
+        let of_direct = direct.as_ref().map(|direct| Arc::new(direct.figures()) as DirectSource);
         let requests = Arc::new(Requests::new());
         let worker_source: WorkerSource = Arc::new(workers.statuses());
         let status = store.status_source(&operator, settings, worker_source.clone());
         operator.open(AdminParts {
-            health: Arc::new(store.nodes()),
+            health: Arc::new(store.health()),
             metrics: Metrics::default()
                 .with_registered(|registry| {
                     requests.register(registry);
@@ -154,6 +161,7 @@ impl RunningServer<'_> {
                 .with(WindowCollector(store.objects.clone()))
                 .with(CheckpointCollector(store.checkpoint_counts.clone()))
                 .with(DeviceCollector(store.device_source()))
+                .with(DirectCollector(of_direct))
                 .with(WorkerCollector(worker_source.clone())),
             routes: admin_status::workers("server", worker_source)
                 .merge(status.routes())
@@ -165,19 +173,22 @@ impl RunningServer<'_> {
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let (drain, limits) = (settings.common.drain_timeout, settings.common.limits());
-        let reads = data_port.map(|port| tokio::spawn(port.serve(limits, stopped.clone(), drain)));
-        let task = tokio::spawn(listen::serve(port, service, limits, stopped, drain));
+        let direct = direct.into_iter().map(|direct| direct.run(stopped.clone()));
+        let mut tasks: JoinSet<()> = direct.collect();
+        if let Some(port) = data_port {
+            tasks.spawn(port.serve(limits, stopped.clone(), drain));
+        }
+        let serving = listen::serve(port, service, limits, stopped, drain);
+        tasks.spawn(async move {
+            serving.await;
+        });
         announce(address);
-
         let signal = signals.next().await;
         tracing::info!(signal, "stopping after running requests finish");
         operator.drain();
         stop.send_replace(true);
         let close = async {
-            let _ = task.await;
-            if let Some(reads) = reads {
-                let _ = reads.await;
-            }
+            while tasks.join_next().await.is_some() {}
             workers.stop().await;
             store.close().await
         };

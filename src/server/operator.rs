@@ -18,13 +18,14 @@ use martlet_replicator::{CensusOptions, census};
 use martlet_ring::Ring;
 use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
 use martlet_serving::settings::span;
-use martlet_storage_node::Reserve;
+use martlet_storage_node::{Reserve, StorageNode};
 use martlet_topology::Topology;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
+use crate::process::direct::lending_limits;
 use crate::process::memory::MemorySplit;
 use crate::process::sources::WorkerSource;
 
@@ -46,10 +47,18 @@ impl ServerBackends {
     }
 }
 
+/// Condition of a server: its devices, and limits of the direct socket.
+pub(crate) struct ServerHealth {
+    pub(crate) nodes: ServerBackends,
+    pub(crate) node: Arc<StorageNode>,
+}
+
 #[async_trait]
-impl Health for ServerBackends {
+impl Health for ServerHealth {
     async fn condition(&self) -> RoleCondition {
-        condition(&self.devices().await)
+        let mut condition = condition(&self.nodes.devices().await);
+        condition.reasons.extend(lending_limits(&self.node));
+        condition
     }
 }
 

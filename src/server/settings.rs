@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
 use crate::process::data_port::{DataPortArgs, DataPortSettings};
+use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 use crate::process::s3_port::{S3Args, S3Settings};
 use crate::process::upkeep::UpkeepSettings;
@@ -58,6 +59,9 @@ pub(crate) struct ServerArgs {
     admin_address: Option<SocketAddr>,
     #[command(flatten)]
     #[serde(flatten)]
+    direct: DirectArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     common: CommonArgs,
 }
 
@@ -86,6 +90,9 @@ pub(crate) struct ServerSettings {
     /// Settings of the S3 port. Without a root key one is made.
     #[serde(skip)]
     pub(crate) s3: S3Settings,
+    /// Settings of the direct socket.
+    #[serde(skip)]
+    pub(crate) direct: DirectSettings,
     /// Settings of the data port.
     #[serde(skip)]
     pub(crate) data_port: DataPortSettings,
@@ -111,6 +118,7 @@ impl Default for ServerSettings {
             reserve: None,
             memory: None,
             s3: S3Settings::default(),
+            direct: DirectSettings::default(),
             data_port: DataPortSettings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
@@ -128,6 +136,7 @@ fn names() -> Vec<&'static str> {
     let parts = [
         &NAMES[..],
         &S3Settings::NAMES,
+        &DirectSettings::NAMES,
         &DataPortSettings::NAMES,
         &EventSettings::NAMES,
         &UpkeepSettings::NAMES,
@@ -145,6 +154,7 @@ impl ServerSettings {
         let settings = Self {
             common: merged.extract()?,
             s3: merged.extract()?,
+            direct: merged.extract()?,
             data_port: merged.extract()?,
             events: merged.extract()?,
             upkeep: merged.extract()?,
@@ -156,6 +166,7 @@ impl ServerSettings {
         settings.events.check()?;
         settings.data_port.check()?;
         settings.s3.check(settings.admin_address)?;
+        settings.direct.check()?;
         settings.policies()?;
         Ok(settings)
     }
@@ -253,8 +264,8 @@ mod tests {
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields: Vec<_> = fields.filter_map(|line| line.trim().split_once(':')).collect();
         let mut fields: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-        let parts = fields.split_off(fields.len() - 4);
-        assert_eq!(parts, ["s3", "events", "upkeep", "common"]);
+        let parts = fields.split_off(fields.len() - 6);
+        assert_eq!(parts, ["s3", "direct", "data_port", "events", "upkeep", "common"]);
         assert_eq!(fields, NAMES);
     }
 

@@ -17,13 +17,15 @@ use martlet_s3compat::{InPlaceConfig, S3Service};
 use martlet_serving::folder::DataFolder;
 use martlet_serving::operator::Operator;
 use martlet_serving::{Failure, Size};
-use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
+use martlet_storage_node::{
+    DeviceConfig, DirectListener, DirectServer, NodeOptions, Reserve, StorageNode,
+};
 use martlet_topology::{Cluster, Topology};
 
 use super::absent_device::AbsentDevice;
 use super::credentials::Credentials;
 use super::devices::{self, ClusterFile, KnownDevice, MissingDevice, StartDevices};
-use super::operator::{ServerBackends, ServerStatusSource};
+use super::operator::{ServerBackends, ServerHealth, ServerStatusSource};
 use super::rings::{self, ServerRings};
 use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
@@ -58,6 +60,8 @@ pub(crate) struct Store {
     /// Cluster of the object layer and the workers.
     topology: Topology,
     clock: Arc<dyn Clock>,
+    /// Key of the tokens of extents.
+    extent_key: ExtentTokenKey,
     memory: MemorySplit,
     started_ms: u64,
 }
@@ -138,14 +142,31 @@ impl Store {
             data,
             topology,
             clock,
+            // Tokens need not survive a restart: clients locate again.
+            extent_key: ExtentTokenKey::derive(&random_bytes::<32>()),
             memory,
             started_ms,
         })
     }
 
     /// Returns the backends of all devices, including the missing ones.
-    pub(crate) fn nodes(&self) -> ServerBackends {
+    fn nodes(&self) -> ServerBackends {
         ServerBackends(vec![self.node.clone(), self.absent.clone()])
+    }
+
+    /// Returns the source of the server's condition.
+    pub(crate) fn health(&self) -> ServerHealth {
+        ServerHealth { nodes: self.nodes(), node: self.node.clone() }
+    }
+
+    /// Makes the server of a direct socket.
+    pub(crate) fn direct_server(
+        &self,
+        settings: &ServerSettings,
+        listener: DirectListener,
+    ) -> DirectServer {
+        let key = self.extent_key.clone();
+        settings.direct.server(listener, &self.node, key, self.clock.clone())
     }
 
     /// Returns the source of the server's status.
@@ -173,8 +194,7 @@ impl Store {
         port: OpenDataPort,
         settings: &ServerSettings,
     ) -> ReadyDataPort {
-        // Tokens need not survive a restart: clients locate again.
-        let key = ExtentTokenKey::derive(&random_bytes::<32>());
+        let key = self.extent_key.clone();
         let known_as = port.known_as.clone();
         self.topology.set_data_ports(Arc::new(move |_| Some(known_as.clone())));
         let grace_ms = u64::try_from(settings.reclaim_grace.as_millis()).unwrap_or(u64::MAX);
@@ -260,6 +280,7 @@ impl Devices {
             clock,
             tree_key: TreeKey(blake3::derive_key(TREE_KEY, &file.cluster.0)),
             cluster: Some(file.cluster),
+            lends: settings.direct.lends(),
             ..memory.node_options()
         };
         let node = match open_node(configs, options).await {

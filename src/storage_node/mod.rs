@@ -3,7 +3,8 @@
 //! ```text
 //! proxies, replicators ─▶ guarded ─┬─ router ─▶ Backend ─▶ storage-node
 //! other storage nodes ──▶          └─ routes: rings, introductions  ▲
-//! clients with tokens ─▶ data port ─────────────────────────────────┘
+//! clients with tokens ─▶ data port ─────────────────────────────────┤
+//! processes of the machine ─▶ direct socket ────────────────────────┘
 //! ```
 //!
 //! The start does cheap checks before expensive work: settings, key, folder, rings, sockets, the
@@ -37,7 +38,7 @@ use martlet_serving::folder::DataFolder;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Operator};
 use martlet_serving::{Failure, Signals, Size, listen, logging, runtime, wait_for_stop};
-use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode, Uuid};
+use martlet_storage_node::{DeviceConfig, DirectListener, NodeOptions, Reserve, StorageNode, Uuid};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -48,8 +49,9 @@ pub(crate) use self::settings::StorageNodeArgs;
 use self::settings::StorageNodeSettings;
 use crate::policies::check_cpu;
 use crate::process::data_port::OpenDataPort;
+use crate::process::direct::DirectSource;
 use crate::process::memory::{MachineShare, MemorySplit, NODE_BODY_BYTES};
-use crate::process::metrics::DeviceCollector;
+use crate::process::metrics::{DeviceCollector, DirectCollector};
 
 /// Runs a storage node until a signal stops it.
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
@@ -72,6 +74,7 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
         member.keeper.rings().addresses().get(&*name).and_then(|it| host_of(it).map(str::to_owned));
     let data_port = settings.data_port.listen(None, host.as_deref()).await?;
     let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
+    let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(admin, &settings.common);
     let opening = async {
@@ -102,8 +105,8 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let status = StatusSource::new(&format!("storage node {name}"), &operator, &member);
     let status = status.with_devices(opened.device_source()).with_memory(memory(&settings).line());
     let host = Host { name, member, peers, folder, report: status.report_source() };
-    let running =
-        RunningNode { settings: &settings, secret, opened, host, status, operator, signals };
+    let settings = &settings;
+    let running = RunningNode { settings, secret, opened, direct, host, status, operator, signals };
     let outcome = running.run(internal, data_port).await;
     answering.end().await;
     outcome
@@ -131,6 +134,7 @@ async fn open(
         votes_when_new: false,
         introduced: true,
         tree_key,
+        lends: settings.direct.lends(),
         ..memory(settings).node_options()
     };
     tokio::task::spawn_blocking(move || StorageNode::open(configs, options))
@@ -154,6 +158,7 @@ struct RunningNode<'a> {
     settings: &'a StorageNodeSettings,
     secret: ClusterSecret,
     opened: OpenNode,
+    direct: Option<DirectListener>,
     host: Host,
     status: StatusSource,
     operator: Arc<Operator>,
@@ -162,7 +167,7 @@ struct RunningNode<'a> {
 
 impl RunningNode<'_> {
     async fn run(
-        self,
+        mut self,
         internal: TcpListener,
         data_port: Option<OpenDataPort>,
     ) -> Result<(), Failure> {
@@ -197,14 +202,31 @@ impl RunningNode<'_> {
         }
     }
 
+    /// Starts the server of the direct socket, if one is set; returns the source of its figures.
+    fn start_direct(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Option<DirectSource> {
+        let listener = self.direct.take()?;
+        let OpenNode { member, node, .. } = &self.opened;
+        let key = self.secret.extents.clone();
+        let server = self.settings.direct.server(listener, node, key, member.clock.clone());
+        let figures: DirectSource = Arc::new(server.figures());
+        tasks.spawn(server.run(stopped.clone()));
+        Some(figures)
+    }
+
     /// Starts all tasks that run until `stopped`.
     fn start(
-        &self,
+        &mut self,
         internal: TcpListener,
         data_port: Option<OpenDataPort>,
         tls: Option<Tls>,
         stopped: &watch::Receiver<bool>,
     ) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let of_direct = self.start_direct(&mut tasks, stopped);
         let OpenNode { member, node, .. } = &self.opened;
         let options =
             ServerOptions { in_flight_max: self.settings.max_requests, ..ServerOptions::default() };
@@ -222,7 +244,6 @@ impl RunningNode<'_> {
         );
         let drain = self.settings.common.drain_timeout;
         let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
-        let mut tasks = JoinSet::new();
         let mut stop = stopped.clone();
         let until = async move { wait_for_stop(&mut stop).await };
         tasks.spawn(serve_members(internal, app, serving, until));
@@ -233,7 +254,7 @@ impl RunningNode<'_> {
         let figures = self.serve_data_port(data_port, stopped, &mut tasks);
         self.operator.open(AdminParts {
             health: Arc::new(self.opened.clone()),
-            metrics: self.metrics(figures.as_deref()),
+            metrics: self.metrics(figures.as_deref()).with(DirectCollector(of_direct)),
             routes: self.status.clone().routes(),
         });
         tasks

@@ -15,6 +15,7 @@ use martlet_storage_node::{Reserve, StorageNode};
 
 use super::devices;
 use crate::process::admin_status::{condition, device_lines};
+use crate::process::direct::lending_limits;
 
 /// Open storage node.
 #[derive(Clone)]
@@ -54,6 +55,7 @@ impl Health for OpenNode {
         for name in devices::missing(&rings, &self.name, &self.devices) {
             condition.reasons.push(format!("the device {name} of the rings is not configured"));
         }
+        condition.reasons.extend(lending_limits(&self.node));
         condition
     }
 }

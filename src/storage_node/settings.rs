@@ -11,6 +11,7 @@ use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::process::data_port::{DataPortArgs, DataPortSettings};
+use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 
 /// Default folder for rings and peers.
@@ -54,6 +55,9 @@ pub(crate) struct StorageNodeArgs {
     devices: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
+    direct: DirectArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     data_port: DataPortArgs,
     #[command(flatten)]
     #[serde(flatten)]
@@ -81,6 +85,8 @@ pub(crate) struct StorageNodeSettings {
     #[serde(skip)]
     pub(super) data_port: DataPortSettings,
     #[serde(skip)]
+    pub(super) direct: DirectSettings,
+    #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
     pub(super) common: CommonSettings,
@@ -94,6 +100,7 @@ impl Default for StorageNodeSettings {
             reserve: None,
             memory: None,
             max_requests: 1024,
+            direct: DirectSettings::default(),
             data_port: DataPortSettings::default(),
             member: MemberSettings::default(),
             common: CommonSettings::default(),
@@ -105,7 +112,9 @@ const NAMES: [&str; 5] = ["internal_address", "devices", "reserve", "memory", "m
 
 /// Returns the names of all settings of a storage node besides the common ones.
 fn names() -> Vec<&'static str> {
-    [&NAMES[..], &DataPortSettings::NAMES, &MemberSettings::NAMES].concat()
+    let parts =
+        [&NAMES[..], &DataPortSettings::NAMES, &DirectSettings::NAMES, &MemberSettings::NAMES];
+    parts.concat()
 }
 
 impl StorageNodeSettings {
@@ -116,12 +125,14 @@ impl StorageNodeSettings {
 
     fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
+            direct: merged.extract()?,
             data_port: merged.extract()?,
             member: merged.extract()?,
             common: merged.extract()?,
             ..merged.extract()?
         };
         settings.common.check()?;
+        settings.direct.check()?;
         settings.data_port.check()?;
         memory::check(settings.memory)?;
         if settings.max_requests == 0 {

@@ -21,6 +21,7 @@
 //! * [`device`]: a folder that is a device: its identity, its lock, its free space.
 //! * [`bulk`]: loading of many objects without bytes, for benchmarks.
 //! * [`node`]: the devices of a node behind [`Backend`](martlet_protocol::Backend).
+//! * [`direct`]: the socket on which processes of the machine receive descriptors of extents.
 //!
 //! Acknowledged data is on disk: extent bytes are synced before the entry that names them, the
 //! entry before the reply (rule X6). A failed sync fails its write. The device is then closed and
@@ -28,6 +29,7 @@
 
 pub mod bulk;
 pub mod device;
+pub mod direct;
 pub mod disk;
 pub mod extents;
 pub mod index;
@@ -36,7 +38,8 @@ pub mod node;
 
 pub use bulk::{BulkLoad, BulkObject};
 pub use device::{DeviceConfig, Reserve};
-pub use extents::ExtentInPlace;
+pub use direct::{DirectFigures, DirectListener, DirectOptions, DirectServer, DirectTimes};
+pub use extents::{ExtentInPlace, LendingLimit};
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};

@@ -19,6 +19,7 @@ use crate::index::Caches;
 use crate::metrics::NodeMetrics;
 
 mod claims;
+mod lending;
 mod monitor;
 mod patience;
 #[cfg(test)]
@@ -46,6 +47,8 @@ pub struct NodeOptions {
     pub introduced: bool,
     /// Secret of the cluster that keys the sums of registers (rule H1).
     pub tree_key: TreeKey,
+    /// True if devices lend descriptors of their extents to other processes.
+    pub lends: bool,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
     /// Bytes of index writes gathered in memory, for all devices together. At least
@@ -66,6 +69,7 @@ impl Default for NodeOptions {
             votes_when_new: true,
             introduced: false,
             tree_key: TreeKey::default(),
+            lends: false,
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
             open_files_max: 512,
@@ -91,6 +95,7 @@ impl StorageNode {
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
         let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
             options;
+        let lends = options.lends;
         let write_bytes =
             options.write_buffer_bytes.max(configs.len().saturating_mul(WRITE_BUFFER_BYTES_MIN));
         let caches = Caches::new(options.block_cache_bytes, write_bytes, options.open_files_max);
@@ -102,6 +107,7 @@ impl StorageNode {
             votes_when_new,
             introduced,
             tree_key,
+            lends,
             stall_after: options.patience.calls,
         };
         let devices: Vec<_> = configs

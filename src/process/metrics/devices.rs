@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::process::sources::{DeviceSource, WorkerSource, eta_s};
 
-const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
+const DEVICE_FIGURES: [Figure<DeviceMetrics>; 27] = [
     Figure("device_up", "1 if the device serves reads and writes", RisesAndFalls, |device| {
         u64::from(matches!(device.status.health, DeviceHealth::Ready))
     }),
@@ -57,6 +57,12 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
     Figure("device_volume_free_bytes", "Free bytes within volumes", RisesAndFalls, |device| {
         device.extents.volume_free_bytes
     }),
+    Figure(
+        "device_withheld_bytes",
+        "Bytes of deleted extents that leases of other processes keep",
+        RisesAndFalls,
+        |device| device.extents.withheld_bytes,
+    ),
     Figure("device_reopened", "Reopenings of the device", Rises, |device| device.reopened),
     Figure("device_index_writes", "Operations committed by the index", Rises, |device| {
         device.index.writes

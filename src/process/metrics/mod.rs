@@ -1,12 +1,15 @@
-//! Metrics of S3 requests, of shared reads and the queue, of checkpoint sets, of devices and workers.
+//! Metrics of S3 requests, of shared reads and the queue, of checkpoint sets, of devices, of the direct
+//! socket and of workers.
 
 mod checkpoints;
 mod devices;
+mod direct;
 mod herd;
 mod requests;
 
 pub(crate) use self::checkpoints::CheckpointCollector;
 pub(crate) use self::devices::{DeviceCollector, WorkerCollector};
+pub(crate) use self::direct::DirectCollector;
 pub(crate) use self::herd::{QueueCollector, WindowCollector};
 pub(crate) use self::requests::{Labels, Requests};
 

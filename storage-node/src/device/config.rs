@@ -51,6 +51,8 @@ pub(crate) struct SharedResources {
     pub(crate) votes_when_new: bool,
     pub(crate) introduced: bool,
     pub(crate) tree_key: TreeKey,
+    /// True if devices lend descriptors of their extents to other processes.
+    pub(crate) lends: bool,
     /// Time without the end of a call after which a device is suspect.
     pub(crate) stall_after: Duration,
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::DeviceHealth;
 use martlet_protocol::opening::{Incarnation, Uuid};
-use martlet_protocol::{Error, Result};
+use martlet_protocol::{DeviceId, Error, Result};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ use super::config::{DeviceConfig, SharedResources};
 use super::format::{self, Format};
 use super::lost;
 use super::pool::Pool;
+use crate::disk::LentFolder;
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, IndexContext};
 use crate::metrics::IndexCounters;
@@ -43,6 +44,8 @@ pub(crate) struct OpenDevice {
     pub(crate) extents: ExtentStore,
     pub(crate) index: Index,
     pub(crate) ballast: Arc<Ballast>,
+    /// Folder of file extents, if the device lends them.
+    pub(crate) lent: Option<Arc<LentFolder>>,
     root: std::path::PathBuf,
     pub(crate) device: Uuid,
     /// The format on disk. Locked only briefly: health checks wait for this lock.
@@ -86,11 +89,13 @@ impl OpenDevice {
                     let (device, path) = (config.id, root.display());
                     let clean = marker.is_some();
                     tracing::info!(%device, %path, clean, ?report, "device opened");
+                    let lent = if shared.lends { lent_folder(root, config.id) } else { None };
                     let (root, device) = (root.clone(), format.device);
                     return Ok(Self {
                         extents,
                         index,
                         ballast,
+                        lent,
                         root,
                         device,
                         format: Mutex::new(format),
@@ -206,8 +211,15 @@ impl OpenStores {
         })?;
         let saved_space = marker.and_then(|marker| marker.saved_space);
         let clean = marker.is_some();
-        let options =
-            ExtentOptions { reserve_bytes, clean, saved_space, threads, ..Default::default() };
+        let lends = shared.lends;
+        let options = ExtentOptions {
+            reserve_bytes,
+            clean,
+            lends,
+            saved_space,
+            threads,
+            ..Default::default()
+        };
         let opened = index.extent_table().and_then(|table| {
             ExtentStore::open(root, shared.disk.clone(), table, shared.clock.clone(), &options)
         });
@@ -239,6 +251,23 @@ fn surroundings(
         counters: counters.clone(),
         threads: threads.clone(),
     }
+}
+
+/// Opens the folder of a device's file extents, to lend its files. Logs the reason if it has no
+/// read-only mount, and if it can't be opened.
+fn lent_folder(root: &Path, device: DeviceId) -> Option<Arc<LentFolder>> {
+    let opened = LentFolder::open(&ExtentStore::files_folder(root)).inspect_err(|error| {
+        tracing::error!(%device, %error, "the device does not lend its extents");
+    });
+    let folder = opened.ok()?;
+    if let Some(reason) = folder.writable() {
+        tracing::warn!(
+            %device,
+            reason,
+            "the device has no read-only mount: it lends no extents to root and the server's user"
+        );
+    }
+    Some(Arc::new(folder))
 }
 
 /// Waits until the caller is the only user of the parts; `Unavailable` after `patience`.

@@ -107,6 +107,21 @@ impl Pool {
         drop(refused);
         PooledCall(outcome)
     }
+
+    /// Runs a call that no caller waits for. If too many calls wait, or all threads hang, the call
+    /// does not run.
+    pub(crate) fn run_detached(&self, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.0.state.lock();
+        if let Err(refusal) = self.0.admit(&state) {
+            drop(state);
+            tracing::warn!(error = %refusal, "left out a call on a device");
+            return;
+        }
+        state.queue.push_back(Box::new(work));
+        let refused = PoolInner::staff(&self.0, &mut state);
+        drop(state);
+        drop(refused);
+    }
 }
 
 impl Drop for Pool {

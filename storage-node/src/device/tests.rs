@@ -44,6 +44,7 @@ fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<D
         votes_when_new: !initial.peers,
         introduced: initial.introduced,
         tree_key: TreeKey::default(),
+        lends: false,
         stall_after: STALL_AFTER,
     };
     Arc::new(Device::new(config, shared))

@@ -59,7 +59,9 @@ fn names(disk: &dyn Disk, folder: &Path) {
     disk.sync_dir(folder).unwrap();
     assert_eq!(disk.list(folder).unwrap(), ["two"]);
     let moved = disk.open(&two, Caching::Cached).unwrap();
+    assert!(moved.is_named().unwrap());
     disk.unlink(&two).unwrap();
+    assert!(!moved.is_named().unwrap());
     let mut read = [0; 3];
     moved.read_at(&mut read, 0).unwrap();
     assert_eq!(&read, b"one", "whoever has it open reads on");

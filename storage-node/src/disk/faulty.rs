@@ -464,6 +464,12 @@ impl DiskFile for FaultyFile {
         self.change(ContentChange::Punch(index(offset)..index(offset + length)), true)
     }
 
+    fn is_named(&self) -> Result<bool> {
+        let mut state = self.state();
+        state.spaceless().0?;
+        Ok(state.names.values().any(|file| *file == self.file))
+    }
+
     fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {
         let mut state = self.state();
         state.spaceless().0?;

@@ -158,6 +158,11 @@ impl DiskFile for GatedFile {
         self.file.punch(offset, length)
     }
 
+    fn is_named(&self) -> Result<bool> {
+        self.gate.pass();
+        self.file.is_named()
+    }
+
     fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {
         self.gate.pass();
         self.file.drop_cached(offset, length)

@@ -2,10 +2,11 @@
 //!
 //! * [`Disk`] names files; [`DiskFile`] is an open file. Every call may block, none is async.
 //! * [`PosixDisk`] is the real disk. It maps errno values to error kinds.
+//! * [`LentFolder`] opens files of the real disk for other processes.
 //! * `FaultyDisk` keeps files in memory and fails as disks do; `GatedDisk` hangs on request. Both
 //!   exist for tests.
 //!
-//! All three pass one conformance suite.
+//! The three disks pass one conformance suite.
 
 #[cfg(test)]
 mod conformance;
@@ -13,6 +14,7 @@ mod conformance;
 mod faulty;
 #[cfg(test)]
 mod gated;
+mod lent;
 mod posix;
 
 use std::fmt::Debug;
@@ -28,6 +30,8 @@ use rustix::io::{Errno, retry_on_intr};
 pub(crate) use faulty::{DiskFault, FaultyDisk};
 #[cfg(test)]
 pub(crate) use gated::{FolderGate, GatedDisk};
+pub use lent::LentFiles;
+pub(crate) use lent::LentFolder;
 pub use posix::PosixDisk;
 
 /// Names of files on one device.
@@ -74,6 +78,9 @@ pub trait DiskFile: Send + Sync + Debug {
     fn truncate(&self, length: u64) -> Result<()>;
     /// Frees the space of a range: its bytes read as zeros, the file keeps its length.
     fn punch(&self, offset: u64, length: u64) -> Result<()>;
+    /// Returns true if the file has a name, and so may be opened again after its last descriptor is
+    /// closed.
+    fn is_named(&self) -> Result<bool>;
     /// Sends up to `length` bytes from `offset` on to a socket that doesn't block. Returns the number
     /// of bytes that the socket took, or none if it takes none now. `Unavailable` if the socket is
     /// closed.

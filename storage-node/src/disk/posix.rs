@@ -32,7 +32,7 @@ struct PosixFile {
 }
 
 /// Maps an errno to an error kind, with a message that names the call.
-fn failed(call: &str, name: &str, errno: Errno) -> Error {
+pub(super) fn failed(call: &str, name: &str, errno: Errno) -> Error {
     let kind = match errno {
         Errno::NOSPC | Errno::DQUOT => ErrorKind::Full,
         Errno::NOENT | Errno::NOTDIR => ErrorKind::NotFound,
@@ -230,6 +230,11 @@ impl DiskFile for PosixFile {
             }
             result => result.map_err(|errno| self.failed("give back space of", errno)),
         }
+    }
+
+    fn is_named(&self) -> Result<bool> {
+        let stat = fs::fstat(&self.file).map_err(|errno| self.failed("ask for", errno))?;
+        Ok(stat.st_nlink > 0)
     }
 
     fn send(&self, socket: BorrowedFd<'_>, offset: u64, length: usize) -> Result<Option<usize>> {

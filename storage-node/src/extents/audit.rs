@@ -149,7 +149,7 @@ impl StoreState {
             RowLocation::File | RowLocation::Quarantined => {
                 let path = footer::path(&self.root, extent.id);
                 let direct = self.disk.open(&path, Caching::Direct)?;
-                let described = OpenExtent::file(row, direct.clone())?;
+                let described = OpenExtent::file(row, direct.clone(), None)?;
                 self.verify_bytes(row, &described, &direct)
             }
         }

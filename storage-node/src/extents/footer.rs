@@ -30,8 +30,13 @@ pub(super) enum Footer {
 
 /// Path of an extent's file: `extents/<first byte of the id>/<id>`, in hexadecimal.
 pub(super) fn path(root: &Path, id: ExtentId) -> PathBuf {
+    root.join("extents").join(name(id))
+}
+
+/// Path of an extent's file within the folder of all file extents.
+pub(super) fn name(id: ExtentId) -> PathBuf {
     let name = id.to_string();
-    root.join("extents").join(&name[..2]).join(name)
+    Path::new(&name[..2]).join(&name)
 }
 
 /// Encodes a file's footer, a multiple of 4 KiB, which ends the file:

@@ -18,14 +18,17 @@
 //!   descriptions; [`row`]: their rows in the table.
 //! * [`write`]: writes; [`committer`], [`file_write`] and [`folders`]: durability of records, files
 //!   and names.
-//! * [`read`] and [`open`]: reads; [`in_place`]: reads by clients of the node's data port; [`lease`]: keeps a record's space while readers use it.
+//! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
+//! * [`in_place`]: reads by clients of the node's data port.
+//! * [`lend`] and [`lent_extent`]: descriptors of file extents for other processes; [`file_lease`]:
+//!   keeps the bytes of deleted files while other processes read them.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
 //!   at the last closing; [`heads`]: copies of volume heads.
 //! * [`recover`], [`used`], [`scan`], [`settle_records`], [`classify`], [`unknown_extent`] and
 //!   [`recovery_actions`]: recovery at opening; [`recovery_report`]: its findings; [`open_volumes`]:
 //!   the volumes that it inspects after a crash.
 //! * [`options`] and [`usage`]: options and figures of a store.
-//! * [`bulk`]: places of extents without bytes, for benchmarks;
+//! * [`bulk`]: places of extents without bytes, for benchmarks.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
 //!   [`upkeep`]: presence and release of copies that move (rule X4).
 //!
@@ -39,6 +42,7 @@
 //!   requested to verify all blocks itself;
 //! * before a record is written, its volume is durably named as unsettled; the batch that removes a
 //!   row names the header of its record. So every record without a durable row lies in a named place;
+//! * a leased file has its bytes while its lease lasts, and takes no space afterwards;
 //! * contradictory bytes are moved to quarantine, never deleted.
 
 mod audit;
@@ -47,6 +51,7 @@ mod buffer;
 mod bulk;
 mod classify;
 mod committer;
+mod file_lease;
 mod file_write;
 mod folders;
 mod footer;
@@ -54,6 +59,8 @@ mod gather;
 mod heads;
 mod in_place;
 mod lease;
+mod lend;
+mod lent_extent;
 mod open;
 mod open_volumes;
 mod options;
@@ -93,7 +100,10 @@ use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
 pub(crate) use self::bulk::BulkVolumes;
+use self::file_lease::FileLeases;
+pub use self::file_lease::{FileLease, Revocation};
 pub use self::in_place::ExtentInPlace;
+pub use self::lent_extent::{LendError, LendingLimit, LentExtent};
 pub use self::options::ExtentOptions;
 use self::read::ExtentReader;
 use self::record::BlockRun;
@@ -203,8 +213,9 @@ impl ExtentStore {
 
     /// Returns the usage figures.
     pub fn usage(&self) -> ExtentUsage {
-        let free = self.0.volumes.free_bytes();
-        ExtentUsage { volume_free_bytes: free, ..self.0.counters.snapshot() }
+        let volume_free_bytes = self.0.volumes.free_bytes();
+        let withheld_bytes = self.0.file_leases.as_ref().map_or(0, FileLeases::withheld_bytes);
+        ExtentUsage { volume_free_bytes, withheld_bytes, ..self.0.counters.snapshot() }
     }
 
     /// Returns the reason if the store accepts no more writes, because a write or a sync failed.
@@ -215,11 +226,20 @@ impl ExtentStore {
     /// Refuses further writes, and fails the writes in progress.
     pub(crate) fn give_up(&self, why: &str) {
         self.0.suspect.set(&Error::unavailable(why));
+        self.revoke_leases();
+    }
+
+    /// Takes the leases of other processes back.
+    fn revoke_leases(&self) {
+        if let Some(leases) = &self.0.file_leases {
+            leases.revoke_all(Revocation::DeviceClosed);
+        }
     }
 
     /// Ends the threads of the store after their current work. Returns true if everything is in
     /// order, so that the next opening may trust the table. Blocks.
     pub fn close(&self) -> bool {
+        self.revoke_leases();
         self.0.committer.close();
         self.0.folders.close();
         // A file that is still being written will not be removed any more. A record whose removal

@@ -9,6 +9,7 @@ use quick_cache::Weighter;
 use crate::disk::DiskFile;
 
 use super::blocks;
+use super::file_lease::FileLease;
 use super::footer::Footer;
 use super::lease::Lease;
 use super::record::{BlockRun, Header};
@@ -32,13 +33,22 @@ pub(super) struct OpenExtent {
     pub(super) crcs: Vec<u32>,
     /// Prevents reuse of a record's space.
     lease: Option<Arc<Lease>>,
+    /// Prevents truncation of a deleted file, if the store lends its files.
+    _file_lease: Option<Arc<FileLease>>,
 }
 
 impl OpenExtent {
     /// Opens a file extent.
-    pub(super) fn file(row: &Row, file: Arc<dyn DiskFile>) -> Result<Self> {
+    pub(super) fn file(
+        row: &Row,
+        file: Arc<dyn DiskFile>,
+        lease: Option<Arc<FileLease>>,
+    ) -> Result<Self> {
         match footer::inspect(file.as_ref())? {
-            Footer::Good(description) => Self::described(row, file, 0, description, None),
+            Footer::Good(description) => {
+                let opened = Self::described(row, file, 0, description, None)?;
+                Ok(Self { _file_lease: lease, ..opened })
+            }
             _ => Err(mismatch(row.record.extent.id)),
         }
     }
@@ -74,7 +84,7 @@ impl OpenExtent {
         }
         let (id, length) = (extent.id, u64::from(extent.length));
         let (blake3, crcs) = (extent.blake3, description.crcs);
-        Ok(Self { id, length, blake3, file, base, crcs, lease })
+        Ok(Self { id, length, blake3, file, base, crcs, lease, _file_lease: None })
     }
 
     /// Returns true if `bytes`, from the beginning of block `first` on, match the checksums.

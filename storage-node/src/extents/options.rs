@@ -25,6 +25,8 @@ pub struct ExtentOptions {
     pub punch_bytes_min_if_short: u64,
     /// True if the table is complete, because the store was closed before the process ended.
     pub clean: bool,
+    /// True if the store lends descriptors of its files to other processes.
+    pub lends: bool,
     /// Hash of the map of free space that was saved when the store was closed.
     pub saved_space: Option<[u8; 32]>,
     /// Threads on which calls wait for the disk.
@@ -41,6 +43,7 @@ impl Default for ExtentOptions {
             punch_bytes_min: 4 * MIB,
             punch_bytes_min_if_short: MIB / 16,
             clean: false,
+            lends: false,
             saved_space: None,
             threads: Arc::new(Pool::new("a store of its own".to_owned(), STALL_AFTER)),
         }

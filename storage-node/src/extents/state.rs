@@ -70,6 +70,7 @@ impl Counters {
             extents: read(&self.extents),
             quarantined: read(&self.quarantined),
             volume_free_bytes: 0,
+            withheld_bytes: 0,
             writes: read(&self.writes),
             syncs: read(&self.syncs),
             folder_syncs: read(&self.folder_syncs),

@@ -12,6 +12,7 @@ use quick_cache::sync::Cache;
 
 use super::buffer::{AlignedBuffer, BufferPool};
 use super::committer::{Committer, CommitterState};
+use super::file_lease::{FileLeases, Revocation};
 use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
 use super::open_volumes::OpenVolumes;
@@ -60,6 +61,8 @@ pub(super) struct StoreState {
     punch_bytes_min: u64,
     punch_bytes_min_if_short: u64,
     writing: Mutex<HashSet<ExtentId>>,
+    /// Leases on files, if the store lends them.
+    pub(super) file_leases: Option<FileLeases>,
     /// Number of removals in progress.
     pub(super) removals: AtomicU64,
 }
@@ -123,6 +126,7 @@ impl StoreState {
             punch_bytes_min: options.punch_bytes_min,
             punch_bytes_min_if_short: options.punch_bytes_min_if_short,
             writing: Mutex::default(),
+            file_leases: options.lends.then(|| FileLeases::new(options.threads.clone())),
             removals: AtomicU64::new(0),
         };
         Ok((inner, report))
@@ -186,8 +190,10 @@ impl StoreState {
                 self.open_record(&row, SealLocation { volume, offset }, Caching::Cached)?
             }
             RowLocation::File | RowLocation::Quarantined => {
+                let bytes = u64::from(row.record.extent.length);
+                let lease = self.file_leases.as_ref().map(|leases| leases.hold(id, bytes));
                 let path = footer::path(&self.root, id);
-                OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?)?
+                OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?, lease)?
             }
         });
         self.opened.insert(id, extent.clone());
@@ -243,6 +249,9 @@ impl StoreState {
         tracing::error!(extent = %id, place = ?row.place, "moved a corrupt extent into quarantine");
         self.table.put(&Row { place: RowLocation::Quarantined, ..row })?;
         self.opened.remove(&id);
+        if let Some(leases) = &self.file_leases {
+            leases.revoke(id, Revocation::Corrupt);
+        }
         self.counters.removed(length);
         self.counters.set_aside();
         Ok(())
@@ -277,18 +286,25 @@ impl StoreState {
                     records
                         .push((id, BlockRun::of_record(SealLocation { volume, offset }, length)));
                 }
-                RowLocation::File => self.unlink(id),
+                RowLocation::File => self.unlink(id, length),
             }
             self.counters.removed(length);
         }
         Ok(records)
     }
 
-    fn unlink(&self, id: ExtentId) {
-        if let Err(error) = self.disk.unlink(&footer::path(&self.root, id)) {
-            self.counters.leave_behind();
-            tracing::warn!(extent = %id, %error, "could not remove a deleted extent: it stays \
-                                                  until the next opening");
+    fn unlink(&self, id: ExtentId, length: u64) {
+        let path = footer::path(&self.root, id);
+        let open = |leases| Some((leases, self.disk.open(&path, Caching::Cached).ok()?));
+        let leased = self.file_leases.as_ref().and_then(open);
+        match (self.disk.unlink(&path), leased) {
+            (Ok(()), Some((leases, file))) => leases.delete(id, length, file),
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                self.counters.leave_behind();
+                tracing::warn!(extent = %id, %error, "could not remove a deleted extent: it stays \
+                                                      until the next opening");
+            }
         }
     }
 
@@ -305,6 +321,9 @@ impl StoreState {
     }
 
     pub(super) fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
+        if let Some(leases) = self.file_leases.as_ref().filter(|_| short) {
+            leases.revoke_deleted();
+        }
         let bytes_min = if short {
             self.punch_bytes_min_if_short.min(self.punch_bytes_min)
         } else {
@@ -386,6 +405,6 @@ impl Drop for IdReservation {
     }
 }
 
-fn missing(id: ExtentId) -> Error {
+pub(super) fn missing(id: ExtentId) -> Error {
     Error::not_found(format!("extent {id} does not exist"))
 }

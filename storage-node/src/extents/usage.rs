@@ -11,6 +11,8 @@ pub struct ExtentUsage {
     pub quarantined: u64,
     /// Bytes in volumes that are free for new records.
     pub volume_free_bytes: u64,
+    /// Bytes of deleted file extents that leases of other processes keep.
+    pub withheld_bytes: u64,
     /// Extents written since the store was opened.
     pub writes: u64,
     /// Data syncs of files and volumes since the store was opened.

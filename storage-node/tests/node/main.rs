@@ -4,6 +4,7 @@
 mod bulk;
 mod crash;
 mod damage;
+mod direct;
 mod full_disk;
 mod hung_disk;
 mod many_devices;

@@ -5,6 +5,7 @@ mod admin_command;
 mod bench;
 mod crash;
 mod devices;
+mod direct_socket;
 mod flipped_bits;
 mod full_disk;
 mod herd;
