@@ -15,9 +15,9 @@ use axum::{Json, Router};
 use martlet_admin_api::{
     self as wire, BucketLine, checkpoints as sets, rewrap as rewrapping, rewrite,
 };
-use martlet_protocol::Level;
 use martlet_protocol::entry::{Bucket, ETagKind};
-use martlet_proxy::{Error, ObjectStore, RewriteOptions};
+use martlet_protocol::{Level, Settings};
+use martlet_proxy::{Error, ObjectStore, RewriteOptions, set_etag_kind};
 use martlet_replicator::{Foreground, WorkerPace};
 use martlet_serving::Size;
 use martlet_serving::operator::refuse;
@@ -93,7 +93,7 @@ async fn set(State(api): BucketsState, Query(change): Query<BucketChange>) -> Re
         set = Some(api.store.buckets().set_consistency(&name, level).await);
     }
     if let (Some(kind), None | Some(Ok(_))) = (etags, &set) {
-        set = Some(api.store.buckets().set_etags(&name, kind).await);
+        set = Some(api.set_etags(&name, kind).await);
     }
     match set {
         Some(Ok(bucket)) => api.line(name, &bucket),
@@ -146,6 +146,13 @@ fn not_rewritten(bucket: &str) -> Response {
 }
 
 impl BucketsApi {
+    /// Sets the kind of the ETags of a bucket's new objects, and returns the bucket.
+    async fn set_etags(&self, name: &str, kind: ETagKind) -> Result<Bucket, Error> {
+        let set = |settings: &mut Settings| set_etag_kind(settings, kind);
+        self.store.buckets().change_settings(name, set).await?;
+        Ok(Bucket::clone(&*self.store.bucket(name).await?))
+    }
+
     fn line(&self, name: String, bucket: &Bucket) -> Response {
         let policy = self.store.topology().cluster().policy_name(bucket.policy).map(str::to_owned);
         let line = BucketLine {

@@ -60,8 +60,7 @@ impl RegisterClient {
                 votes.were_sent_before();
             }
             if Instant::now() < deadline
-                && Box::pin(self.replicas.has_moved_on_after(&replica_set, votes.outdated.as_ref()))
-                    .await
+                && self.replicas.has_moved_on_after(&replica_set, votes.outdated.as_ref()).await
             {
                 sent = (!votes.untouched()).then_some(order);
                 replica_set = self

@@ -216,13 +216,14 @@ impl View<'_> {
         if self.generations.operations.iter().any(|it| is_hold(&it)) {
             return false;
         }
+        // An earlier marker of the same set ranks below.
+        let is_below = |it: &SetOperation| {
+            it.set == generation.set
+                && !is_explicit(it)
+                && generation.makers.iter().all(|maker| it.precedes(maker) || it == *maker)
+        };
         let may_be_above = |it: &&SetOperation| {
-            let is_below = it.set == generation.set
-                && generation.makers.iter().all(|maker| it.precedes(maker) || it == maker);
-            it.may_make()
-                && series_of(&it.set) == series
-                && it.invoked_at < until
-                && !(is_below && !is_explicit(it))
+            it.may_make() && series_of(&it.set) == series && it.invoked_at < until && !is_below(it)
         };
         self.generations.operations.iter().filter(may_be_above).count() >= *keep
     }

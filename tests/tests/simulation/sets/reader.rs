@@ -84,13 +84,11 @@ impl SimulatedClient {
         if !viewed.is(&read.object) {
             self.record.surprise(format!("{key} of the view is another object"));
         }
-        Ok(match payload::value_of(&collect(read).await?) {
-            Some(value) => SetReply::Found(value),
-            None => {
-                self.record.surprise(format!("{key} of the view has no whole body"));
-                SetReply::Unknown
-            }
-        })
+        let value = payload::value_of(&collect(read).await?);
+        if value.is_none() {
+            self.record.surprise(format!("{key} of the view has no whole body"));
+        }
+        Ok(value.map_or(SetReply::Unknown, SetReply::Found))
     }
 
     /// Lists a generation and reads an object of it, by its number.

@@ -101,16 +101,12 @@ impl SimulatedClient {
         self.record.sets.body(value, &body);
         let begun = self.begin_set(set, SetCall::Marker(value));
         let (key, call) = (format!("{set}{MARKER}"), Invocation::Put(value));
-        let reply = match Box::pin(self.put_body(key, call, body)).await {
-            None => SetReply::Unknown,
-            Some(written) => match written.checkpoint {
-                Some(outcome) => reply_of(&outcome),
-                None => {
-                    self.record.surprise(format!("a marker of {set:?} has no outcome"));
-                    SetReply::Unknown
-                }
-            },
-        };
+        let written = Box::pin(self.put_body(key, call, body)).await;
+        if written.as_ref().is_some_and(|written| written.checkpoint.is_none()) {
+            self.record.surprise(format!("a marker of {set:?} has no outcome"));
+        }
+        let outcome = written.and_then(|written| written.checkpoint);
+        let reply = outcome.as_ref().map_or(SetReply::Unknown, reply_of);
         let number = match reply {
             SetReply::Committed(number) => Some(number),
             _ => None,
