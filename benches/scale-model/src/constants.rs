@@ -91,7 +91,7 @@ constants! {
     RegisterBytes "register_bytes" 1000.0 "bytes" Assumed "an entry and a share of inline bytes";
     ReclaimRate "reclaim_rate" 2000.0 "extents/s a node" Computed "docs/SCALE.md: reclaim, c/2,000";
     SweepRate "sweep_rate" 10000.0 "extents/s" Computed "docs/SCALE.md: sweep, e/10,000";
-    CollectRate "collect_rate" 150000.0 "registers/s" Computed "docs/SCALE.md: collect, r/150,000";
+    CollectRate "collect_rate" 150_000.0 "registers/s" Computed "docs/SCALE.md: collect, r/150,000";
     SumSeconds "sum_seconds" 0.002 "seconds" Assumed "a call for the sums of a partition";
     ListSeconds "list_seconds" 0.00862 "CPU s for 1,000 keys" Measured "docs/CLUSTER.md: LIST 1,000 keys";
     AuditDays "audit_days" 25.0 "days a pass" Code "replicator/src/audit.rs PASS";
