@@ -136,7 +136,7 @@ fn uids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error
             .split(',')
             .map(str::trim)
             .filter(|uid| !uid.is_empty())
-            .map(|uid| uid.parse())
+            .map(str::parse)
             .collect::<Result<_, _>>()
             .map_err(|_| serde::de::Error::custom("write numbers of users, as in 1000,1001")),
     }

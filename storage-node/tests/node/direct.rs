@@ -89,7 +89,7 @@ async fn only_tokens_that_cover_the_extent_are_granted() {
     let client = node.client();
     let whole = grant(&extent);
     assert_eq!(client.refusal(other.id, &whole).await, 3, "another extent");
-    let elsewhere = client::grant(&other);
+    let elsewhere = grant(&other);
     assert_eq!(client.refusal(extent.id, &elsewhere).await, 3, "a token of another extent");
     let late = ExtentCase { expires_ms: Some(SystemClock.now_ms()), ..ExtentCase::default() };
     assert_eq!(client.refusal(extent.id, &late.of(&whole)).await, 4, "expired");
