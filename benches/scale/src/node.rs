@@ -50,6 +50,7 @@ pub(crate) async fn put(
         length: Some(bytes.len() as u64),
         birth_ms: None,
         layout: Layout::default(),
+        hashes: None,
     };
     let body = futures::stream::iter([Ok(bytes)]).boxed();
     let extent = node.write_extent(device, new, body).await?;

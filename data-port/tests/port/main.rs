@@ -114,6 +114,7 @@ impl World {
             length: Some(bytes.len() as u64),
             birth_ms: None,
             layout: Layout::default(),
+            hashes: None,
         };
         let body = futures::stream::iter([Ok(bytes.clone())]).boxed();
         self.node.write_extent(DEVICE, new, body).await.unwrap()

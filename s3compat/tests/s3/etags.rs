@@ -107,10 +107,11 @@ async fn part(world: &World, id: &str, number: u32, body: &str) -> String {
 }
 
 async fn complete(world: &World, id: &str, parts: &[&str]) -> TestReply {
-    let parts: String = (1..)
-        .zip(parts)
-        .map(|(n, etag)| format!("<Part><PartNumber>{n}</PartNumber><ETag>{etag}</ETag></Part>"))
-        .collect();
+    let part = |(n, etag): (u32, &&str)| {
+        format!("<Part><PartNumber>{n}</PartNumber><ETag>{etag}</ETag></Part>")
+    };
+    let parts: Vec<String> = (1..).zip(parts).map(part).collect();
+    let parts = parts.concat();
     let document = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
     world.call("POST", &format!("/bkt/m?uploadId={id}")).body(document).send().await
 }
@@ -148,17 +149,18 @@ async fn a_composite_checksum_ends_with_the_number_of_parts() {
     let world = world().await;
     let begun = world.call("POST", "/bkt/m?uploads").header("x-amz-checksum-algorithm", "SHA256");
     let id = begun.send().await.expect(200).one("UploadId");
-    let mut parts = String::new();
+    let mut parts = Vec::new();
     for (number, body) in [(1, PART), (2, "tail")] {
         let sum = STANDARD.encode(sha2::Sha256::digest(body));
         let put = world.call("PUT", &format!("/bkt/m?partNumber={number}&uploadId={id}"));
         let put = put.header("x-amz-checksum-sha256", &sum).body(body).send().await.expect(200);
         let etag = put.header("etag");
-        parts += &format!(
+        parts.push(format!(
             "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>\
              <ChecksumSHA256>{sum}</ChecksumSHA256></Part>"
-        );
+        ));
     }
+    let parts = parts.concat();
     let document = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
     let end = world.call("POST", &format!("/bkt/m?uploadId={id}")).body(document);
     let done = end.send().await.expect(200);

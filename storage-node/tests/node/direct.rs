@@ -165,6 +165,7 @@ async fn put_fragment(node: &DirectNode, number: u8, length: usize) -> ExtentId 
         length: Some(length as u64),
         birth_ms: None,
         layout: Layout { policy: PolicyId(1), stripe: Some(stripe) },
+        hashes: None,
     };
     let body: ByteStream = futures::stream::iter([Ok(pattern("f", length))]).boxed();
     node.node.write_extent(DEVICE, new, body).await.unwrap();

@@ -189,7 +189,7 @@ impl Worker {
     }
 
     fn set(&mut self) -> &'static str {
-        *SETS.choose(&mut self.chance).unwrap()
+        SETS.choose(&mut self.chance).unwrap()
     }
 
     fn rest(&mut self) -> &'static str {

@@ -124,7 +124,14 @@ async fn put_again(node: &StorageNode, extent: &ExtentRef) {
         offset: 0,
     };
     let length = Some(u64::from(extent.length));
-    let new = NewExtent { id: extent.id, owner, length, birth_ms: None, layout: Layout::default() };
+    let new = NewExtent {
+        id: extent.id,
+        owner,
+        length,
+        birth_ms: None,
+        layout: Layout::default(),
+        hashes: None,
+    };
     let body: ByteStream = futures::stream::iter([Ok(pattern("moved", BYTES))]).boxed();
     node.write_extent(DEVICE, new, body).await.unwrap();
 }
