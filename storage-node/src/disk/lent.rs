@@ -25,7 +25,7 @@ use rustix::mount::{
 };
 use rustix::thread::UnshareFlags;
 
-use super::posix::failed;
+use super::errno::failed;
 
 /// A folder whose files are lent.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! File operations that the extent store needs from a disk.
 //!
 //! * [`Disk`] names files; [`DiskFile`] is an open file. Every call may block, none is async.
-//! * [`PosixDisk`] is the real disk. It maps errno values to error kinds.
+//! * [`PosixDisk`] is the real disk. [`errno`] maps errno values to error kinds.
 //! * [`LentFolder`] opens files of the real disk for other processes.
 //! * `FaultyDisk` keeps files in memory and fails as disks do; `GatedDisk` hangs on request. Both
 //!   exist for tests.
@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod errno;
 #[cfg(test)]
 mod faulty;
 #[cfg(test)]

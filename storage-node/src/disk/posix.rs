@@ -1,4 +1,4 @@
-//! The real disk. Only this file handles errno values of extents' file calls.
+//! The real disk.
 //!
 //! `Direct` files bypass the page cache if the file system supports this; else they are cached. No
 //! failed call is retried, except calls that a signal interrupted.
@@ -15,6 +15,7 @@ use martlet_protocol::{Error, ErrorKind, Result};
 use rustix::fs::{self, Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
 
+use super::errno::failed;
 use super::{Caching, Disk, DiskFile, Space, sent};
 
 /// Maximum number of slices in one call of the kernel.
@@ -29,18 +30,6 @@ pub struct PosixDisk;
 struct PosixFile {
     file: File,
     name: String,
-}
-
-/// Maps an errno to an error kind, with a message that names the call.
-pub(super) fn failed(call: &str, name: &str, errno: Errno) -> Error {
-    let kind = match errno {
-        Errno::NOSPC | Errno::DQUOT => ErrorKind::Full,
-        Errno::NOENT | Errno::NOTDIR => ErrorKind::NotFound,
-        Errno::EXIST => ErrorKind::Conflict,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ErrorKind::Unavailable,
-        _ => ErrorKind::Internal,
-    };
-    Error::new(kind, format!("can't {call} {name}")).with_source(std::io::Error::from(errno))
 }
 
 fn on_path(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> Error {
