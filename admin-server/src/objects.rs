@@ -23,7 +23,7 @@ struct ObjectQuery {
 }
 
 async fn extents(State(store): State<ObjectStore>, Query(which): Query<ObjectQuery>) -> Response {
-    match store.places(&which.bucket, &which.key).await {
+    match store.in_place().places(&which.bucket, &which.key).await {
         Ok((object, places)) => Json(object_extents(which, &object, places)).into_response(),
         Err(error @ (Error::NoSuchBucket | Error::NoSuchKey)) => {
             refuse(StatusCode::NOT_FOUND, &error.to_string())

@@ -192,12 +192,20 @@ impl RunningServer<'_> {
             workers.stop().await;
             store.close().await
         };
-        tokio::select! {
-            closed = close => closed,
-            signal = signals.next() => {
-                tracing::warn!(signal, "stopping immediately");
-                std::process::exit(1);
-            }
+        end(close, signals).await
+    }
+}
+
+/// Waits for an orderly end. A second signal ends the process at once.
+async fn end(
+    close: impl Future<Output = Result<(), Failure>>,
+    mut signals: Signals,
+) -> Result<(), Failure> {
+    tokio::select! {
+        closed = close => closed,
+        signal = signals.next() => {
+            tracing::warn!(signal, "stopping immediately");
+            std::process::exit(1);
         }
     }
 }

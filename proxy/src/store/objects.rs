@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::entry::{Bucket, Object};
+use martlet_protocol::entry::Bucket;
 
 use super::ObjectStore;
 use crate::api::{
-    CopyObject, DeleteConditions, Deleted, ExtentPlace, ListObjects, ObjectName, ObjectPage,
-    ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, WrittenObject,
+    CopyObject, DeleteConditions, Deleted, ListObjects, ObjectName, ObjectPage, ObjectParts,
+    ObjectRead, PutObject, ReadConditions, Selection, WrittenObject,
 };
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::located::Located;
 
 impl ObjectStore {
     /// A bucket by its name.
@@ -93,38 +92,6 @@ impl ObjectStore {
         conditions: &ReadConditions,
     ) -> Result<ObjectParts> {
         self.services.reader.parts(&self.context(), bucket, name.into(), conditions).await
-    }
-
-    /// Locations of an object's bytes for reads in place: its extents, or their data fragments.
-    /// Inline objects have none, and lost or unreachable fragments are left out.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchKey`], [`Error::InvalidRequest`] for an encrypted object, or an extent that
-    /// no device has.
-    pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
-        self.services.reader.places(&self.context(), bucket, key).await
-    }
-
-    /// Places of a selection of an object's bytes, for clients that read them in place.
-    ///
-    /// # Errors
-    /// As [`ObjectStore::get`].
-    pub async fn locate(
-        &self,
-        bucket: &str,
-        name: impl Into<ObjectName<'_>>,
-        selection: Selection,
-        conditions: &ReadConditions,
-    ) -> Result<Located> {
-        let (reader, context) = (&self.services.reader, self.context());
-        reader.locate(&context, bucket, name.into(), selection, conditions).await
-    }
-
-    /// Returns true if a node of the cluster has a data port.
-    pub fn has_data_ports(&self) -> bool {
-        let cluster = self.topology().cluster();
-        let mut devices = cluster.policies().flat_map(martlet_ring::Ring::devices);
-        devices.any(|device| self.topology().data_port(&device.node.name).is_some())
     }
 
     /// Deletes an object; in a versioned bucket, adds a delete marker. Without conditions, a

@@ -178,7 +178,7 @@ async fn only_the_key_that_it_was_written_by_opens_an_object() {
             one.head_by_key("b", key, Selection::Whole, &none).await.unwrap();
             assert_eq!(one.encrypted(), encrypted);
         }
-        let in_place = store.places("b", "theirs").await;
+        let in_place = store.in_place().places("b", "theirs").await;
         assert!(matches!(in_place, Err(Error::InvalidRequest(_))));
     }
 }

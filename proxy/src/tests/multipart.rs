@@ -210,7 +210,7 @@ async fn many_parts_spill_their_manifest() {
     assert_eq!(harness.get("key", range).await.unwrap(), whole[749..=1_501]);
     let part = harness.get("key", Selection::Part { number: 300 }).await.unwrap();
     assert_eq!(part, pattern(500, 300));
-    let (_, places) = harness.store.places("b", "key").await.unwrap();
+    let (_, places) = harness.store.in_place().places("b", "key").await.unwrap();
     assert_eq!(places.len(), 300);
 }
 

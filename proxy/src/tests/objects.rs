@@ -75,7 +75,7 @@ async fn long_objects_are_cut_into_extents_and_read_across_them() {
             let at = |offset| usize::try_from(offset).unwrap();
             assert!(found == bytes.slice(at(first)..=at(last)), "{first}-{last}");
         }
-        let (object, places) = harness.store.places("b", "long").await.unwrap();
+        let (object, places) = harness.store.in_place().places("b", "long").await.unwrap();
         assert_eq!(object.size, bytes.len() as u64);
         let offsets: Vec<_> = places.iter().map(|place| place.object_offset).collect();
         assert_eq!(offsets, [0, edge, 2 * edge][..places.len()]);
@@ -301,7 +301,7 @@ async fn requests_can_move_between_threads() {
     is_send(store.versions().set_tags("b", "key", Vec::new())).await.unwrap();
     is_send(store.list("b", crate::ListObjects::default())).await.unwrap();
     is_send(store.buckets().list("", None, 1)).await.unwrap();
-    is_send(store.places("b", "key")).await.unwrap();
+    is_send(store.in_place().places("b", "key")).await.unwrap();
     is_send(store.buckets().delete("none")).await.unwrap_err();
     let faulty = faulty(&harness.memory, 1, 1, |_| martlet_protocol::testing::Fault::None);
     assert_eq!(get(&faulty, "key", Selection::Whole).await.unwrap(), "x");

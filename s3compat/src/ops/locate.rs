@@ -156,7 +156,7 @@ impl TokenMaker<'_> {
 
 impl Operations {
     pub(super) async fn locate_object(&self, request: &OperationRequest) -> S3Result<Reply> {
-        let config = self.in_place.as_ref().filter(|_| self.store.has_data_ports());
+        let config = self.in_place.as_ref().filter(|_| self.store.in_place().has_data_ports());
         let config = config.ok_or_else(|| Refusal::not_implemented("locate"))?;
         let query = request.query()?;
         let parsed = request.conditions();
@@ -167,16 +167,17 @@ impl Operations {
         };
         let selection = parsed.range.unwrap_or(Selection::Whole);
         let bucket = request.bucket();
-        let located = match self.store.locate(bucket, name, selection, &parsed.conditions).await {
-            Ok(located) => located,
-            Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
-            Err(error) => {
-                return Err(match &viewed {
-                    Some(viewed) => viewed.error(error),
-                    None => s3_error(error),
-                });
-            }
-        };
+        let located =
+            match self.store.in_place().locate(bucket, name, selection, &parsed.conditions).await {
+                Ok(located) => located,
+                Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
+                Err(error) => {
+                    return Err(match &viewed {
+                        Some(viewed) => viewed.error(error),
+                        None => s3_error(error),
+                    });
+                }
+            };
         if let Some(viewed) = &viewed {
             viewed.check(&located.object)?;
         }

@@ -6,7 +6,7 @@
 //! * [`reads`]: each read of the view is of one generation that may be the newest at that time; none
 //!   is lost that was answered `committed`; none comes back that was withdrawn.
 //!
-//! Not verified: the bucket itself (see [`super::check`]); bytes; generations that nobody listed, of
+//! Not verified: the bucket itself (see [`super::check`]); bytes; generations that no client listed, of
 //! which only the absence of violations in other reads is known; the order of savers that write at
 //! once; order between sets; holds of a rule other than `keep`. Reads without a reply prove nothing.
 

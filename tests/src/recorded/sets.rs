@@ -376,7 +376,7 @@ impl SetClient {
         let document = serde_json::to_vec(&named).unwrap();
         let reply = match self.send("POST", &target, document.into()).await {
             Ok(reply) if reply.status == 200 => outcome_of(reply.header("x-martlet-checkpoint")),
-            // Somebody else writes the folder.
+            // Another client writes the folder.
             Ok(reply) if reply.status == 409 => SetReply::Refused,
             Ok(reply) if reply.status < 500 => panic!("{set}: {} {}", reply.status, reply.text()),
             _ => SetReply::Unknown,

@@ -34,7 +34,7 @@ async fn an_extent_on_the_last_handoff_of_fourteen_devices_is_found() {
     let begun = Instant::now();
     assert_eq!(fixture.get("key").await.unwrap(), bytes);
     assert!(begun.elapsed() < ms(30), "those who answer are not waited for");
-    let (_, places) = fixture.store.places("b", "key").await.unwrap();
+    let (_, places) = fixture.store.in_place().places("b", "key").await.unwrap();
     assert_eq!(places[0].device, last);
 }
 

@@ -10,7 +10,7 @@ use crate::checkers::history::Value;
 #[derive(Clone, Debug)]
 pub(super) struct SeenGeneration<'a> {
     pub(super) set: &'a str,
-    /// Its objects; none if nobody listed it: it is known by its marker alone.
+    /// Its objects; none if no client listed it: it is known by its marker alone.
     pub(super) objects: Option<&'a Objects>,
     /// Numbers that replies give it.
     pub(super) numbers: BTreeSet<u64>,
@@ -111,7 +111,7 @@ impl<'a> Generations<'a> {
         &mut self.all[at]
     }
 
-    /// The generation of a marker; a new one without objects if nobody listed it and it may exist.
+    /// The generation of a marker; a new one without objects if no client listed it and it may exist.
     fn of_marker(
         &mut self,
         operation: &'a SetOperation,

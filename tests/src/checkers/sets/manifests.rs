@@ -96,7 +96,7 @@ fn of_its_moment(
     Ok(())
 }
 
-/// Returns true if a generation that nobody listed may hold this object, or may lack it.
+/// Returns true if a generation that no client listed may hold this object, or may lack it.
 pub(super) fn may_hold(
     rules: &SetRules,
     maker: &SetOperation,

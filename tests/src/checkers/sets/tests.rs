@@ -134,7 +134,7 @@ fn a_lost_generation_is_caught() {
     accepted(saved(), &[withdrawn(SetReply::Done), set(50, 60, List(None), listed(1, 2))]);
     let seen = [set(50, 60, List(Some(1)), listed(1, 2)), set(70, 80, List(Some(1)), nothing())];
     caught(saved(), &seen, "lost");
-    // An open outcome that somebody saw.
+    // An open outcome that a client saw.
     let (objects, _) = saved();
     let open = vec![set(20, 90, Marker(V(2)), SetReply::Unknown)];
     let seen = [set(50, 60, List(None), listed(1, 2)), set(70, 80, List(None), nothing())];
