@@ -166,9 +166,8 @@ async fn a_holder_that_is_killed_gives_the_space_back() {
     allocate_log(&node).await;
     let before = free_bytes(&image.path());
     node.node.delete_extents(DEVICE, &[extent.id]).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!is_free(&image, before, BIG), "the lease keeps the bytes");
-    assert_eq!(node.withheld_bytes(), BIG as u64);
+    // The file system's free space tells nothing yet: the index may drop a log meanwhile.
+    assert_eq!(node.withheld_bytes(), BIG as u64, "the lease keeps the bytes");
     holder.kill().unwrap();
     holder.wait().unwrap();
     wait_until("the space is kept", || is_free(&image, before, BIG)).await;
