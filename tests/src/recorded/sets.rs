@@ -1,5 +1,5 @@
 //! Recorded clients of checkpoint sets: they save, read the view, purge, withdraw and hold, and record
-//! requests and replies for [`checkers::sets`](crate::checkers::sets).
+//! requests and replies for [`crate::checkers::sets`].
 //!
 //! A shard names its value in its first line. A marker is a pickle that names two shards and its
 //! value, as `torch.distributed.checkpoint` writes it.
