@@ -152,6 +152,11 @@ pub(crate) fn validators(headers: &mut HeaderMap, object: &Object) {
 
 /// Formats an entity tag as a header.
 pub(crate) fn etag_header(etag: ETag) -> HeaderValue {
+    if let ETag::Md5(md5) = etag {
+        let mut text = [b'"'; 34];
+        hex::encode_to_slice(md5, &mut text[1..33]).expect("32 digits for 16 bytes");
+        return HeaderValue::from_bytes(&text).expect("hexadecimal digits are a header value");
+    }
     let value = HeaderValue::try_from(format!("\"{etag}\""));
     value.expect("hexadecimal digits are a header value")
 }

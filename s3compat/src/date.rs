@@ -6,6 +6,8 @@ use time::format_description::well_known::{Rfc2822, Rfc3339};
 use time::macros::format_description;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime};
 
+use crate::decimal::put;
+
 /// A time at or after 1970, with millisecond resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(u64);
@@ -76,7 +78,12 @@ impl Timestamp {
         let time = self.date_time();
         let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
         let (hour, minute, second) = time.to_hms();
-        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+        let mut text = *b"19700101T000000Z";
+        put(&mut text[..4], year.unsigned_abs());
+        for (at, number) in [(4, month), (6, day), (9, hour), (11, minute), (13, second)] {
+            put(&mut text[at..at + 2], number);
+        }
+        str::from_utf8(&text).expect("digits and letters are UTF-8").to_owned()
     }
 
     /// Formats as `2013-05-24T00:00:00Z`.

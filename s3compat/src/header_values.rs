@@ -4,6 +4,8 @@ use http::{HeaderName, HeaderValue};
 use martlet_protocol::VersionId;
 use time::OffsetDateTime;
 
+use crate::decimal::put;
+
 /// Header with the version id of an object.
 pub(crate) const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
@@ -22,11 +24,38 @@ pub(crate) fn whole_seconds(ms: u64) -> OffsetDateTime {
 /// Formats a time as a header.
 pub(crate) fn http_date(ms: u64) -> HeaderValue {
     let time = whole_seconds(ms);
-    let weekday = &time.weekday().to_string()[..3];
-    let month = &time.month().to_string()[..3];
-    let (day, year) = (time.day(), time.year());
+    let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    let weekday = usize::from(time.weekday().number_days_from_monday());
+    let month = usize::from(u8::from(time.month())) - 1;
+    text[..3].copy_from_slice(WEEKDAYS[weekday]);
+    text[8..11].copy_from_slice(MONTHS[month]);
+    put(&mut text[5..7], time.day());
+    put(&mut text[12..16], time.year().unsigned_abs());
     let (hour, minute, second) = time.to_hms();
-    let text =
-        format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT");
-    HeaderValue::try_from(text).expect("letters and digits are a header value")
+    for (at, number) in [(17, hour), (20, minute), (23, second)] {
+        put(&mut text[at..at + 2], number);
+    }
+    HeaderValue::from_bytes(&text).expect("letters and digits are a header value")
+}
+
+const WEEKDAYS: [&[u8; 3]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
+
+#[cfg(test)]
+mod tests {
+    use time::format_description::well_known::Rfc2822;
+
+    use super::*;
+
+    #[test]
+    fn http_dates_are_those_of_the_calendar() {
+        // Thousands of times, of all months and hours, up to the year 9999.
+        for ms in (0..253_402_300_799_000).step_by(40_000_000_007) {
+            let expected = whole_seconds(ms).format(&Rfc2822).unwrap().replace("+0000", "GMT");
+            assert_eq!(http_date(ms), *expected, "{ms} ms");
+        }
+        assert_eq!(http_date(784_111_777_999), "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
 }

@@ -36,6 +36,7 @@ mod checksums;
 mod connection;
 mod consistency;
 mod date;
+mod decimal;
 pub mod decode;
 mod dispatch;
 mod encryption;

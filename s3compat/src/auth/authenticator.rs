@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 use martlet_protocol::Clock;
 use sha2::{Digest, Sha256};
 
 use super::caller::{Caller, CheckContext};
 use super::config::AuthConfig;
 use super::credential::Credential;
-use super::head::{AuthenticatedHead, Mechanism, RequestHead, single_header};
+use super::head::{AuthenticatedHead, CONTENT_SHA256, Mechanism, RequestHead, single_header};
 use super::keys::Keys;
 use super::payload::DeclaredPayload;
 use super::sessions::Sessions;
@@ -25,10 +26,11 @@ use crate::target::percent_decode as decode;
 
 /// Header or query key of a session's token.
 const TOKEN: &str = "x-amz-security-token";
+const TOKEN_HEADER: HeaderName = HeaderName::from_static(TOKEN);
 
 /// Access key that a request names, in a header or in the query.
 fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
-    if let Some(authorization) = headers.get("authorization") {
+    if let Some(authorization) = headers.get(AUTHORIZATION) {
         let authorization = authorization.to_str().ok()?;
         if let Some(claim) = claim_of_v2(authorization) {
             return claim.split(':').next().map(Cow::Borrowed);
@@ -54,7 +56,7 @@ fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
 /// # Errors
 /// Two tokens that differ.
 fn token<'a>(headers: &'a HeaderMap, query: &'a str) -> Result<Option<Cow<'a, str>>, Refusal> {
-    let mut found = single_header(headers, TOKEN)?.map(Cow::Borrowed);
+    let mut found = single_header(headers, &TOKEN_HEADER)?.map(Cow::Borrowed);
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if !decode(name, true)?.eq_ignore_ascii_case(TOKEN) {
@@ -133,7 +135,7 @@ impl Authenticator {
         caller: &Caller,
     ) -> Result<Arc<Credential>, Refusal> {
         let site = CheckContext { service: "sts", ..self.site(caller) };
-        let authorization = head.header("authorization")?.unwrap_or_default();
+        let authorization = head.header(&AUTHORIZATION)?.unwrap_or_default();
         let payload = hex::encode(Sha256::digest(body));
         let (authenticated, credential) = v4::by_header_over(&payload, head, authorization, &site)?;
         if let Some(who) = authenticated.identity.who() {
@@ -171,7 +173,7 @@ impl Authenticator {
     fn prove(&self, head: &RequestHead<'_>, caller: &Caller) -> Result<AuthenticatedHead, Refusal> {
         let site = self.site(caller);
         // An empty header counts as absent.
-        let authorization = head.header("authorization")?.filter(|text| !text.is_empty());
+        let authorization = head.header(&AUTHORIZATION)?.filter(|text| !text.is_empty());
         let has = |name: &str| head.query_get(name).is_some();
         let v4_query = has("X-Amz-Signature") || has("X-Amz-Algorithm");
         let v2_query = has("Signature") || has("AWSAccessKeyId");
@@ -184,7 +186,8 @@ impl Authenticator {
                 None => messages::MECHANISMS.refusal(),
             });
         }
-        let has_token = head.headers.contains_key(TOKEN) || head.query_header(TOKEN).is_some();
+        let has_token =
+            head.headers.contains_key(TOKEN_HEADER) || head.query_header(TOKEN).is_some();
         if has_token && !caller.is_session {
             return Err(Refusal::invalid_token());
         }
@@ -212,13 +215,13 @@ impl Authenticator {
 /// Refuses `x-martlet-*` headers in a request with a signature of Version 2, which covers only S3's
 /// headers.
 fn check_covered(headers: &HeaderMap) -> Result<(), Refusal> {
-    let names = headers.keys().map(http::HeaderName::as_str);
+    let names = headers.keys().map(HeaderName::as_str);
     let stray: Vec<&str> = names.filter(|name| name.starts_with("x-martlet-")).collect();
     if stray.is_empty() { Ok(()) } else { Err(not_signed(&stray)) }
 }
 
 fn anonymous(head: &RequestHead<'_>) -> Result<AuthenticatedHead, Refusal> {
-    let announced = head.header("x-amz-content-sha256")?;
+    let announced = head.header(&CONTENT_SHA256)?;
     let announced = announced.map(|text| DeclaredPayload::of(head.method, text)).transpose()?;
     Ok(AuthenticatedHead {
         identity: Identity::Anonymous,

@@ -1,12 +1,19 @@
 //! Head of a request, before and after its authentication.
 
-use http::{HeaderMap, HeaderValue, Method};
+use std::fmt::Display;
+
+use http::header::AsHeaderName;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::payload::Payload;
 use crate::access::Identity;
 use crate::messages;
 use crate::refusal::Refusal;
 use crate::target::{Query, RequestTarget};
+
+/// Headers that every request is searched for. Names as text would be parsed for each look-up.
+pub(super) const CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
+pub(super) const AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
 /// A request as it came over the wire, without its body.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +32,7 @@ pub struct RequestHead<'a> {
 
 impl<'a> RequestHead<'a> {
     /// The one value of a header.
-    pub(crate) fn header(&self, name: &'static str) -> Result<Option<&'a str>, Refusal> {
+    pub(crate) fn header(&self, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
         single_header(self.headers, name)
     }
 
@@ -49,10 +56,10 @@ impl<'a> RequestHead<'a> {
 }
 
 /// The one value of a header. Two values are refused as ambiguous.
-pub(crate) fn single_header<'a>(
-    headers: &'a HeaderMap,
-    name: &'static str,
-) -> Result<Option<&'a str>, Refusal> {
+pub(crate) fn single_header<N: AsHeaderName + Display + Copy>(
+    headers: &HeaderMap,
+    name: N,
+) -> Result<Option<&str>, Refusal> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().ok().filter(|_| values.next().is_none());

@@ -1,8 +1,9 @@
 //! Parts of signatures that both versions have: clocks, comparison, and refusals.
 
+use http::header::DATE;
 use subtle::ConstantTimeEq;
 
-use super::head::RequestHead;
+use super::head::{AMZ_DATE, RequestHead};
 use crate::date::Timestamp;
 use crate::messages;
 use crate::refusal::Refusal;
@@ -55,9 +56,9 @@ pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Re
 
 /// Signing time of a request, from its headers.
 pub(super) fn header_time(head: &RequestHead<'_>) -> Result<Timestamp, Refusal> {
-    let time = match head.header("x-amz-date")? {
+    let time = match head.header(&AMZ_DATE)? {
         Some(date) => Timestamp::parse_header(date),
-        None => head.header("date")?.and_then(Timestamp::parse_header),
+        None => head.header(&DATE)?.and_then(Timestamp::parse_header),
     };
     time.ok_or_else(|| messages::DATE_HEADER.refusal())
 }

@@ -7,11 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac};
 use http::HeaderMap;
+use http::header::DATE;
 use sha1::Sha1;
 
 use super::caller::CheckContext;
 use super::credential::SecretKey;
-use super::head::{AuthenticatedHead, Mechanism, RequestHead};
+use super::head::{AMZ_DATE, AuthenticatedHead, CONTENT_SHA256, Mechanism, RequestHead};
 use super::payload::DeclaredPayload;
 use super::signature::{check_skew, claim_of_v2, header_time, is_equal, mismatch};
 use crate::messages;
@@ -73,7 +74,7 @@ pub(super) fn by_header(
         pair.ok_or_else(|| messages::AUTHORIZATION_V2.argument("Authorization", authorization))?;
     check_skew(header_time(head)?, site.now)?;
     // `x-amz-date` is signed like any other `x-amz-*` header.
-    let date = if head.headers.contains_key("x-amz-date") { None } else { head.header("date")? };
+    let date = if head.headers.contains_key(AMZ_DATE) { None } else { head.header(&DATE)? };
     let signed = SignedDate { date: date.unwrap_or_default(), mechanism: Mechanism::HeaderV2 };
     check(head, site, access_key, signature, signed)
 }
@@ -115,7 +116,7 @@ fn check(
     if !is_known {
         return Err(mismatch(access_key, signature, &text));
     }
-    let announced = head.header("x-amz-content-sha256")?.map(DeclaredPayload::parse).transpose()?;
+    let announced = head.header(&CONTENT_SHA256)?.map(DeclaredPayload::parse).transpose()?;
     Ok(AuthenticatedHead {
         identity: credential.identity().clone(),
         payload: announced.unwrap_or(DeclaredPayload::Unsigned).without_signer()?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::caller::CheckContext;
 use super::canonical::{SignedParts, canonical_request, string_to_sign};
 use super::credential::Credential;
-use super::head::{AuthenticatedHead, Mechanism, RequestHead};
+use super::head::{AuthenticatedHead, CONTENT_SHA256, Mechanism, RequestHead};
 use super::payload::{DeclaredPayload, UNSIGNED_PAYLOAD};
 use super::scope::{CredentialScope, CredentialSource};
 use super::signature::{
@@ -40,7 +40,7 @@ pub(super) fn by_header(
     site: &CheckContext<'_>,
 ) -> Result<AuthenticatedHead, Refusal> {
     let payload =
-        head.header("x-amz-content-sha256")?.ok_or_else(|| messages::MISSING_SHA256.refusal())?;
+        head.header(&CONTENT_SHA256)?.ok_or_else(|| messages::MISSING_SHA256.refusal())?;
     by_header_over(payload, head, authorization, site).map(|(authenticated, _)| authenticated)
 }
 
@@ -120,7 +120,7 @@ impl<'a> PresentedSignature<'a> {
         }
         let date = query_value(head, "X-Amz-Date")?;
         let time = Timestamp::parse_basic(date).ok_or_else(|| messages::QUERY_DATE.refusal())?;
-        let payload = match head.header("x-amz-content-sha256")? {
+        let payload = match head.header(&CONTENT_SHA256)? {
             Some(payload) => payload,
             None => head.query_header("x-amz-content-sha256").unwrap_or(UNSIGNED_PAYLOAD),
         };

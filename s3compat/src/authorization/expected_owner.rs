@@ -1,14 +1,15 @@
 //! Owners of buckets that a request expects.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use s3s::S3Result;
 
 use crate::access::{AccountIdentity, Requester};
 use crate::errors::denied;
 
 /// Headers with the expected owners of the bucket and of a copy's source bucket.
-const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
-const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
+const EXPECTED_OWNER: HeaderName = HeaderName::from_static("x-amz-expected-bucket-owner");
+const EXPECTED_SOURCE_OWNER: HeaderName =
+    HeaderName::from_static("x-amz-source-expected-bucket-owner");
 
 /// Account that must own a bucket, if the request names one.
 #[derive(Clone, Debug, Default)]
@@ -17,15 +18,15 @@ pub(crate) struct ExpectedOwner(Option<Box<[u8]>>);
 impl ExpectedOwner {
     /// Expected owner of the bucket.
     pub(crate) fn of_bucket(headers: &HeaderMap) -> Self {
-        Self::of(headers, EXPECTED_OWNER)
+        Self::of(headers, &EXPECTED_OWNER)
     }
 
     /// Expected owner of a copy's source bucket.
     pub(crate) fn of_source(headers: &HeaderMap) -> Self {
-        Self::of(headers, EXPECTED_SOURCE_OWNER)
+        Self::of(headers, &EXPECTED_SOURCE_OWNER)
     }
 
-    fn of(headers: &HeaderMap, name: &str) -> Self {
+    fn of(headers: &HeaderMap, name: &HeaderName) -> Self {
         Self(headers.get(name).map(|value| value.as_bytes().into()))
     }
 
@@ -59,11 +60,9 @@ mod tests {
     #[test]
     fn an_owner_is_expected_by_its_id_and_by_itself_by_its_name() {
         let check = |expected: &'static str, requester: &Requester| {
-            let headers = HeaderMap::from_iter([(
-                http::HeaderName::from_static(EXPECTED_OWNER),
-                HeaderValue::from_static(expected),
-            )]);
-            ExpectedOwner::of(&headers, EXPECTED_OWNER).check(requester, "c0ffee").is_ok()
+            let headers =
+                HeaderMap::from_iter([(EXPECTED_OWNER, HeaderValue::from_static(expected))]);
+            ExpectedOwner::of(&headers, &EXPECTED_OWNER).check(requester, "c0ffee").is_ok()
         };
         let alice = Requester::User(Arc::new(AccountIdentity {
             canonical_id: "c0ffee".into(),

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_proxy::checksum_of;
 use md5::{Digest, Md5};
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 
 /// Content-MD5 of a request, if any.
 pub(super) fn content_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, Refusal> {
-    let Some(text) = single_header(headers, "content-md5")? else { return Ok(None) };
+    let Some(text) = single_header(headers, &CONTENT_MD5)? else { return Ok(None) };
     let digest = STANDARD.decode(text).ok().and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     digest.map(Some).ok_or_else(|| messages::INVALID_MD5.refusal().with_detail("Content-MD5", text))
 }
@@ -28,6 +28,7 @@ pub(super) fn check_md5(document: &[u8], given: Option<[u8; 16]>) -> Result<(), 
 }
 
 const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// Compares a document with the checksum in its headers or trailers. Refuses several checksums, and
 /// an announced one that is missing.

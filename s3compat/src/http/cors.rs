@@ -52,9 +52,9 @@ impl CrossOriginRequest {
         domains: &[String],
     ) -> Result<Option<Self>, Refusal> {
         let Some((bucket, is_object)) = aim(uri, headers, domains)? else { return Ok(None) };
-        let origin = single_header(headers, ORIGIN.as_str())?
-            .ok_or_else(|| messages::CORS_ORIGIN.refusal())?;
-        let method = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str())?;
+        let origin =
+            single_header(headers, &ORIGIN)?.ok_or_else(|| messages::CORS_ORIGIN.refusal())?;
+        let method = single_header(headers, &ACCESS_CONTROL_REQUEST_METHOD)?;
         let method = method
             .filter(|it| is_method(it))
             .ok_or_else(|| messages::CORS_REQUEST_METHOD.with_subject(method.unwrap_or("null")))?;
@@ -73,11 +73,10 @@ impl CrossOriginRequest {
         headers: &HeaderMap,
         domains: &[String],
     ) -> Option<Self> {
-        let origin = single_header(headers, ORIGIN.as_str()).ok()??.to_owned();
+        let origin = single_header(headers, &ORIGIN).ok()??.to_owned();
         let (bucket, is_object) = aim(uri, headers, domains).ok()??;
         // A request that names another method gets the headers for that method.
-        let requested_method =
-            single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str()).ok()?;
+        let requested_method = single_header(headers, &ACCESS_CONTROL_REQUEST_METHOD).ok()?;
         let method = requested_method.unwrap_or(method.as_str()).to_owned();
         // A request that names headers gets nothing from a rule that does not allow them.
         let headers = requested_headers(headers).ok()?;
@@ -131,7 +130,7 @@ fn aim(
     headers: &HeaderMap,
     domains: &[String],
 ) -> Result<Option<(String, bool)>, Refusal> {
-    let host = single_header(headers, HOST.as_str())?;
+    let host = single_header(headers, &HOST)?;
     let bucket = host.and_then(|host| host::bucket_of(host, domains));
     let target = RequestTarget::parse(uri.path(), bucket.as_deref())?;
     Ok(target.bucket().map(|bucket| (bucket.to_owned(), target.key().is_some())))
@@ -147,7 +146,7 @@ fn requested_headers(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
         let header = ACCESS_CONTROL_REQUEST_HEADERS;
         return Err(messages::CORS_REQUEST_HEADER.with_subjects(header, name));
     }
-    let text = single_header(headers, ACCESS_CONTROL_REQUEST_HEADERS.as_str())?.unwrap_or_default();
+    let text = single_header(headers, &ACCESS_CONTROL_REQUEST_HEADERS)?.unwrap_or_default();
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<_> = names.take(HEADERS_MAX + 1).map(str::to_ascii_lowercase).collect();
     if names.len() > HEADERS_MAX {

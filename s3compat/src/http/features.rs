@@ -94,6 +94,7 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
 ];
 
 const COPY_SOURCE: &str = "x-amz-copy-source";
+const COPY_SOURCE_HEADER: HeaderName = HeaderName::from_static(COPY_SOURCE);
 
 /// Headers with whole numbers. s3s reads a number from its leading digits, and an empty header as
 /// none: a condition on a size would change or vanish.
@@ -160,29 +161,39 @@ const OF_KEYS: [&str; 2] =
 
 /// Refuses headers that belong to other operations.
 pub(super) fn check_operation(operation: Operation, headers: &HeaderMap) -> Result<(), Refusal> {
-    let stray = |names: &[&'static str], is_theirs: bool| {
-        names.iter().copied().find(|name| !is_theirs && headers.contains_key(*name))
-    };
-    let of_bucket = stray(&OF_NEW_BUCKETS, operation == Operation::CreateBucket);
-    let of_lock = stray(&OF_LOCKS, LOCKING.contains(&operation));
-    let of_owner = stray(&OF_OWNERS, !OWNERLESS.contains(&operation));
-    let of_delete = stray(&OF_DELETES, operation == Operation::DeleteObject);
-    let of_source = stray(&OF_SOURCES, WITH_SOURCE.contains(&operation));
-    let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
-    let mut names = headers.keys().map(HeaderName::as_str);
-    let of_keys = names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation));
     if WITH_SOURCE.contains(&operation) && headers.contains_key(RANGE) {
         return Err(Refusal::not_implemented("Range"));
     }
-    match of_bucket.or(of_lock).or(of_delete).or(of_owner).or(of_source).or(of_keys) {
+    let names = headers.keys().map(HeaderName::as_str);
+    match names.filter(|name| name.starts_with("x-")).find(|name| is_stray(operation, name)) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
     }
 }
 
+/// Returns true if a header belongs to operations other than this one.
+fn is_stray(operation: Operation, name: &str) -> bool {
+    let is_of_operation = if OF_NEW_BUCKETS.contains(&name) {
+        operation == Operation::CreateBucket
+    } else if OF_LOCKS.contains(&name) {
+        LOCKING.contains(&operation)
+    } else if OF_DELETES.contains(&name) {
+        operation == Operation::DeleteObject
+    } else if OF_OWNERS.contains(&name) {
+        !OWNERLESS.contains(&operation)
+    } else if OF_SOURCES.contains(&name) {
+        WITH_SOURCE.contains(&operation)
+    } else if OF_KEYS.iter().any(|start| name.starts_with(start)) {
+        WITH_KEYS.contains(&operation)
+    } else {
+        true
+    };
+    !is_of_operation
+}
+
 /// Refuses a copy source that cannot be percent-decoded: undecoded it would name another key.
 pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(source) = single_header(headers, COPY_SOURCE)? else { return Ok(()) };
+    let Some(source) = single_header(headers, &COPY_SOURCE_HEADER)? else { return Ok(()) };
     percent_decode(source, false)
         .map(drop)
         .map_err(|_| messages::COPY_SOURCE_ENCODING.argument(COPY_SOURCE, source))
@@ -190,8 +201,8 @@ pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Refuses headers that request unsupported features.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
-    for name in headers.keys() {
-        let name = name.as_str();
+    for header in headers.keys() {
+        let name = header.as_str();
         if !name.starts_with("x-amz-") || name.starts_with("x-amz-meta-") {
             continue;
         }
@@ -202,7 +213,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         if let Some(name) = known {
             // A header that is read once must occur once.
             if name != LISTED
-                && let Some(value) = single_header(headers, name)?
+                && let Some(value) = single_header(headers, header)?
             {
                 check_value(name, value)?;
             }
@@ -211,7 +222,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         let is_known = |given: &[u8]| {
             KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
         };
-        let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
+        let is_meant = || headers.get_all(header).iter().all(|given| is_known(given.as_bytes()));
         if name.starts_with("x-amz-checksum-") {
             return Err(messages::CHECKSUM_NAME.refusal());
         }

@@ -169,7 +169,7 @@ impl RequestPipeline {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let boundary = multer::parse_boundary(content_type.unwrap_or_default())
             .map_err(|_| Refusal::from(BodyError::MalformedForm("no boundary")))?;
-        let length = number(headers, CONTENT_LENGTH.as_str())?;
+        let length = number(headers, &CONTENT_LENGTH)?;
         let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
         let patience = self.config.patience();
         let plan = BodyPlan { framing: Framing::Plain, facts, patience, polled };

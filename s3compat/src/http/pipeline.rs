@@ -192,10 +192,10 @@ impl RequestPipeline {
             return Ok(None);
         }
         let length = if is_chunked {
-            let length = number(headers, "x-amz-decoded-content-length");
+            let length = number(headers, &DECODED_LENGTH);
             Some(length.ok().flatten().ok_or_else(no_length)?)
         } else {
-            number(headers, CONTENT_LENGTH.as_str())?
+            number(headers, &CONTENT_LENGTH)?
         };
         if let Some(length) = length.filter(|length| *length > PUT_BYTES_MAX) {
             return Err(messages::ENTITY_TOO_LARGE
@@ -263,6 +263,9 @@ fn is_ours(name: &str, mechanism: Mechanism) -> bool {
     is_of_signature || name == "x-id"
 }
 
+const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
+
 fn operation(
     method: &Method,
     target: &RequestTarget,
@@ -275,7 +278,7 @@ fn operation(
         (Some(_), None) => PathKind::Bucket,
         (Some(_), Some(_)) => PathKind::Object,
     };
-    let is_copy = headers.contains_key("x-amz-copy-source");
+    let is_copy = headers.contains_key(COPY_SOURCE);
     let ours = |name: &str| is_ours(name, mechanism);
     let operation = find(method.as_str(), path, is_copy, query, ours)?;
     if mechanism == Mechanism::QueryV2 {

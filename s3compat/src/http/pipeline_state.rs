@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Uri;
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 
 use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
@@ -71,7 +71,7 @@ impl RequestPipeline {
     /// Bucket and key of a request.
     pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap) -> Result<RequestTarget, Refusal> {
         self.check_header_bytes(headers)?;
-        self.target_at(uri, single_header(headers, HOST.as_str())?)
+        self.target_at(uri, single_header(headers, &HOST)?)
     }
 
     /// Target of a URI at a host.
@@ -100,9 +100,9 @@ impl RequestPipeline {
 }
 
 /// Parses a header that is a number.
-pub(super) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
+pub(super) fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Refusal> {
     let Some(text) = single_header(headers, name)? else { return Ok(None) };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_number);
-    number.map(Some).ok_or_else(|| messages::LENGTH.argument(name, text))
+    number.map(Some).ok_or_else(|| messages::LENGTH.argument(name.as_str(), text))
 }

@@ -35,7 +35,7 @@ impl RequestPipeline {
         let (parts, body) = request.into_parts();
         let read = async {
             let target: RequestTarget = self.target(&parts.uri, &parts.headers)?;
-            let length = number(&parts.headers, CONTENT_LENGTH.as_str())?;
+            let length = number(&parts.headers, &CONTENT_LENGTH)?;
             let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
             let patience = self.config.patience();
             let polled = arrival.polled;

@@ -36,7 +36,7 @@ impl ErrorMessage {
     }
 
     /// Returns the error with an argument's value as subject, and its name and value as details.
-    pub(crate) fn argument(&self, name: &'static str, value: impl std::fmt::Display) -> Refusal {
+    pub(crate) fn argument(&self, name: &str, value: impl std::fmt::Display) -> Refusal {
         let value = value.to_string();
         self.with_subject(&value)
             .with_detail("ArgumentName", name)
