@@ -18,13 +18,15 @@
 //! * [`rules`] and [`pattern`]: rules of a bucket; [`pickle`] and [`check`]: what markers name.
 //! * [`records`]: states of generations; [`manifest`]: their objects; [`pins`]: marks.
 //! * [`set_store`]: records and manifests in the companion bucket.
-//! * [`commit`] and [`pinning`]: commits; [`view`] and [`page`]: reads.
-//! * [`upkeep`], [`removal`], [`retention`] and [`passes`]: the worker's part.
+//! * [`marker`], [`commit`] and [`pinning`]: commits; [`view`] and [`page`]: reads.
+//! * [`upkeep`], [`completion`], [`removal`], [`retention`] and [`passes`]: the worker's part.
 //! * [`requests`]: requests of clients and operators; [`plan`]: what the worker will withdraw.
 
 mod check;
 mod commit;
+mod completion;
 mod manifest;
+mod marker;
 mod page;
 mod passes;
 mod pattern;

@@ -64,7 +64,7 @@ pub(crate) struct Services {
     copier: Copier,
     remover: ObjectRemover,
     pub(crate) multipart: Multipart,
-    pub(crate) checkpoints: Committer,
+    pub(crate) checkpoints: Arc<Committer>,
     /// Master keys that wrap the data keys of objects.
     pub(crate) vault: Arc<Vault>,
 }
@@ -124,7 +124,7 @@ impl Services {
             bodies,
             body_writer,
             directory,
-            checkpoints: Committer::new(sets, reviser()),
+            checkpoints: Arc::new(Committer::new(sets, reviser())),
             reviser: reviser(),
             listings: listings(),
             remover: remover(),

@@ -13,7 +13,7 @@
 //! * [`meter`]: recent use of an account or a key, against its rates.
 //! * [`documents`]: memory for bodies that are read whole.
 //! * [`concurrency`]: all turns and seats, and the shares of accounts.
-//! * [`fair_queue`]: the order of those who wait for a turn.
+//! * [`fair_queue`]: the order of those who wait for a turn; [`repeats`]: those who left without one.
 //!
 //! Each proxy enforces rates by itself: through three proxies a tenant may reach three times its
 //! rate.
@@ -29,6 +29,7 @@ pub(crate) mod concurrency;
 pub(crate) mod documents;
 mod fair_queue;
 pub(crate) mod meter;
+mod repeats;
 
 pub use self::concurrency::{QueueFigures, WaitingKey};
 pub use self::fair_queue::RequestKind;

@@ -3,14 +3,13 @@
 use martlet_protocol::entry::Bucket;
 
 use super::commit::SetName;
-use super::records::{Generation, GenerationState, SetRecord, Withdrawal};
+use super::completion::PendingGeneration;
+use super::records::{GenerationState, Withdrawal};
 use super::requests::Checkpoints;
 use super::retention::{RETIRED, beyond};
-use super::rules::{CheckpointRule, CheckpointRules, series_of};
+use super::rules::{CheckpointRules, series_of};
 use super::set_store::companion_of;
-use super::upkeep::{
-    ABANDONED, EMPTY, SUPERSEDED, UNCOVERED, UNCOVERED_MS, Visit, abandoned_at_ms,
-};
+use super::upkeep::{EMPTY, UNCOVERED, UNCOVERED_MS, Visit};
 use crate::error::{Error, Result};
 
 /// Sets on a page of a plan. Each may be listed, as the worker does.
@@ -140,7 +139,8 @@ impl Checkpoints<'_> {
                 }
                 (GenerationState::Pinning, _) => None,
                 (GenerationState::Pending, Some(rule)) => {
-                    self.pending_due(bucket, rule, &record, generation).await?
+                    let pending = PendingGeneration { rule, record: &record, generation };
+                    visit.pending_due(pending).await?
                 }
             };
             plan.extend(due.map(|(why, due_ms)| {
@@ -149,22 +149,5 @@ impl Checkpoints<'_> {
             }));
         }
         Ok(())
-    }
-
-    async fn pending_due(
-        self,
-        bucket: &Bucket,
-        rule: &CheckpointRule,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<Option<(Withdrawal<'static>, u64)>> {
-        if record.newest().is_some_and(|newest| newest.order > generation.order) {
-            return Ok(Some((SUPERSEDED, 0)));
-        }
-        if rule.abandon_after_ms.is_none() {
-            return Ok(None);
-        }
-        let current = self.committer.current(bucket, &record.name).await?;
-        Ok(abandoned_at_ms(rule, generation, &current).map(|due_ms| (ABANDONED, due_ms)))
     }
 }

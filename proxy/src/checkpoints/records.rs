@@ -15,8 +15,11 @@
 //! * `Removing` is final. No generation is forgotten before it was removing.
 //! * While a generation is removed, no earlier one begins to be pinned.
 
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use serde::{Deserialize, Serialize};
 
+/// Age from which an intent is looked at: a live process has written its marker.
+pub(super) const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 /// Maximum number of generations of a set, in any state.
 pub(crate) const GENERATIONS_MAX: usize = 1000;
 /// Start of what stands for the marker of an explicit commit.
@@ -109,6 +112,12 @@ pub(crate) struct MarkerIntent {
     pub(crate) before: Option<String>,
     /// Start of the write, in milliseconds since 1970.
     pub(crate) at_ms: u64,
+    /// Number of the set's last generation before the write.
+    #[serde(default)]
+    pub(crate) after: u64,
+    /// True once its process sends nothing more of the write.
+    #[serde(default)]
+    pub(crate) is_given_up: bool,
 }
 
 /// Record of a set.
@@ -180,8 +189,23 @@ impl SetRecord {
                 self.intents.remove(at);
             }
         }
-        self.intents.push(intent);
+        self.intents.push(MarkerIntent { after: self.last, ..intent });
         true
+    }
+
+    /// Notes that nothing more is sent of a marker's write. What was sent may still come.
+    pub(crate) fn give_up(&mut self, token: &str) {
+        for intent in self.intents.iter_mut().filter(|intent| intent.token == token) {
+            intent.is_given_up = true;
+        }
+    }
+
+    /// Returns true if a later save than this generation is likely to write its marker now. The intent
+    /// of a process that died stays for a day, but counts for minutes.
+    pub(crate) fn is_marker_coming(&self, number: u64, now_ms: u64) -> bool {
+        self.intents.iter().any(|intent| {
+            intent.after >= number && !intent.is_given_up && intent.at_ms + INTENT_AGE_MS > now_ms
+        })
     }
 
     /// Removes an intent; returns true if it was there.
@@ -339,6 +363,14 @@ impl SetRecord {
         is_same
     }
 
+    /// Changes the reason why a generation is pending.
+    pub(crate) fn explain(&mut self, number: u64, reason: &str) {
+        let generation = self.find_mut(number);
+        if let Some(generation) = generation.filter(|it| it.state == GenerationState::Pending) {
+            generation.reason = Some(cut(reason));
+        }
+    }
+
     /// Takes a generation out of the view; returns false if it was out already, or is held.
     pub(crate) fn withdraw(&mut self, number: u64, why: Withdrawal<'_>, now_ms: u64) -> bool {
         let Some(generation) = self.find_mut(number) else { return false };
@@ -411,10 +443,15 @@ impl Generation {
     }
 
     fn enter(&mut self, state: GenerationState, reason: Option<String>, now_ms: u64) {
-        let reason = reason.map(|text| text.chars().take(REASON_CHARS_MAX).collect());
+        let reason = reason.as_deref().map(cut);
         (self.state, self.reason, self.changed_ms) = (state, reason, now_ms);
         self.has_pins |= state == GenerationState::Pinning;
     }
+}
+
+/// A reason of at most so many characters as a record keeps.
+fn cut(reason: &str) -> String {
+    reason.chars().take(REASON_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
-//! Upkeep of sets: what a process that died left behind, and pending generations.
+//! Upkeep of sets: what a process that died left behind.
 //!
 //! Each step reads the record, does what is due, and changes the record by compare-and-set. So any
 //! number of workers may run at once, and a step that dies is repeated.
-
-use std::time::Duration;
 
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::checkpoints::SetCounts;
@@ -12,15 +10,15 @@ use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{RegisterKind, VersionId};
 
 use super::commit::{Committer, SetName};
-use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
-use super::records::{GENERATIONS_MAX, Generation, GenerationState, Noted, SetRecord, Withdrawal};
+use super::completion::{PINNING_TIME, PendingGeneration};
+use super::records::{
+    GENERATIONS_MAX, Generation, GenerationState, INTENT_AGE_MS, Noted, SetRecord, Withdrawal,
+};
 use super::rules::CheckpointRule;
 use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::Result;
 use crate::walk::Paths;
 
-/// Age at which an intent is looked at.
-const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 /// Age at which a write that was begun can't commit any more.
 const INTENT_AGE_MS_MAX: u64 = COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX;
 /// Time without a rule after which a set is withdrawn.
@@ -29,17 +27,8 @@ pub(super) const UNCOVERED_MS: u64 = 24 * 3600 * 1000;
 const ORPHAN_AGE_MS: u64 = 24 * 3600 * 1000;
 /// Age at which a generation whose proxy may be at it is continued.
 const UNATTENDED_MS: u64 = 60_000;
-/// Time for the pins of one generation; less than the grace time.
-const PINNING_TIME: Duration = Duration::from_mins(5);
 /// Manifests of a set that one step looks at; more than a record names, so that it meets orphans.
 const MANIFESTS_MAX: usize = GENERATIONS_MAX + 100;
-pub(super) const SUPERSEDED: Withdrawal<'_> = Withdrawal {
-    reason: "a later generation was committed",
-    deletes_objects: false,
-    waits_for_holds: true,
-};
-pub(super) const ABANDONED: Withdrawal<'_> =
-    Withdrawal { reason: "abandoned", deletes_objects: true, waits_for_holds: true };
 pub(super) const UNCOVERED: Withdrawal<'_> =
     Withdrawal { reason: "no rule covers the set", deletes_objects: false, waits_for_holds: true };
 pub(super) const EMPTY: Withdrawal<'_> = Withdrawal {
@@ -80,7 +69,7 @@ impl Visit<'_> {
                 (GenerationState::Committed, _) => Ok(false),
                 (GenerationState::Pinning, _) => self.pin_again(generation).await,
                 (GenerationState::Pending, Some(rule)) => {
-                    self.complete(rule, &record, generation).await
+                    self.complete(PendingGeneration { rule, record: &record, generation }).await
                 }
             };
             match outcome {
@@ -122,7 +111,11 @@ impl Visit<'_> {
         self.committer.sets.now_ms()
     }
 
-    async fn withdraw(&self, generation: &Generation, why: Withdrawal<'_>) -> Result<bool> {
+    pub(super) async fn withdraw(
+        &self,
+        generation: &Generation,
+        why: Withdrawal<'_>,
+    ) -> Result<bool> {
         self.committer.withdraw(self.set, generation.number, why).await
     }
 
@@ -198,7 +191,7 @@ impl Visit<'_> {
     }
 
     /// Returns true if a quorum holds no object, or no upload, in the set's folder.
-    async fn is_empty(&self, kind: RegisterKind) -> Result<bool> {
+    pub(super) async fn is_empty(&self, kind: RegisterKind) -> Result<bool> {
         let sets = &self.committer.sets;
         let context = sets.context();
         let paths = Paths::all(self.bucket, kind).below(self.set.set.as_bytes());
@@ -220,90 +213,6 @@ impl Visit<'_> {
         Ok(matches!(outcome, CheckpointOutcome::Committed { .. }))
     }
 
-    /// Completes a pending generation once all that its marker names is there, with the versions
-    /// that were noted and what came since.
-    async fn complete(
-        &self,
-        rule: &CheckpointRule,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<bool> {
-        let (committer, sets, set) = (self.committer, &self.committer.sets, self.set);
-        if record.newest().is_some_and(|newest| newest.order > generation.order) {
-            return self.withdraw(generation, SUPERSEDED).await;
-        }
-        let current = committer.current(self.bucket, set.set).await?;
-        if self.is_abandoned(rule, generation, &current).await? {
-            return self.withdraw(generation, ABANDONED).await;
-        }
-        let (Some(token), Some(marker)) = (&generation.manifest, &generation.marker) else {
-            return Ok(false);
-        };
-        if generation.noted_ms + rule.settle_ms > self.now_ms() {
-            return Ok(false);
-        }
-        let is_later = |it: &Generation| {
-            it.number > generation.number && it.state != GenerationState::Removing
-        };
-        // A later save may be under way: its objects are not what was missing.
-        if self.is_marker_coming(record, generation)
-            || record.generations.iter().any(is_later)
-            || record.is_removing_above(generation.number)
-        {
-            return Ok(false);
-        }
-        let noted = sets.manifest(set.bucket, set.set, token).await?;
-        if current.len() > OBJECTS_MAX || !are_current(&noted.entries, &current) {
-            return Ok(false);
-        }
-        let entries = union(&noted.entries, current);
-        let is_marker = |it: &&ManifestEntry| {
-            rule.is_marker(&it.rest) && it.version.name().to_string() == *marker
-        };
-        let Some(own) = entries.iter().find(is_marker) else { return Ok(false) };
-        let (name, version) = (own.rest.clone(), own.version);
-        if committer.lacking(set, rule, &name, &entries, version).await?.is_some() {
-            return Ok(false);
-        }
-        let (of_set, folder) = (noted.set.clone(), noted.folder.clone());
-        let manifest = Manifest { set: of_set, folder, entries };
-        let full = committer.noted(set, &manifest, rule).await?;
-        let number = generation.number;
-        let refill = |record: &mut SetRecord| {
-            let is_filled = record.refill(number, token, &full);
-            Ok(record.find(number).filter(|_| is_filled).cloned())
-        };
-        match sets.change(set.bucket, set.set, refill).await? {
-            Some(full) => {
-                let outcome = committer.pin_all(set, &full, PINNING_TIME).await?;
-                Ok(matches!(outcome, CheckpointOutcome::Committed { .. }))
-            }
-            None => Ok(false),
-        }
-    }
-
-    /// Returns true if a marker may be written for a later save. An intent from before the generation
-    /// was noted stops it only while a live writer is likely: that of a dead one stays for a day.
-    fn is_marker_coming(&self, record: &SetRecord, generation: &Generation) -> bool {
-        let now_ms = self.now_ms();
-        record.intents.iter().any(|intent| {
-            intent.at_ms >= generation.noted_ms || intent.at_ms + INTENT_AGE_MS > now_ms
-        })
-    }
-
-    /// Returns true if nothing was written to the folder for as long as the rule says, and no upload
-    /// is open in it.
-    async fn is_abandoned(
-        &self,
-        rule: &CheckpointRule,
-        generation: &Generation,
-        current: &[ManifestEntry],
-    ) -> Result<bool> {
-        let is_due =
-            abandoned_at_ms(rule, generation, current).is_some_and(|it| it <= self.now_ms());
-        Ok(is_due && self.is_empty(RegisterKind::Upload).await?)
-    }
-
     /// Deletes manifests that a process which died left without a generation.
     async fn delete_orphans(&self, record: &SetRecord) -> Result<()> {
         let (sets, set) = (&self.committer.sets, self.set);
@@ -315,60 +224,5 @@ impl Visit<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Time at which a pending generation counts as abandoned, if nothing more is written to its folder;
-/// none if the rule abandons nothing.
-pub(super) fn abandoned_at_ms(
-    rule: &CheckpointRule,
-    generation: &Generation,
-    current: &[ManifestEntry],
-) -> Option<u64> {
-    let last = current.iter().map(|entry| entry.modified_ms).max().unwrap_or_default();
-    Some(last.max(generation.noted_ms).saturating_add(rule.abandon_after_ms?))
-}
-
-/// Returns true if all noted versions are still current: the folder wasn't saved again.
-fn are_current(noted: &[ManifestEntry], current: &[ManifestEntry]) -> bool {
-    noted.iter().all(|entry| {
-        let at = current.binary_search_by(|it| it.rest.cmp(&entry.rest));
-        at.is_ok_and(|at| current[at].version == entry.version)
-    })
-}
-
-/// The noted objects, and current ones of other names, in order of name.
-fn union(noted: &[ManifestEntry], current: Vec<ManifestEntry>) -> Vec<ManifestEntry> {
-    let is_new = |entry: &ManifestEntry| {
-        noted.binary_search_by(|it| it.rest.as_str().cmp(&entry.rest)).is_err()
-    };
-    let mut entries: Vec<ManifestEntry> = noted.to_vec();
-    entries.extend(current.into_iter().filter(is_new));
-    entries.sort_by(|one, another| one.rest.cmp(&another.rest));
-    entries
-}
-
-#[cfg(test)]
-mod tests {
-    use martlet_protocol::Version;
-    use martlet_protocol::entry::ETag;
-
-    use super::*;
-
-    #[test]
-    fn later_versions_of_noted_objects_are_left_out() {
-        let entry = |rest: &str, position| ManifestEntry {
-            rest: rest.to_owned(),
-            version: Version { position, id: None },
-            size: 1,
-            etag: ETag::Md5([0; 16]),
-            modified_ms: 0,
-        };
-        let noted = [entry("b", 1), entry("d", 1)];
-        let current = vec![entry("a", 2), entry("b", 2), entry("c", 2)];
-        let union = union(&noted, current);
-        let shown: Vec<_> =
-            union.iter().map(|it| (it.rest.as_str(), it.version.position)).collect();
-        assert_eq!(shown, [("a", 2), ("b", 1), ("c", 2), ("d", 1)]);
     }
 }

@@ -264,7 +264,7 @@ impl Multipart {
 pub struct Uploads<'a> {
     pub(crate) multipart: &'a Multipart,
     pub(crate) listings: &'a Listings,
-    pub(crate) checkpoints: &'a Committer,
+    pub(crate) checkpoints: &'a Arc<Committer>,
     pub(crate) contexts: ContextSource<'a>,
 }
 

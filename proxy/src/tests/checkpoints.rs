@@ -3,6 +3,7 @@
 mod crashes;
 mod late;
 mod removal;
+mod repeats;
 mod shared;
 mod view;
 

@@ -1,7 +1,11 @@
 //! Admission of one request: its turn, which may have to be waited for.
 
-use http::Extensions;
-use martlet_protocol::http::AuthenticatedFlag;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use http::{Extensions, HeaderMap, HeaderValue, Uri, header};
+use martlet_protocol::http::{AuthenticatedFlag, Peer};
 use tokio::time::Instant;
 
 use super::config::HttpConfig;
@@ -10,6 +14,29 @@ use crate::access::Identity;
 use crate::limits::concurrency::{ConcurrencyLimiter, Place, RequestPermit, Turn, WaitRequest};
 use crate::limits::{LimitReason, RequestKind};
 
+/// Random keys, so that no client chooses requests that look alike.
+static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// What tells a request from others of its signer.
+#[derive(Clone, Copy)]
+pub(super) struct RequestName<'a> {
+    pub(super) uri: &'a Uri,
+    pub(super) headers: &'a HeaderMap,
+}
+
+impl RequestName<'_> {
+    /// Number of the flow of all requests of a client for one object.
+    fn flow(self, peer: Option<IpAddr>) -> u64 {
+        NAMES.hash_one((peer, self.uri.path()))
+    }
+
+    /// Number of the request, which its repetitions share.
+    fn id(self) -> u64 {
+        let range = self.headers.get(header::RANGE).map(HeaderValue::as_bytes);
+        NAMES.hash_one((self.uri.path(), self.uri.query(), range))
+    }
+}
+
 /// Place of a request among all that are in progress or wait.
 pub(super) struct Admission {
     turns: ConcurrencyLimiter,
@@ -17,6 +44,8 @@ pub(super) struct Admission {
     place: Option<Place>,
     permit: Option<RequestPermit>,
     proven: Option<AuthenticatedFlag>,
+    /// Address of the client.
+    peer: Option<IpAddr>,
     /// End of the time for which the request may wait.
     deadline: Instant,
 }
@@ -31,8 +60,9 @@ impl Admission {
     ) -> Option<Self> {
         let place = Some(turns.enter()?);
         let proven = extensions.get().cloned();
+        let peer = extensions.get().map(|Peer(address)| *address);
         let deadline = Instant::now() + config.wait_max;
-        Some(Self { turns: turns.clone(), place, permit: None, proven, deadline })
+        Some(Self { turns: turns.clone(), place, permit: None, proven, peer, deadline })
     }
 
     /// Counts the request for its principal, in place of the principal before. Waits for a turn if
@@ -44,6 +74,7 @@ impl Admission {
         &mut self,
         who: &Identity,
         kind: RequestKind,
+        name: RequestName<'_>,
     ) -> Result<(), PipelineError> {
         // The turn for an unknown principal, if any, is counted anew.
         self.permit = None;
@@ -52,7 +83,7 @@ impl Admission {
             self.permit = self.turns.count(meters);
         }
         if self.permit.is_none() {
-            let (place, permit) = self.wait(who, kind).await?;
+            let (place, permit) = self.wait(who, kind, name).await?;
             (self.place, self.permit) = (Some(Place::Turn(place)), Some(permit));
         }
         if let Some(permit) = &self.permit
@@ -72,6 +103,7 @@ impl Admission {
         &mut self,
         who: &Identity,
         kind: RequestKind,
+        name: RequestName<'_>,
     ) -> Result<(Turn, RequestPermit), PipelineError> {
         let (seat, reason) = match self.place.take() {
             Some(Place::Seat(seat)) => (Some(seat), LimitReason::Overload),
@@ -80,8 +112,8 @@ impl Admission {
         let refusal = PipelineError::Limited(reason, None);
         let Some(seat) = seat else { return Err(refusal) };
         let whose = who.who().map(|who| &who.meters);
-        let connection = self.proven.as_ref().map_or(0, AuthenticatedFlag::connection);
-        let request = WaitRequest { whose, kind, connection, deadline: self.deadline };
+        let (flow, id) = (name.flow(self.peer), name.id());
+        let request = WaitRequest { whose, kind, flow, id, deadline: self.deadline };
         self.turns.wait(seat, request).await.ok_or(refusal)
     }
 

@@ -32,7 +32,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use self::fields::{Fields, PLAIN, too_long};
 use self::file::{ByteAllowance, FileBody, PacedBody, found};
 use self::policy::FormPolicy;
-use super::admission::Admission;
+use super::admission::{Admission, RequestName};
 use super::checksum::content_md5;
 use super::pipeline_state::{Arrival, PipelineError, RequestPipeline, number};
 use crate::access::Identity;
@@ -96,7 +96,8 @@ impl RequestPipeline {
         let bucket = target.bucket().unwrap_or_default();
         let connection = Connection::of(&parts.extensions);
         // The fields name the sender. Until they are read the request counts as anonymous.
-        admission.admit(&Identity::Anonymous, RequestKind::Upload).await?;
+        let name = RequestName { uri: &parts.uri, headers: &parts.headers };
+        admission.admit(&Identity::Anonymous, RequestKind::Upload, name).await?;
         let mut form = self.read_form(&parts.headers, body, arrival.polled).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
             Some(access_key) => {
@@ -110,7 +111,8 @@ impl RequestPipeline {
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
             return Err(messages::ACCESS_DENIED.refusal().into());
         }
-        admission.admit(&identity, RequestKind::Upload).await?;
+        let name = RequestName { uri: &parts.uri, headers: &parts.headers };
+        admission.admit(&identity, RequestKind::Upload, name).await?;
         let key = key_of(&form.fields)?;
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));

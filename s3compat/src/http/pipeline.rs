@@ -11,7 +11,7 @@ use http::{Method, Request, Uri};
 use martlet_protocol::http::with_request;
 use martlet_protocol::limits::PUT_BYTES_MAX;
 
-use super::admission::Admission;
+use super::admission::{Admission, RequestName};
 use super::checksum::content_md5;
 use super::form::{self, ReceivedForm};
 use super::pipeline_state::{Arrival, PipelineError, RequestPipeline, number};
@@ -95,7 +95,8 @@ impl RequestPipeline {
         let query = parts.uri.query().unwrap_or_default();
         let caller = self.authenticator.caller(&parts.headers, query, connection.peer).await?;
         let passed = self.pass(&parts.method, &parts.uri, &mut parts.headers, &caller)?;
-        admission.admit(&passed.identity, RequestKind::of(passed.operation)).await?;
+        let name = RequestName { uri: &parts.uri, headers: &parts.headers };
+        admission.admit(&passed.identity, RequestKind::of(passed.operation), name).await?;
         self.check_anonymous_document(&passed, &arrival.id).await?;
         let CheckedHead { identity, mechanism, operation, target, query, plan } = passed;
         let facts = plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use martlet_protocol::Clock;
 use martlet_protocol::http::with_request;
 
-use super::admission::Admission;
+use super::admission::{Admission, RequestName};
 use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
 use super::cors::{CorsRules, CrossOriginRequest};
@@ -135,7 +135,8 @@ impl<H: OperationHandler> HttpService<H> {
         let method = request.method();
         let mut response = match shared.preflight(method, request.uri(), request.headers()) {
             Some((cross_origin, rules)) => {
-                match admission.admit(&Identity::Anonymous, RequestKind::Other).await {
+                let name = RequestName { uri: request.uri(), headers: request.headers() };
+                match admission.admit(&Identity::Anonymous, RequestKind::Other, name).await {
                     Ok(()) => {
                         Box::pin(shared.answer_preflight(&reply_context, cross_origin, rules)).await
                     }
@@ -167,7 +168,8 @@ impl<H: OperationHandler> HttpService<H> {
         let arrival =
             Arrival { id: reply_context.id.clone(), polled: waiting.clone(), observation };
         if shared.gate.is_for_tokens(&request) {
-            let admitted = admission.admit(&Identity::Anonymous, RequestKind::Other).await;
+            let name = RequestName { uri: request.uri(), headers: request.headers() };
+            let admitted = admission.admit(&Identity::Anonymous, RequestKind::Other, name).await;
             let mut response = match admitted {
                 Ok(()) => {
                     let response = Box::pin(shared.gate.answer_for_tokens(request, arrival)).await;

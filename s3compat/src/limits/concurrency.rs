@@ -9,7 +9,8 @@
 //! with a key.
 //!
 //! A request that finds no turn takes a *seat*. It is authenticated in its seat, and then waits in a
-//! queue that is fair by key and connection. Seats have the same shares as turns.
+//! queue that is fair by key, client and object. Seats have the same shares as turns. A request that
+//! leaves the queue without a turn is as old when its client repeats it, within [`REPEATED_MAX`](super::repeats::REPEATED_MAX).
 //!
 //! Invariants:
 //! * A request counts for its account until its reply was sent or abandoned.
@@ -17,6 +18,7 @@
 //! * Anonymous requests hold no more turns than their bound, and an eighth of the seats.
 //! * No request passes one that waits and may have the free turn.
 //! * A request that is dropped leaves the queue, and gives back what it was just granted.
+//! * No more requests are remembered than may wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +27,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::fair_queue::{FairQueue, Position, RequestKind};
+use super::fair_queue::{FairQueue, NewRequest, Position, RequestKind};
 use super::meter::Meters;
+use super::repeats::{Repeats, RequestId};
 
 /// Divisor for the part of the turns that is reserved for accounts below their share.
 const KEPT: usize = 8;
@@ -66,6 +69,7 @@ struct Turns {
     /// Number of accounts with a request in the queue.
     waiting_accounts: usize,
     queue: FairQueue<MetersKey, Waiter>,
+    repeats: Repeats,
 }
 
 /// Meters by identity. The waiters keep them alive.
@@ -134,6 +138,7 @@ pub(crate) struct RequestPermit {
 struct Ticket {
     shared: Arc<LimiterState>,
     position: Position<MetersKey>,
+    id: RequestId,
     meters: Meters,
     is_taken: bool,
     /// Given back with the ticket.
@@ -146,8 +151,10 @@ pub(crate) struct WaitRequest<'a> {
     /// Meters of the signer; none for an anonymous request.
     pub(crate) whose: Option<&'a Meters>,
     pub(crate) kind: RequestKind,
-    /// Number of the connection.
-    pub(crate) connection: usize,
+    /// Client and object of the request.
+    pub(crate) flow: u64,
+    /// The request, for when its client repeats it.
+    pub(crate) id: u64,
     pub(crate) deadline: Instant,
 }
 
@@ -160,6 +167,7 @@ impl ConcurrencyLimiter {
             free_seats: limits.waiting,
             waiting_accounts: 0,
             queue: FairQueue::default(),
+            repeats: Repeats::new(limits.waiting),
         };
         Self(Arc::new(LimiterState {
             limits: ConcurrencyLimits { anonymous, ..limits },
@@ -230,7 +238,7 @@ impl ConcurrencyLimiter {
         request: WaitRequest<'_>,
     ) -> Option<(Ticket, oneshot::Receiver<()>)> {
         let shared = &self.0;
-        let WaitRequest { whose, kind, connection, .. } = request;
+        let WaitRequest { whose, kind, flow, id, .. } = request;
         let meters = whose.unwrap_or(&shared.anonymous).clone();
         let (granted, grant) = oneshot::channel();
         let mut turns = shared.turns.lock();
@@ -242,11 +250,14 @@ impl ConcurrencyLimiter {
         }
         turns.add_waiting(&meters);
         let waiter = Waiter { meters: meters.clone(), granted };
-        let position = turns.queue.push(meters.identity(), kind, connection, waiter);
+        let id = RequestId { whose: meters.identity(), kind, id };
+        let since = turns.repeats.take(&id, Instant::now());
+        let new = NewRequest { kind, flow, since };
+        let position = turns.queue.push(meters.identity(), new, waiter);
         shared.dispatch(&mut turns);
         drop(turns);
         let shared = shared.clone();
-        Some((Ticket { shared, position, meters, is_taken: false, _seat: seat }, grant))
+        Some((Ticket { shared, position, id, meters, is_taken: false, _seat: seat }, grant))
     }
 
     /// The keys with the most waiting requests, the longest queue first.
@@ -399,6 +410,7 @@ impl Drop for Ticket {
         let mut turns = self.shared.turns.lock();
         if turns.queue.remove(&self.position).is_some() {
             turns.subtract_waiting(&self.meters);
+            turns.repeats.remember(self.id, self.position.arrival(), Instant::now());
         } else {
             turns.subtract(&self.meters);
             turns.free += 1;

@@ -1,16 +1,20 @@
-//! Queue of waiting requests: fair by key, then by connection. Values only.
+//! Queue of waiting requests: fair by key, then by flow. Values only.
 //!
 //! Keys take turns. Within a key, parts and completions of uploads alternate with reads and other
 //! requests; new uploads go once no part of the key waits, in the place of parts. Among requests of
-//! one key and kind, connections take turns: a request's *round* is the number of requests that its
-//! connection had served or has waiting, and a new connection begins at the current round.
+//! one key and kind, *flows* take turns: requests of one client for one object. A request's *round*
+//! is one above that of the request of its flow before, and a new flow begins at the current round.
+//! Each fourth turn goes to the oldest request, so that many new flows keep no other out.
 //!
 //! Each step costs O(log n), and O(keys) where keys are skipped or the last request of a key leaves.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
 use crate::operation::Operation;
+
+/// One of so many turns of a key and kind goes to the oldest request.
+const OLDEST_EACH: u8 = 4;
 
 /// Kinds of requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +66,7 @@ pub(super) struct FairQueue<K, T> {
     /// Keys with requests, in the order of their turns.
     ring: VecDeque<K>,
     waiting: [usize; 3],
-    arrivals: u64,
+    arrivals: Arrival,
 }
 
 /// Place of a request in the queue.
@@ -77,7 +81,20 @@ pub(super) struct Position<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     round: u64,
-    arrival: u64,
+    arrival: Arrival,
+}
+
+/// Number of a request in the order of arrivals.
+pub(super) type Arrival = u64;
+
+/// A request that is to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewRequest {
+    pub(super) kind: RequestKind,
+    /// Client and object of the request.
+    pub(super) flow: u64,
+    /// Arrival of the same request before, if it is a repetition.
+    pub(super) since: Option<Arrival>,
 }
 
 #[derive(Debug)]
@@ -89,13 +106,17 @@ struct KeyQueue<T> {
 
 #[derive(Debug)]
 struct Lane<T> {
-    requests: BTreeMap<Rank, (usize, T)>,
-    connections: HashMap<usize, Line>,
-    /// Round of the latest request that was served.
+    requests: BTreeMap<Rank, (u64, T)>,
+    /// Arrival and round of each request.
+    oldest: BTreeSet<(Arrival, u64)>,
+    flows: HashMap<u64, Line>,
+    /// Round of the latest request that was served in order of rounds.
     round: u64,
+    /// Turns since the oldest request had one.
+    since_oldest: u8,
 }
 
-/// Requests of one connection.
+/// Requests of one flow.
 #[derive(Debug, Default)]
 struct Line {
     waiting: usize,
@@ -110,23 +131,25 @@ impl<K: Copy + Eq + Hash, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Copy + Eq + Hash, T> FairQueue<K, T> {
-    /// Adds a request of a key on a connection.
-    pub(super) fn push(
-        &mut self,
-        key: K,
-        kind: RequestKind,
-        connection: usize,
-        request: T,
-    ) -> Position<K> {
+    /// Adds a request of a key. A repetition is as old as the request that it repeats, which must
+    /// have left the queue, and is of the current round: it was there before the rest of its flow.
+    pub(super) fn push(&mut self, key: K, new: NewRequest, request: T) -> Position<K> {
+        let NewRequest { kind, flow, since } = new;
         let ring = &mut self.ring;
         let queue = self.keys.entry(key).or_insert_with(|| {
             ring.push_back(key);
             KeyQueue::default()
         });
-        let arrival = self.arrivals;
-        self.arrivals += 1;
+        let lane = &mut queue.lanes[kind.number()];
         self.waiting[kind.number()] += 1;
-        let rank = queue.lanes[kind.number()].push(arrival, connection, request);
+        let rank = match since {
+            Some(arrival) => Rank { round: lane.round, arrival },
+            None => {
+                self.arrivals += 1;
+                Rank { round: lane.next_round(flow), arrival: self.arrivals }
+            }
+        };
+        lane.insert(rank, flow, request);
         Position { key, kind, rank }
     }
 
@@ -208,35 +231,56 @@ impl<T> KeyQueue<T> {
     }
 }
 
+impl<K> Position<K> {
+    /// Arrival of the request.
+    pub(super) const fn arrival(&self) -> Arrival {
+        self.rank.arrival
+    }
+}
+
 impl<T> Default for Lane<T> {
     fn default() -> Self {
-        Self { requests: BTreeMap::new(), connections: HashMap::new(), round: 0 }
+        let (requests, oldest, flows) = (BTreeMap::new(), BTreeSet::new(), HashMap::new());
+        Self { requests, oldest, flows, round: 0, since_oldest: 0 }
     }
 }
 
 impl<T> Lane<T> {
-    fn push(&mut self, arrival: u64, connection: usize, request: T) -> Rank {
-        let line = self.connections.entry(connection).or_default();
+    /// Round of a flow's next request.
+    fn next_round(&mut self, flow: u64) -> u64 {
+        let line = self.flows.entry(flow).or_default();
         let round = line.next_round.max(self.round);
         line.next_round = round + 1;
-        line.waiting += 1;
-        let rank = Rank { round, arrival };
-        self.requests.insert(rank, (connection, request));
-        rank
+        round
+    }
+
+    fn insert(&mut self, rank: Rank, flow: u64, request: T) {
+        self.flows.entry(flow).or_default().waiting += 1;
+        self.requests.insert(rank, (flow, request));
+        self.oldest.insert((rank.arrival, rank.round));
     }
 
     fn pop(&mut self) -> Option<(Rank, T)> {
-        let rank = *self.requests.first_key_value()?.0;
-        self.round = rank.round;
+        let rank = if self.since_oldest + 1 == OLDEST_EACH {
+            let (arrival, round) = *self.oldest.first()?;
+            self.since_oldest = 0;
+            Rank { round, arrival }
+        } else {
+            let rank = *self.requests.first_key_value()?.0;
+            self.since_oldest += 1;
+            self.round = rank.round;
+            rank
+        };
         Some((rank, self.remove(rank)?))
     }
 
     fn remove(&mut self, rank: Rank) -> Option<T> {
-        let (connection, request) = self.requests.remove(&rank)?;
-        if let Some(line) = self.connections.get_mut(&connection) {
+        let (flow, request) = self.requests.remove(&rank)?;
+        self.oldest.remove(&(rank.arrival, rank.round));
+        if let Some(line) = self.flows.get_mut(&flow) {
             line.waiting -= 1;
             if line.waiting == 0 {
-                self.connections.remove(&connection);
+                self.flows.remove(&flow);
             }
         }
         Some(request)
@@ -251,6 +295,10 @@ mod tests {
 
     type Queue = FairQueue<u8, &'static str>;
 
+    fn of(kind: RequestKind, flow: u64) -> NewRequest {
+        NewRequest { kind, flow, since: None }
+    }
+
     fn drain(queue: &mut Queue) -> Vec<&'static str> {
         std::iter::from_fn(|| queue.pop(|_, _| true)).collect()
     }
@@ -259,27 +307,59 @@ mod tests {
     fn keys_take_turns_however_much_one_of_them_wants() {
         let mut queue = Queue::default();
         for _ in 0..5 {
-            queue.push(1, RequestKind::Other, 1, "greedy");
+            queue.push(1, of(RequestKind::Other, 1), "greedy");
         }
-        queue.push(2, RequestKind::Other, 2, "modest");
-        queue.push(3, RequestKind::Upload, 3, "third");
+        queue.push(2, of(RequestKind::Other, 2), "modest");
+        queue.push(3, of(RequestKind::Upload, 3), "third");
         assert_eq!(drain(&mut queue)[..4], ["greedy", "modest", "third", "greedy"]);
         assert!(queue.is_clean());
     }
 
     #[test]
-    fn connections_of_a_key_take_turns_and_newcomers_pass_no_waiting_round() {
+    fn flows_of_a_key_take_turns_and_newcomers_pass_no_waiting_round() {
         let mut queue = Queue::default();
-        for name in ["a1", "a2", "a3"] {
-            queue.push(1, RequestKind::Other, 1, name);
+        for name in ["a1", "a2", "a3", "a4", "a5", "a6"] {
+            queue.push(1, of(RequestKind::Other, 1), name);
         }
-        queue.push(1, RequestKind::Other, 2, "b1");
-        assert_eq!(queue.pop(|_, _| true), Some("a1"));
-        assert_eq!(queue.pop(|_, _| true), Some("b1"));
-        assert_eq!(queue.pop(|_, _| true), Some("a2"));
-        queue.push(1, RequestKind::Other, 3, "c1");
-        queue.push(1, RequestKind::Other, 3, "c2");
-        assert_eq!(drain(&mut queue), ["c1", "a3", "c2"]);
+        queue.push(1, of(RequestKind::Other, 2), "b1");
+        let first: Vec<_> = (0..4).filter_map(|_| queue.pop(|_, _| true)).collect();
+        assert_eq!(first, ["a1", "b1", "a2", "a3"], "the last as the oldest");
+        for name in ["c1", "c2", "c3"] {
+            queue.push(1, of(RequestKind::Other, 3), name);
+        }
+        assert_eq!(drain(&mut queue), ["c1", "c2", "a4", "a5", "c3", "a6"]);
+        assert!(queue.is_clean());
+    }
+
+    #[test]
+    fn the_oldest_request_passes_all_new_flows_at_each_fourth_turn() {
+        let mut queue = Queue::default();
+        for name in ["old 1", "old 2", "old 3", "old 4"] {
+            queue.push(1, of(RequestKind::Other, 1), name);
+        }
+        let mut popped = Vec::new();
+        for flow in 2..14 {
+            queue.push(1, of(RequestKind::Other, flow), "new");
+            popped.extend(queue.pop(|_, _| true));
+        }
+        let old: Vec<_> = popped.iter().copied().filter(|it| *it != "new").collect();
+        assert_eq!(old, ["old 1", "old 2", "old 3", "old 4"], "{popped:?}");
+        drain(&mut queue);
+        assert!(queue.is_clean());
+    }
+
+    #[test]
+    fn repetitions_are_as_old_as_what_they_repeat() {
+        let mut queue = Queue::default();
+        let first = queue.push(1, of(RequestKind::Part, 1), "first");
+        for flow in 2..8 {
+            queue.push(1, of(RequestKind::Part, flow), "other");
+        }
+        assert_eq!(queue.remove(&first), Some("first"), "its time is over");
+        let since = Some(first.arrival());
+        queue.push(1, NewRequest { since, ..of(RequestKind::Part, 2) }, "again");
+        assert_eq!(queue.pop(|_, _| true), Some("again"));
+        assert_eq!(drain(&mut queue), ["other"; 6]);
         assert!(queue.is_clean());
     }
 
@@ -293,7 +373,7 @@ mod tests {
             (RequestKind::Part, "complete"),
             (RequestKind::Other, "list"),
         ] {
-            queue.push(1, kind, 1, name);
+            queue.push(1, of(kind, 1), name);
         }
         assert_eq!(RequestKind::ALL.map(|kind| queue.waiting(kind)), [2, 1, 2]);
         assert_eq!(queue.waiting_keys().map(|(_, count)| count).collect::<Vec<_>>(), [5]);
@@ -303,11 +383,11 @@ mod tests {
     #[test]
     fn keys_that_may_not_are_skipped_and_keep_their_place() {
         let mut queue = Queue::default();
-        queue.push(1, RequestKind::Other, 1, "first");
-        queue.push(2, RequestKind::Other, 2, "second");
+        queue.push(1, of(RequestKind::Other, 1), "first");
+        queue.push(2, of(RequestKind::Other, 2), "second");
         assert_eq!(queue.pop(|key, _| *key != 1), Some("second"));
         assert_eq!(queue.pop(|key, _| *key != 1), None);
-        queue.push(3, RequestKind::Other, 3, "third");
+        queue.push(3, of(RequestKind::Other, 3), "third");
         assert_eq!(drain(&mut queue), ["first", "third"]);
     }
 
@@ -324,11 +404,11 @@ mod tests {
     proptest! {
         #[test]
         fn each_request_leaves_once_and_nothing_is_left_behind(
-            steps in prop::collection::vec((0u8..4, 0usize..3, 0usize..4, 0u8..4), 1..200),
+            steps in prop::collection::vec((0u8..4, 0usize..3, 0u64..4, 0u8..4), 1..200),
         ) {
             let mut queue: FairQueue<u8, usize> = FairQueue::default();
             let mut waiting = HashMap::new();
-            for (number, (key, kind, connection, act)) in steps.into_iter().enumerate() {
+            for (number, (key, kind, flow, act)) in steps.into_iter().enumerate() {
                 match act {
                     0 => {
                         let popped = queue.pop(|other, _| *other != key);
@@ -347,7 +427,7 @@ mod tests {
                     }
                     _ => {
                         let kind = RequestKind::ALL[kind];
-                        waiting.insert(number, queue.push(key, kind, connection, number));
+                        waiting.insert(number, queue.push(key, of(kind, flow), number));
                     }
                 }
                 let counted: usize = RequestKind::ALL.iter().map(|it| queue.waiting(*it)).sum();

@@ -16,6 +16,18 @@ fn noted(marker: &str, order: u64, pending: Option<&str>) -> Noted {
     }
 }
 
+/// A write of a marker that began at this time.
+fn begun(token: &str, at_ms: u64) -> MarkerIntent {
+    MarkerIntent {
+        token: token.into(),
+        key: "s/m".into(),
+        before: None,
+        at_ms,
+        after: 0,
+        is_given_up: false,
+    }
+}
+
 const ASKED: Withdrawal<'_> =
     Withdrawal { reason: "asked for", deletes_objects: false, waits_for_holds: false };
 
@@ -156,7 +168,7 @@ fn a_commit_that_is_repeated_makes_one_generation_until_it_is_withdrawn() {
 #[test]
 fn nothing_is_noted_while_objects_are_deleted() {
     let mut record = SetRecord::new("s/");
-    let intent = || MarkerIntent { token: "t".into(), key: "s/m".into(), before: None, at_ms: 1 };
+    let intent = || begun("t", 1);
     record.note(noted("v1", 10, None));
     assert!(!record.begin_deleting(1), "it isn't withdrawn");
     record.withdraw(1, ASKED, 7);
@@ -180,12 +192,7 @@ fn long_reasons_are_cut() {
 #[test]
 fn generations_and_intents_are_bounded() {
     let mut record = SetRecord::new("s/");
-    let intent = |at: usize| MarkerIntent {
-        token: at.to_string(),
-        key: format!("s/{at}"),
-        before: None,
-        at_ms: 1,
-    };
+    let intent = |at: usize| MarkerIntent { key: format!("s/{at}"), ..begun(&at.to_string(), 1) };
     for at in 0..INTENTS_MAX {
         assert!(record.begin(intent(at)));
     }
@@ -203,6 +210,31 @@ fn generations_and_intents_are_bounded() {
         record.note(noted(&format!("v{at}"), 10 + at, Some("x")));
     }
     assert!(matches!(record.note(noted("v", 5000, None)), NoteOutcome::Refused(_)));
+}
+
+#[test]
+fn a_marker_of_a_later_save_is_expected_for_minutes() {
+    let mut record = SetRecord::new("s/");
+    record.begin(begun("earlier", 1));
+    record.note(noted("v1", 10, Some("x is missing")));
+    assert!(!record.is_marker_coming(1, 2), "the write began before");
+    record.begin(begun("later", 1));
+    assert!(record.is_marker_coming(1, 2) && !record.is_marker_coming(2, 2));
+    assert!(!record.is_marker_coming(1, 1 + INTENT_AGE_MS), "its process has died");
+    record.give_up("later");
+    assert!(!record.is_marker_coming(1, 2));
+    assert!(!record.may_delete(), "it may still be written");
+}
+
+#[test]
+fn reasons_of_pending_generations_change() {
+    let mut record = SetRecord::new("s/");
+    record.note(noted("v1", 10, Some("x is missing")));
+    record.explain(1, "y is missing");
+    assert_eq!(record.find(1).unwrap().reason.as_deref(), Some("y is missing"));
+    record.note(noted("v2", 20, None));
+    record.explain(2, "y is missing");
+    assert_eq!(record.find(2).unwrap().reason, None, "it is complete");
 }
 
 #[test]

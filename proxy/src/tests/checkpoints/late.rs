@@ -11,17 +11,22 @@ use super::removal::{SHARD, after_grace, version_of};
 use super::*;
 
 /// Time for which a call stands still, in which a test does what happens meanwhile.
-const STANDSTILL: Duration = Duration::from_millis(400);
+pub(super) const STANDSTILL: Duration = Duration::from_millis(400);
 
 /// Waits until a flag is set.
-async fn until_set(flag: &AtomicBool) {
+pub(super) async fn until_set(flag: &AtomicBool) {
     while !flag.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
+/// Reason why the first generation is pending.
+pub(super) async fn reason(store: &ObjectStore) -> String {
+    state(store, SET).await.generations[0].reason.clone().unwrap_or_default()
+}
+
 /// Returns true if the call writes a marker of the bucket.
-fn is_marker(call: &Call<'_>) -> bool {
+pub(super) fn is_marker(call: &Call<'_>) -> bool {
     call.write.is_some_and(|write| {
         write.key.kind == RegisterKind::Object && write.key.name.starts_with(b"run-1/step-1/.meta")
     })
@@ -124,9 +129,12 @@ async fn pinning_goes_on_where_it_stopped() {
 }
 
 /// A proxy that dies before it writes the marker: its intent stays for a day.
-async fn leave_an_intent(harness: &Harness, clock: &Arc<ManualClock>) {
-    let refuse_markers = |call: &Call<'_>| if is_marker(call) { REFUSED } else { Fault::None };
-    let dying = with_faults(harness, clock, refuse_markers);
+pub(super) async fn leave_an_intent(harness: &Harness, clock: &Arc<ManualClock>) {
+    let is_dead = AtomicBool::new(false);
+    let dying = with_faults(harness, clock, move |call| {
+        is_dead.fetch_or(is_marker(call), Ordering::Relaxed);
+        if is_dead.load(Ordering::Relaxed) { REFUSED } else { Fault::None }
+    });
     let marker = format!("{SET}.metadata");
     let written = put(&dying, &marker, body(MARKER.into()), WriteConditions::default()).await;
     assert!(matches!(written, Err(Error::Backend(it)) if it.kind() == ErrorKind::Unavailable));
@@ -137,15 +145,28 @@ async fn a_dead_writer_delays_a_pending_generation_by_minutes() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
     save(store, SHARD, b"one").await;
+    let outcome = save(store, &format!("{SET}.metadata"), MARKER).await.unwrap();
+    assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
     leave_an_intent(&harness, &clock).await;
-    clock.advance_ms(1000);
+    save(store, &format!("{SET}__1_0.distcp"), b"one").await;
+    assert_eq!(upkeep(store).await.committed, 0, "the writer may live");
+    assert_eq!(reason(store).await, "the marker is being written again");
+    clock.advance_ms(11 * MINUTE_MS);
+    upkeep(store).await;
+    assert_eq!(view(store, SHARD).await.unwrap(), "one");
+}
+
+#[tokio::test]
+async fn a_writer_that_began_before_a_generation_does_not_delay_it() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save(store, SHARD, b"one").await;
+    leave_an_intent(&harness, &clock).await;
     // The client repeats its request through another proxy.
     let outcome = save(store, &format!("{SET}.metadata"), MARKER).await.unwrap();
     assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
     save(store, &format!("{SET}__1_0.distcp"), b"one").await;
-    assert_eq!(upkeep(store).await.committed, 0, "the first writer may live");
-    clock.advance_ms(11 * MINUTE_MS);
-    upkeep(store).await;
+    assert_eq!(upkeep(store).await.done, 1);
     assert_eq!(view(store, SHARD).await.unwrap(), "one");
 }
 

@@ -37,10 +37,19 @@ fn wait<'a>(
     whose: Option<&'a Meters>,
     kind: RequestKind,
 ) -> BoxFuture<'a, Option<Held>> {
+    wait_as(turns, whose, kind, 1)
+}
+
+/// Waits in the queue as a request of this number.
+fn wait_as<'a>(
+    turns: &'a ConcurrencyLimiter,
+    whose: Option<&'a Meters>,
+    kind: RequestKind,
+    id: u64,
+) -> BoxFuture<'a, Option<Held>> {
     let seat = turns.seat().expect("a seat is free");
     let deadline = Instant::now() + Duration::from_secs(20);
-    let mut waiting =
-        turns.wait(seat, WaitRequest { whose, kind, connection: 1, deadline }).boxed();
+    let mut waiting = turns.wait(seat, WaitRequest { whose, kind, flow: 1, id, deadline }).boxed();
     // From now on it stands in the queue.
     let at_once = (&mut waiting).now_or_never();
     assert!(at_once.is_none_or(|it| it.is_none()), "nobody has a turn to give");
@@ -246,4 +255,22 @@ async fn turns_go_round_the_keys_and_parts_before_new_uploads() {
         order.push(waiting.remove(at).0);
     }
     assert_eq!(order, ["part", "other", "complete", "upload"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_repeated_keeps_its_place() {
+    let turns = limiter(1, 1, 8);
+    let meters = Meters::default();
+    let held = try_acquire(&turns, &meters).unwrap();
+    let first = wait_as(&turns, Some(&meters), RequestKind::Part, 1);
+    advance(Duration::from_secs(10)).await;
+    let mut second = wait_as(&turns, Some(&meters), RequestKind::Part, 2);
+    assert!(first.await.is_none(), "its time is over");
+    assert_eq!(queued(&turns), (1, 7));
+    // The client repeats it, and then a stranger comes.
+    let again = wait_as(&turns, Some(&meters), RequestKind::Part, 1);
+    let _stranger = wait_as(&turns, Some(&meters), RequestKind::Part, 3);
+    drop(held);
+    let _again = again.await.expect("it is the oldest");
+    assert!((&mut second).now_or_never().is_none(), "it came later");
 }

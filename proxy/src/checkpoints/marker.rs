@@ -1,0 +1,244 @@
+//! Writes of markers: intents before them, and what follows when a request ends early.
+//!
+//! ```text
+//! begin ──▶ write ──▶ finish: note the generation, end the intent
+//!    └────────┴──────────┴── the client leaves, or the outcome is unknown ──▶ attend
+//! ```
+//!
+//! A client that gives up ends its request between any two steps. The process then *attends* to the
+//! marker: it notes that nothing more is sent, and makes the generation if the marker is there. It
+//! does so only while nothing in the folder is later than the marker, for the client may have begun
+//! its next save. The intent stays, since what was sent may still come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::entry::{Bucket, Object};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::commit::{Committer, SetName, version_text};
+use super::records::{MarkerIntent, SetRecord};
+use super::rules::{CheckpointRule, CheckpointRules, Place};
+use super::set_store::random_token;
+use crate::api::{ReadConditions, Selection, WrittenObject};
+use crate::bucket::busy;
+use crate::checkpoint_outcome::CheckpointOutcome;
+use crate::error::{Error, Result};
+
+/// Pauses before each look at a marker whose request ended early, in seconds: less than a minute
+/// together, after which it is unclear what was current.
+const PAUSES_S: [u64; 6] = [0, 1, 3, 6, 12, 24];
+
+/// A marker's write that was begun. Dropping it leaves the rest to the process, in the background.
+pub(crate) struct MarkerWrite {
+    committer: Arc<Committer>,
+    /// None once its outcome is known.
+    marker: Option<BegunMarker>,
+}
+
+/// What is known of a marker before it is written.
+pub(super) struct BegunMarker {
+    pub(super) bucket: Arc<Bucket>,
+    bucket_name: String,
+    rules: Arc<CheckpointRules>,
+    key: String,
+    /// Token of its intent.
+    pub(super) token: String,
+    /// Current version of the marker before the write.
+    before: Option<String>,
+}
+
+/// Process that makes the generation of a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noter {
+    /// It wrote the marker, and its client waits.
+    Writer,
+    /// The client is gone. The marker may be another writer's.
+    Attendant,
+}
+
+impl BegunMarker {
+    /// Set of the marker, its rule, and the marker's name in the set.
+    pub(super) fn place(&self) -> Option<(SetName<'_>, &CheckpointRule, &str)> {
+        let Place::Set { rule, folder, rest } = self.rules.place(&self.key) else { return None };
+        let bucket_name = self.bucket_name.as_str();
+        Some((SetName { bucket: self.bucket.id, bucket_name, set: folder }, rule, rest))
+    }
+}
+
+impl Committer {
+    /// Notes the intent to write a key, if the key is a marker; none otherwise. Must precede the
+    /// write, so that a marker whose writer dies is not forgotten.
+    ///
+    /// # Errors
+    /// The intent can't be recorded: the marker must not be written.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        bucket: &Arc<Bucket>,
+        bucket_name: &str,
+        key: &str,
+    ) -> Result<Option<MarkerWrite>> {
+        if !CheckpointRules::exist(bucket) {
+            return Ok(None);
+        }
+        Box::pin(self.begin_marker(bucket, bucket_name, key)).await
+    }
+
+    async fn begin_marker(
+        self: &Arc<Self>,
+        bucket: &Arc<Bucket>,
+        bucket_name: &str,
+        key: &str,
+    ) -> Result<Option<MarkerWrite>> {
+        // Rules that this version can't read are left to processes that can.
+        let Some(rules) = CheckpointRules::of(bucket).ok().flatten() else { return Ok(None) };
+        let Place::Set { rule, folder, rest } = rules.place(key) else { return Ok(None) };
+        if !rule.is_marker(rest) || rule.is_temporary(folder) {
+            return Ok(None);
+        }
+        let before = self.current_version(bucket_name, key).await?;
+        let (token, at_ms) = (random_token(), self.sets.now_ms());
+        let intent = MarkerIntent {
+            token: token.clone(),
+            key: key.to_owned(),
+            before: before.clone(),
+            at_ms,
+            after: 0,
+            is_given_up: false,
+        };
+        let (bucket_id, folder) = (bucket.id, folder.to_owned());
+        let (bucket, key) = (bucket.clone(), key.to_owned());
+        let (bucket_name, rules) = (bucket_name.to_owned(), rules.clone());
+        let marker = BegunMarker { bucket, bucket_name, rules, key, token, before };
+        // The request may end while the intent is recorded.
+        let mut begun = MarkerWrite { committer: self.clone(), marker: Some(marker) };
+        let begin = |record: &mut SetRecord| {
+            if record.begin(intent.clone()) { Ok(()) } else { Err(busy()) }
+        };
+        if let Err(error) = self.sets.change(bucket_id, &folder, begin).await {
+            begun.marker = None;
+            return Err(error);
+        }
+        Ok(Some(begun))
+    }
+
+    /// Current version of a key, as clients see it; none if no object is there.
+    pub(super) async fn current_version(&self, bucket: &str, key: &str) -> Result<Option<String>> {
+        Ok(self.current_object(bucket, key).await?.map(|object| version_text(&object)))
+    }
+
+    async fn current_object(&self, bucket: &str, key: &str) -> Result<Option<Arc<Object>>> {
+        let (context, any) = (self.sets.context(), ReadConditions::default());
+        let head = self.sets.reader.head(&context, bucket, key, Selection::Whole, &any);
+        match Box::pin(head).await {
+            Ok(read) => Ok(Some(read.object)),
+            Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes on after the write of a key that was begun: makes the generation of a marker that was
+    /// written, or ends the intent of one that wasn't.
+    pub(crate) async fn finish(
+        &self,
+        begun: Option<MarkerWrite>,
+        written: Result<WrittenObject>,
+    ) -> Result<WrittenObject> {
+        let Some(mut begun) = begun else { return written };
+        let Some(marker) = &begun.marker else { return written };
+        match written {
+            Ok(written) => {
+                let noted = self.note_once(marker, &written.object, Noter::Writer);
+                let outcome = match Box::pin(noted).await {
+                    Ok(outcome) => {
+                        begun.marker = None;
+                        outcome
+                    }
+                    Err(error) => {
+                        let key = &marker.key;
+                        tracing::debug!(key, %error, "could not commit a checkpoint yet");
+                        CheckpointOutcome::Pending { generation: None, reason: error.to_string() }
+                    }
+                };
+                Ok(WrittenObject { checkpoint: Some(outcome), ..written })
+            }
+            // It may have been written.
+            Err(error @ Error::Backend(_)) => Err(error),
+            Err(error) => {
+                if let Some((set, ..)) = marker.place()
+                    && let Err(error) = self.end_intent(set, marker, Noter::Writer).await
+                {
+                    let key = &marker.key;
+                    tracing::debug!(key, %error, "could not end the intent of a marker");
+                }
+                begun.marker = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the intent of a marker, if its own writer knows the outcome.
+    pub(super) async fn end_intent(
+        &self,
+        set: SetName<'_>,
+        marker: &BegunMarker,
+        role: Noter,
+    ) -> Result<()> {
+        if role == Noter::Attendant {
+            return Ok(());
+        }
+        let end = |record: &mut SetRecord| {
+            record.end(&marker.token);
+            Ok(())
+        };
+        self.sets.change(set.bucket, set.set, end).await
+    }
+
+    /// Attends to a marker whose request ended early, in the background. Beyond so many at once, the
+    /// worker finds the intent later.
+    fn attend_soon(self: Arc<Self>, marker: BegunMarker) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(turn) = self.attended.clone().try_acquire_owned() else { return };
+        runtime.spawn(async move {
+            for pause_s in PAUSES_S {
+                sleep(Duration::from_secs(pause_s)).await;
+                match Box::pin(self.attend(&marker)).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => {
+                        let key = &marker.key;
+                        tracing::debug!(key, %error, "looking at a marker later");
+                    }
+                }
+            }
+            drop(turn);
+        });
+    }
+
+    /// Notes that nothing more is sent of a marker, and makes its generation if another version is
+    /// current than before. Returns true once there is nothing left to do.
+    async fn attend(&self, marker: &BegunMarker) -> Result<bool> {
+        let Some((set, ..)) = marker.place() else { return Ok(true) };
+        let give_up = |record: &mut SetRecord| {
+            record.give_up(&marker.token);
+            Ok(())
+        };
+        self.sets.change(set.bucket, set.set, give_up).await?;
+        match self.current_object(set.bucket_name, &marker.key).await? {
+            Some(object) if Some(version_text(&object)) != marker.before => {
+                self.note_once(marker, &object, Noter::Attendant).await?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Drop for MarkerWrite {
+    fn drop(&mut self) {
+        if let Some(marker) = self.marker.take() {
+            self.committer.clone().attend_soon(marker);
+        }
+    }
+}

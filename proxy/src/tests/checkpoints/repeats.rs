@@ -1,0 +1,235 @@
+//! Clients that repeat requests, leave before the reply, or save again before a generation is complete.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use martlet_protocol::Clock;
+use martlet_protocol::backend::CallKind;
+
+use super::crashes::{REFUSED, save_shards};
+use super::late::{STANDSTILL, is_marker, reason, until_set};
+use super::removal::{SHARD, after_grace, version_of};
+use super::*;
+
+const OTHER: &str = "run-1/step-1/__1_0.distcp";
+/// Longest wait for what a process does in the background.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until a generation is in the view.
+async fn until_shown(store: &ObjectStore, key: &str, clock: &ManualClock) {
+    let begun = std::time::Instant::now();
+    while view(store, key).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", store.checkpoints().set("b", SET).await);
+        upkeep(store).await;
+        clock.advance_ms(1);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_a_client_repeats_changes_no_generation() {
+    let rules = r#"{"rules": [{"pattern": "s-*/", "profile": "orbax", "settle": 60}]}"#;
+    let (harness, clock) = ruled(rules).await;
+    let store = &harness.store;
+    save(store, "s-1/a", b"bytes").await;
+    let noted = version_of(&harness, "s-1/a").await;
+    let outcome = save(store, "s-1/commit_success.txt", b"").await.unwrap();
+    assert!(is_pending(&outcome, "settling for 60 s"), "{outcome}");
+    // No reply came in time, so the client sends the same again.
+    clock.advance_ms(50_000);
+    save(store, "s-1/a", b"bytes").await;
+    save(store, "s-1/b", b"late").await;
+    assert_eq!(upkeep(store).await.done, 0);
+    clock.advance_ms(11_000);
+    assert_eq!(upkeep(store).await.done, 1);
+    assert_eq!(listed(store, "s-1/", None).await, ["s-1/a", "s-1/b", "s-1/commit_success.txt"]);
+    assert_eq!(store.checkpoints().resolve("b", "s-1/a").await.unwrap().version, Some(noted));
+    assert_eq!(view(store, "s-1/a").await.unwrap(), "bytes");
+    assert!(store.versions().delete("b", "s-1/a", noted).await.is_err(), "it is pinned");
+}
+
+#[tokio::test]
+async fn a_marker_that_a_client_repeats_makes_the_generation_of_its_last_version() {
+    let rules = r#"{"rules": [{"pattern": "s-*/", "profile": "orbax", "settle": 60}]}"#;
+    let (harness, clock) = ruled(rules).await;
+    let store = &harness.store;
+    save(store, "s-1/a", b"bytes").await;
+    save(store, "s-1/commit_success.txt", b"").await;
+    clock.advance_ms(50_000);
+    save(store, "s-1/commit_success.txt", b"").await;
+    clock.advance_ms(11_000);
+    upkeep(store).await;
+    let first = state(store, "s-1/").await.generations.remove(0);
+    assert!(first.reason.unwrap().contains("commit_success.txt was replaced"));
+    clock.advance_ms(50_000);
+    upkeep(store).await;
+    upkeep(store).await;
+    let set = state(store, "s-1/").await;
+    let states: Vec<_> = set.generations.iter().map(|it| it.state).collect();
+    assert_eq!(states, [GenerationState::Removing, GenerationState::Committed]);
+    assert_eq!(view(store, "s-1/a").await.unwrap(), "bytes");
+}
+
+/// A generation that lacks a shard, of which another was replaced.
+async fn replaced(rules: &str) -> (Harness, Arc<ManualClock>) {
+    let (harness, clock) = ruled(rules).await;
+    save(&harness.store, SHARD, b"one").await;
+    let outcome = save(&harness.store, &format!("{SET}.metadata"), MARKER).await.unwrap();
+    assert!(is_pending(&outcome, "missing: __1_0.distcp"), "{outcome}");
+    save(&harness.store, SHARD, b"two").await;
+    save(&harness.store, OTHER, b"two").await;
+    upkeep(&harness.store).await;
+    assert!(reason(&harness.store).await.starts_with("__0_0.distcp was replaced or deleted"));
+    (harness, clock)
+}
+
+#[tokio::test]
+async fn a_generation_that_cannot_be_completed_ends_after_a_day() {
+    let (harness, clock) = replaced(RULES).await;
+    let store = &harness.store;
+    let (plan, _) = store.checkpoints().plan("b", None).await.unwrap();
+    assert_eq!((plan.len(), plan[0].deletes_objects), (1, false));
+    clock.advance_ms(plan[0].due_ms - clock.now_ms() - 1);
+    upkeep(store).await;
+    assert_eq!(state(store, SET).await.generations[0].state, GenerationState::Pending);
+    clock.advance_ms(1);
+    upkeep(store).await;
+    let generation = state(store, SET).await.generations.remove(0);
+    assert_eq!(generation.state, GenerationState::Removing);
+    assert_eq!(generation.reason.as_ref(), Some(&plan[0].reason));
+    after_grace(store, &clock).await;
+    assert!(matches!(store.checkpoints().set("b", SET).await, Err(Error::NoSuchKey)));
+    assert_eq!(harness.get(SHARD, Selection::Whole).await.unwrap(), "two");
+    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(2)));
+}
+
+#[tokio::test]
+async fn a_rule_that_abandons_decides_when_a_generation_ends() {
+    let rules = r#"{"rules": [
+        {"pattern": "run-*/step-*/", "profile": "dcp", "abandon_after": 172800}]}"#;
+    let (harness, clock) = replaced(rules).await;
+    let store = &harness.store;
+    clock.advance_ms(25 * 60 * MINUTE_MS);
+    upkeep(store).await;
+    assert_eq!(state(store, SET).await.generations[0].state, GenerationState::Pending);
+    clock.advance_ms(24 * 60 * MINUTE_MS);
+    upkeep(store).await;
+    assert_eq!(reason(store).await, "abandoned");
+}
+
+#[tokio::test]
+async fn an_unclear_generation_ends_after_a_day() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save_shards(store, b"one").await;
+    let dying = with_faults(&harness, &clock, |call| {
+        let is_manifest = call.write.is_some_and(|write| write.key.name.starts_with(b"m/"));
+        if is_manifest { REFUSED } else { Fault::None }
+    });
+    save(&dying, &format!("{SET}.metadata"), MARKER).await.unwrap();
+    clock.advance_ms(11 * MINUTE_MS);
+    upkeep(store).await;
+    assert!(reason(store).await.contains("unclear"));
+    clock.advance_ms(23 * 60 * MINUTE_MS);
+    upkeep(store).await;
+    assert_eq!(state(store, SET).await.generations[0].state, GenerationState::Pending);
+    clock.advance_ms(2 * 60 * MINUTE_MS);
+    upkeep(store).await;
+    assert_eq!(state(store, SET).await.generations[0].state, GenerationState::Removing);
+}
+
+/// What a client does between its marker and the end of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    Nothing,
+    SavesAgain,
+    Deletes,
+}
+
+/// A client whose request ends after its marker was written, and before anything was noted. Returns
+/// once the process has looked at the marker again.
+async fn leave_early(harness: &Harness, clock: &Arc<ManualClock>, meanwhile: Meanwhile) {
+    let store = &harness.store;
+    let (is_written, stands) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let lists = Arc::new(AtomicUsize::new(0));
+    let (standing, listing) = (stands.clone(), lists.clone());
+    let proxy = with_faults(harness, clock, move |call| {
+        is_written.fetch_or(is_marker(call), Ordering::Relaxed);
+        let is_list = matches!(call.op, CallKind::List | CallKind::ListRows);
+        if !(is_list && is_written.load(Ordering::Relaxed)) {
+            return Fault::None;
+        }
+        listing.fetch_add(1, Ordering::Relaxed);
+        if standing.swap(true, Ordering::Relaxed) {
+            Fault::None
+        } else {
+            Fault::Delay(2 * STANDSTILL)
+        }
+    });
+    let marker = format!("{SET}.metadata");
+    let before = {
+        let writing = Box::pin(save(&proxy, &marker, MARKER));
+        let leaving = Box::pin(async {
+            until_set(&stands).await;
+            match meanwhile {
+                Meanwhile::Nothing => {}
+                Meanwhile::SavesAgain => drop(save(store, SHARD, b"two").await),
+                Meanwhile::Deletes => drop(delete(store, OTHER).await),
+            }
+        });
+        // The request is dropped where it stands.
+        let ended = futures::future::select(writing, leaving).await;
+        assert!(matches!(ended, futures::future::Either::Right(_)));
+        lists.load(Ordering::Relaxed)
+    };
+    let begun = std::time::Instant::now();
+    while lists.load(Ordering::Relaxed) < before + 3 {
+        assert!(begun.elapsed() < PATIENCE, "the process did not look at the marker");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_marker_whose_client_left_makes_its_generation() {
+    let (harness, clock) = ruled(RULES).await;
+    save_shards(&harness.store, b"one").await;
+    leave_early(&harness, &clock, Meanwhile::Nothing).await;
+    until_shown(&harness.store, SHARD, &clock).await;
+    assert_eq!(view(&harness.store, SHARD).await.unwrap(), "one");
+    assert_eq!(state(&harness.store, SET).await.generations.len(), 1);
+}
+
+#[tokio::test]
+async fn a_folder_that_changed_after_its_client_left_makes_no_generation() {
+    for meanwhile in [Meanwhile::SavesAgain, Meanwhile::Deletes] {
+        let (harness, clock) = ruled(RULES).await;
+        let store = &harness.store;
+        save_shards(store, b"one").await;
+        leave_early(&harness, &clock, meanwhile).await;
+        tokio::time::sleep(STANDSTILL).await;
+        let none = store.checkpoints().set("b", SET).await;
+        assert!(matches!(none, Err(Error::NoSuchKey)), "{meanwhile:?}: {none:?}");
+        clock.advance_ms(11 * MINUTE_MS);
+        upkeep(store).await;
+        assert!(reason(store).await.contains("unclear"), "{meanwhile:?}");
+        assert!(matches!(view(store, SHARD).await, Err(Error::NoSuchKey)), "{meanwhile:?}");
+        assert_eq!(save_set(store, SET, b"three").await, committed(2));
+    }
+}
+
+#[tokio::test]
+async fn a_marker_that_was_given_up_delays_no_generation() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save(store, SHARD, b"one").await;
+    let marker = format!("{SET}.metadata");
+    let outcome = save(store, &marker, MARKER).await.unwrap();
+    assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
+    let refusing =
+        with_faults(&harness, &clock, |call| if is_marker(call) { REFUSED } else { Fault::None });
+    let again = put(&refusing, &marker, body(MARKER.into()), WriteConditions::default()).await;
+    assert!(matches!(again, Err(Error::Backend(_))));
+    save(store, OTHER, b"one").await;
+    // The time of the cluster all but stands still.
+    until_shown(store, SHARD, &clock).await;
+}
