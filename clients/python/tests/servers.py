@@ -80,6 +80,8 @@ def cluster(place: Path, *flags: str) -> Iterator[Any]:
 def connect(server: Any, **options: object) -> martlet.Client:
     """Makes a client of a server or a cluster."""
     usual = {"endpoint": server.endpoint, "direct_min_bytes": 0, "threads": 4, "fetch_bytes": 4 * MIB}
+    # One PUT: an object of parts has an extent for each part.
+    usual["part_bytes"] = 256 * MIB
     return martlet.Client(**{**usual, **options})
 
 

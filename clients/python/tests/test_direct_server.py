@@ -57,7 +57,7 @@ def server(place: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def cluster(place: Path) -> Iterator[Any]:
-    with servers.cluster(place, "--devices-per-node", "1", "--proxies", "1") as started:
+    with servers.cluster(place / "k", "--devices-per-node", "1", "--proxies", "1") as started:
         with connect(started) as client:
             client.store.request("PUT", martlet.Address("box"))
         yield started

@@ -20,6 +20,7 @@ from martlet.errors import Untrusted
 
 Connect = Callable[..., martlet.Client]
 URL = "martlet://b/k"
+REAL_URL = "martlet://box/k"
 ONLY_LOCALHOST = "subjectAltName=DNS:localhost"
 
 
@@ -165,11 +166,11 @@ def test_a_real_port(
         monkeypatch.setenv("AWS_CA_BUNDLE", str(papers[0]))
     with servers.folder() as made, servers.running(harness.Server(made, settings)) as server:
         with servers.connect(server) as client:
-            client.store.request("PUT", martlet.Address("b"))
-            servers.put(client, URL, body)
+            client.store.request("PUT", martlet.Address("box"))
+            servers.put(client, REAL_URL, body)
             for verify in ("client", "node"):
                 with servers.connect(server, verify=verify) as other:
-                    found, stats = read(other, URL)
+                    found, stats = read(other, REAL_URL)
                 assert found == body
                 assert stats.direct_bytes == (0 if words else len(body)), caplog.text
     if words:

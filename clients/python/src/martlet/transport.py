@@ -279,7 +279,7 @@ def unusable(place: Place, error: OSError) -> ConnectionLost:
     """Returns the error of a connection that can't be used, with the remedy where there is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return Untrusted(
-            f"{place} shows a certificate that isn't trusted: {error.verify_message}. AWS_CA_BUNDLE names the file of "
+            f"{place} shows a certificate that isn't trusted: {error.verify_message.rstrip('.')}. AWS_CA_BUNDLE names the file of "
             "the authority; the host must be a name in the certificate"
         )
     if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
