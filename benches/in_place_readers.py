@@ -1,4 +1,4 @@
-"""Turns of readers and writers of one large object: the package martlet, boto3, obstore, s3torchconnector and nginx.
+"""Turns of readers and writers of one large object: the package martlet, boto3, obstore, s3torchconnector, and limits.
 
 A turn is a process of its own. It reads the object once to warm up, or stores it, then several times more, in memory
 that it has. Its processor seconds and those of the servers, by role, are those of the second part.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -62,6 +63,32 @@ def with_nginx(endpoint, size, _):
 
     def read():
         list(threads.map(part, range(0, size, PART_BYTES)))
+        return memory.view
+
+    return read, None
+
+
+def with_descriptors(endpoint, size, options):
+    """Each extent's file by its O_DIRECT descriptor, a thread for each, in calls of 1 MiB as fio's, without a check."""
+    import martlet
+
+    client = martlet.Client(endpoint=endpoint, direct_socket=options.socket)
+    reader, memory, held = client.reader(f"martlet://{BUCKET}/{KEY}"), martlet.Memory(size), ExitStack()
+    pieces = reader.pieces(0, size)
+    leases = [held.enter_context(reader.lent(piece)) for piece in pieces]
+    if None in leases or any(piece.start % 4096 for piece in pieces):
+        raise SystemExit("the node lends no descriptors of all extents")
+    threads = ThreadPoolExecutor(len(pieces))
+
+    def extent(number):
+        piece, done = pieces[number], 0
+        while done < piece.length:
+            # The file is padded to whole pages, as O_DIRECT wants them; the last piece may end within one.
+            view = memory.view[piece.start + done:piece.start + min(piece.length, done + MIB)]
+            done += os.preadv(leases[number].uncached if len(view) % 4096 == 0 else leases[number].plain, [view], done)
+
+    def read():
+        list(threads.map(extent, range(len(pieces))))
         return memory.view
 
     return read, None
@@ -117,7 +144,7 @@ def with_s3torchconnector(endpoint, size, _):
 
 
 MAKERS = {"martlet": with_martlet, "boto3": with_boto3, "obstore": with_obstore,
-          "s3torchconnector": with_s3torchconnector, "nginx": with_nginx}
+          "s3torchconnector": with_s3torchconnector, "nginx": with_nginx, "descriptors": with_descriptors}
 
 
 def turn(options):
@@ -160,7 +187,8 @@ class Turns:
         """Takes one turn; its figures are those of a GiB."""
         command = [self.python, "-B", __file__, name, "--mib", str(self.mib), "--reads", str(self.reads), *flags]
         environment = {**self.environment, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})}
-        with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, env=environment, text=True, **pipes) as one:
             if one.stdout.readline().strip() != "ready":
                 raise SystemExit(f"{title} failed")
             roles, links = self.roles(), self.links()

@@ -102,7 +102,8 @@ class Network:
 def free_subnet():
     """The first bytes of a subnet in which this machine has no address."""
     taken = run("ip", "-4", "-o", "addr", "show")
-    subnets = [f"10.{64 + (os.getpid() + more) // 256 % 128}.{(os.getpid() + more) % 256}" for more in range(SUBNETS_TRIED)]
+    numbers = range(os.getpid(), os.getpid() + SUBNETS_TRIED)
+    subnets = [f"10.{64 + number // 256 % 128}.{number % 256}" for number in numbers]
     return next(subnet for subnet in subnets if f" {subnet}." not in taken)
 
 
