@@ -187,7 +187,7 @@ def print_turns(title, table, columns):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=512, help="size of the object [%(default)s]")
+    parser.add_argument("--mib", type=int, default=256, help="size of the object [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each [%(default)s]")
     parser.add_argument("--reads", type=int, default=2, help="reads or stores of a turn, after one more [%(default)s]")
     parser.add_argument("--mbit", type=int, default=400, help="rate of each link, in Mbit/s [%(default)s]")

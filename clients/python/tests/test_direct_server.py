@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,50 @@ def test_a_node_that_is_killed_and_comes_back(cluster: Any, rng: random.Random) 
         assert node_metric(cluster, "n1", "martlet_direct_leases") == 0
         cluster.tell("start", "n1")
         until("files are read again", lambda: read(client, url)[1].local_bytes == len(body))
+
+
+def read_while(client: martlet.Client, url: str, event: Callable[[], object]) -> tuple[bytes, martlet.Stats]:
+    """Reads an object; after its first ranges something happens, and the other ranges follow."""
+    reader = client.reader(url)
+    memory = martlet.Memory(reader.info.size)
+    happened: list[int] = []
+
+    def progress(count: int) -> None:
+        happened.append(count)
+        if len(happened) == 2:
+            event()
+
+    reader.read_into([martlet.plan.Span(0, memory.view)], progress)
+    assert len(happened) > 2
+    return bytes(memory.view), reader.stats
+
+
+@pytest.mark.parametrize("node", ["", "n2"])
+def test_a_node_dies_in_mid_read(cluster: Any, rng: random.Random, node: str) -> None:
+    url, body = f"martlet://box/dies{node}", rng.randbytes(100 * MIB)
+    options = {"direct_socket": socket_of(cluster, node)} if node else {}
+    with connect(cluster, **options) as client:
+        servers.put(client, url, body)
+        until("all copies are located", lambda: all(len(it.holders) == 3 for it in client.reader(url).pieces(0, SIZE)))
+        try:
+            found, stats = read_while(client, url, lambda: cluster.tell("kill", "n2"))
+        finally:
+            cluster.tell("start", "n2")
+        assert found == body
+        # Descriptors that the client has outlive the node; data ports don't.
+        assert stats.local_bytes > 0 if node else stats.other_holder > 0
+
+
+def test_an_overwrite_and_a_delete_in_mid_read(cluster: Any, rng: random.Random) -> None:
+    with connect(cluster) as client, connect(cluster) as other:
+        for name, event in {
+            "overwrite": lambda url: other.write(url, rng.randbytes(MIB)),
+            "delete": lambda url: other.delete(url),
+        }.items():
+            url, body = f"martlet://box/{name}", rng.randbytes(100 * MIB)
+            servers.put(client, url, body)
+            with contextlib.suppress(martlet.ObjectChanged, martlet.NotFound):
+                assert read_while(client, url, lambda event=event, url=url: event(url))[0] == body, name
 
 
 def test_a_corrupt_file_is_revoked(cluster: Any, rng: random.Random) -> None:

@@ -278,9 +278,10 @@ class Connection:
 def unusable(place: Place, error: OSError) -> ConnectionLost:
     """Returns the error of a connection that can't be used, with the remedy where there is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
+        cause = error.verify_message.rstrip(".")
         return Untrusted(
-            f"{place} shows a certificate that isn't trusted: {error.verify_message.rstrip('.')}. AWS_CA_BUNDLE names the file of "
-            "the authority; the host must be a name in the certificate"
+            f"{place} shows a certificate that isn't trusted: {cause}. AWS_CA_BUNDLE names the file of the authority; "
+            "the host must be a name in the certificate"
         )
     if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
         return Untrusted(f"{place} doesn't speak TLS: its address must begin with http://")
