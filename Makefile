@@ -131,9 +131,9 @@ bench-strangers: build ## GETs of a client beside 5,000 connections without a ke
 bench-herd: build ## Many readers of one object, and more requests than turns
 	MARTLET_BIN=$(RELEASE_BIN) benches/herd.sh $(ARGS)
 
-.PHONY: bench-in-place-readers
-bench-in-place-readers: build ## CPU of the Python package's reads and writes beside boto3, obstore and s3torchconnector
-	MARTLET_BIN=$(RELEASE_BIN) python3 -B benches/in_place_readers.py $(ARGS)
+.PHONY: bench-in-place
+bench-in-place: build ## Reads in place beside GET, nginx, fio and other readers; nodes behind limited links (needs root)
+	MARTLET_BIN=$(RELEASE_BIN) benches/in_place.sh $(ARGS)
 
 .PHONY: bench-scale
 bench-scale: rocksdb ## Devices of 10⁴ to 10⁶ objects: growth of all costs; ARGS=--full adds 10⁷, twelve devices and 10 minutes of churn

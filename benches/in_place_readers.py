@@ -1,10 +1,7 @@
-"""Readers and writers of one large object, in turns: the package martlet beside boto3, obstore and s3torchconnector.
+"""Turns of readers and writers of one large object: the package martlet, boto3, obstore, s3torchconnector, and limits.
 
-Each turn is a process of its own, which reads the object once to warm up and then several times into memory, or stores
-it. Shown are the processor's seconds a GiB of the client and of the server, their sum beside the best of the others, and
-the pace. All run on this machine, the server too, so ratios within one run count, and the pace hardly does.
-
-Arguments: --mib N, --rounds N, --reads N, --only NAME …, --data-port (martlet reads from a data port as well).
+A turn is a process of its own. It reads the object once to warm up, or stores it, then several times more, in memory
+that it has. Its processor seconds and those of the servers, by role, are those of the second part.
 """
 
 import argparse
@@ -14,34 +11,87 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MIB, GIB = 1 << 20, 1 << 30
 BUCKET, KEY = "bench", "large.bin"
 PART_BYTES = 8 * MIB
-READERS = ["martlet", "boto3", "obstore", "s3torchconnector"]
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def with_martlet(endpoint, size, direct):
-    """Reads into one buffer that is there; every block is verified where it comes from a data port."""
+def with_martlet(endpoint, size, options):
+    """Reads into one buffer that is there; every block is verified where it comes from a node."""
     import martlet
 
-    client = martlet.Client(endpoint=endpoint, direct="auto" if direct else "never")
+    client = martlet.Client(endpoint=endpoint, direct="auto" if options.direct else "never", verify=options.verify,
+                            direct_socket=options.socket, direct_io=options.direct_io)
     memory = martlet.Memory(size)
     url = f"martlet://{BUCKET}/{KEY}"
 
     def read():
         stats = client.read_into(url, [(0, memory.view)]).stats
-        if direct and stats.direct_bytes != size:
-            raise SystemExit(f"only {stats.direct_bytes} bytes came from the data port")
+        if options.direct and stats.direct_bytes != size:
+            raise SystemExit(f"only {stats.direct_bytes} bytes came from nodes")
+        if options.socket and stats.local_bytes != size:
+            raise SystemExit(f"only {stats.local_bytes} bytes came from files")
         return memory.view
 
     return read, lambda data: client.write(f"{url}.saved", data)
+
+
+def with_nginx(endpoint, size, _):
+    """The same ranges from nginx by the package's own connections. It sends no checksums, so none are compared."""
+    import martlet
+    from martlet.settings import default_threads
+    from martlet.transport import Pool, Timeouts, place_of
+
+    pool, place, memory = Pool(Timeouts(5, 30)), place_of(endpoint), martlet.Memory(size)
+    threads = ThreadPoolExecutor(default_threads())
+
+    def part(start):
+        end = min(size, start + PART_BYTES)
+        connection = pool.take(place)
+        head = connection.send("GET", f"/{KEY}", {"Host": place.authority, "Range": f"bytes={start}-{end - 1}"})
+        if head.status != 206:
+            raise SystemExit(f"nginx answers {head.status}")
+        connection.read_into(memory.view[start:end])
+        pool.give(connection)
+
+    def read():
+        list(threads.map(part, range(0, size, PART_BYTES)))
+        return memory.view
+
+    return read, None
+
+
+def with_descriptors(endpoint, size, options):
+    """Each extent's file by its O_DIRECT descriptor, a thread for each, in calls of 1 MiB as fio's, without a check."""
+    import martlet
+
+    client = martlet.Client(endpoint=endpoint, direct_socket=options.socket)
+    reader, memory, held = client.reader(f"martlet://{BUCKET}/{KEY}"), martlet.Memory(size), ExitStack()
+    pieces = reader.pieces(0, size)
+    leases = [held.enter_context(reader.lent(piece)) for piece in pieces]
+    if None in leases or any(piece.start % 4096 for piece in pieces):
+        raise SystemExit("the node lends no descriptors of all extents")
+    threads = ThreadPoolExecutor(len(pieces))
+
+    def extent(number):
+        piece, done = pieces[number], 0
+        while done < piece.length:
+            # The file is padded to whole pages, as O_DIRECT wants them; the last piece may end within one.
+            view = memory.view[piece.start + done:piece.start + min(piece.length, done + MIB)]
+            done += os.preadv(leases[number].uncached if len(view) % 4096 == 0 else leases[number].plain, [view], done)
+
+    def read():
+        list(threads.map(extent, range(len(pieces))))
+        return memory.view
+
+    return read, None
 
 
 def with_boto3(endpoint, size, _):
@@ -93,122 +143,88 @@ def with_s3torchconnector(endpoint, size, _):
     return lambda: s3.get_object(BUCKET, KEY).read(), write
 
 
-def turn(name, endpoint, size, reads, direct, saves):
+MAKERS = {"martlet": with_martlet, "boto3": with_boto3, "obstore": with_obstore,
+          "s3torchconnector": with_s3torchconnector, "nginx": with_nginx, "descriptors": with_descriptors}
+
+
+def turn(options):
     """Takes one turn in this process and prints its figures."""
-    make = {"martlet": with_martlet, "boto3": with_boto3, "obstore": with_obstore,
-            "s3torchconnector": with_s3torchconnector}[name]
-    read, write = make(endpoint, size, direct)
-    data = os.urandom(MIB) * (size // MIB) if saves else b""
-    work = (lambda: write(data)) if saves else read
+    size = options.mib * MIB
+    read, write = MAKERS[options.name](os.environ["AWS_ENDPOINT_URL"], size, options)
+    data = os.urandom(MIB) * options.mib if options.saves else b""
+    work = (lambda: write(data)) if options.saves else read
     found = work()
-    if not saves and sum(len(one) for one in (found if isinstance(found, list) else [found])) != size:
-        raise SystemExit(f"{name} read another size")
+    if not options.saves and sum(len(one) for one in (found if isinstance(found, list) else [found])) != size:
+        raise SystemExit(f"{options.name} read another size")
     del found
     print("ready", flush=True)
     sys.stdin.readline()
     before, begun = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-    for _ in range(reads):
+    for _ in range(options.reads):
         work()
     took_s, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(json.dumps({"cpu_s": cpu_s, "took_s": took_s, "peak_mib": after.ru_maxrss / 1024}), flush=True)
 
 
-def cpu_of(pid):
-    """Processor seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def cpu_of(pids):
+    """Processor seconds of processes so far."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS
 
 
-def take(python, environment, pid, name, options):
-    """Runs one turn; its figures for a GiB, of both sides."""
-    command = [python, "-B", __file__, "--turn", name, *options.arguments]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        if process.stdout.readline().strip() != "ready":
-            raise SystemExit(f"{name} failed")
-        before = cpu_of(pid)
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        server_s = cpu_of(pid) - before
-    if not line:
-        raise SystemExit(f"{name} failed")
-    figures, gib = json.loads(line), options.mib * MIB * options.reads / GIB
-    return {"client": figures["cpu_s"] / gib, "server": server_s / gib, "pace": gib * GIB / 1e9 / figures["took_s"],
-            "peak_mib": figures["peak_mib"]}
+class Turns:
+    """Turns against one endpoint. `roles` returns the servers' processes by role, `links` bytes sent by role so far."""
 
+    def __init__(self, python, environment, roles, mib, reads, links=dict):
+        self.python, self.environment, self.roles, self.links = python, environment, roles, links
+        self.mib, self.reads, self.taken = mib, reads, {}
 
-def show(title, taken):
-    """Prints the medians of a kind of turn."""
-    middle = {name: {key: statistics.median(one[key] for one in turns) for key in turns[0]}
-              for name, turns in taken.items()}
-    total = {name: one["client"] + one["server"] for name, one in middle.items()}
-    others = [value for name, value in total.items() if not name.startswith("martlet")]
-    print(f"\n{title}\n{'':<22}{'client':>9}{'server':>9}{'both':>9}{'beside best':>13}{'GB/s':>8}{'peak MiB':>10}")
-    for name, one in middle.items():
-        ratio = f"{total[name] / min(others):.2f}" if others else "-"
-        print(f"{name:<22}{one['client']:>9.2f}{one['server']:>9.2f}{total[name]:>9.2f}{ratio:>13}"
-              f"{one['pace']:>8.2f}{one['peak_mib']:>10.0f}")
+    def take(self, title, name, *flags, endpoint=None):
+        """Takes one turn; its figures are those of a GiB."""
+        command = [self.python, "-B", __file__, name, "--mib", str(self.mib), "--reads", str(self.reads), *flags]
+        environment = {**self.environment, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, env=environment, text=True, **pipes) as one:
+            if one.stdout.readline().strip() != "ready":
+                raise SystemExit(f"{title} failed")
+            roles, links = self.roles(), self.links()
+            before = {role: cpu_of(pids) for role, pids in roles.items()}
+            one.stdin.write("go\n")
+            one.stdin.flush()
+            line = one.stdout.readline()
+            cpu = {role: cpu_of(pids) - before[role] for role, pids in roles.items()}
+            sent = {role: value - links[role] for role, value in self.links().items()}
+        if not line:
+            raise SystemExit(f"{title} failed")
+        figures, gib = json.loads(line), self.mib * self.reads * MIB / GIB
+        result = {"client": figures["cpu_s"] / gib, **{role: value / gib for role, value in cpu.items()},
+                  **{f"{role} sent": value / gib / GIB for role, value in sent.items()},
+                  "pace": gib * GIB / 1e6 / figures["took_s"], "peak": figures["peak_mib"]}
+        self.taken.setdefault(title, []).append(result)
 
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--reads", type=int, default=4)
-    parser.add_argument("--only", nargs="+", choices=READERS, default=READERS)
-    parser.add_argument("--data-port", action="store_true")
-    parser.add_argument("--no-saves", action="store_true")
-    parser.add_argument("--turn", help=argparse.SUPPRESS)
-    parser.add_argument("--direct", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--saves", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def measure(options, folder):
-    """Starts a server, takes all turns, and prints the tables."""
-    sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
-    import environments
-    from martlet import ACCESS_KEY, SECRET_KEY, Martlet, free_port
-
-    python = environments.prepare("martlet")[0]
-    port = free_port()
-    settings = {"MARTLET_DATA_ADDRESS": f"127.0.0.1:{port}"} if options.data_port else {}
-    with Martlet(folder / "server", settings=settings) as server:
-        environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("AWS_")},
-            "PYTHONPATH": str(HERE.parent / "clients/python/src"), "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
-        }
-        fill = ("import martlet, os; c = martlet.client(); c.store.request('PUT', martlet.Address('bench')); "
-                f"c.write('martlet://{BUCKET}/{KEY}', os.urandom(1 << 20) * {options.mib})")
-        subprocess.run([python, "-c", fill], env=environment, check=True)
-        time.sleep(5 if options.data_port else 0)
-        for saves in [False] if options.no_saves else [False, True]:
-            turns = [(name, name, []) for name in options.only]
-            if options.data_port and not saves and "martlet" in options.only:
-                turns.insert(0, ("martlet, data port", "martlet", ["--direct"]))
-            taken = {}
-            for _ in range(options.rounds):
-                for title, name, flags in turns:
-                    options.arguments = ["--mib", str(options.mib), "--reads", str(options.reads), *flags]
-                    options.arguments += ["--saves"] if saves else []
-                    taken.setdefault(title, []).append(take(python, environment, server.process.pid, name, options))
-            kind = "stores" if saves else "reads"
-            show(f"{kind} of {options.mib} MiB, CPU seconds a GiB, medians of {options.rounds} turns", taken)
+    def medians(self):
+        """The medians of all turns, by title."""
+        return {title: {key: statistics.median(one[key] for one in turns) for key in turns[0]}
+                for title, turns in self.taken.items()}
 
 
 def main():
-    options = parse()
-    if options.turn:
-        # `martlet.py` of this folder would hide the package.
-        sys.path.remove(str(HERE))
-        endpoint = os.environ["AWS_ENDPOINT_URL"]
-        turn(options.turn, endpoint, options.mib * MIB, options.reads, options.direct, options.saves)
-        return
-    with tempfile.TemporaryDirectory(prefix="martlet-readers-") as folder:
-        measure(options, Path(folder))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=MAKERS)
+    parser.add_argument("--mib", type=int, required=True)
+    parser.add_argument("--reads", type=int, required=True)
+    parser.add_argument("--saves", action="store_true")
+    parser.add_argument("--direct", action="store_true")
+    parser.add_argument("--verify", default="client")
+    parser.add_argument("--socket")
+    parser.add_argument("--direct-io", action="store_true")
+    # `martlet.py` of this folder would hide the package.
+    sys.path.remove(str(HERE))
+    turn(parser.parse_args())
 
 
 if __name__ == "__main__":

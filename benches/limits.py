@@ -30,7 +30,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen 127.0.0.1:{port};
+        listen {host}:{port};
         root {folder}/www;
     }}
 }}
@@ -38,20 +38,20 @@ http {{
 
 
 class Nginx:
-    """nginx over a folder of its own, for as long as the `with` lasts."""
+    """nginx over a folder of its own, for as long as the `with` lasts. `within` are words that run it elsewhere."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, host="127.0.0.1", within=()):
+        self.folder, self.host, self.within = folder, host, within
 
     def __enter__(self):
         (self.folder / "www").mkdir(parents=True)
         self.port = free_port()
         # Another user could not look into every folder that files are measured in.
         user = "user root;" if os.geteuid() == 0 else ""
-        text = CONFIGURATION.format(user=user, folder=self.folder, port=self.port)
+        text = CONFIGURATION.format(user=user, folder=self.folder, host=self.host, port=self.port)
         (self.folder / "nginx.conf").write_text(text)
         program = shutil.which("nginx") or "/usr/sbin/nginx"
-        command = [program, "-c", str(self.folder / "nginx.conf"), "-g", "daemon off;"]
+        command = [*self.within, program, "-c", str(self.folder / "nginx.conf"), "-g", "daemon off;"]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         return self
 
@@ -68,18 +68,31 @@ class Nginx:
 
     def bench(self, *arguments):
         """Runs the load generator against it, without signatures."""
-        pids = ",".join(map(str, [self.process.pid, *self._workers()]))
+        pids = ",".join(map(str, self.pids()))
         endpoint = ["--endpoint", f"http://127.0.0.1:{self.port}", "--pid", pids]
         return bench(*endpoint, "--unsigned", *arguments)
 
-    def _workers(self):
+    def pids(self):
+        """The master and its workers."""
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in task.read_text().split()]
+        return [self.process.pid, *(int(pid) for pid in task.read_text().split())]
 
 
 def baseline(op, *arguments):
     """A baseline of `martlet bench`: necessary work with the product's algorithms, without a server."""
     return bench("--op", op, *arguments)
+
+
+def parallel_reads(files):
+    """Direct reads by fio, one stream for each file; bytes in a second of all together."""
+    jobs = [word for number, file in enumerate(files) for word in (f"--name=j{number}", f"--filename={file}")]
+    command = ["fio", "--readonly", "--output-format=json", "--name=global", "--rw=read", "--bs=1M", "--direct=1",
+               "--ioengine=psync", "--group_reporting", *jobs]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    result = json.loads(done.stdout[done.stdout.index("{"):])
+    return sum(job["read"]["bw_bytes"] for job in result["jobs"])
 
 
 def direct_reads(folder, size):

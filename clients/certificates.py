@@ -5,11 +5,11 @@ import subprocess
 NAMES = "subjectAltName=IP:127.0.0.1,DNS:localhost"
 
 
-def issue(folder):
+def issue(folder, alternatives=NAMES):
     """The files of an authority's certificate, of one that it issued, and of that one's key."""
     authority, root_key = folder / "authority.pem", folder / "authority.key"
     certificate, key, wish, names = (folder / name for name in ("cert.pem", "cert.key", "cert.csr", "names"))
-    names.write_text(f"{NAMES}\nbasicConstraints=CA:FALSE\n")
+    names.write_text(f"{alternatives}\nbasicConstraints=CA:FALSE\n")
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl("req", "-x509", *new, "-keyout", root_key, "-out", authority, "-days", "2", "-subj", "/CN=authority")
     openssl("req", *new, "-keyout", key, "-out", wish, "-subj", "/CN=localhost")

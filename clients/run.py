@@ -44,7 +44,7 @@ def main(names):
     # Ended from outside, the servers and the folder still have to go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        server = plain(folder / "plain") if plain is Cluster else plain(folder / "plain", data_port())
+        server = cluster(folder / "plain") if plain is Cluster else plain(folder / "plain", data_port())
         passed += with_server([name for name in names if name not in OVER_TLS], server, folder)
         secure = [name for name in names if name in OVER_TLS]
         # The papers of its server are made by a command, which has to be there before.
@@ -55,6 +55,11 @@ def main(names):
         shutil.rmtree(folder, ignore_errors=True)
     print(f"clients: {passed} passed, {len(names) - passed} failed")
     return 0 if passed == len(names) else 1
+
+
+def cluster(folder):
+    """A cluster whose objects are read in place as well."""
+    return Cluster(folder, ["--devices-per-node", "1", "--proxies", "2", "--data-ports", "--direct-sockets"])
 
 
 def data_port():
@@ -139,6 +144,8 @@ def environment(name, server, work):
         "MARTLET_ADMIN_ADDRESS": f"127.0.0.1:{server.admin_port}",
         "MARTLET_ROOT_ACCESS_KEY": harness.ACCESS_KEY,
         "MARTLET_ROOT_SECRET_KEY": harness.SECRET_KEY,
+        # For tests that start servers of their own.
+        "MARTLET_BIN": str(harness.binary()),
         "MARTLET_ODD_KEYS": str(HERE / "roundtrips/odd_keys.json"),
         "AWS_ACCESS_KEY_ID": harness.ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": harness.SECRET_KEY,

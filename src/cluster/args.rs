@@ -43,6 +43,7 @@ Examples:
   martlet cluster up
   martlet cluster up --nodes 6 --zones 3 --proxies 2 --data-dir /srv/try
   martlet cluster up --nodes 6 --policy ec=4+2
+  martlet cluster up --data-ports          objects are read in place, at the nodes
   martlet cluster up --nodes 1 --replicas 1 --devices-per-node 1")]
     Up(UpArgs),
     /// Show processes, devices and rings
@@ -142,12 +143,19 @@ pub(super) struct UpArgs {
     /// Port of the first proxy; a free one is chosen and kept if it is in use
     #[arg(long, default_value_t = 9000)]
     s3_port: u16,
+    /// Give each node a data port, at which clients read in place
+    #[arg(long)]
+    data_ports: bool,
+    /// Give each node a direct socket, DIR/n1/direct.sock and so on; needs --data-ports
+    #[arg(long, requires = "data_ports")]
+    direct_sockets: bool,
 }
 
 impl UpArgs {
     /// Returns the requested shape. Values out of range are usage errors.
     pub(super) fn shape(&self) -> Result<ClusterShape, Failure> {
         let Self { nodes, devices_per_node, zones, proxies, replicas, s3_port, .. } = *self;
+        let Self { data_ports, direct_sockets, .. } = *self;
         let policies = NamedCode::parse_all(&self.policies)?;
         let within = |name: &str, value: usize, most: usize| {
             if (1..=most).contains(&value) {
@@ -175,7 +183,17 @@ impl UpArgs {
                 policy.devices()
             )));
         }
-        Ok(ClusterShape { nodes, devices_per_node, zones, proxies, replicas, policies, s3_port })
+        Ok(ClusterShape {
+            nodes,
+            devices_per_node,
+            zones,
+            proxies,
+            replicas,
+            policies,
+            s3_port,
+            data_ports,
+            direct_sockets,
+        })
     }
 }
 
@@ -227,6 +245,15 @@ mod tests {
         assert_eq!((shape.nodes, shape.replicas, shape.s3_port), (4, 3, 9000));
         assert_eq!((shape.proxies, shape.zones, shape.devices_per_node), (1, 2, 2));
         assert!(shape.policies.is_empty());
+        assert!(!shape.data_ports && !shape.direct_sockets);
+    }
+
+    #[test]
+    fn direct_sockets_need_data_ports_whose_proxies_make_tokens() {
+        let both = shape("up --data-ports --direct-sockets").unwrap();
+        assert!(both.data_ports && both.direct_sockets);
+        let refusal = parse("up --direct-sockets").unwrap_err();
+        assert!(refusal.contains("--data-ports"), "{refusal}");
     }
 
     #[test]

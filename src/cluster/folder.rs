@@ -6,7 +6,7 @@
 //! <dir>/master.key                   seals the secrets of tenants' keys, mode 0600
 //! <dir>/sse-master.key               master key of object encryption, mode 0600
 //! <dir>/*.builder, *.ring            see `rings`
-//! <dir>/n1/storage-node.toml, data/, d1/, d2/, log
+//! <dir>/n1/storage-node.toml, data/, d1/, d2/, log, direct.sock
 //! <dir>/r1/replicator.toml, data/, log
 //! <dir>/p1/proxy.toml, data/, log
 //! ```
@@ -22,7 +22,7 @@ use martlet_serving::folder::{DataFolder, make_folder};
 use martlet_serving::settings::{SecretText, cores};
 use toml::{Table, Value};
 
-use super::layout::{self, ClusterLayout, ClusterProcess, ClusterShape};
+use super::layout::{self, ClusterLayout, ClusterProcess, ClusterShape, NODES_MAX};
 use super::ports::Ports;
 use super::process::Launch;
 use super::{child, rings};
@@ -38,6 +38,10 @@ const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
 const TO_PROXIES: [&str; 5] =
     ["access_log", "bucket_log_interval", "allow_signature_v2", "max_requests", "window_cache"];
 const TO_REPLICATORS: [&str; 1] = ["lifecycle_day_seconds"];
+/// Longest path of a Unix socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Name of a node's direct socket in its folder.
+const DIRECT_SOCKET: &str = "direct.sock";
 /// Reserve of each device, smaller than the default because all devices share one disk.
 const RESERVE: &str = "64MiB";
 
@@ -90,6 +94,7 @@ impl ClusterFolder {
             ..S3Settings::default()
         };
         let (credentials, is_new) = Credentials::find_or_make(&given, &folder)?;
+        check_sockets(&path, &layout)?;
         rings::make_missing(&path, &layout)?;
         let cluster = Self { folder, path, layout, credentials, is_new };
         for member in cluster.layout.members() {
@@ -174,6 +179,19 @@ impl ClusterFolder {
     }
 }
 
+/// Refuses a folder whose path is too long for the direct sockets of its nodes.
+fn check_sockets(path: &Path, layout: &ClusterLayout) -> Result<(), Failure> {
+    let longest = path.join(format!("n{NODES_MAX}")).join(DIRECT_SOCKET);
+    if !layout.direct_sockets || longest.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "{} is too long for direct sockets, whose paths have at most {SOCKET_PATH_BYTES_MAX} \
+         bytes: choose a shorter --data-dir",
+        path.display()
+    )))
+}
+
 /// Settings in the environment of `up` that are passed to a role: events, access logs and the
 /// length of lifecycle days.
 fn handed_on(role: ProcessRole, set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
@@ -223,6 +241,12 @@ fn settings(
         (ProcessRole::StorageNode, Some(at)) => {
             table.insert("internal_address".to_owned(), address(at));
             table.insert("reserve".to_owned(), Value::from(RESERVE));
+            if let Some(at) = member.data_address {
+                table.insert("data_address".to_owned(), address(at));
+            }
+            if layout.direct_sockets {
+                table.insert("direct_socket".to_owned(), text(folder.join(DIRECT_SOCKET)));
+            }
             let node = layout.nodes.iter().find(|node| node.name == member.name);
             let names = node.map(|node| node.devices.as_slice()).unwrap_or_default();
             let device = |name: &String| (name.clone(), text(folder.join(name)));
@@ -347,10 +371,38 @@ pub(super) mod tests {
         let proxy = table(&path.join("p1/proxy.toml"));
         assert!(proxy.contains_key("s3_address") && !proxy.contains_key("devices"));
         assert!(!proxy.contains_key("max_threads"), "it has the whole machine");
+        assert!(!node.contains_key("data_address") && !node.contains_key("direct_socket"));
         let replicator = table(&path.join("r3/replicator.toml"));
         assert_eq!(replicator["nodes"], Value::from(vec!["n3"]));
         let launch = cluster.launch(&member("r3"));
         let settings = path.join("r3/replicator.toml").display().to_string();
         assert!(launch.arguments.ends_with(&["replicator".into(), "--config".into(), settings]));
+    }
+
+    #[test]
+    fn nodes_have_the_data_ports_and_direct_sockets_that_were_wanted() {
+        let place = tempfile::tempdir().unwrap();
+        let shape = ClusterShape { data_ports: true, direct_sockets: true, ..SHAPE };
+        let cluster = ClusterFolder::open(place.path(), shape, &mut Ports::default()).unwrap();
+        let path = cluster.path();
+        let node = table(&path.join("n3/storage-node.toml"));
+        let is_third = |member: &ClusterProcess| member.name == "n3";
+        let member = cluster.layout.members().into_iter().find(is_third).unwrap();
+        let address = member.data_address.unwrap().to_string();
+        assert_eq!(node["data_address"].as_str(), Some(address.as_str()));
+        assert_eq!(node["direct_socket"].as_str(), path.join("n3/direct.sock").to_str());
+        for other in ["p1/proxy.toml", "r3/replicator.toml"] {
+            assert!(!table(&path.join(other)).contains_key("data_address"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_for_sockets_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x".repeat(100));
+        let shape = ClusterShape { data_ports: true, direct_sockets: true, ..SHAPE };
+        let refusal = ClusterFolder::open(&path, shape, &mut Ports::default());
+        let refusal = refusal.err().unwrap().to_string();
+        assert!(refusal.contains("shorter --data-dir"), "{refusal}");
     }
 }

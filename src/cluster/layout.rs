@@ -24,6 +24,7 @@ const INTERNAL_PORT: u16 = 7001;
 const NODE_ADMIN_PORT: u16 = 7101;
 const PROXY_ADMIN_PORT: u16 = 7201;
 const REPLICATOR_ADMIN_PORT: u16 = 7301;
+const DATA_PORT: u16 = 7401;
 /// Distance between proxies' ports: the port after a server's S3 port is its default admin port.
 const S3_PORT_STEP: u16 = 10;
 
@@ -43,6 +44,12 @@ pub(super) struct ClusterLayout {
     pub(super) zones: u32,
     /// Number of devices of a node that joins.
     pub(super) devices_per_node: usize,
+    /// True if each node has a data port, and so do nodes that join.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) data_ports: bool,
+    /// True if each node has a direct socket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) direct_sockets: bool,
     /// Erasure-coded storage policies, numbered from 1.
     #[serde(rename = "policy", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) policies: Vec<NamedCode>,
@@ -62,6 +69,9 @@ pub(super) struct NodeLayout {
     pub(super) internal_port: u16,
     admin_port: u16,
     replicator_admin_port: u16,
+    /// Port at which clients read in place; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) data_port: Option<u16>,
 }
 
 /// Proxy process with its ports.
@@ -83,6 +93,8 @@ pub(super) struct ClusterShape {
     pub(super) replicas: usize,
     pub(super) policies: Vec<NamedCode>,
     pub(super) s3_port: u16,
+    pub(super) data_ports: bool,
+    pub(super) direct_sockets: bool,
 }
 
 /// One process of the cluster.
@@ -94,6 +106,8 @@ pub(super) struct ClusterProcess {
     pub(super) node: Option<String>,
     /// Address that the process serves; `None` for replicators.
     pub(super) address: Option<SocketAddr>,
+    /// Address at which clients read in place, of a storage node that has one.
+    pub(super) data_address: Option<SocketAddr>,
     /// Admin address of the process.
     pub(super) admin_address: SocketAddr,
 }
@@ -101,7 +115,7 @@ pub(super) struct ClusterProcess {
 impl ClusterProcess {
     /// All addresses that the process listens on.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.address.into_iter().chain([self.admin_address])
+        self.address.into_iter().chain(self.data_address).chain([self.admin_address])
     }
 }
 
@@ -113,6 +127,8 @@ impl ClusterLayout {
             replicas: shape.replicas,
             zones: shape.zones,
             devices_per_node: shape.devices_per_node,
+            data_ports: shape.data_ports,
+            direct_sockets: shape.direct_sockets,
             policies: shape.policies,
             nodes: Vec::new(),
             proxies: Vec::new(),
@@ -142,6 +158,7 @@ impl ClusterLayout {
                 "a cluster on one machine has at most {NODES_MAX} nodes"
             )));
         }
+        let data_port = self.data_ports.then(|| ports.take(offset(DATA_PORT, 1, number)));
         let in_turn = u32::try_from(number - 1).unwrap_or_default() % self.zones + 1;
         self.nodes.push(NodeLayout {
             name: format!("n{number}"),
@@ -150,6 +167,7 @@ impl ClusterLayout {
             internal_port: ports.take(offset(INTERNAL_PORT, 1, number))?,
             admin_port: ports.take(offset(NODE_ADMIN_PORT, 1, number))?,
             replicator_admin_port: ports.take(offset(REPLICATOR_ADMIN_PORT, 1, number))?,
+            data_port: data_port.transpose()?,
         });
         Ok(self.nodes.last().expect("the node was added above"))
     }
@@ -204,6 +222,7 @@ impl NodeLayout {
             role: ProcessRole::StorageNode,
             node: Some(self.name.clone()),
             address: Some(loopback(self.internal_port)),
+            data_address: self.data_port.map(loopback),
             admin_address: loopback(self.admin_port),
         }
     }
@@ -214,6 +233,7 @@ impl NodeLayout {
             role: ProcessRole::Replicator,
             node: Some(self.name.clone()),
             address: None,
+            data_address: None,
             admin_address: loopback(self.replicator_admin_port),
         }
     }
@@ -231,6 +251,7 @@ impl ProxyLayout {
             role: ProcessRole::Proxy,
             node: None,
             address: Some(loopback(self.s3_port)),
+            data_address: None,
             admin_address: loopback(self.admin_port),
         }
     }
@@ -250,6 +271,8 @@ pub(super) mod tests {
         replicas: 3,
         policies: Vec::new(),
         s3_port: 9000,
+        data_ports: false,
+        direct_sockets: false,
     };
 
     /// Layout with an erasure-coded policy of four data and two parity fragments.
@@ -268,6 +291,23 @@ pub(super) mod tests {
             assert_eq!(ClusterLayout::parse(&layout.to_text()).unwrap(), layout);
         }
         assert!(!layout().to_text().contains("policy"));
+    }
+
+    #[test]
+    fn data_ports_are_for_each_node_and_for_those_that_join() {
+        let shape = ClusterShape { data_ports: true, direct_sockets: true, ..SHAPE };
+        let mut layout = ClusterLayout::new(shape, &mut Ports::default()).unwrap();
+        layout.add_node(None, &mut Ports::default()).unwrap();
+        assert_eq!(ClusterLayout::parse(&layout.to_text()).unwrap(), layout);
+        let members = layout.members();
+        assert_eq!(members.iter().filter(|member| member.data_address.is_some()).count(), 5);
+        let all: Vec<SocketAddr> = members.iter().flat_map(ClusterProcess::addresses).collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        let text = self::layout().to_text();
+        assert!(
+            !text.contains("data_port") && !text.contains("direct"),
+            "earlier versions read it"
+        );
     }
 
     #[test]

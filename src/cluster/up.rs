@@ -43,6 +43,13 @@ pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
     if folder.layout.nodes.len() != shape.nodes && !folder.is_new {
         println!("{} keeps its {} nodes", dir.display(), folder.layout.nodes.len());
     }
+    if shape.data_ports && !folder.layout.data_ports {
+        println!(
+            "{} keeps its nodes without data ports: set data_address in n1/storage-node.toml and so \
+             on",
+            dir.display()
+        );
+    }
     // A single thread: the kernel binds children to the thread that starts them.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -61,6 +62,10 @@ class Cluster:
     page_extents: int = 1000
     token_s: float = 60
     host_id: str = "h"
+    scheme: str = "http"
+    host: str = "127.0.0.1"
+    first_server: int = 0
+    """Number of the first of three servers that hold pieces."""
     sets: bool = True
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
     pieces: dict[str, bytes] = field(default_factory=dict)
@@ -126,6 +131,9 @@ class Cluster:
             "next": None if self.reason else after,
         }
 
+    def port(self, number: int) -> int:
+        return int(self.servers[self.first_server + number].server_address[1])
+
     def describe_extent(self, offset: int, body: bytes, first: int, end: int) -> dict[str, object]:
         size = self.extent_bytes // self.fragments
         pieces = []
@@ -140,7 +148,7 @@ class Cluster:
             token = base64.urlsafe_b64encode(json.dumps([name, low, high, time.time() + self.token_s]).encode())
             holders = [
                 {
-                    "url": f"http://127.0.0.1:{self.servers[(number + n) % 3].server_address[1]}/x/{name}",
+                    "url": f"{self.scheme}://{self.host}:{self.port((number + n) % 3)}/x/{name}",
                     "token": token.decode(),
                     "host_id": self.host_id,
                 }
@@ -159,8 +167,13 @@ class Cluster:
         }
 
 
-def serve(handler: type[BaseHTTPRequestHandler], cluster: Cluster) -> ThreadingHTTPServer:
+def serve(
+    handler: type[BaseHTTPRequestHandler], cluster: Cluster, context: ssl.SSLContext | None = None
+) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type(handler.__name__, (handler,), {"cluster": cluster}))
+    if context:
+        # The handshake belongs to the connection's own thread: a client that fails must not stop the port.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # Clients that leave are no fault of the test.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

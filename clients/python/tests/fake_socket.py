@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from crc32c import crc32c
@@ -30,10 +32,23 @@ class DirectNode:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self.path)
         self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def _begin(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def close(self) -> None:
-        for one in [self._listener, *self.connections]:
+        # A thread between two calls must not find another test's socket under its number: they end before the close.
+        sockets = [self._listener, *self.connections]
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+        for one in sockets:
             one.close()
 
     def _accept(self) -> None:
@@ -43,7 +58,7 @@ class DirectNode:
             except OSError:
                 return
             self.connections.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            self._begin(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         while True:

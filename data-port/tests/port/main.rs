@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod reads;
+mod tls;
 mod tokens;
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,17 +13,15 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::StreamExt;
 use martlet_data_port::DataPortServer;
-use martlet_protocol::backend::NewExtent;
-use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
+use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::extent_token::{ExtentGrant, ExtentTokenKey};
-use martlet_protocol::{
-    Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, ManualClock, WriteId,
-};
+use martlet_protocol::testing::{new_extent, whole_body};
+use martlet_protocol::{Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, ManualClock};
+use martlet_serving::Certificate;
 use martlet_serving::listen::{ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -77,6 +76,14 @@ impl World {
     }
 
     async fn with(requests_max: usize, write_idle: Duration) -> Self {
+        Self::serving(requests_max, write_idle, None).await
+    }
+
+    async fn serving(
+        requests_max: usize,
+        write_idle: Duration,
+        certificate: Option<Certificate>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = DeviceConfig {
             reserve: Reserve::Bytes(1 << 20),
@@ -92,7 +99,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let port = Port { listener, certificate: None };
+        let port = Port { listener, certificate };
         let serving =
             server.clone().serve(port, limits(write_idle), stopped, Duration::from_secs(1));
         tokio::spawn(serving);
@@ -100,24 +107,8 @@ impl World {
     }
 
     async fn put(&self, bytes: &Bytes) -> ExtentRef {
-        let owner = Owner {
-            bucket: BucketId([5; 16]),
-            key: "k".to_owned(),
-            write_id: WriteId::random(),
-            upload: None,
-            role: ExtentRole::Data,
-            offset: 0,
-        };
-        let new = NewExtent {
-            id: ExtentId::random(),
-            owner,
-            length: Some(bytes.len() as u64),
-            birth_ms: None,
-            layout: Layout::default(),
-            hashes: None,
-        };
-        let body = futures::stream::iter([Ok(bytes.clone())]).boxed();
-        self.node.write_extent(DEVICE, new, body).await.unwrap()
+        let new = new_extent(BucketId([5; 16]), "k", Some(bytes.len() as u64));
+        self.node.write_extent(DEVICE, new, whole_body(bytes.clone())).await.unwrap()
     }
 
     fn grant(&self, extent: &ExtentRef) -> ExtentGrant {
@@ -164,13 +155,18 @@ impl Drop for World {
     }
 }
 
-async fn send(stream: &mut TcpStream, method: &str, path: &str, range: Option<&str>) {
+async fn send<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    method: &str,
+    path: &str,
+    range: Option<&str>,
+) {
     let range = range.map(|range| format!("Range: {range}\r\n")).unwrap_or_default();
     let text = format!("{method} {path} HTTP/1.1\r\nHost: n1\r\n{range}\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 
-async fn receive(stream: &mut TcpStream, has_body: bool) -> Reply {
+async fn receive<S: AsyncRead + Unpin>(stream: &mut S, has_body: bool) -> Reply {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());

@@ -10,16 +10,15 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::{Entry, Value};
-use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::http::{
     Announcement, ClientOptions, ClusterKey, HttpBackend, NodeReport, RingTag, ServeOptions,
     ServerOptions, guarded, router, serve,
 };
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::testing::MemoryBackend;
+use martlet_protocol::testing::{MemoryBackend, new_extent};
 use martlet_protocol::{
-    Backend, BucketId, ByteStream, Clock, DeviceId, ExtentId, RegisterKey, Result, Stamp,
-    SystemClock, WriteId, WriterId,
+    Backend, BucketId, ByteStream, Clock, DeviceId, RegisterKey, Result, Stamp, SystemClock,
+    WriteId, WriterId,
 };
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -133,22 +132,7 @@ pub(crate) fn write(key: &RegisterKey) -> martlet_protocol::backend::EntryWrite 
 }
 
 pub(crate) fn extent(length: Option<u64>) -> NewExtent {
-    let owner = Owner {
-        bucket: BucketId::random(),
-        key: "key é".into(),
-        write_id: WriteId::random(),
-        upload: None,
-        role: ExtentRole::Data,
-        offset: 0,
-    };
-    NewExtent {
-        id: ExtentId::random(),
-        owner,
-        length,
-        birth_ms: None,
-        layout: Layout::default(),
-        hashes: None,
-    }
+    new_extent(BucketId::random(), "key é", length)
 }
 
 pub(crate) fn stream(pieces: Vec<Result<Bytes>>) -> ByteStream {

@@ -15,22 +15,20 @@ use martlet_protocol::Network;
 use martlet_protocol::extent_token::ExtentGrant;
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_proxy::{
-    Error, Located, LocatedExtent, LocatedExtents, LocatedPiece, NotDirect, PieceHolder, Selection,
+    Located, LocatedExtent, LocatedExtents, LocatedPiece, NotDirect, PieceHolder, Selection,
 };
 use s3s::S3Result;
 use serde::Serialize;
 
 use super::operations::Operations;
-use super::read::not_modified;
 use crate::access::Identity;
 use crate::attributes::{etag_header, stamp_headers, validators, wire_version};
-use crate::errors::{denied, internal, s3_error};
+use crate::errors::{denied, internal};
 use crate::header_values::VERSION_ID;
 use crate::in_place::InPlaceConfig;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::OperationRequest;
-use crate::version_ids::named;
 
 /// Header by which clients tell a reply of locate from the object of another store.
 const LOCATE: HeaderName = HeaderName::from_static("x-martlet-locate");
@@ -160,27 +158,16 @@ impl Operations {
         let config = config.ok_or_else(|| Refusal::not_implemented("locate"))?;
         let query = request.query()?;
         let parsed = request.conditions();
-        let viewed = self.viewed(request).await?;
-        let name = match &viewed {
-            Some(viewed) => viewed.name(),
-            None => named(request.key(), query.get("versionId"))?,
-        };
+        let target = self.read_target(request, &query).await?;
+        let name = target.name();
         let selection = parsed.range.unwrap_or(Selection::Whole);
         let bucket = request.bucket();
         let located =
             match self.store.in_place().locate(bucket, name, selection, &parsed.conditions).await {
                 Ok(located) => located,
-                Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
-                Err(error) => {
-                    return Err(match &viewed {
-                        Some(viewed) => viewed.error(error),
-                        None => s3_error(error),
-                    });
-                }
+                Err(error) => return target.failed(error),
             };
-        if let Some(viewed) = &viewed {
-            viewed.check(&located.object)?;
-        }
+        target.check(&located.object)?;
         let token = self.store.token(bucket, name.key, located.stamp);
         let document = self.document(request, config, &located, token.to_string())?;
         let mut headers = stamp_headers(token);

@@ -16,14 +16,12 @@ use crate::attributes::{metadata, object_headers, validators};
 use crate::authorization::Authorization;
 use crate::body::ResponseBody;
 use crate::checksums;
-use crate::errors::s3_error;
 use crate::fields::{malformed_query, query_value, text};
 use crate::messages;
 use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::request_headers::ParsedHeaders;
 use crate::target::Query;
-use crate::version_ids::named;
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
@@ -46,27 +44,15 @@ impl Operations {
         let overrides = HeaderOverrides::of(&query)?;
         let mode = text(&request.headers, &CHECKSUM_MODE)?;
         let parsed = request.conditions();
-        let viewed = self.viewed(request).await?;
-        let bucket = request.bucket();
-        let name = match &viewed {
-            Some(viewed) => viewed.name(),
-            None => named(request.key(), query.get("versionId"))?,
-        };
+        let target = self.read_target(request, &query).await?;
+        let (bucket, name) = (request.bucket(), target.name());
         let selection = selection(parsed.range, part)?;
         let read_request = ReadRequest { bucket, name, parsed: &parsed, wants_bytes };
         let mut read = match self.read_range(&read_request, selection).await {
             Ok(read) => read,
-            Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
-            Err(error) => {
-                return Err(match &viewed {
-                    Some(viewed) => viewed.error(error),
-                    None => s3_error(error),
-                });
-            }
+            Err(error) => return target.failed(error),
         };
-        if let Some(viewed) = &viewed {
-            viewed.check(&read.object)?;
-        }
+        target.check(&read.object)?;
         let token = self.store.token(bucket, name.key, read.stamp);
         let mut headers = headers_of(&read, token);
         metadata::write(&mut headers, &read.object.attributes.user_metadata)?;

@@ -13,12 +13,15 @@ use martlet_proxy::{
 use s3s::{S3Error, S3Result, s3_error};
 
 use super::operations::Operations;
+use super::read::not_modified;
 use crate::errors;
 use crate::fields::text;
 use crate::messages;
 use crate::operation::Operation;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::target::{Query, with_pair};
+use crate::version_ids::named;
 use crate::view::View;
 
 /// Header that selects the view of the bucket that the request names.
@@ -144,22 +147,37 @@ fn uncertain() -> S3Error {
     errors::s3_error(martlet_protocol::Error::unavailable(message).into())
 }
 
-/// Object of a read in the view.
-pub(super) struct ViewedRead(ViewedObject);
+/// Object of a GetObject, HeadObject or LocateObject.
+pub(super) enum ReadTarget<'a> {
+    /// Object of the bucket, as the request names it.
+    Bucket(ObjectName<'a>),
+    /// Object that the view means by the name.
+    View(ViewedObject),
+}
 
-impl ViewedRead {
+impl ReadTarget<'_> {
     pub(super) fn name(&self) -> ObjectName<'_> {
-        ObjectName { key: &self.0.key, version: self.0.version }
+        match self {
+            Self::Bucket(name) => *name,
+            Self::View(object) => ObjectName { key: &object.key, version: object.version },
+        }
     }
 
     /// Refuses an object that isn't the one that the view means.
     pub(super) fn check(&self, object: &Object) -> S3Result<()> {
-        if self.0.is(object) { Ok(()) } else { Err(uncertain()) }
+        match self {
+            Self::View(viewed) if !viewed.is(object) => Err(uncertain()),
+            _ => Ok(()),
+        }
     }
 
-    /// Error of a read. A version that is pinned can't be absent.
-    pub(super) fn error(&self, error: Error) -> S3Error {
-        read_error(error, self.0.version.is_some())
+    /// Reply to a read that failed: 304, or an error. A version that is pinned can't be absent.
+    pub(super) fn failed(&self, error: Error) -> S3Result<Reply> {
+        let is_pinned = matches!(self, Self::View(object) if object.version.is_some());
+        match error {
+            Error::NotModified(object) => Ok(not_modified(&object)),
+            error => Err(read_error(error, is_pinned)),
+        }
     }
 }
 
@@ -173,11 +191,17 @@ fn read_error(error: Error, is_pinned: bool) -> S3Error {
 }
 
 impl Operations {
-    /// Object of a read in the view; none for a read of the bucket.
-    pub(super) async fn viewed(&self, request: &OperationRequest) -> S3Result<Option<ViewedRead>> {
-        let Some(view) = &request.view else { return Ok(None) };
+    /// Object that a request reads, in the bucket or in the view.
+    pub(super) async fn read_target<'a>(
+        &self,
+        request: &'a OperationRequest,
+        query: &Query<'_>,
+    ) -> S3Result<ReadTarget<'a>> {
+        let Some(view) = &request.view else {
+            return named(request.key(), query.get("versionId")).map(ReadTarget::Bucket);
+        };
         let viewed = self.store.checkpoints().resolve(request.bucket(), &view.key).await;
-        viewed.map(|it| Some(ViewedRead(it))).map_err(errors::s3_error)
+        viewed.map(ReadTarget::View).map_err(errors::s3_error)
     }
 
     /// A page of the bucket, or of its view.

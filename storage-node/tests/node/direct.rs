@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use martlet_protocol::backend::{ByteStream, NewExtent};
-use martlet_protocol::extent::{ExtentRole, Layout, Owner, Stripe};
+use martlet_protocol::backend::NewExtent;
+use martlet_protocol::extent::{Layout, Stripe};
 use martlet_protocol::extent_token::ExtentGrant;
 use martlet_protocol::network::Network;
-use martlet_protocol::{Backend, Clock, ExtentId, PolicyId, SystemClock, WriteId};
+use martlet_protocol::testing::{new_extent, whole_body};
+use martlet_protocol::{Backend, Clock, ExtentId, PolicyId, SystemClock};
 use martlet_storage_node::DirectTimes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -151,24 +151,9 @@ impl ExtentCase {
 async fn put_fragment(node: &DirectNode, number: u8, length: usize) -> ExtentId {
     let id = ExtentId::random().fragment(number);
     let stripe = Stripe { k: 2, m: 1, length: u32::try_from(2 * length).unwrap() };
-    let owner = Owner {
-        bucket: BUCKET,
-        key: "fragment".to_owned(),
-        write_id: WriteId::random(),
-        upload: None,
-        role: ExtentRole::Data,
-        offset: 0,
-    };
-    let new = NewExtent {
-        id,
-        owner,
-        length: Some(length as u64),
-        birth_ms: None,
-        layout: Layout { policy: PolicyId(1), stripe: Some(stripe) },
-        hashes: None,
-    };
-    let body: ByteStream = futures::stream::iter([Ok(pattern("f", length))]).boxed();
-    node.node.write_extent(DEVICE, new, body).await.unwrap();
+    let layout = Layout { policy: PolicyId(1), stripe: Some(stripe) };
+    let new = NewExtent { id, layout, ..new_extent(BUCKET, "fragment", Some(length as u64)) };
+    node.node.write_extent(DEVICE, new, whole_body(pattern("f", length))).await.unwrap();
     id
 }
 

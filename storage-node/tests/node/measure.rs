@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use crate::support::*;
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::backend::{Backend, ListRequest, ListStart, NewExtent, WriteReply};
+use martlet_protocol::backend::{Backend, ListRequest, ListStart, WriteReply};
 use martlet_protocol::entry::{Body, Manifest};
-use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::key::RegisterKind;
-use martlet_protocol::{BackendExt, ExtentId, PolicyId, Shard, WriteId};
+use martlet_protocol::testing::new_extent;
+use martlet_protocol::{BackendExt, PolicyId, Shard};
 use martlet_storage_node::StorageNode;
 
 const WRITERS: usize = 16;
@@ -37,23 +37,7 @@ async fn put(node: &StorageNode, name: &str, bytes: &Bytes) {
         write.inline = Some(bytes.clone());
         write
     } else {
-        let owner = Owner {
-            bucket: BUCKET,
-            key: name.to_owned(),
-            write_id: WriteId::random(),
-            upload: None,
-            role: ExtentRole::Data,
-            offset: 0,
-        };
-        let length = Some(bytes.len() as u64);
-        let new = NewExtent {
-            id: ExtentId::random(),
-            owner,
-            length,
-            birth_ms: None,
-            layout: Layout::default(),
-            hashes: None,
-        };
+        let new = new_extent(BUCKET, name, Some(bytes.len() as u64));
         let pieces: Vec<_> =
             bytes.chunks(1 << 17).map(|piece| Ok(bytes.slice_ref(piece))).collect();
         let body = futures::stream::iter(pieces).boxed();

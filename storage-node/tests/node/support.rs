@@ -9,16 +9,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
-use martlet_protocol::backend::{
-    Backend, ByteStream, DeviceHealth, EntryWrite, NewExtent, Want, WriteReply,
-};
+use futures::TryStreamExt;
+use martlet_protocol::backend::{Backend, DeviceHealth, EntryWrite, Want, WriteReply};
 use martlet_protocol::entry::{Attributes, Body, ETag, Entry, Manifest, Object, Value};
-use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
+use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::register::WriteMode;
+use martlet_protocol::testing::{new_extent, whole_body};
 use martlet_protocol::{
-    BackendExt, BucketId, Clock, DeviceId, ExtentId, PolicyId, RegisterKey, Result, Stamp,
-    SystemClock, WriteId,
+    BackendExt, BucketId, Clock, DeviceId, PolicyId, RegisterKey, Result, Stamp, SystemClock,
+    WriteId,
 };
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 
@@ -90,25 +89,8 @@ pub async fn put_extent_on(
     name: &str,
     length: usize,
 ) -> Result<ExtentRef> {
-    let owner = Owner {
-        bucket: BUCKET,
-        key: name.to_owned(),
-        write_id: WriteId::random(),
-        upload: None,
-        role: ExtentRole::Data,
-        offset: 0,
-    };
-    let new = NewExtent {
-        id: ExtentId::random(),
-        owner,
-        length: Some(length as u64),
-        birth_ms: None,
-        layout: Layout::default(),
-        hashes: None,
-    };
-    let bytes = pattern(name, length);
-    let body: ByteStream = futures::stream::iter([Ok(bytes)]).boxed();
-    node.write_extent(device, new, body).await
+    let new = new_extent(BUCKET, name, Some(length as u64));
+    node.write_extent(device, new, whole_body(pattern(name, length))).await
 }
 
 /// Stores [`pattern`] as an object of one extent.

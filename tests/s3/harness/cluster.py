@@ -21,17 +21,17 @@ class Cluster(harness.Served):
     # That somebody isn't there yet, or is behind, is a warning and no more.
     complaint = (" ERROR ", "panicked")
 
-    def __init__(self, folder):
+    def __init__(self, folder, flags=("--devices-per-node", "1", "--proxies", "2"), settings=None):
         self.folder = Path(folder)
+        self.flags, self.settings = list(flags), dict(settings or {})
         self.proxies = []
 
     def start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
         port, = harness.free_ports(1)
         command = [str(harness.binary()), "cluster", "up", "--data-dir", str(self.folder / "c"),
-                   "--nodes", "3", "--devices-per-node", "1", "--proxies", "2",
-                   "--s3-port", str(port)]
-        environment = {**os.environ, "MARTLET_ROOT_ACCESS_KEY": harness.ACCESS_KEY,
+                   "--nodes", "3", *self.flags, "--s3-port", str(port)]
+        environment = {**os.environ, **self.settings, "MARTLET_ROOT_ACCESS_KEY": harness.ACCESS_KEY,
                        "MARTLET_ROOT_SECRET_KEY": harness.SECRET_KEY}
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -55,11 +55,15 @@ class Cluster(harness.Served):
         except (OSError, KeyError, tomllib.TOMLDecodeError):
             return False
 
+    def tell(self, *words):
+        """Runs a command of `martlet cluster` on it; what that printed."""
+        command = [str(harness.binary()), "cluster", *words, "--data-dir", str(self.folder / "c")]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     @property
     def pid(self):
         """Of the proxy that is spoken to."""
-        command = [str(harness.binary()), "cluster", "status", "--data-dir", str(self.folder / "c")]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        lines = self.tell("status").splitlines()
         return next(int(line.split()[2]) for line in lines if line.startswith("p1 "))
 
     def logs(self):

@@ -25,6 +25,7 @@ from .errors import ConnectionLost, MartletError, ProtocolError
 from .pieces import Piece
 from .plan import Fetch, parts
 from .settings import BLOCK_BYTES
+from .transport import Place
 
 MAGIC = b"MDS1"
 HEAD = struct.Struct("<4sBBHQ")
@@ -42,6 +43,8 @@ REPLY_S = 10.0
 MARGIN_S = 10.0
 # Refusals that hold for the whole socket: this user is served nothing.
 FOR_ALL = frozenset({2, 10})
+# Refusal of an extent that this node doesn't hold: another node of this machine may.
+ABSENT = 7
 PAUSE_S = 30.0
 
 
@@ -92,6 +95,8 @@ class DirectSocket:
         self._leases: OrderedDict[str, Lease] = OrderedDict()
         self._requests = 0
         self._off_until = 0.0
+        #: Data port of the node behind the socket, once a lease was granted: other nodes may run on this machine.
+        self.home: Place | None = None
         forks.register(self)
 
     def after_fork(self) -> None:
@@ -108,16 +113,6 @@ class DirectSocket:
     def usable(self) -> bool:
         """False for a while after the socket served nothing."""
         return time.monotonic() >= self._off_until
-
-    def read(self, fetch: Fetch, piece: Piece, token: str, scratch: memoryview, uncached: bool) -> None:
-        """Reads the parts of a request from the extent's file, and compares every block."""
-        with self.lease(piece.id, token) as lease:
-            first, end = fetch.start - piece.start, fetch.end - piece.start
-            if piece.length != lease.length:
-                raise ProtocolError(f"extent {piece.id} has {lease.length} bytes in its file, {piece.length} by locate")
-            source = _File(lease, first, uncached)
-            sums = lease.sums[first // BLOCK_BYTES : -(-end // BLOCK_BYTES)]
-            Receiver(source, sums, scratch, f"extent {piece.id} by {self.path}").receive(parts(fetch))
 
     @contextmanager
     def lease(self, piece_id: str, token: str) -> Iterator[Lease]:
@@ -275,6 +270,16 @@ def _granted(flags: int, rest: bytes, descriptors: list[int]) -> Lease:
     sums = struct.unpack_from(f"<{count}I", rest, GRANT.size)
     plain, uncached = descriptors
     return Lease(number, offset, length, expires_ms / 1000, sums, plain, uncached, bool(flags & 2), bool(flags & 1))
+
+
+def read(lease: Lease, fetch: Fetch, piece: Piece, scratch: memoryview, uncached: bool) -> None:
+    """Reads the parts of a request from the file of a leased extent, and compares every block."""
+    first, end = fetch.start - piece.start, fetch.end - piece.start
+    if piece.length != lease.length:
+        raise ProtocolError(f"extent {piece.id} has {lease.length} bytes in its file, {piece.length} by locate")
+    source = _File(lease, first, uncached)
+    sums = lease.sums[first // BLOCK_BYTES : -(-end // BLOCK_BYTES)]
+    Receiver(source, sums, scratch, f"the file of extent {piece.id}").receive(parts(fetch))
 
 
 class _File:

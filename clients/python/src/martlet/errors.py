@@ -49,6 +49,10 @@ class ConnectionLost(MartletError):
     """Connection that broke, or that stayed silent longer than the limit."""
 
 
+class Untrusted(ConnectionLost):
+    """TLS that failed for good: a certificate that isn't trusted, or a peer that speaks another protocol."""
+
+
 class Silence(ConnectionLost):
     """Connection on which nothing came within the limit."""
 

@@ -9,21 +9,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from . import dataport, plan
-from .direct import DirectSocket, Lease, Refusal
-from .errors import ConnectionLost, Corrupt, ProtocolError
+from . import dataport, direct, plan
+from .direct import ABSENT, DirectSocket, Lease, Refusal
+from .errors import ConnectionLost, Corrupt, ProtocolError, Untrusted
 from .locate import WINDOW_BYTES, Locations, own_host_id
 from .pieces import Holder, Piece
 from .plan import Fetch, Run, Span
 from .progress import Progress, serialized
 from .settings import BLOCK_BYTES
 from .store import ObjectInfo, Store
-from .transport import SCRATCH_BYTES, place_of
+from .transport import SCRATCH_BYTES, Place, place_of
 from .workers import Workers
 
 LOG = logging.getLogger("martlet")
 # Runs of a read that wants many short ranges share a locate if they span at most this much.
 SPREAD_MAX = 4 * WINDOW_BYTES
+# Data ports that are warned of, each once.
+UNTRUSTED_MAX = 1024
+# Reads that a holder may serve beyond those of the least busy one before that one is taken.
+BUSIER = 1
 # A node that was silent or cut a connection is asked last for this long.
 SUSPECT_S = 10.0
 _memory = threading.local()
@@ -117,20 +121,31 @@ class Reader:
     @contextmanager
     def lent(self, piece: Piece) -> Iterator[Lease | None]:
         """Borrows a piece of this machine; None where it can't be had. The caller compares its bytes."""
-        holder = self._own_holder(piece)
         with ExitStack() as stack:
-            lease = None
-            if self._local is not None and holder is not None:
-                try:
-                    lease = stack.enter_context(self._local.lease(piece.id, holder.token))
-                except (Refusal, ConnectionLost, ProtocolError) as error:
-                    LOG.info("%s: %s", self.info.address, error)
-            yield lease
+            yield self._borrow(piece, stack)[0]
 
-    def _own_holder(self, piece: Piece) -> Holder | None:
-        if self._local is None or not self._local.usable:
-            return None
-        return next((it for it in piece.holders if it.host_id and it.host_id == own_host_id()), None)
+    def _borrow(self, piece: Piece, stack: ExitStack) -> tuple[Lease | None, Holder | None]:
+        """Borrows a piece from a holder until the stack ends; None where no node of this machine lends it."""
+        local = self._local
+        if local is None or not local.usable:
+            return None, None
+        for holder in self._own_holders(piece, local.home):
+            try:
+                lease = stack.enter_context(local.lease(piece.id, holder.token))
+            except (Refusal, ConnectionLost, ProtocolError) as error:
+                LOG.info("%s: %s", self.info.address, error)
+                if isinstance(error, Refusal) and error.code == ABSENT:
+                    continue
+                return None, None
+            local.home = place_of(holder.url)
+            return lease, holder
+        return None, None
+
+    @staticmethod
+    def _own_holders(piece: Piece, home: Place | None) -> list[Holder]:
+        """Returns the holders on this machine; only that of the socket's node, once this node is known."""
+        here = [it for it in piece.holders if it.host_id and it.host_id == own_host_id()]
+        return [it for it in here if place_of(it.url) == home] or here
 
     def _may_locate(self) -> bool:
         return self._store.settings.direct == "auto" and self.info.martlet and bool(self.info.etag)
@@ -172,14 +187,18 @@ class Reader:
             return dataport.Remedy.LOCATE_AGAIN
         verify = self._store.settings.verify
         sources = [(holder, verify) for holder in self._in_order(fetch, piece)]
-        if self._from_file(fetch, piece):
+        read, damaged = self._from_file(fetch, piece)
+        if read:
             return None
+        if damaged is not None:
+            sources.insert(0, (damaged, "node"))
         remedy = dataport.Remedy.LOCATE_AGAIN
         while sources:
             holder, how = sources.pop(0)
             self.stats.add(requests=1)
             try:
-                dataport.fetch(self._store, fetch, piece, holder, how, scratch())
+                with self._store.pool.counted(place_of(holder.url)):
+                    dataport.fetch(self._store, fetch, piece, holder, how, scratch())
             except dataport.FAILURES as error:
                 LOG.info("%s: %s", self.info.address, error)
                 if isinstance(error, dataport.Refused):
@@ -191,6 +210,8 @@ class Reader:
                         return error.remedy
                 if isinstance(error, ConnectionLost):
                     self._store.pool.suspect(place_of(holder.url), SUSPECT_S)
+                if isinstance(error, Untrusted):
+                    _warn_once(place_of(holder.url), error)
                 if isinstance(error, Corrupt):
                     self.stats.add(corrupt=1)
                     if how == "client":
@@ -206,27 +227,34 @@ class Reader:
     def _in_order(self, fetch: Fetch, piece: Piece) -> list[Holder]:
         """Returns the holders in the order of locate, begun elsewhere for each range, with suspects last.
 
-        All readers of a range begin with one holder: its page cache serves them, and each node serves its share.
+        All readers of a range begin with one holder: its page cache serves them, and each node serves its share. A
+        holder that has more to do for this client than another one is passed over: extents aren't spread evenly.
         """
+        pool = self._store.pool
+        places = {it: place_of(it.url) for it in piece.holders}
+        least = min((pool.busy(place) for place in places.values() if not pool.is_suspect(place)), default=0)
         begin = (fetch.start - piece.start) // self._store.settings.fetch_bytes % len(piece.holders)
         turned = [*piece.holders[begin:], *piece.holders[:begin]]
-        return sorted(turned, key=lambda it: self._store.pool.is_suspect(place_of(it.url)))
+        return sorted(turned, key=lambda it: (pool.is_suspect(places[it]), pool.busy(places[it]) > least + BUSIER))
 
-    def _from_file(self, fetch: Fetch, piece: Piece) -> bool:
-        """Reads from this machine's node by a descriptor; returns false where that can't be."""
-        local, holder = self._local, self._own_holder(piece)
-        if local is None or holder is None:
-            return False
-        try:
-            uncached = self._store.settings.direct_io
-            local.read(fetch, piece, holder.token, scratch(), uncached)
-        except (Refusal, Corrupt, ProtocolError, ConnectionLost) as error:
-            self.stats.add(corrupt=int(isinstance(error, Corrupt)))
-            LOG.info("%s: %s", self.info.address, error)
-            return False
+    def _from_file(self, fetch: Fetch, piece: Piece) -> tuple[bool, Holder | None]:
+        """Reads from this machine's node by a descriptor. Returns false where that can't be.
+
+        Names the node as well if its file has a wrong block: this node must verify, and quarantine the extent.
+        """
+        with ExitStack() as stack:
+            lease, holder = self._borrow(piece, stack)
+            if lease is None:
+                return False, None
+            try:
+                direct.read(lease, fetch, piece, scratch(), self._store.settings.direct_io)
+            except (Corrupt, ProtocolError, ConnectionLost) as error:
+                self.stats.add(corrupt=int(isinstance(error, Corrupt)))
+                LOG.info("%s: %s", self.info.address, error)
+                return False, holder if isinstance(error, Corrupt) else None
         count = sum(span.into.nbytes for span in fetch.spans)
         self.stats.add(direct_bytes=count, local_bytes=count)
-        return True
+        return True, None
 
     def _get(self, fetch: Fetch) -> None:
         """Reads the wanted bytes of a request by GET."""
@@ -274,6 +302,14 @@ class Reader:
 
 
 _announced_stores: set[str] = set()
+_untrusted: set[Place] = set()
+
+
+def _warn_once(place: Place, error: Untrusted) -> None:
+    """Logs once for each data port that can't be trusted: reads go another way, and so look well."""
+    if place not in _untrusted and len(_untrusted) < UNTRUSTED_MAX:
+        _untrusted.add(place)
+        LOG.warning("%s; its bytes are read at other nodes or by GET", error)
 
 
 def _windows(run: Run) -> Iterator[Run]:

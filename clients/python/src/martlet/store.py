@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .address import Address, encode_key, encode_query
-from .errors import ConnectionLost, MartletError, ProtocolError, Silence, Unavailable, of_status
+from .errors import ConnectionLost, MartletError, ProtocolError, Silence, Unavailable, Untrusted, of_status
 from .settings import MIB, Settings
 from .signing import Signer
 from .transport import Connection, Head, Place, Pool, Timeouts, place_of
@@ -101,6 +101,8 @@ class Store:
         for number in range(1, self.settings.attempts + 1):
             try:
                 return attempt()
+            except Untrusted:
+                raise
             except (ConnectionLost, _Busy) as error:
                 pause = min(PAUSE_S_MAX, 0.1 * 2**number) * random.uniform(0.5, 1.0)
                 if isinstance(error, _Busy):

@@ -12,12 +12,14 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from . import forks
-from .errors import ConnectionLost, MartletError, ProtocolError, Silence
+from .errors import ConnectionLost, MartletError, ProtocolError, Silence, Untrusted
 
 HEAD_BYTES = 16 << 10
 HEAD_BYTES_MAX = 256 << 10
@@ -85,6 +87,12 @@ class Head:
         return int(value)
 
 
+# First bytes of TLS's answer to a request in clear.
+TLS_ALERT = b"\x15\x03"
+# OpenSSL's reasons for bytes that aren't TLS.
+NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
 class Connection:
     """One socket, which carries one exchange at a time."""
 
@@ -113,7 +121,7 @@ class Connection:
                 self._use_kernel_timeouts(plain, timeouts.idle_s)
         except OSError as error:
             plain.close()
-            raise ConnectionLost(f"{place} can't be used: {error}") from error
+            raise unusable(place, error) from error
 
     def _use_kernel_timeouts(self, plain: socket.socket, idle_s: float) -> None:
         if os.name != "posix":
@@ -183,6 +191,8 @@ class Connection:
                 self._buffer = self._buffer + bytearray(len(self._buffer))
             searched = max(0, self._have - 3)
             self._have += self._receive(memoryview(self._buffer)[self._have :], 0)
+            if self._buffer.startswith(TLS_ALERT) and not self.place.tls:
+                raise Untrusted(f"{self.place} speaks TLS: its address must begin with https://")
             end = self._buffer.find(b"\r\n\r\n", searched, self._have)
         head = parse_head(bytes(self._buffer[self._at : end]))
         self._at = end + 4
@@ -265,6 +275,19 @@ class Connection:
         return line
 
 
+def unusable(place: Place, error: OSError) -> ConnectionLost:
+    """Returns the error of a connection that can't be used, with the remedy where there is one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        cause = error.verify_message.rstrip(".")
+        return Untrusted(
+            f"{place} shows a certificate that isn't trusted: {cause}. AWS_CA_BUNDLE names the file of the authority; "
+            "the host must be a name in the certificate"
+        )
+    if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
+        return Untrusted(f"{place} doesn't speak TLS: its address must begin with http://")
+    return ConnectionLost(f"{place} can't be used: {error}")
+
+
 def parse_head(text: bytes) -> Head:
     """Parses the status line and headers of a reply."""
     first, *rest = text.decode("latin-1").split("\r\n")
@@ -289,12 +312,14 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: dict[Place, list[Connection]] = {}
         self._suspect_until: dict[Place, float] = {}
+        self._busy: Counter[Place] = Counter()
         forks.register(self)
 
     def after_fork(self) -> None:
         """Forgets the parent's connections: their bytes would mix."""
         self._lock = threading.Lock()
         self._idle = {}
+        self._busy = Counter()
 
     def take(self, place: Place, fresh: bool = False) -> Connection:
         """Returns an idle connection, or opens one."""
@@ -328,6 +353,23 @@ class Pool:
     def is_suspect(self, place: Place) -> bool:
         """Returns true for a place that failed a moment ago."""
         return self._suspect_until.get(place, 0.0) > time.monotonic()
+
+    @contextmanager
+    def counted(self, place: Place) -> Iterator[None]:
+        """Counts a read from a place while it runs."""
+        with self._lock:
+            self._busy[place] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy[place] -= 1
+                if self._busy[place] <= 0:
+                    del self._busy[place]
+
+    def busy(self, place: Place) -> int:
+        """Returns the number of reads of this client that a place serves now."""
+        return self._busy.get(place, 0)
 
     def close(self) -> None:
         """Closes all idle connections."""

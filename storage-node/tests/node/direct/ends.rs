@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use martlet_protocol::backend::{Backend, DeviceHealth};
+use martlet_protocol::backend::{Backend, DeviceHealth, NewExtent};
 use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::testing::{new_extent, whole_body};
 use martlet_protocol::{BackendExt, Clock, ErrorKind, SystemClock};
 use martlet_storage_node::{DirectTimes, StorageNode};
 
@@ -112,27 +113,9 @@ async fn an_extent_that_is_released_and_written_again_is_not_touched() {
 
 /// Writes an extent again under its id.
 async fn put_again(node: &StorageNode, extent: &ExtentRef) {
-    use futures::StreamExt;
-    use martlet_protocol::backend::{ByteStream, NewExtent};
-    use martlet_protocol::extent::{ExtentRole, Layout, Owner};
-    let owner = Owner {
-        bucket: BUCKET,
-        key: "moved".to_owned(),
-        write_id: martlet_protocol::WriteId::random(),
-        upload: None,
-        role: ExtentRole::Data,
-        offset: 0,
-    };
     let length = Some(u64::from(extent.length));
-    let new = NewExtent {
-        id: extent.id,
-        owner,
-        length,
-        birth_ms: None,
-        layout: Layout::default(),
-        hashes: None,
-    };
-    let body: ByteStream = futures::stream::iter([Ok(pattern("moved", BYTES))]).boxed();
+    let new = NewExtent { id: extent.id, ..new_extent(BUCKET, "moved", length) };
+    let body = whole_body(pattern("moved", BYTES));
     node.write_extent(DEVICE, new, body).await.unwrap();
 }
 
