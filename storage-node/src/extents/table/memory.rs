@@ -168,4 +168,14 @@ impl MemoryTable {
         let above = rows.iter().filter(|(id, _)| after.is_none_or(|after| **id > after));
         Ok(above.take(limit).map(|(id, row)| (*id, row.clone())).collect())
     }
+
+    pub(super) fn each(
+        &self,
+        first: Option<u8>,
+        visit: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let rows = self.rows.lock().clone();
+        let of_first = rows.iter().filter(|(id, _)| first.is_none_or(|first| id.0[0] == first));
+        of_first.map(|(_, row)| row.as_slice()).try_for_each(visit)
+    }
 }
