@@ -68,6 +68,11 @@ impl Table {
         row.map(|row| Row::decode(&row)).transpose()
     }
 
+    /// Returns true if a look-up of the id, row and mark, needs no disk.
+    pub(super) fn is_cached(&self, id: ExtentId) -> Result<bool> {
+        either!(self, table => table.is_cached(&id))
+    }
+
     pub(super) fn put(&self, row: &Row) -> Result<()> {
         either!(self, table => table.put(&row.record.extent.id, &row.encode()))?;
         self.wrote(u64::from(row.record.extent.length))

@@ -58,6 +58,12 @@ impl ExtentTable {
         }
     }
 
+    /// Returns true if a look-up of the id, row and mark, needs no disk.
+    pub fn is_cached(&self, id: &ExtentId) -> Result<bool> {
+        let row = self.database.get_cached(Family::Extents, &id.0)?;
+        Ok(matches!(row, CachedRead::Known(_)) && self.marks.is_cached(id)?)
+    }
+
     /// Writes the row of an extent.
     pub fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {
         let mut batch = WriteBatch::default();
