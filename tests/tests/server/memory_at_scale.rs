@@ -12,15 +12,18 @@ use tokio::time::{Duration, sleep};
 const SCALE: u64 = 10_000;
 /// Numbers whose memory is compared: a hundredth and a tenth of them.
 const COUNTS: [u64; 2] = [SCALE / 100, SCALE / 10];
-/// Bytes that `docs/SCALE.md` states for idle connections.
-const CONNECTIONS_BYTES: u64 = 512 << 20;
+/// Bytes that `docs/SCALE.md` states for idle connections: buffers of 128 KiB.
+const CONNECTIONS_BYTES: u64 = SCALE * (128 << 10);
 /// Bytes that `docs/SCALE.md` states for uploads that have begun and have a part.
 const UPLOADS_BYTES: u64 = 64 << 20;
-/// Bytes that `docs/SCALE.md` states for parts whose clients pause, beside `write_buffer`.
-const PARTS_BYTES: u64 = 1536 << 20;
+/// Bytes that `docs/SCALE.md` states for parts whose clients pause after [`SENT`] bytes: half a MiB
+/// each.
+const PARTS_BYTES: u64 = SCALE * (512 << 10);
 /// Variation of one measurement.
 const NOISE_BYTES: u64 = 4 << 20;
 const PART: usize = 64 * 1024;
+/// Bytes of a part before its client pauses.
+const SENT: usize = 300_000;
 
 async fn started() -> Server {
     process::raise_file_limit(4 * COUNTS[1]);
@@ -115,7 +118,7 @@ async fn parts_whose_clients_pause_take_no_more_than_stated() {
     let pause = |number: u64| {
         let target = upload.target(usize::try_from(number).unwrap() + 1);
         let mut bytes = server.client().head("PUT", &target, LENGTH).into_bytes();
-        bytes.resize(bytes.len() + 300_000, 7);
+        bytes.resize(bytes.len() + SENT, 7);
         async move {
             let mut stream = TcpStream::connect(server.s3_address).await.unwrap();
             stream.write_all(&bytes).await.unwrap();
