@@ -22,6 +22,7 @@ mod lifecycle;
 mod listing;
 mod lists;
 mod many_names;
+mod many_uploads;
 mod marks;
 mod moving;
 mod multipart;

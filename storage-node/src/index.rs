@@ -215,6 +215,7 @@ impl Index {
 
     pub(crate) async fn write(&self, write: EntryWrite) -> Result<WriteReply> {
         let write = prepare(&write, &self.secret)?;
+        self.read_ahead(&write.key).await?;
         self.submit(|reply| IndexOp::Write(write, reply)).await
     }
 
@@ -225,6 +226,7 @@ impl Index {
         term: Term,
     ) -> Result<PromiseReply> {
         let key = key.encode();
+        self.read_ahead(&key).await?;
         let promise = PromiseOp { key: key.clone(), ballot, term };
         match self.submit(|reply| IndexOp::Promise(promise, reply)).await? {
             PromiseOutcome::Behind(floor) => Ok(PromiseReply::Behind(floor)),
@@ -387,6 +389,12 @@ impl Index {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.reader.threads.run(work).await
+    }
+
+    /// Reads the row of a register, so that the committer doesn't wait for the disk.
+    async fn read_ahead(&self, key: &[u8]) -> Result<()> {
+        self.reader.threads.pulse().check(DevicePart::Index)?;
+        self.reader.read_ahead(key).await
     }
 
     async fn submit<T>(&self, op: impl FnOnce(ReplySender<T>) -> IndexOp) -> Result<T> {

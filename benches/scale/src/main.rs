@@ -23,6 +23,11 @@ use clap::{Args, Parser, Subcommand};
 use martlet_protocol::Result;
 use serde_json::Value;
 
+/// The allocator of the servers: that of glibc takes a fifth of the CPU time of listings, whose
+/// entries another thread frees.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measure storage devices of many objects
 #[derive(Debug, Parser)]
 #[command(name = "martlet-scale")]

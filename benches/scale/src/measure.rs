@@ -16,12 +16,18 @@ use crate::{Site, node, process};
 
 const COLD_LOOKUPS: u32 = 500;
 const WARM_LOOKUPS: u32 = 20_000;
-const PAGES: u32 = 100;
+/// Pages before those that are measured: they read parts of indexes and filters, which stay cached.
+const PAGES_BEFORE: u32 = 300;
+const PAGES: u32 = 200;
 const PAGE: usize = 1000;
 const WRITERS: u64 = 16;
 const PUT_BYTES: usize = 16 * 1024;
-/// Read calls in half a second below which the background work of an opening has ended.
+/// Read calls and CPU seconds in half a second below which background work has ended.
 const IDLE_READS: u64 = 20;
+const IDLE_CPU_S: f64 = 0.03;
+/// Half seconds without work after which it has ended, and those after which nothing waits longer.
+const IDLE_STEPS: u32 = 4;
+const IDLE_STEPS_MAX: u32 = 1200;
 
 /// Arguments of `measure`.
 #[derive(Args, Clone, Debug)]
@@ -56,8 +62,15 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
         figures["cold"] = bench.lookups(COLD_LOOKUPS, 1, true).await?;
         bench.lookups(WARM_LOOKUPS, 2, false).await?;
         figures["warm"] = bench.lookups(WARM_LOOKUPS, 2, false).await?;
-        figures["list"] = bench.lists().await?;
-        figures["put"] = bench.puts(Duration::from_secs(args.seconds)).await?;
+        // Names of each series are others, so that their blocks are on disk.
+        figures["list_first"] = bench.lists(0, PAGES / 2).await?;
+        bench.lists(1 << 32, PAGES_BEFORE).await?;
+        figures["list"] = bench.lists(2 << 32, PAGES).await?;
+        figures["list_on"] = bench.lists_on(PAGES).await?;
+        let (before, time) = (args.seconds.div_ceil(2), Duration::from_secs(args.seconds));
+        // Parts of the filters of extents are read by the first PUTs, in no order.
+        bench.puts("before", Duration::from_secs(before)).await?;
+        figures["put"] = bench.puts("put", time).await?;
         figures["worked_bytes"] = json!(process::resident_bytes()[0]);
     }
     if args.crash {
@@ -70,12 +83,17 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
     Ok(figures)
 }
 
-/// Waits until compactions after an opening have ended, for a minute at most.
+/// Waits until compactions after an opening have ended, for ten minutes at most.
 async fn idle() {
-    for _ in 0..120 {
+    let mut steps = 0;
+    for _ in 0..IDLE_STEPS_MAX {
         let before = process::now();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        if process::now().reads - before.reads < IDLE_READS {
+        let after = process::now();
+        let is_idle =
+            after.reads - before.reads < IDLE_READS && after.cpu_s - before.cpu_s < IDLE_CPU_S;
+        steps = if is_idle { steps + 1 } else { 0 };
+        if steps == IDLE_STEPS {
             return;
         }
     }
@@ -94,9 +112,7 @@ impl Bench {
     /// Reads entries of random keys, one after another.
     async fn lookups(&self, count: u32, salt: u64, cold: bool) -> Result<Value> {
         if cold {
-            for device in 0..self.site.devices {
-                process::forget_pages(&node::folder(&self.site.dir, device).join("index"));
-            }
+            self.forget_pages();
         }
         let (began, before) = (Instant::now(), process::now());
         for at in 0..u64::from(count) {
@@ -112,34 +128,65 @@ impl Bench {
         Ok(each(count, began, before))
     }
 
-    /// Lists pages from random names on.
-    async fn lists(&self) -> Result<Value> {
-        let (began, before) = (Instant::now(), process::now());
-        for page in 0..u64::from(PAGES) {
-            let number = scrambled(page) % self.site.objects;
-            let request = ListRequest {
-                bucket: BUCKET,
-                shards: (0..SHARDS).map(Shard).collect(),
-                kind: RegisterKind::Object,
-                prefix: Bytes::from_static(b"data/"),
-                start: ListStart::After(objects::name("data", number).into()),
-                limit: PAGE,
-                fold: None,
-                term: Term::ANY,
-            };
-            let rows = self.node.list(self.device(number), &request).await?.entries.len() as u64;
-            let expected = (self.site.objects - number - 1).min(PAGE as u64);
-            if rows != expected {
-                return Err(Error::corrupt(format!("{rows} rows of {expected} after {number}")));
-            }
+    /// Removes the files of the indexes from the page cache.
+    fn forget_pages(&self) {
+        for device in 0..self.site.devices {
+            process::forget_pages(&node::folder(&self.site.dir, device).join("index"));
         }
-        Ok(each(PAGES, began, before))
+    }
+
+    /// Lists a page of a device. An error if a name is missing.
+    async fn page(&self, device: DeviceId, after: u64) -> Result<()> {
+        let request = ListRequest {
+            bucket: BUCKET,
+            shards: (0..SHARDS).map(Shard).collect(),
+            kind: RegisterKind::Object,
+            prefix: Bytes::from_static(b"data/"),
+            start: ListStart::After(objects::name("data", after).into()),
+            limit: PAGE,
+            fold: None,
+            term: Term::ANY,
+        };
+        let rows = self.node.list(device, &request).await?.entries.len() as u64;
+        let expected = (self.site.objects - after - 1).min(PAGE as u64);
+        if rows != expected {
+            return Err(Error::corrupt(format!("{rows} rows of {expected} after {after}")));
+        }
+        Ok(())
+    }
+
+    /// Returns a random name from which on a whole page follows, where there are so many.
+    fn start(&self, seed: u64) -> u64 {
+        scrambled(seed) % self.site.objects.saturating_sub(PAGE as u64).max(1)
+    }
+
+    /// Lists pages from random names on.
+    async fn lists(&self, salt: u64, pages: u32) -> Result<Value> {
+        self.forget_pages();
+        let (began, before) = (Instant::now(), process::now());
+        for page in 0..u64::from(pages) {
+            let number = self.start(salt + page);
+            self.page(self.device(number), number).await?;
+        }
+        Ok(each(pages, began, before))
+    }
+
+    /// Lists pages one after another from a random name on, as a client lists a bucket.
+    async fn lists_on(&self, pages: u32) -> Result<Value> {
+        self.forget_pages();
+        let last = self.site.objects.saturating_sub(PAGE as u64).max(1);
+        let (first, device) = (self.start(3 << 32), self.device(0));
+        let (began, before) = (Instant::now(), process::now());
+        for page in 0..u64::from(pages) {
+            self.page(device, (first + page * PAGE as u64) % last).await?;
+        }
+        Ok(each(pages, began, before))
     }
 
     /// Stores new objects of 16 KiB, each with an extent in a volume.
-    async fn puts(&self, time: Duration) -> Result<Value> {
+    async fn puts(&self, folder: &str, time: Duration) -> Result<Value> {
         let (began, before) = (Instant::now(), process::now());
-        let folder = format!("put{}", std::process::id());
+        let folder = format!("{folder}{}", std::process::id());
         let writers = (0..WRITERS).map(|writer| {
             let (node, folder) = (self.node.clone(), folder.clone());
             let devices = u64::from(self.site.devices);
@@ -174,6 +221,7 @@ fn each(count: u32, began: Instant, before: ProcessFigures) -> Value {
     json!({
         "ms": began.elapsed().as_secs_f64() * 1000.0 / count,
         "cpu_ms": (after.cpu_s - before.cpu_s) * 1000.0 / count,
+        "system_ms": (after.system_s - before.system_s) * 1000.0 / count,
         "reads": f64::from(reads) / count,
     })
 }

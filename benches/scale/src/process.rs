@@ -10,6 +10,8 @@ use rustix::fs::{Advice, fadvise};
 pub(crate) struct ProcessFigures {
     /// CPU seconds so far, user and kernel.
     pub(crate) cpu_s: f64,
+    /// CPU seconds so far in the kernel.
+    pub(crate) system_s: f64,
     /// Read calls so far.
     pub(crate) reads: u64,
 }
@@ -20,7 +22,11 @@ pub(crate) fn now() -> ProcessFigures {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|it| it.parse::<f64>().ok()).unwrap_or(0.0);
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    ProcessFigures { cpu_s: (ticks(11) + ticks(12)) / 100.0, reads: field(&io, "syscr:") }
+    ProcessFigures {
+        cpu_s: (ticks(11) + ticks(12)) / 100.0,
+        system_s: ticks(12) / 100.0,
+        reads: field(&io, "syscr:"),
+    }
 }
 
 /// Returns the resident bytes of this moment, and their peak.

@@ -23,7 +23,7 @@ use super::classify::{DiscoveredExtent, Evidence};
 use super::footer::{self, Footer};
 use super::record::{BlockRun, VolumeHead};
 use super::recovery_report::RecoveryReport;
-use super::row::{Row, RowLocation};
+use super::row::{Row, RowHead, RowLocation};
 use super::saved_space::{self, SavedSpace, SavedVolume};
 use super::seal::SealLocation;
 use super::state::Counters;
@@ -308,10 +308,10 @@ impl Recovery<'_> {
         quarantined: &HashSet<ExtentId>,
     ) -> Result<()> {
         let (mut aside, mut missing) = (Vec::new(), Vec::new());
-        self.site.table.clone().each(first, |row| {
-            let extent = row.record.extent;
-            let there = match row.place {
-                RowLocation::Quarantined => return,
+        self.site.table.clone().each(first, |bytes| {
+            let RowHead { place, extent } = RowHead::decode(bytes)?;
+            let there = match place {
+                RowLocation::Quarantined => return Ok(()),
                 RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
                 RowLocation::Record(volume, offset) => {
                     let spot = SealLocation { volume, offset };
@@ -321,10 +321,11 @@ impl Recovery<'_> {
             if there {
                 self.counters.added(u64::from(extent.length));
             } else if quarantined.contains(&extent.id) {
-                aside.push(Row { place: RowLocation::Quarantined, ..row });
+                aside.push(Row { place: RowLocation::Quarantined, ..Row::decode(bytes)? });
             } else {
                 missing.push(extent.id);
             }
+            Ok(())
         })?;
         self.site.table.put_many(&aside)?;
         self.site.table.forget(&missing)?;

@@ -1,6 +1,6 @@
 //! A row of the `extents` table: extent metadata that needs no access to the extent.
 
-use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,35 @@ pub(super) struct Row {
     pub(super) record: ExtentRecord,
 }
 
+/// First fields of a row: place, id and length. A walk over all rows decodes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RowHead {
+    pub(super) place: RowLocation,
+    pub(super) extent: ExtentRef,
+}
+
 const VERSION: u8 = 1;
+
+fn malformed() -> Error {
+    Error::corrupt("a row of the extents table is malformed")
+}
+
+/// Returns the fields of an encoded row.
+fn fields(row: &[u8]) -> Result<&[u8]> {
+    match row.split_first() {
+        Some((&VERSION, fields)) => Ok(fields),
+        _ => Err(malformed()),
+    }
+}
+
+impl RowHead {
+    /// Decodes the first fields, without an allocation. The rest of the row isn't checked.
+    pub(super) fn decode(row: &[u8]) -> Result<Self> {
+        let head = postcard::take_from_bytes(fields(row)?).map_err(|_| malformed())?;
+        let (place, extent) = head.0;
+        Ok(Self { place, extent })
+    }
+}
 
 impl Row {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -52,12 +80,7 @@ impl Row {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
-        let malformed = || Error::corrupt("a row of the extents table is malformed");
-        let (version, rest) = bytes.split_first().ok_or_else(malformed)?;
-        if *version != VERSION {
-            return Err(malformed());
-        }
-        let (place, rest) = postcard::take_from_bytes(rest).map_err(|_| malformed())?;
+        let (place, rest) = postcard::take_from_bytes(fields(bytes)?).map_err(|_| malformed())?;
         let record = ExtentRecord::decode(rest).map_err(|_| malformed())?;
         Ok(Self { place, record })
     }
@@ -67,6 +90,38 @@ impl Row {
         match self.place {
             RowLocation::Record(volume, offset) => Some(RecordPlace { volume, offset }),
             RowLocation::File | RowLocation::Quarantined => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::extent::{ExtentRole, Layout, Owner};
+    use martlet_protocol::{BucketId, ExtentId, WriteId};
+
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_row_is_that_of_the_whole_row() {
+        let owner = Owner {
+            bucket: BucketId([5; 16]),
+            key: "a key".to_owned(),
+            write_id: WriteId([6; 16]),
+            upload: None,
+            role: ExtentRole::Data,
+            offset: 300,
+        };
+        let places =
+            [RowLocation::File, RowLocation::Record(3725, 4 << 30), RowLocation::Quarantined];
+        for (place, length) in places.into_iter().zip([1, 300_000, u32::MAX]) {
+            let extent = ExtentRef { id: ExtentId([9; 16]), length, blake3: [7; 32] };
+            let (owner, layout) = (owner.clone(), Layout::default());
+            let row = Row { place, record: ExtentRecord { extent, owner, birth_ms: 9, layout } };
+            let encoded = row.encode();
+            assert_eq!(RowHead::decode(&encoded).unwrap(), RowHead { place, extent });
+            assert_eq!(Row::decode(&encoded).unwrap(), row);
+            assert!(RowHead::decode(&encoded[..20]).is_err() && RowHead::decode(&[]).is_err());
+            assert!(RowHead::decode(&[&[VERSION + 1], &encoded[1..]].concat()).is_err());
         }
     }
 }

@@ -14,8 +14,6 @@ mod memory;
 #[cfg(test)]
 pub(super) use memory::MemoryTable;
 
-/// Maximum number of rows in memory at a time.
-const PAGE: usize = 4096;
 /// Bytes of new extents after which their rows are flushed. After a crash, recovery reads at most
 /// this many bytes.
 const UNFLUSHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -68,6 +66,11 @@ impl Table {
     pub(super) fn get_now(&self, id: ExtentId) -> Result<Option<Row>> {
         let row = either!(self, table => table.get_now(&id))?;
         row.map(|row| Row::decode(&row)).transpose()
+    }
+
+    /// Returns true if a look-up of the id, row and mark, needs no disk.
+    pub(super) fn is_cached(&self, id: ExtentId) -> Result<bool> {
+        either!(self, table => table.is_cached(&id))
     }
 
     pub(super) fn put(&self, row: &Row) -> Result<()> {
@@ -160,26 +163,13 @@ impl Table {
         rows.iter().map(|(_, row)| Row::decode(row)).collect()
     }
 
-    /// Calls `visit` with every row, or with every row whose id begins with the byte `first`.
-    pub(super) fn each(&self, first: Option<u8>, mut visit: impl FnMut(Row)) -> Result<()> {
-        let mut after = first.and_then(|first| first.checked_sub(1)).map(last_id);
-        loop {
-            let page = self.list(after, PAGE)?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.record.extent.id);
-            for row in page {
-                if first.is_some_and(|first| row.record.extent.id.0[0] != first) {
-                    return Ok(());
-                }
-                visit(row);
-            }
-        }
+    /// Calls `visit` with every encoded row, or with every one whose id begins with the byte
+    /// `first`, in the order of ids.
+    pub(super) fn each(
+        &self,
+        first: Option<u8>,
+        visit: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        either!(self, table => table.each(first, visit))
     }
-}
-
-/// Returns the highest id that begins with the byte `first`.
-fn last_id(first: u8) -> ExtentId {
-    let mut id = [0xff; 16];
-    id[0] = first;
-    ExtentId(id)
 }

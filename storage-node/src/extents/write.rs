@@ -96,6 +96,13 @@ async fn packed(
     let header = record::prepare(&description)?;
     let record = description.record;
     let extent = record.extent;
+    if !store.table.is_cached(extent.id)? {
+        // The committer looks ids up one after another. Those whose filters are on disk are read
+        // here, beside each other.
+        store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
+        let inner = store.clone();
+        store.threads.run(move || refuse_taken(&inner.table, extent.id)).await?;
+    }
     store.committer.write(PackedWrite { buffer, header, record }).await?;
     Ok(extent)
 }

@@ -18,6 +18,10 @@ use super::family::Family;
 use super::log_tail;
 use super::options::{self, Caches};
 
+/// Bytes that a walk over all rows reads at a time: a disk that turns then spends little time on
+/// seeks.
+const WALK_AHEAD_BYTES: usize = 2 * 1024 * 1024;
+
 /// An open index.
 pub(crate) struct Database {
     db: DB,
@@ -168,11 +172,29 @@ impl Database {
     }
 
     /// Returns an iterator over registers of one run, which stops below `upper`. All keys that it
-    /// seeks have the prefix of that run.
-    pub(crate) fn iterate_run(&self, family: Family, upper: &[u8]) -> DBRawIterator<'_> {
+    /// seeks have the prefix of that run. A block that isn't cached is read together with the
+    /// `ahead` bytes behind it; 0 reads blocks one by one.
+    pub(crate) fn iterate_run(
+        &self,
+        family: Family,
+        upper: &[u8],
+        ahead: usize,
+    ) -> DBRawIterator<'_> {
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(upper);
         options.set_prefix_same_as_start(true);
+        options.set_readahead_size(ahead);
+        self.db.raw_iterator_cf_opt(self.family(family), options)
+    }
+
+    /// Returns an iterator over many rows, which stops below `upper`. Large parts of tables are read
+    /// at a time, and don't fill the cache.
+    pub(crate) fn iterate_all(&self, family: Family, upper: &[u8]) -> DBRawIterator<'_> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(upper);
+        options.set_total_order_seek(true);
+        options.fill_cache(false);
+        options.set_readahead_size(WALK_AHEAD_BYTES);
         self.db.raw_iterator_cf_opt(self.family(family), options)
     }
 
@@ -320,6 +342,14 @@ impl Database {
         let name = rocksdb::properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;
         let entries = self.db.property_int_value_cf(self.family(family), name);
         entries.expect("RocksDB knows its property").unwrap_or_default()
+    }
+
+    /// Returns the bytes of the blocks in the cache.
+    #[cfg(test)]
+    pub(crate) fn cached_bytes(&self, family: Family) -> u64 {
+        let name = rocksdb::properties::BLOCK_CACHE_USAGE;
+        let bytes = self.db.property_int_value_cf(self.family(family), name);
+        bytes.expect("RocksDB knows its property").unwrap_or_default()
     }
 
     /// Compacts all tables of a family.

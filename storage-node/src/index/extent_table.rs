@@ -58,6 +58,12 @@ impl ExtentTable {
         }
     }
 
+    /// Returns true if a look-up of the id, row and mark, needs no disk.
+    pub fn is_cached(&self, id: &ExtentId) -> Result<bool> {
+        let row = self.database.get_cached(Family::Extents, &id.0)?;
+        Ok(matches!(row, CachedRead::Known(_)) && self.marks.is_cached(id)?)
+    }
+
     /// Writes the row of an extent.
     pub fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {
         let mut batch = WriteBatch::default();
@@ -127,6 +133,24 @@ impl ExtentTable {
             Ok(())
         })?;
         Ok(rows)
+    }
+
+    /// Calls `visit` with every row, or with every row whose id begins with the byte `first`, in the
+    /// order of ids. One row is in memory at a time.
+    pub fn each(
+        &self,
+        first: Option<u8>,
+        mut visit: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let upper = first.and_then(|first| first.checked_add(1));
+        let upper = upper.map_or_else(|| vec![0xff; 17], |upper| vec![upper]);
+        let mut rows = self.database.iterate_all(Family::Extents, &upper);
+        rows.seek(first.as_slice());
+        while let Some(row) = rows.value() {
+            visit(row)?;
+            rows.next();
+        }
+        self.database.ended_well(&rows)
     }
 
     /// Removes the rows of extents that the disk doesn't have. Marks stay.
@@ -206,6 +230,43 @@ mod tests {
         assert_eq!(ids(table.list(None, 10).unwrap()), [2]);
         table.flush().unwrap();
         assert_eq!(ids(table.list(None, 10).unwrap()), [2]);
+    }
+
+    #[test]
+    fn a_walk_visits_the_rows_of_each_first_byte_once_and_leaves_the_cache_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || ExtentTable::open(folder.path()).unwrap();
+        let firsts = [0, 1, 7, 0xfe, 0xff];
+        let id = |number: u32| {
+            let [_, _, high, low] = number.to_be_bytes();
+            let first = firsts[usize::try_from(number).unwrap() % firsts.len()];
+            ExtentId(std::array::from_fn(|at| [first, high, low, 0xff][at.min(3)]))
+        };
+        let mut rows: Vec<_> = (0..20_000).map(|it| (id(it), id(it).0.repeat(8))).collect();
+        let table = open();
+        table.put_many(&rows).unwrap();
+        table.flush_rows().unwrap();
+        drop(table);
+        rows.sort();
+        let table = open();
+        let cached = table.database.cached_bytes(Family::Extents);
+        let visited = |first| {
+            let mut visited = Vec::new();
+            let collect = |row: &[u8]| {
+                visited.push(row.to_vec());
+                Ok(())
+            };
+            table.each(first, collect).unwrap();
+            visited
+        };
+        let all: Vec<_> = rows.iter().map(|(_, row)| row.clone()).collect();
+        assert_eq!(visited(None), all);
+        let by_first: Vec<_> = (0..=u8::MAX).flat_map(|first| visited(Some(first))).collect();
+        assert_eq!(by_first, all);
+        let more = table.database.cached_bytes(Family::Extents) - cached;
+        assert!(more < 200_000, "{more} bytes of {} rows stay cached", rows.len());
+        let failed = table.each(None, |_| Err(Error::corrupt("a row"))).unwrap_err();
+        assert_eq!(failed.kind(), martlet_protocol::ErrorKind::Corrupt);
     }
 
     #[test]

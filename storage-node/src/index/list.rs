@@ -17,7 +17,13 @@ use rocksdb::DBRawIterator;
 
 use super::database::Database;
 use super::family::Family;
+use super::options::BLOCK_BYTES;
 use super::{hints, rows};
+
+/// Estimated bytes of a row in a table.
+const ROW_BYTES: usize = 160;
+/// Maximum number of bytes that a run reads ahead.
+const AHEAD_BYTES_MAX: usize = 256 * 1024;
 
 /// Source of a listing.
 #[derive(Clone, Copy, Debug)]
@@ -120,11 +126,12 @@ impl<'a> Merge<'a> {
             looked_at: 0,
             passed: 0,
         };
-        let start = first_name(request);
+        let (start, ahead) = (first_name(request), bytes_ahead(request));
         for &shard in &request.shards {
             let prefix = RegisterKey::prefix(request.bucket, shard, request.kind);
             let upper = rows::successor(&[&prefix[..], &request.prefix].concat());
-            let mut run = ShardRun { rows: database.iterate_run(source.family(), &upper), prefix };
+            let rows = database.iterate_run(source.family(), &upper, ahead);
+            let mut run = ShardRun { rows, prefix };
             run.seek(&start);
             merge.runs.push(run);
             merge.push_head(merge.runs.len() - 1)?;
@@ -198,6 +205,18 @@ impl ShardRun<'_> {
     fn seek(&mut self, name: &[u8]) {
         self.rows.seek([&self.prefix[..], name].concat());
     }
+}
+
+/// Returns the bytes to read ahead in each run: about those of its share of the page. A listing that
+/// folds skips an unknown number of names, so it reads nothing ahead.
+fn bytes_ahead(request: &ListRequest) -> usize {
+    if request.fold.as_ref().is_some_and(|fold| !fold.is_empty()) {
+        return 0;
+    }
+    let share = request.limit / request.shards.len().max(1);
+    let bytes = share.saturating_mul(ROW_BYTES);
+    // The first block is read anyway.
+    if bytes < BLOCK_BYTES { 0 } else { bytes.min(AHEAD_BYTES_MAX) }
 }
 
 /// Returns the first name of the listing, for every run.

@@ -23,7 +23,7 @@ use martlet_protocol::{Error, ExtentId, Result};
 use parking_lot::RwLock;
 use rocksdb::WriteBatch;
 
-use super::database::Database;
+use super::database::{CachedRead, Database};
 use super::family::Family;
 
 /// Length of a period in milliseconds.
@@ -86,6 +86,20 @@ impl Marks {
         }
         let has_old = self.has_old.load(Ordering::Acquire);
         Ok(has_old && self.database.get_pinned(Family::Marks, &old_key(id))?.is_some())
+    }
+
+    /// Returns true if a look-up of the extent's mark needs no disk.
+    pub(super) fn is_cached(&self, id: &ExtentId) -> Result<bool> {
+        let known = |family, key: &[u8]| {
+            Ok(matches!(self.database.get_cached(family, key)?, CachedRead::Known(_)))
+        };
+        let periods: Vec<u32> = self.periods.read().iter().copied().collect();
+        for period in periods {
+            if !known(Family::Deleted, &key(period, id))? {
+                return Ok(false);
+            }
+        }
+        Ok(!self.has_old.load(Ordering::Acquire) || known(Family::Marks, &old_key(id))?)
     }
 
     /// Forgets, durably, the marks of all periods that ended before `before_ms`.

@@ -16,7 +16,7 @@ const MIB: usize = 1024 * KIB;
 /// much.
 const BLOB_BYTES_MIN: u64 = 1024;
 /// Block size. Reads of entries are few and scattered, so blocks are small.
-const BLOCK_BYTES: usize = 8 * KIB;
+pub(super) const BLOCK_BYTES: usize = 8 * KIB;
 /// Bits of the Bloom filter for each key. Two more would cost memory, two fewer would double the
 /// misses.
 const BLOOM_BITS: f64 = 10.0;

@@ -59,6 +59,17 @@ impl RegisterReader {
         self.verified(row.as_deref(), entry, crc32c)
     }
 
+    /// Reads a row into the cache, unless it is there. A committer reads rows one after another: it
+    /// shall find them in memory.
+    pub(super) async fn read_ahead(&self, key: &[u8]) -> Result<()> {
+        if let CachedRead::Known(_) = self.database.get_cached(Family::Entries, key)? {
+            return Ok(());
+        }
+        self.counters.blocking_read();
+        let (database, key) = (self.database.clone(), key.to_vec());
+        self.threads.run(move || database.get_pinned(Family::Entries, &key).map(drop)).await
+    }
+
     fn try_read(&self, key: &[u8], want: Want) -> Result<ReadAttempt> {
         let CachedRead::Known(row) = self.database.get_cached(Family::Entries, key)? else {
             return Ok(ReadAttempt::OnDisk);

@@ -13,6 +13,7 @@ mod hung_disk;
 mod in_place;
 mod locate;
 mod memory;
+mod memory_at_scale;
 mod patience;
 mod policies;
 mod private;

@@ -187,7 +187,7 @@ async fn bodies_that_stall_hold_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn short_bodies_that_stall_hold_what_write_buffer_allows() {
-    let server = started(&Setup::new().set("write_buffer", "128MiB")).await;
+    let server = started(&Setup::new().set("MARTLET_WRITE_BUFFER", "128MiB")).await;
     let growth = Growth::since(&server);
     let client = server.client();
     let most = |at: usize| {

@@ -57,6 +57,10 @@ impl MemoryTable {
         self.get(id)
     }
 
+    pub(super) fn is_cached(&self, _: &ExtentId) -> Result<bool> {
+        Ok(true)
+    }
+
     pub(super) fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {
         self.step()?;
         self.rows.lock().insert(*id, row.to_vec());
@@ -167,5 +171,15 @@ impl MemoryTable {
         let rows = self.rows.lock();
         let above = rows.iter().filter(|(id, _)| after.is_none_or(|after| **id > after));
         Ok(above.take(limit).map(|(id, row)| (*id, row.clone())).collect())
+    }
+
+    pub(super) fn each(
+        &self,
+        first: Option<u8>,
+        visit: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let rows = self.rows.lock().clone();
+        let of_first = rows.iter().filter(|(id, _)| first.is_none_or(|first| id.0[0] == first));
+        of_first.map(|(_, row)| row.as_slice()).try_for_each(visit)
     }
 }

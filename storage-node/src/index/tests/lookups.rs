@@ -101,3 +101,26 @@ fn a_look_up_reads_one_cold_block_where_parts_of_indexes_are_cached() {
     let again = look_up(&database, false);
     assert_eq!((again.index, again.filter), (0, 0), "{again:?}");
 }
+
+#[tokio::test]
+async fn a_row_on_disk_is_read_by_its_writer_and_not_by_the_committer() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = bed(folder.path());
+    for number in 0..3 {
+        let put = write(&numbered(number), stamp(1), object(9, extents(1)));
+        first.index.write(put).await.unwrap();
+    }
+    first.index.close().unwrap();
+    let bed = bed(folder.path());
+    let blocking = || bed.counters.snapshot().blocking_reads;
+    let before = blocking();
+    let put = write(&numbered(1), stamp(2), object(9, extents(1)));
+    assert_eq!(bed.index.write(put).await.unwrap(), WriteReply::Stored);
+    assert_eq!(blocking() - before, 1, "the row is on disk");
+    for ticks in [3, 4] {
+        let put = write(&numbered(1), stamp(ticks), object(9, extents(1)));
+        assert_eq!(bed.index.write(put).await.unwrap(), WriteReply::Stored);
+    }
+    bed.index.promise(&numbered(1), stamp(5), Term::ANY).await.unwrap();
+    assert_eq!(blocking() - before, 1, "the row is in memory");
+}

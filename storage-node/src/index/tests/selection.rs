@@ -81,34 +81,46 @@ async fn a_page_of_objects_of_128_extents_ships_no_manifest() {
     }
 }
 
-/// Blocks that a page of a thousand summaries reads from its disk or cache, in an index of compacted
-/// tables.
-fn blocks_of_a_page(database: &Database, names: usize) -> u64 {
-    let name = |at: usize| format!("dataset/{at:08}");
-    for some in (0..names).collect::<Vec<_>>().chunks(10_000) {
-        let mut batch = WriteBatch::default();
-        for at in some {
-            let value = object(1, Body::Empty);
-            let entry = Entry { order: stamp(1), write_id: WriteId([1; 16]), value };
-            let row = rows::RegisterRow::of(&entry);
-            let family = database.family(Family::Entries);
-            batch.put_cf(family, key(&name(*at)).encode(), row.bytes());
+/// Puts objects with these names into an index of compacted tables.
+fn fill(database: &Database, names: impl Iterator<Item = String>) {
+    let mut batch = WriteBatch::default();
+    for name in names {
+        let entry =
+            Entry { order: stamp(1), write_id: WriteId([1; 16]), value: object(1, Body::Empty) };
+        let row = rows::RegisterRow::of(&entry);
+        batch.put_cf(database.family(Family::Entries), key(&name).encode(), row.bytes());
+        if batch.size_in_bytes() > 1 << 20 {
+            database.write_unlogged(std::mem::take(&mut batch)).unwrap();
         }
-        database.write_unlogged(batch).unwrap();
     }
+    database.write_unlogged(batch).unwrap();
     database.flush().unwrap();
     database.compact(Family::Entries);
-    set_perf_stats(PerfStatsLevel::EnableCount);
-    let mut counts = PerfContext::default();
-    counts.reset();
-    let start = ListStart::At(name(names / 2).into());
+}
+
+fn numbered(at: usize) -> String {
+    format!("dataset/{at:08}")
+}
+
+/// Lists a page of a thousand summaries from a name on.
+fn page_from(database: &Database, at: usize) {
+    let start = ListStart::At(numbered(at).into());
     let request = ListRequest { start, ..everything() };
     let rows = RowSelection { detail: Detail::Summary, kinds: RowKinds::Objects };
     let (page, _) = list::list(database, ListSource::Registers, &request, rows).unwrap();
+    assert_eq!((page.entries.len(), page.truncated), (1000, true));
+}
+
+/// Blocks that a page of a thousand summaries reads from its disk or cache.
+fn blocks_of_a_page(database: &Database, names: usize) -> u64 {
+    fill(database, (0..names).map(numbered));
+    set_perf_stats(PerfStatsLevel::EnableCount);
+    let mut counts = PerfContext::default();
+    counts.reset();
+    page_from(database, names / 2);
     let blocks =
         counts.metric(PerfMetric::BlockReadCount) + counts.metric(PerfMetric::BlockCacheHitCount);
     set_perf_stats(PerfStatsLevel::Disable);
-    assert_eq!((page.entries.len(), page.truncated), (1000, true));
     blocks
 }
 
@@ -119,4 +131,31 @@ async fn a_page_reads_as_many_blocks_of_a_large_bucket_as_of_a_small_one() {
         blocks_of_a_page(&bed(folder.path()).index.reader.database, names)
     });
     assert!(many * 2 <= few * 3, "{few} blocks among 4,000 names, {many} among 200,000");
+}
+
+/// Read calls of this thread so far.
+fn reads() -> u64 {
+    let figures = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = figures.lines().find_map(|line| line.strip_prefix("syscr: "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_cold_page_takes_few_reads_for_each_shard() {
+    const NAMES: usize = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Database::open(folder.path(), &Caches::new(32 << 20, 8 << 20, 64)).unwrap();
+    fill(&open(), (0..NAMES).map(numbered));
+    let database = open();
+    // Parts of indexes and filters are read by the first pages.
+    (0..20).for_each(|at| page_from(&database, at * NAMES / 25));
+    let mut counts: Vec<u64> = Vec::new();
+    for at in 0..10 {
+        let before = reads();
+        page_from(&database, at * NAMES / 25 + 2000);
+        counts.push(reads() - before);
+    }
+    // The count itself is one of them.
+    let shards = everything().shards.len() as u64;
+    assert!(shards >= 4 && counts.iter().all(|count| *count <= 2 * shards + 1), "{counts:?}");
 }
