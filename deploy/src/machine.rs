@@ -30,12 +30,14 @@ const INSTALL_TEXT: &str = include_str!("machine/install.sh");
 /// Checks the further settings of the file: each must be a setting of `martlet node`, and none that
 /// apply sets itself.
 pub(crate) fn check_settings(spec: &ClusterSpec, known: &[&str]) -> Result<(), Failure> {
+    let mut own: BTreeSet<String> = OWN.into_iter().map(str::to_owned).collect();
+    for node in &spec.nodes {
+        own.extend(own_settings(spec, node).into_iter().map(|(name, _)| name));
+    }
     let all = spec.nodes.iter().map(|node| (node.name(), &node.settings));
     for (place, table) in all.chain([("the cluster", &spec.settings)]) {
         for name in table.keys() {
-            let node = spec.nodes.first();
-            let own = node.map(|node| own_settings(spec, node)).unwrap_or_default();
-            if own.contains_key(name) || OWN.contains(&name.as_str()) {
+            if own.contains(name) {
                 return Err(Failure::usage(format!(
                     "the setting {name} of {place} follows from other lines of the file: remove it"
                 )));
@@ -52,17 +54,8 @@ pub(crate) fn check_settings(spec: &ClusterSpec, known: &[&str]) -> Result<(), F
     Ok(())
 }
 
-/// Settings that only some machines get from apply.
-const OWN: [&str; 8] = [
-    "devices",
-    "s3_tls_certificate",
-    "s3_tls_key",
-    "tls_certificate",
-    "tls_key",
-    "tls_ca",
-    "nodes",
-    "default_policy",
-];
+/// Settings that follow from the file, or from the roles, even where apply writes none.
+const OWN: [&str; 3] = ["devices", "nodes", "default_policy"];
 
 fn text(value: &str) -> Value {
     Value::from(value.to_owned())

@@ -38,7 +38,7 @@ impl ClusterPlan {
                 ),
             );
         }
-        if self.is_empty() {
+        if self.is_empty() && self.waits.is_none() {
             line(&mut text, format_args!("nothing to change"));
         }
         text
