@@ -101,6 +101,12 @@ impl ClusterPlan {
         machine::check_settings(spec, &options.settings)?;
         let (now, now_ms) = (OffsetDateTime::now_utc(), SystemClock.now_ms());
         let used = usage(&survey);
+        let late = |name: &str, epoch: u64| -> Vec<String> {
+            let uses = |node: &NodeSurvey| {
+                node.rings().iter().any(|ring| ring.name == name && ring.epoch >= epoch)
+            };
+            survey.iter().filter(|node| !uses(node)).map(|node| node.name.clone()).collect()
+        };
         let context = RingContext {
             now_ms,
             settle: options.settle,
@@ -110,6 +116,7 @@ impl ClusterPlan {
                 bytes_per_second: options.bandwidth.0,
                 high_water: options.high_water,
             },
+            late: &late,
         };
         let rings = rings::follow(spec, out, &context)?;
         let secrets = Secrets::find_or_make(spec, out, environment)?;

@@ -34,6 +34,8 @@ pub(crate) struct RingContext<'a> {
     pub(crate) force: bool,
     pub(crate) usage: &'a BTreeMap<DeviceId, Usage>,
     pub(crate) pace: MovePace,
+    /// Names of the nodes that don't use a ring of this name and epoch yet.
+    pub(crate) late: &'a dyn Fn(&str, u64) -> Vec<String>,
 }
 
 /// A ring as it will be.
@@ -88,7 +90,7 @@ pub(crate) fn follow(
             Some(builder) => builder.clone(),
             None => new_builder(spec, &ring, known)?,
         };
-        let mut edits = settle(&mut builder, context.settle)?;
+        let mut edits = settle(&mut builder, &ring.file, context)?;
         edits.extend(edit_settings(&mut builder, &ring, spec)?);
         edits.extend(edit_devices(&mut builder, &wanted, context.force)?);
         edited.push(EditedBuilder { name: ring.file, path, stored, builder, edits });
@@ -169,9 +171,28 @@ fn part_power(spec: &ClusterSpec, ring: &RingSpec) -> u8 {
     power.clamp(*PART_POWERS.start(), *PART_POWERS.end())
 }
 
-fn settle(builder: &mut Builder, settles: bool) -> Result<Vec<String>, Failure> {
-    let settled = if settles { builder.settle()? } else { 0 };
-    Ok((settled > 0).then(|| format!("{settled} moves are settled")).into_iter().collect())
+/// Settles the moves of a ring that all nodes use. A census before that has counted by an older
+/// ring, and proves nothing about these moves.
+fn settle(
+    builder: &mut Builder,
+    name: &str,
+    context: &RingContext,
+) -> Result<Vec<String>, Failure> {
+    if !context.settle || builder.moving() == 0 {
+        return Ok(Vec::new());
+    }
+    let epoch = builder.epoch();
+    let late = (context.late)(name, epoch);
+    if !late.is_empty() {
+        return Err(Failure::refused(format!(
+            "the moves of the {name} ring can't be settled: {} of the nodes don't use its epoch \
+             {epoch} yet, {} among them: wait, take a census, and repeat",
+            late.len(),
+            late[0]
+        )));
+    }
+    let settled = builder.settle()?;
+    Ok(vec![format!("{settled} moves are settled")])
 }
 
 /// Follows the settings of the file. Settings that a ring keeps for life are refused.

@@ -140,7 +140,7 @@ pub(super) struct DeployArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     pub(super) high_water: f64,
     /// Query no nodes and push no rings
-    #[arg(long)]
+    #[arg(long, conflicts_with = "settle")]
     pub(super) offline: bool,
     /// Print JSON
     #[arg(long)]

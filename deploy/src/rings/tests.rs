@@ -9,21 +9,25 @@ const START_MS: u64 = 1_800_000_000_000;
 struct Folder {
     out: tempfile::TempDir,
     now_ms: u64,
+    /// Nodes that don't use the newest rings.
+    late: Vec<String>,
 }
 
 impl Folder {
     fn new() -> Self {
         let out = tempfile::tempdir().unwrap();
         std::fs::create_dir(out.path().join(CLUSTER_DIR)).unwrap();
-        Self { out, now_ms: START_MS }
+        Self { out, now_ms: START_MS, late: Vec::new() }
     }
 
     fn plan(&self, text: &str, settle: bool) -> Result<RingsOutcome, Failure> {
         let usage = (0..8).map(|id| (DeviceId(id), Usage { used: 1 << 30, capacity: 4 << 30 }));
         let usage = usage.collect();
         let pace = MovePace { bytes_per_second: 100_000_000, high_water: 0.9 };
+        let late = |_: &str, _: u64| self.late.clone();
+        let late = &late;
         let context =
-            RingContext { now_ms: self.now_ms, settle, force: false, usage: &usage, pace };
+            RingContext { now_ms: self.now_ms, settle, force: false, usage: &usage, pace, late };
         follow(&ClusterSpec::parse(text).unwrap(), self.out.path(), &context)
     }
 
@@ -162,4 +166,16 @@ fn the_last_device_of_a_zone_stays_without_force() {
     let third = four().split("[[node]]").filter(|it| !it.contains("n3")).collect::<Vec<_>>();
     let refusal = folder.plan(&third.join("[[node]]"), false).err().unwrap().to_string();
     assert!(refusal.contains("last device of zone"), "{refusal}");
+}
+
+#[test]
+fn moves_are_not_settled_before_all_nodes_use_their_ring() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    folder.apply(&four(), false);
+    folder.late = vec!["n2".to_owned()];
+    let refusal = folder.plan(&four(), true).err().unwrap().to_string();
+    assert!(refusal.contains("n2 among them: wait, take a census"), "{refusal}");
+    folder.late.clear();
+    assert!(folder.plan(&four(), true).unwrap().rings[0].ring.moves().is_empty());
 }

@@ -217,6 +217,21 @@ impl Workshop {
         text
     }
 
+    /// Runs commands until they succeed. They may fail for the reason `why` alone: the rings are
+    /// still on their way to some nodes.
+    pub(super) fn run_until(&mut self, commands: &str, why: &str) -> String {
+        let until = Instant::now() + COMMANDS_MAX;
+        loop {
+            let (is_success, text) = self.execute(commands, COMMANDS_MAX);
+            if is_success {
+                return text;
+            }
+            let waits = text.contains(why) && Instant::now() < until;
+            assert!(waits, "{commands}\nfailed:\n{text}\n{}", self.logs());
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+
     /// Runs commands that must fail, and returns what they print.
     pub(super) fn refused(&mut self, commands: &str) -> String {
         let (is_success, text) = self.execute(commands, COMMANDS_MAX);

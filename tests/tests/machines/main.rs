@@ -59,7 +59,7 @@ fn machines_follow_the_guide_word_for_word() {
     assert!(early.contains("min-part-hours"), "{early}");
     let mut rounds = 0;
     loop {
-        let drained = shop.run(&guide.sh("A disk drains", 0));
+        let drained = shop.run_until(&guide.sh("A disk drains", 0), "take a census, and repeat");
         if rounds > 0 && drained.contains("nothing to change") {
             break;
         }
