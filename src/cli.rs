@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use martlet_serving::{Failure, folder};
 
-use crate::{admin, bench, cluster, pages, proxy, replicator, ring, server, storage_node};
+use crate::{admin, bench, cluster, node, pages, proxy, replicator, ring, server, storage_node};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
 #[derive(Debug, Parser)]
@@ -32,11 +32,13 @@ enum Command {
     Proxy(Box<proxy::ProxyArgs>),
     /// Run a cluster's replicator, which runs its background workers
     Replicator(Box<replicator::ReplicatorArgs>),
+    /// Run all roles of a cluster's machine in one process
+    Node(Box<node::NodeArgs>),
     /// Query a running process: objects, devices, nodes, rings, workers
     Admin(Box<admin::AdminArgs>),
     /// Build and inspect rings, which place data on devices
     Ring(Box<ring::RingArgs>),
-    /// Run a test cluster of real processes on this machine
+    /// Plan and apply a cluster from one file, or run a test cluster on this machine
     Cluster(Box<cluster::ClusterArgs>),
     /// Measure any S3 endpoint under load
     Bench(Box<bench::BenchArgs>),
@@ -57,6 +59,7 @@ impl Command {
                 | Self::StorageNode(_)
                 | Self::Proxy(_)
                 | Self::Replicator(_)
+                | Self::Node(_)
                 | Self::Cluster(_)
         )
     }
@@ -73,6 +76,7 @@ impl Cli {
             Command::StorageNode(args) => report(storage_node::run(&args)),
             Command::Proxy(args) => report(proxy::run(&args)),
             Command::Replicator(args) => report(replicator::run(&args)),
+            Command::Node(args) => report(node::run(&args)),
             Command::Admin(args) => report(admin::run(&args)),
             Command::Ring(args) => report(ring::run(&args)),
             Command::Cluster(args) => report(cluster::run(&args)),

@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod cluster;
 mod columns;
+mod node;
 mod pages;
 mod policies;
 mod process;

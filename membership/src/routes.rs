@@ -38,7 +38,7 @@ pub(crate) const INTRODUCE: &str = "/v1/introduce";
 /// Path for the reports of processes.
 pub(crate) const REPORT: &str = "/v1/report";
 /// Path of the node's own report and the reports that it has received.
-pub(crate) const STATUS: &str = "/v1/status";
+pub const STATUS: &str = "/v1/status";
 /// Maximum bytes of a ring. A ring of 2^24 partitions with 8 replicas is smaller.
 const RING_BYTES_MAX: usize = 256 << 20;
 

@@ -76,6 +76,7 @@ pub struct Operator {
     stage: Mutex<ProcessStage>,
     address: OnceLock<SocketAddr>,
     manager: ServiceManager,
+    opened: watch::Sender<bool>,
 }
 
 /// Stage of the process's life.
@@ -115,7 +116,29 @@ impl Operator {
 
     fn under(manager: ServiceManager, tokens: Vec<AdminToken>) -> Self {
         let (parts, address) = (OnceLock::new(), OnceLock::new());
-        Self { tokens, parts, stage: Mutex::new(ProcessStage::Opening), address, manager }
+        let (stage, opened) = (Mutex::new(ProcessStage::Opening), watch::Sender::new(false));
+        Self { tokens, parts, stage, address, manager, opened }
+    }
+
+    /// Makes the state of a role within a process that serves the admin address for several roles.
+    /// The role has no tokens of its own and reports to no service manager.
+    pub fn of_role(address: SocketAddr) -> Self {
+        Self { address: OnceLock::from(address), ..Self::under(ServiceManager::none(), Vec::new()) }
+    }
+
+    /// Waits until the role's parts are added.
+    pub async fn wait_open(&self) {
+        let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
+    }
+
+    /// Returns the metrics as text, once the role is open.
+    pub fn metrics_text(&self) -> Option<String> {
+        self.parts.get().map(|parts| parts.metrics.text())
+    }
+
+    /// Returns the routes that require a token, once the role is open.
+    pub fn protected_routes(&self) -> Option<Router> {
+        self.parts.get().map(|parts| parts.routes.clone())
     }
 
     /// Returns the address that it listens on, once it is served.
@@ -131,6 +154,7 @@ impl Operator {
         if self.parts.set(parts).is_ok() {
             *self.stage.lock() = ProcessStage::Open;
             self.manager.report_start();
+            self.opened.send_replace(true);
         }
     }
 

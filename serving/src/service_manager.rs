@@ -24,6 +24,11 @@ impl ServiceManager {
         Self::at(std::env::var_os(SOCKET).as_deref())
     }
 
+    /// Returns no service manager.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
     /// Returns the service manager behind a socket.
     pub(crate) fn at(socket: Option<&OsStr>) -> Self {
         let Some(name) = socket.filter(|name| !name.is_empty()) else { return Self(None) };

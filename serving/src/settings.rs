@@ -163,6 +163,7 @@ impl fmt::Debug for SecretText {
 }
 
 /// Merged settings of all sources.
+#[derive(Clone)]
 pub struct MergedSettings(Figment);
 
 impl MergedSettings {
@@ -200,6 +201,12 @@ impl MergedSettings {
             .merge(Serialized::defaults(from_environment(&names, environment)))
             .merge(Serialized::defaults(args));
         Ok(Self(figment))
+    }
+
+    /// Replaces the value of one setting.
+    #[must_use]
+    pub fn with(self, name: &str, value: impl Serialize) -> Self {
+        Self(self.0.merge((name, value)))
     }
 
     /// Extracts one struct of settings.

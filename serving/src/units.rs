@@ -19,9 +19,13 @@ impl FromStr for Size {
                 "kib" | "k" => 1 << 10,
                 "mib" | "m" => 1 << 20,
                 "gib" | "g" => 1 << 30,
+                "tib" | "t" => 1 << 40,
+                "pib" | "p" => 1 << 50,
                 "kb" => 1_000,
                 "mb" => 1_000_000,
                 "gb" => 1_000_000_000,
+                "tb" => 1_000_000_000_000,
+                "pb" => 1_000_000_000_000_000,
                 _ => return None,
             };
             number.checked_mul(factor)
@@ -74,6 +78,9 @@ mod tests {
             ("64 MiB", 64 << 20),
             ("5GiB", 5 << 30),
             ("3kb", 3000),
+            ("4TB", 4_000_000_000_000),
+            ("2TiB", 2 << 40),
+            ("1PiB", 1 << 50),
         ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }

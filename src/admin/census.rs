@@ -47,6 +47,9 @@ pub(super) fn take(
         return server.patient(PATIENCE).request_json(wire::CENSUS, &[("pause", &pause)]);
     };
     let status: ServerStatus = server.request_json(wire::STATUS, &[])?;
+    if let Some(why) = rings_in_motion(&status) {
+        return Err(Failure::refused(why));
+    }
     let tls = args.tls.load()?;
     let reach = |address: &str| {
         let options = client_options(Arc::new(SystemClock), tls.clone());
@@ -62,6 +65,28 @@ pub(super) fn take(
         let options = CensusOptions { pause: args.pause, ..CensusOptions::default() };
         Ok(census(&topology, options, &mut progress_printer()).await)
     })
+}
+
+/// Returns the reason for which a census would count by an old ring: a ring waits, or nodes have
+/// others than the queried process.
+fn rings_in_motion(status: &ServerStatus) -> Option<String> {
+    if let Some(epoch) = status.waiting_epoch {
+        return Some(format!(
+            "the index ring of epoch {epoch} waits for the ring change before it: try again later"
+        ));
+    }
+    let others = status.nodes.iter().filter(|node| node.answers && !node.rings.is_empty());
+    others.flat_map(|node| status.own.rings.iter().map(move |ring| (node, ring))).find_map(
+        |(node, ring)| {
+            (!node.rings.contains(ring)).then(|| {
+                format!(
+                    "{} has another {} ring than the queried process: rings are still spreading, \
+                     try again in a moment",
+                    node.name, ring.name
+                )
+            })
+        },
+    )
 }
 
 /// Fetches the rings of the queried process from nodes that have them.

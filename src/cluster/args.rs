@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use martlet_admin_api::control::{ControlRequest, TargetSelector};
-use martlet_serving::Failure;
+use martlet_serving::{Failure, Size};
 
 use super::layout::{ClusterShape, DEVICES_MAX, NODES_MAX, PROXIES_MAX};
 use crate::policies::NamedCode;
@@ -12,7 +12,11 @@ use crate::policies::NamedCode;
 /// Arguments of `martlet cluster`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Examples:
+A cluster of several machines from one file:
+  martlet cluster plan cluster.toml        what would change: rings, bytes, hours, files
+  martlet cluster apply cluster.toml       writes a folder for each machine, and pushes rings
+
+A test cluster on this machine:
   martlet cluster up --nodes 4             4 nodes, 3 copies, and a proxy at 127.0.0.1:9000
   martlet cluster status                   processes, addresses and readiness
   martlet cluster kill 2                   node 2 loses power; reads and writes continue
@@ -21,7 +25,7 @@ Examples:
   martlet cluster add-node --zone 2        a node joins and takes its share of entries and extents
 
 A number selects a node with all its processes, like a failing machine; a name such as n2, r2 or \
-p1 selects one process. All commands but `up` need a running `up` in the same folder.")]
+p1 selects one process. `status` and the commands below it need a running `up` in the same folder.")]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     pub(super) command: ClusterCommand,
@@ -29,6 +33,27 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ClusterCommand {
+    /// Show the changes that follow from a cluster's file, and touch nothing
+    #[command(after_help = "\
+A node that joins, a disk that drains (weight = 0) and a new zone are edits of the file. The plan \
+shows the partitions, bytes and hours of their moves, and how full devices become.
+
+Example:
+  martlet cluster plan cluster.toml --out out --bandwidth 200MB")]
+    Plan(DeployArgs),
+    /// Make what a cluster's file asks for: keys, certificates, rings, settings and units
+    #[command(after_help = "\
+Each machine gets a folder in --out, to be copied to its /etc/martlet. The folder cluster/ keeps \
+builders and keys: copy it to a safe place. Newer rings are pushed to nodes that run. A second \
+apply has nothing to change.
+
+Root credentials come from MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY, the first tenant's \
+key from MARTLET_FIRST_ACCESS_KEY and MARTLET_FIRST_SECRET_KEY. Without them the first apply makes \
+random ones in the files cluster/credentials and cluster/first-key. They are not printed.
+
+Example:
+  martlet cluster apply cluster.toml --out out")]
+    Apply(DeployArgs),
     /// Start a cluster of real processes on this machine until Ctrl-C
     #[command(after_help = "\
 The first start creates keys, credentials and rings in the folder. A later start restores the same \
@@ -93,6 +118,34 @@ Example:
         #[arg(last = true, required = true)]
         arguments: Vec<String>,
     },
+}
+
+/// Arguments of `martlet cluster plan` and `apply`.
+#[derive(Args, Debug)]
+pub(super) struct DeployArgs {
+    /// File that describes the cluster
+    pub(super) file: PathBuf,
+    /// Folder for keys, builders and the machines' files
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub(super) out: PathBuf,
+    /// Settle the moves of earlier rings, after a clean `martlet admin census`
+    #[arg(long)]
+    pub(super) settle: bool,
+    /// Let even the last device of a zone leave
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Bytes per second of moves at each device, for the hours of the plan
+    #[arg(long, value_name = "BYTES", default_value = "100MB")]
+    pub(super) bandwidth: Size,
+    /// Fraction of a device's capacity above which the plan warns
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    pub(super) high_water: f64,
+    /// Query no nodes and push no rings
+    #[arg(long, conflicts_with = "settle")]
+    pub(super) offline: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Selection of a cluster.
@@ -210,7 +263,7 @@ impl ClusterCommand {
             Self::Pause(target) => (&target.place, ControlRequest::Pause { which: of(target) }),
             Self::Resume(target) => (&target.place, ControlRequest::Resume { which: of(target) }),
             Self::AddNode { place, zone } => (place, ControlRequest::AddNode { zone: *zone }),
-            Self::Up(_) | Self::Child { .. } => return None,
+            Self::Up(_) | Self::Child { .. } | Self::Plan(_) | Self::Apply(_) => return None,
         })
     }
 }

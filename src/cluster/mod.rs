@@ -1,4 +1,5 @@
-//! `martlet cluster`: a cluster of real processes on one machine, for trials, tests and benchmarks.
+//! `martlet cluster`: a cluster of several machines from one file (`deploy`), and a cluster of real
+//! processes on one machine, for trials, tests and benchmarks.
 //!
 //! ```text
 //! args ─ command line                up ─ start, watch, answer, stop
@@ -20,6 +21,7 @@
 mod args;
 mod child;
 mod control;
+mod deploy;
 mod folder;
 mod join;
 mod layout;
@@ -42,6 +44,8 @@ use self::args::ClusterCommand;
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
     match &args.command {
         ClusterCommand::Up(args) => up::run(args),
+        ClusterCommand::Plan(args) => deploy::plan(args),
+        ClusterCommand::Apply(args) => deploy::apply(args),
         ClusterCommand::Child { parent, arguments } => child::become_role(*parent, arguments),
         command => {
             let json = matches!(command, ClusterCommand::Status { json: true, .. });

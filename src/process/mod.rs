@@ -5,7 +5,7 @@
 //! observers ─ observers of requests: events, logs      devices and workers
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
 //! sources ─ state of devices and workers             memory ─ split of the memory
-//! checkpoint_counts ─ counts of checkpoint sets
+//! checkpoint_counts ─ counts of checkpoint sets    host ─ a process of its own, or a machine's
 //! direct ─ descriptors of extents for local processes
 //! data_port ─ port for reads in place
 //! ```
@@ -17,6 +17,7 @@ pub(crate) mod admin_status;
 pub(crate) mod checkpoint_counts;
 pub(crate) mod data_port;
 pub(crate) mod direct;
+pub(crate) mod host;
 pub(crate) mod master_keys;
 pub(crate) mod measure;
 pub(crate) mod memory;

@@ -9,6 +9,7 @@
 //! It stores only rings, spooled events and logs. Any number of proxies may run side by side.
 
 mod cluster;
+mod first;
 mod operator;
 mod settings;
 
@@ -25,15 +26,16 @@ use martlet_s3compat::{InPlaceConfig, S3Service};
 use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
-use martlet_serving::operator::{self as admin, AdminParts, Operator};
+use martlet_serving::operator::{AdminParts, Operator};
 use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use martlet_topology::Topology;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::first::NewCluster;
 use self::operator::ProxyHealth;
-pub(crate) use self::settings::ProxyArgs;
-use self::settings::ProxySettings;
+pub(crate) use self::settings::{ProxyArgs, ProxySettings};
+use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
 use crate::process::observers::ObserverTasks;
@@ -43,11 +45,13 @@ use crate::process::s3_port::S3Secrets;
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     let settings = ProxySettings::load(args)?;
     logging::start(&settings.common)?;
-    runtime::run(settings.common.max_threads, serve(settings))
+    let threads = settings.common.max_threads;
+    runtime::run(threads, async { serve(settings, RoleHost::own_process()?).await })
 }
 
-async fn serve(settings: ProxySettings) -> Result<(), Failure> {
-    let mut signals = Signals::take()?;
+/// Runs a proxy in this process until a signal stops it.
+pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(), Failure> {
+    let RoleHost { mut signals, admin } = host;
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
@@ -56,10 +60,9 @@ async fn serve(settings: ProxySettings) -> Result<(), Failure> {
     let changes = member.keeper.changes();
     let cluster = cluster::of(&member, &member.keeper.rings(), &settings.s3)?;
     let s3 = settings.s3.listen().await?;
-    let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
+    let address = settings.member.admin_address(settings::ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
-    let operator = Arc::new(Operator::new(tokens));
-    let answering = operator.clone().serve(admin, &settings.common);
+    let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -91,6 +94,10 @@ async fn serve(settings: ProxySettings) -> Result<(), Failure> {
     tasks.spawn(cluster::follow_rings(store.clone(), member.clone(), following, changes, stopped));
     if settings.s3.seal_secrets {
         tokio::spawn(accounts::seal_secrets(accounts.clone()));
+    }
+    if let Some(first) = settings.first.open()? {
+        let new_cluster = NewCluster { accounts: accounts.clone(), store: store.clone(), folder };
+        tokio::spawn(new_cluster.fill(first));
     }
     let routes = accounts::routes(accounts, store.clone(), access_key);
     let figures = observers.figures();

@@ -7,6 +7,7 @@ use martlet_serving::Failure;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, SecretText};
 use serde::Serialize;
 
+use super::first::FirstSettings;
 use crate::process::s3_port::{S3Args, S3Settings};
 
 /// Default data folder.
@@ -48,40 +49,45 @@ pub(crate) struct ProxyArgs {
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
-pub(super) struct ProxySettings {
-    pub(super) member: MemberSettings,
+pub(crate) struct ProxySettings {
+    pub(crate) member: MemberSettings,
     pub(super) s3: S3Settings,
     pub(super) events: EventSettings,
+    pub(super) first: FirstSettings,
     pub(super) common: CommonSettings,
 }
 
-/// Returns the names of all settings of a proxy besides the common ones.
-fn names() -> Vec<&'static str> {
-    [&MemberSettings::NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES].concat()
-}
-
 impl ProxySettings {
-    /// Loads the settings of a start with these flags, and checks them.
-    pub(super) fn load(args: &ProxyArgs) -> Result<Self, Failure> {
-        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
+    /// Returns the names of all settings of a proxy besides the common ones.
+    pub(crate) fn names() -> Vec<&'static str> {
+        let own = [&MemberSettings::NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES];
+        [own.concat(), FirstSettings::NAMES.to_vec()].concat()
     }
 
-    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
+    /// Loads the settings of a start with these flags, and checks them.
+    pub(super) fn load(args: &ProxyArgs) -> Result<Self, Failure> {
+        Self::of(&MergedSettings::at_start(&Self::names(), args, args.common.config.as_deref())?)
+    }
+
+    /// Extracts the settings and checks them.
+    pub(crate) fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             member: merged.extract()?,
             s3: merged.extract()?,
             events: merged.extract()?,
+            first: merged.extract()?,
             common: merged.extract()?,
         };
         settings.common.check()?;
         settings.events.check()?;
+        settings.first.check()?;
         settings.s3.check(settings.member.admin_address(ADMIN_PORT))?;
         settings.root()?;
         Ok(settings)
     }
 
     /// Returns the root credentials. Missing ones are a usage error.
-    pub(super) fn root(&self) -> Result<(&str, &SecretText), Failure> {
+    pub(crate) fn root(&self) -> Result<(&str, &SecretText), Failure> {
         match (&self.s3.root_access_key, &self.s3.root_secret_key) {
             (Some(access_key), Some(secret)) => Ok((access_key, secret)),
             _ => Err(Failure::usage(
@@ -98,7 +104,7 @@ mod tests {
 
     fn settings(file: &str) -> Result<ProxySettings, Failure> {
         ProxySettings::of(&MergedSettings::gather(
-            &names(),
+            &ProxySettings::names(),
             &ProxyArgs::default(),
             |_| None,
             Some(file),

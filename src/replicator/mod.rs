@@ -27,18 +27,18 @@ use martlet_replicator::{
 };
 use martlet_serving::folder::DataFolder;
 use martlet_serving::metrics::Metrics;
-use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
-use martlet_serving::{Failure, Signals, logging, runtime, wait_for_stop};
+use martlet_serving::operator::{AdminParts, Health, RoleCondition};
+use martlet_serving::{Failure, logging, runtime, wait_for_stop};
 use martlet_topology::{Cluster, Topology};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub(crate) use self::settings::ReplicatorArgs;
-use self::settings::ReplicatorSettings;
+pub(crate) use self::settings::{ReplicatorArgs, ReplicatorSettings};
 use self::spread::note_spread;
 use crate::policies::check_cpu;
 use crate::process::admin_status::worker_lines;
 use crate::process::checkpoint_counts::{CheckpointCounts, CountedSets};
+use crate::process::host::RoleHost;
 use crate::process::metrics::{CheckpointCollector, WorkerCollector};
 use crate::process::observers::ObserverTasks;
 use crate::process::sources::WorkerSource;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
     if args.once {
         runtime::run(threads, once(settings))
     } else {
-        runtime::run(threads, serve(settings))
+        runtime::run(threads, async { serve(settings, RoleHost::own_process()?).await })
     }
 }
 
@@ -132,12 +132,12 @@ fn cluster(member: &Member, rings: &RingSet) -> Result<Cluster, Failure> {
         .map_err(|error| Failure::refused(format!("the rings don't form a cluster: {error}")))
 }
 
-async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
-    let mut signals = Signals::take()?;
+/// Runs a replicator in this process until a signal stops it.
+pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Result<(), Failure> {
+    let RoleHost { mut signals, admin } = host;
     let secret = settings.member.secret()?;
-    let listener = admin::bind(settings.admin_address()).await?;
-    let operator = Arc::new(Operator::new(vec![secret.token]));
-    let answering = operator.clone().serve(listener, &settings.common);
+    let address = settings.admin_address();
+    let (operator, answering) = admin.serve(address, vec![secret.token], &settings.common).await?;
     let OpenReplicator { name, member, topology, observers, checkpoint_counts, standard } =
         open(&settings).await?;
     let mut runner = runner(&member)?;

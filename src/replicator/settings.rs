@@ -55,10 +55,10 @@ pub(crate) struct ReplicatorArgs {
 /// Settings of a replicator.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct ReplicatorSettings {
+pub(crate) struct ReplicatorSettings {
     /// Nodes whose devices the replicator is responsible for; empty means all.
     #[serde(deserialize_with = "list")]
-    pub(super) nodes: Vec<String>,
+    pub(crate) nodes: Vec<String>,
     /// Grace time for readers of an overwritten object.
     #[serde(deserialize_with = "span")]
     pub(super) reclaim_grace: Duration,
@@ -68,7 +68,7 @@ pub(super) struct ReplicatorSettings {
     #[serde(skip)]
     pub(super) events: EventSettings,
     #[serde(skip)]
-    pub(super) member: MemberSettings,
+    pub(crate) member: MemberSettings,
     #[serde(skip)]
     pub(super) common: CommonSettings,
 }
@@ -88,19 +88,21 @@ impl Default for ReplicatorSettings {
 
 const NAMES: [&str; 2] = ["nodes", "reclaim_grace"];
 
-/// Returns the names of all settings of a replicator besides the common ones.
-fn names() -> Vec<&'static str> {
-    let parts = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES, &EventSettings::NAMES];
-    parts.concat()
-}
-
 impl ReplicatorSettings {
-    /// Loads the settings of a start with these flags, and checks them.
-    pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
-        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
+    /// Returns the names of all settings of a replicator besides the common ones.
+    pub(crate) fn names() -> Vec<&'static str> {
+        let parts =
+            [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES, &EventSettings::NAMES];
+        parts.concat()
     }
 
-    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
+    /// Loads the settings of a start with these flags, and checks them.
+    pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
+        Self::of(&MergedSettings::at_start(&Self::names(), args, args.common.config.as_deref())?)
+    }
+
+    /// Extracts the settings and checks them.
+    pub(crate) fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             member: merged.extract()?,
             upkeep: merged.extract()?,
@@ -128,7 +130,8 @@ mod tests {
     fn nodes_are_read_in_all_their_forms() {
         let nodes = |file: &str| {
             let args = ReplicatorArgs::default();
-            let merged = MergedSettings::gather(&names(), &args, |_| None, Some(file)).unwrap();
+            let names = ReplicatorSettings::names();
+            let merged = MergedSettings::gather(&names, &args, |_| None, Some(file)).unwrap();
             ReplicatorSettings::of(&merged).unwrap().nodes
         };
         assert!(nodes("name = 'r1'").is_empty());

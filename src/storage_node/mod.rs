@@ -36,7 +36,7 @@ use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, DeviceId};
 use martlet_serving::folder::DataFolder;
 use martlet_serving::metrics::Metrics;
-use martlet_serving::operator::{self as admin, AdminParts, Operator};
+use martlet_serving::operator::{AdminParts, Operator};
 use martlet_serving::{Failure, Signals, Size, listen, logging, runtime, wait_for_stop};
 use martlet_storage_node::{DeviceConfig, DirectListener, NodeOptions, Reserve, StorageNode, Uuid};
 use tokio::net::TcpListener;
@@ -45,11 +45,11 @@ use tokio::task::JoinSet;
 
 use self::introduced::IntroducedNode;
 use self::operator::OpenNode;
-pub(crate) use self::settings::StorageNodeArgs;
-use self::settings::StorageNodeSettings;
+pub(crate) use self::settings::{StorageNodeArgs, StorageNodeSettings};
 use crate::policies::check_cpu;
 use crate::process::data_port::OpenDataPort;
 use crate::process::direct::DirectSource;
+use crate::process::host::RoleHost;
 use crate::process::memory::{MachineShare, MemorySplit, NODE_BODY_BYTES};
 use crate::process::metrics::{DeviceCollector, DirectCollector};
 
@@ -57,11 +57,13 @@ use crate::process::metrics::{DeviceCollector, DirectCollector};
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
     let settings = StorageNodeSettings::load(args)?;
     logging::start(&settings.common)?;
-    runtime::run(settings.common.max_threads, serve(settings))
+    let threads = settings.common.max_threads;
+    runtime::run(threads, async { serve(settings, RoleHost::own_process()?).await })
 }
 
-async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
-    let mut signals = Signals::take()?;
+/// Runs a storage node in this process until a signal stops it.
+pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Result<(), Failure> {
+    let RoleHost { mut signals, admin } = host;
     let name: Arc<str> = settings.member.name()?.into();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
@@ -73,10 +75,9 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let host =
         member.keeper.rings().addresses().get(&*name).and_then(|it| host_of(it).map(str::to_owned));
     let data_port = settings.data_port.listen(None, host.as_deref()).await?;
-    let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
     let direct = settings.direct.bind()?;
-    let operator = Arc::new(Operator::new(vec![secret.token]));
-    let answering = operator.clone().serve(admin, &settings.common);
+    let address = settings.member.admin_address(settings::ADMIN_PORT);
+    let (operator, answering) = admin.serve(address, vec![secret.token], &settings.common).await?;
     let opening = async {
         // Opening devices needs the cluster time.
         member.round().await;

@@ -87,7 +87,7 @@ pub(crate) struct StorageNodeSettings {
     #[serde(skip)]
     pub(super) direct: DirectSettings,
     #[serde(skip)]
-    pub(super) member: MemberSettings,
+    pub(crate) member: MemberSettings,
     #[serde(skip)]
     pub(super) common: CommonSettings,
 }
@@ -110,20 +110,21 @@ impl Default for StorageNodeSettings {
 
 const NAMES: [&str; 5] = ["internal_address", "devices", "reserve", "memory", "max_requests"];
 
-/// Returns the names of all settings of a storage node besides the common ones.
-fn names() -> Vec<&'static str> {
-    let parts =
-        [&NAMES[..], &DataPortSettings::NAMES, &DirectSettings::NAMES, &MemberSettings::NAMES];
-    parts.concat()
-}
-
 impl StorageNodeSettings {
-    /// Loads the settings of a start with these flags, and checks them.
-    pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
-        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
+    /// Returns the names of all settings of a storage node besides the common ones.
+    pub(crate) fn names() -> Vec<&'static str> {
+        let parts =
+            [&NAMES[..], &DataPortSettings::NAMES, &DirectSettings::NAMES, &MemberSettings::NAMES];
+        parts.concat()
     }
 
-    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
+    /// Loads the settings of a start with these flags, and checks them.
+    pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
+        Self::of(&MergedSettings::at_start(&Self::names(), args, args.common.config.as_deref())?)
+    }
+
+    /// Extracts the settings and checks them.
+    pub(crate) fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             direct: merged.extract()?,
             data_port: merged.extract()?,
@@ -187,7 +188,12 @@ mod tests {
     ) -> Result<StorageNodeSettings, Failure> {
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_DEVICES").map(str::to_owned);
-        StorageNodeSettings::of(&MergedSettings::gather(&names(), args, environment, Some(file))?)
+        StorageNodeSettings::of(&MergedSettings::gather(
+            &StorageNodeSettings::names(),
+            args,
+            environment,
+            Some(file),
+        )?)
     }
 
     #[test]

@@ -18,7 +18,7 @@ use martlet_tests::workspace::{
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
-const MAY: [(&str, &[&str], &[&str]); 15] = [
+const MAY: [(&str, &[&str], &[&str]); 16] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
@@ -55,6 +55,17 @@ const MAY: [(&str, &[&str], &[&str]); 15] = [
             "martlet-serving",
         ],
         &["rocksdb", "s3s"],
+    ),
+    (
+        "martlet-deploy",
+        &[
+            "martlet-protocol",
+            "martlet-ring",
+            "martlet-admin-api",
+            "martlet-serving",
+            "martlet-membership",
+        ],
+        &["rocksdb", "s3s", "axum", "clap"],
     ),
     (
         "martlet-notifications",

@@ -1,0 +1,181 @@
+use super::*;
+use crate::spec::tests::THREE;
+
+const HOUR_MS: u64 = 3_600_000;
+/// Start of the tests' time.
+const START_MS: u64 = 1_800_000_000_000;
+
+/// Output folder, and the time of its plans.
+struct Folder {
+    out: tempfile::TempDir,
+    now_ms: u64,
+    /// Nodes that don't use the newest rings.
+    late: Vec<String>,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let out = tempfile::tempdir().unwrap();
+        std::fs::create_dir(out.path().join(CLUSTER_DIR)).unwrap();
+        Self { out, now_ms: START_MS, late: Vec::new() }
+    }
+
+    fn plan(&self, text: &str, settle: bool) -> Result<RingsOutcome, Failure> {
+        let usage = (0..8).map(|id| (DeviceId(id), Usage { used: 1 << 30, capacity: 4 << 30 }));
+        let usage = usage.collect();
+        let pace = MovePace { bytes_per_second: 100_000_000, high_water: 0.9 };
+        let late = |_: &str, _: u64| self.late.clone();
+        let late = &late;
+        let context =
+            RingContext { now_ms: self.now_ms, settle, force: false, usage: &usage, pace, late };
+        follow(&ClusterSpec::parse(text).unwrap(), self.out.path(), &context)
+    }
+
+    fn apply(&self, text: &str, settle: bool) -> RingsOutcome {
+        let outcome = self.plan(text, settle).unwrap();
+        for ring in outcome.rings.iter().filter(|ring| ring.is_changed) {
+            ring.builder.save(&self.out.path().join(&ring.path)).unwrap();
+        }
+        outcome
+    }
+}
+
+fn is_quiet(outcome: &RingsOutcome) -> bool {
+    outcome.waits.is_none() && outcome.rings.iter().all(|ring| !ring.is_changed)
+}
+
+/// The three nodes and a fourth in zone 1.
+fn four() -> String {
+    format!(
+        "{THREE}\n[[node]]\nname = \"n4\"\naddress = \"10.0.0.4\"\nzone = 1\ndevice = [{{ name = \
+         \"d1\", path = \"/srv/d1\", size = \"4TB\" }}]\n"
+    )
+}
+
+#[test]
+fn first_rings_are_made_once() {
+    let folder = Folder::new();
+    let first = folder.apply(THREE, false);
+    assert_eq!(first.rings.len(), 2);
+    assert!(first.rings.iter().all(|ring| ring.is_changed && ring.cost.is_none()));
+    let placed: Vec<u64> =
+        first.rings.iter().map(|ring| ring.report.as_ref().unwrap().placed).collect();
+    assert_eq!(placed, [4096 * 3, 4096 * 3]);
+    assert!(is_quiet(&folder.plan(THREE, false).unwrap()));
+    assert!(is_quiet(&folder.plan(THREE, true).unwrap()), "there is nothing to settle");
+}
+
+#[test]
+fn a_node_joins_once_and_its_cost_is_known() {
+    let folder = Folder::new();
+    folder.apply(THREE, false);
+    let joined = folder.apply(&four(), false);
+    for ring in &joined.rings {
+        let cost = ring.cost.as_ref().unwrap();
+        assert!(cost.replicas > 0 && cost.bytes > 0 && cost.hours > 0.0, "{}", ring.name);
+        assert!(cost.devices.iter().any(|device| device.peak.is_some()));
+        assert_eq!(ring.edits, ["n4/d1 joins zone 1, weight 4000"]);
+    }
+    assert!(is_quiet(&folder.plan(&four(), false).unwrap()), "a second apply changes nothing");
+}
+
+#[test]
+fn min_part_hours_are_respected_unless_the_moves_are_settled() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    folder.apply(&four(), false);
+    let drained = four().replacen("weight = 4000", "weight = 0", 1);
+    let early = folder.apply(&drained, false);
+    assert!(early.waits.as_ref().unwrap().contains("min-part-hours"), "{:?}", early.waits);
+    assert!(early.rings.iter().all(|ring| !ring.is_changed));
+    let settled = folder.plan(&drained, true).unwrap();
+    assert!(settled.waits.is_none() && settled.rings.iter().all(|ring| ring.is_changed));
+    folder.now_ms += 2 * HOUR_MS;
+    let later = folder.apply(&drained, false);
+    assert!(later.waits.is_none());
+    assert!(later.rings[0].report.as_ref().unwrap().locked > 0, "unsettled moves stay");
+}
+
+#[test]
+fn a_drained_device_ends_empty_and_may_leave() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    let drained = THREE.replacen("weight = 4000", "weight = 0", 1);
+    let mut rounds = 0;
+    loop {
+        let outcome = folder.apply(&drained, true);
+        if is_quiet(&outcome) {
+            break;
+        }
+        rounds += 1;
+        assert!(rounds < 16, "the drain does not end");
+        folder.now_ms += HOUR_MS;
+    }
+    let index = &folder.plan(&drained, false).unwrap().rings[0];
+    let d2 = index.ring.devices().iter().find(|it| it.node.name == "n1" && it.name == "d2");
+    let id = d2.unwrap().id;
+    let holds = |partition| index.ring.primaries(partition).any(|device| device == id);
+    assert!(!index.ring.partitions().any(holds), "the device holds nothing");
+    let line = drained.lines().find(|line| line.contains("weight = 0")).unwrap();
+    let left = drained.replacen(line, "]", 1);
+    let outcome = folder.apply(&left, false);
+    assert!(outcome.rings[0].ring.device(id).is_none());
+    assert_eq!(outcome.rings[0].cost.as_ref().unwrap().replicas, 0, "no replica moves");
+}
+
+#[test]
+fn a_later_policy_numbers_devices_as_the_others_do() {
+    let folder = Folder::new();
+    folder.apply(&four(), false);
+    let without = THREE.to_owned();
+    folder.apply(&without, false);
+    let policy = format!("{without}\n[[policy]]\nname = \"ec\"\ncode = \"2+1\"\n");
+    let outcome = folder.apply(&policy, false);
+    assert!(outcome.rings[2].is_changed);
+    let five = policy.replacen(
+        "[[policy]]",
+        "[[node]]\nname = \"n5\"\naddress = \"10.0.0.5\"\nzone = 1\ndevice = [{ name = \"d1\", \
+         path = \"/srv/d1\", size = \"4TB\" }]\n\n[[policy]]",
+        1,
+    );
+    let outcome = folder.plan(&five, true).unwrap();
+    let id = |ring: &RingOutcome| {
+        ring.builder.devices().find(|device| device.node.name == "n5").unwrap().id
+    };
+    assert!(outcome.rings.iter().all(|ring| id(ring) == DeviceId(7)), "ids of n4 are used up");
+}
+
+#[test]
+fn what_a_ring_keeps_for_life_is_refused() {
+    let folder = Folder::new();
+    folder.apply(THREE, false);
+    for (from, to, words) in [
+        ("name = \"try\"", "name = \"try\"\nreplicas = 2", "replicas 3 for life"),
+        ("name = \"try\"", "name = \"try\"\npart_power = 10", "part_power 12 for life"),
+        ("zone = 3", "zone = 1", "is in region 1 zone 3 for life"),
+    ] {
+        let refusal = folder.plan(&THREE.replacen(from, to, 1), false).err().unwrap().to_string();
+        assert!(refusal.contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn the_last_device_of_a_zone_stays_without_force() {
+    let folder = Folder::new();
+    folder.apply(&four(), false);
+    let third = four().split("[[node]]").filter(|it| !it.contains("n3")).collect::<Vec<_>>();
+    let refusal = folder.plan(&third.join("[[node]]"), false).err().unwrap().to_string();
+    assert!(refusal.contains("last device of zone"), "{refusal}");
+}
+
+#[test]
+fn moves_are_not_settled_before_all_nodes_use_their_ring() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    folder.apply(&four(), false);
+    folder.late = vec!["n2".to_owned()];
+    let refusal = folder.plan(&four(), true).err().unwrap().to_string();
+    assert!(refusal.contains("n2 among them: wait, take a census"), "{refusal}");
+    folder.late.clear();
+    assert!(folder.plan(&four(), true).unwrap().rings[0].ring.moves().is_empty());
+}
