@@ -15,6 +15,7 @@ from martlet.plan import Span
 
 pytestmark = servers.needs_servers
 URL = "martlet://coded/object"
+DAMAGED = "martlet://coded/damaged"
 SIZE = 70 * MIB + 11
 
 
@@ -37,12 +38,21 @@ def body(cluster: Any) -> bytes:
     return made
 
 
+@pytest.fixture(scope="module")
+def damaged(cluster: Any) -> bytes:
+    """An object that loses fragments: with two of an extent lost, no node may fail."""
+    made = random.Random(22).randbytes(SIZE)
+    with connect(cluster) as client:
+        servers.put(client, DAMAGED, made)
+    return made
+
+
 def test_fragments_are_joined(cluster: Any, body: bytes, rng: random.Random) -> None:
     with connect(cluster) as client:
         pieces = client.reader(URL).pieces(0, SIZE)
         assert len(pieces) > 4 * (SIZE // (16 * MIB)), "four data fragments for each extent"
         assert all(len(piece.holders) == 1 for piece in pieces)
-        assert len({holder.url.split("/x/")[0] for piece in pieces for holder in piece.holders}) == 3
+        assert len({holder.url.split("/x/")[0] for piece in pieces for holder in piece.holders}) >= 2
         found, stats = read(client, URL)
         assert found == body
         assert (stats.direct_bytes, stats.get_bytes, stats.corrupt) == (SIZE, 0, 0)
@@ -61,31 +71,31 @@ def test_fragments_of_a_node_come_from_its_files(cluster: Any, body: bytes) -> N
     assert stats.get_bytes == 0
 
 
-def test_a_fragment_whose_file_is_lost(cluster: Any, body: bytes) -> None:
+def test_a_fragment_whose_file_is_lost(cluster: Any, damaged: bytes) -> None:
     with connect(cluster) as client:
-        reader = client.reader(URL)
+        reader = client.reader(DAMAGED)
         pieces = reader.pieces(0, SIZE)
         lost = pieces[1]
         servers.file_of(cluster.folder / "c", lost.id).unlink()
         memory = martlet.Memory(SIZE)
         reader.read_into([Span(0, memory.view)])
-        assert bytes(memory.view) == body
+        assert bytes(memory.view) == damaged
         assert 0 < reader.stats.get_bytes <= lost.length
         assert reader.stats.direct_bytes + reader.stats.get_bytes == SIZE
         # A range of the lost fragment alone.
         part = bytearray(100_000)
         reader.read_into([Span(lost.start + 5, memoryview(part))])
-        assert part == body[lost.start + 5 : lost.start + 100_005]
+        assert part == damaged[lost.start + 5 : lost.start + 100_005]
 
 
-def test_a_wrong_block_of_a_fragment(cluster: Any, body: bytes) -> None:
+def test_a_wrong_block_of_a_fragment(cluster: Any, damaged: bytes) -> None:
     with connect(cluster) as client:
-        reader = client.reader(URL)
-        damaged = reader.pieces(0, SIZE)[6]
-        servers.flip(servers.file_of(cluster.folder / "c", damaged.id), 100_000)
+        reader = client.reader(DAMAGED)
+        wrong = reader.pieces(0, SIZE)[6]
+        servers.flip(servers.file_of(cluster.folder / "c", wrong.id), 100_000)
         memory = martlet.Memory(SIZE)
         reader.read_into([Span(0, memory.view)])
-        assert bytes(memory.view) == body
+        assert bytes(memory.view) == damaged
         assert reader.stats.corrupt >= 1
         assert reader.stats.get_bytes > 0
 
@@ -93,8 +103,9 @@ def test_a_wrong_block_of_a_fragment(cluster: Any, body: bytes) -> None:
 def test_a_node_that_is_killed(cluster: Any, body: bytes) -> None:
     with connect(cluster) as client:
         reader = client.reader(URL)
-        assert reader.pieces(0, SIZE)
-        cluster.tell("kill", "n2")
+        pieces = reader.pieces(0, SIZE)
+        node = servers.file_of(cluster.folder / "c", pieces[0].id).relative_to(cluster.folder / "c").parts[0]
+        cluster.tell("kill", node)
         memory = martlet.Memory(SIZE)
         reader.read_into([Span(0, memory.view)])
         assert bytes(memory.view) == body
@@ -106,7 +117,7 @@ def test_a_node_that_is_killed(cluster: Any, body: bytes) -> None:
         assert found == body
         assert stats.other_holder == 0
         assert stats.get_bytes > 0
-        cluster.tell("start", "n2")
+        cluster.tell("start", node)
         until("its fragments have holders", lambda: all(it.holders for it in client.reader(URL).pieces(0, SIZE)))
         found, stats = read(client, URL)
         assert (found, stats.get_bytes) == (body, 0)

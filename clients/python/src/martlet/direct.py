@@ -115,10 +115,16 @@ class DirectSocket:
         return time.monotonic() >= self._off_until
 
     @contextmanager
-    def lease(self, piece_id: str, token: str) -> Iterator[Lease]:
-        """Borrows the lease of an extent; its descriptors stay open within the block."""
+    def lease(self, piece_id: str, token: str, place: Place | None = None) -> Iterator[Lease]:
+        """Borrows the lease of an extent; its descriptors stay open within the block.
+
+        `place` is the data port of the holder that the token names. It is the socket's own if the token is granted.
+        """
         with self._lock:
-            found = self._find(piece_id) or self._request(piece_id, token)
+            found = self._find(piece_id)
+            if found is None:
+                found = self._request(piece_id, token)
+                self.home = place or self.home
             found.users += 1
         try:
             yield found

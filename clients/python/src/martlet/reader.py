@@ -131,14 +131,15 @@ class Reader:
             return None, None
         for holder in self._own_holders(piece, local.home):
             try:
-                lease = stack.enter_context(local.lease(piece.id, holder.token))
+                lease = stack.enter_context(local.lease(piece.id, holder.token, place_of(holder.url)))
             except (Refusal, ConnectionLost, ProtocolError) as error:
                 LOG.info("%s: %s", self.info.address, error)
                 if isinstance(error, Refusal) and error.code == ABSENT:
                     continue
                 return None, None
-            local.home = place_of(holder.url)
-            return lease, holder
+            # A lease from before may have come by the token of another holder: the socket's own is the node.
+            own = [it for it in piece.holders if place_of(it.url) == local.home]
+            return lease, own[0] if own else holder
         return None, None
 
     @staticmethod
