@@ -47,9 +47,9 @@ impl Guide {
     }
 
     /// A file or its edit.
-    pub(super) fn toml(&self, heading: &str, number: usize) -> &str {
+    pub(super) fn toml(&self, heading: &str, number: usize) -> String {
         let block = self.blocks(heading, "toml").nth(number);
-        &block.unwrap_or_else(|| panic!("{heading} has no toml block {number}")).text
+        block.unwrap_or_else(|| panic!("{heading} has no toml block {number}")).text.clone()
     }
 
     /// Commands.

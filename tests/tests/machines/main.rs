@@ -27,7 +27,7 @@ fn machines_follow_the_guide_word_for_word() {
     let guide = Guide::read();
 
     // Five minutes.
-    shop.edit(guide.toml("Five minutes", 0));
+    shop.edit(&guide.toml("Five minutes", 0));
     let planned = shop.run(&guide.first_line("Five minutes", 0));
     assert!(planned.contains("machine n3: new:"), "{planned}");
     assert!(!shop.path("out").exists(), "a plan touches nothing");
@@ -41,7 +41,7 @@ fn machines_follow_the_guide_word_for_word() {
     shop.check_that_no_secret_is_printed();
 
     // A node joins.
-    shop.edit(guide.toml("A node joins", 0));
+    shop.edit(&guide.toml("A node joins", 0));
     let joined = shop.run(&guide.sh("A node joins", 0));
     assert!(joined.contains("n4/d1 joins zone 1"), "{joined}");
     assert!(joined.contains("hours at 100.0 MB a second"), "{joined}");
@@ -54,7 +54,7 @@ fn machines_follow_the_guide_word_for_word() {
     assert_eq!(read.trim(), "hello", "the new machine serves");
 
     // A disk drains. Without --settle the moves of the join are too young.
-    shop.edit(guide.toml("A disk drains", 0));
+    shop.edit(&guide.toml("A disk drains", 0));
     let early = shop.refused("martlet cluster apply cluster.toml");
     assert!(early.contains("min-part-hours"), "{early}");
     let mut rounds = 0;
