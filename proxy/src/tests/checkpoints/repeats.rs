@@ -166,11 +166,14 @@ async fn leave_early(harness: &Harness, clock: &Arc<ManualClock>, meanwhile: Mea
             Fault::Delay(2 * STANDSTILL)
         }
     });
+    // Positions are times of the proxies: the marker's is later than those of the shards.
+    clock.advance_ms(1000);
     let marker = format!("{SET}.metadata");
     let before = {
         let writing = Box::pin(save(&proxy, &marker, MARKER));
         let leaving = Box::pin(async {
             until_set(&stands).await;
+            clock.advance_ms(1000);
             match meanwhile {
                 Meanwhile::Nothing => {}
                 Meanwhile::SavesAgain => drop(save(store, SHARD, b"two").await),
