@@ -37,7 +37,7 @@ pub(crate) struct MarkerWrite {
     marker: Option<BegunMarker>,
 }
 
-/// What is known of a marker before it is written.
+/// Facts about a marker before it is written.
 pub(super) struct BegunMarker {
     pub(super) bucket: Arc<Bucket>,
     bucket_name: String,

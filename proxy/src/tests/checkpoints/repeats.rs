@@ -138,7 +138,7 @@ async fn an_unclear_generation_ends_after_a_day() {
     assert_eq!(state(store, SET).await.generations[0].state, GenerationState::Removing);
 }
 
-/// What a client does between its marker and the end of its request.
+/// Action of a client between its marker and the end of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meanwhile {
     Nothing,
