@@ -102,6 +102,10 @@ impl Committer {
             return Ok(CheckpointOutcome::Pending { generation: None, reason });
         }
         let pending = self.pending_reason(set, rule, rest, &entries, own).await?;
+        if let Some(reason) = pending.clone().filter(|_| role == Noter::Attendant) {
+            // What comes later may be of the next save.
+            return Ok(CheckpointOutcome::Pending { generation: None, reason });
+        }
         let (name, folder) = (set.set.to_owned(), set.set.to_owned());
         let manifest = Manifest { set: name, folder, entries };
         let noted = self.noted(set, &manifest, rule).await?;

@@ -39,7 +39,7 @@ const STUCK: Withdrawal<'_> = Withdrawal {
     waits_for_holds: true,
 };
 
-/// How far a pending generation is.
+/// State of a pending generation.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// All of it is there.
@@ -86,7 +86,7 @@ impl Visit<'_> {
         }
     }
 
-    /// How far a generation is, given what is current in its folder. Changes nothing.
+    /// State of a generation, given what is current in its folder. Changes nothing.
     pub(super) async fn progress(
         &self,
         pending: PendingGeneration<'_>,
@@ -106,7 +106,7 @@ impl Visit<'_> {
                 changed.rest
             )));
         }
-        if let Some(reason) = self.reason_to_wait(pending) {
+        if let Some(reason) = reason_to_wait(pending, self.now_ms()) {
             return Ok(Progress::Waits(reason));
         }
         let entries = union(&noted.entries, current);
@@ -120,26 +120,6 @@ impl Visit<'_> {
         }
         let (of_set, folder) = (noted.set.clone(), noted.folder.clone());
         Ok(Progress::Ready(Manifest { set: of_set, folder, entries }))
-    }
-
-    /// Reason why a generation must wait, whatever its folder holds.
-    fn reason_to_wait(&self, pending: PendingGeneration<'_>) -> Option<String> {
-        let PendingGeneration { rule, record, generation } = pending;
-        let (number, now_ms) = (generation.number, self.now_ms());
-        if generation.noted_ms + rule.settle_ms > now_ms {
-            return Some(settling(rule));
-        }
-        // A later save may be under way: its objects are not what was missing.
-        if record.is_marker_coming(number, now_ms) {
-            return Some("the marker is being written again".to_owned());
-        }
-        let is_later =
-            |it: &&Generation| it.number > number && it.state != GenerationState::Removing;
-        if let Some(later) = record.generations.iter().find(is_later) {
-            return Some(format!("generation {} was noted later", later.number));
-        }
-        let is_removing = record.is_removing_above(number);
-        is_removing.then(|| "a later generation is being removed".to_owned())
     }
 
     /// Gives a generation its whole manifest, and pins it.
@@ -207,6 +187,25 @@ impl Visit<'_> {
         let is_stuck = matches!(progress, Progress::Stuck(_));
         Ok(due_ms.filter(|_| is_stuck).map(|due_ms| (STUCK, due_ms)))
     }
+}
+
+/// Reason why a generation must wait at `now_ms`, for any objects in its folder.
+fn reason_to_wait(pending: PendingGeneration<'_>, now_ms: u64) -> Option<String> {
+    let PendingGeneration { rule, record, generation } = pending;
+    let number = generation.number;
+    if generation.noted_ms + rule.settle_ms > now_ms {
+        return Some(settling(rule));
+    }
+    // A later save may be under way: its objects are not what was missing.
+    if record.is_marker_coming(number, now_ms) {
+        return Some("the marker is being written again".to_owned());
+    }
+    let is_later = |it: &&Generation| it.number > number && it.state != GenerationState::Removing;
+    if let Some(later) = record.generations.iter().find(is_later) {
+        return Some(format!("generation {} was noted later", later.number));
+    }
+    let is_removing = record.is_removing_above(number);
+    is_removing.then(|| "a later generation is being removed".to_owned())
 }
 
 /// Time from which a generation that can't be completed is withdrawn; none if its rule abandons sets,

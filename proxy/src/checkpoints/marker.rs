@@ -7,8 +7,8 @@
 //!
 //! A client that gives up ends its request between any two steps. The process then *attends* to the
 //! marker: it notes that nothing more is sent, and makes the generation if the marker is there. It
-//! does so only while nothing in the folder is later than the marker, for the client may have begun
-//! its next save. The intent stays, since what was sent may still come.
+//! does so only if the generation is complete, and nothing in the folder is later than the marker,
+//! for the client may have begun its next save. The intent stays, since what was sent may still come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) struct MarkerWrite {
     marker: Option<BegunMarker>,
 }
 
-/// What is known of a marker before it is written.
+/// Facts about a marker before it is written.
 pub(super) struct BegunMarker {
     pub(super) bucket: Arc<Bucket>,
     bucket_name: String,

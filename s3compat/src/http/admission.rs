@@ -17,7 +17,7 @@ use crate::limits::{LimitReason, RequestKind};
 /// Random keys, so that no client chooses requests that look alike.
 static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// What tells a request from others of its signer.
+/// Name of a request among those of its signer.
 #[derive(Clone, Copy)]
 pub(super) struct RequestName<'a> {
     pub(super) uri: &'a Uri,

@@ -138,7 +138,7 @@ async fn an_unclear_generation_ends_after_a_day() {
     assert_eq!(state(store, SET).await.generations[0].state, GenerationState::Removing);
 }
 
-/// What a client does between its marker and the end of its request.
+/// Action of a client between its marker and the end of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meanwhile {
     Nothing,
@@ -166,11 +166,14 @@ async fn leave_early(harness: &Harness, clock: &Arc<ManualClock>, meanwhile: Mea
             Fault::Delay(2 * STANDSTILL)
         }
     });
+    // Positions are times of the proxies: the marker's is later than those of the shards.
+    clock.advance_ms(1000);
     let marker = format!("{SET}.metadata");
     let before = {
         let writing = Box::pin(save(&proxy, &marker, MARKER));
         let leaving = Box::pin(async {
             until_set(&stands).await;
+            clock.advance_ms(1000);
             match meanwhile {
                 Meanwhile::Nothing => {}
                 Meanwhile::SavesAgain => drop(save(store, SHARD, b"two").await),
