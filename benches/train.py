@@ -43,7 +43,8 @@ def on_server(folder, duration):
             server.bench("--presigned", *load, "--prepared", "--prefix", name, *duration)
         for name, load in WRITES.items():
             progress(f"  server: {name}")
-            server.bench(*load, *duration)
+            # The bucket keeps what was read before.
+            server.bench(*load, "--keep", "--prefix", name, *duration)
 
 
 def on_cluster(folder, duration):
@@ -51,7 +52,7 @@ def on_cluster(folder, duration):
     with Cluster(folder, ["--nodes", "3", "--replicas", "3"]) as cluster:
         for name, load in {**{name: read[2] for name, read in READS.items()}, **WRITES}.items():
             progress(f"  cluster: {name}")
-            cluster.bench(*load, "--prefix", name, *duration)
+            cluster.bench(*load, "--keep", "--prefix", name, *duration)
 
 
 def main():
