@@ -1,3 +1,5 @@
+//! Tests of plans: what they print, write and refuse.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

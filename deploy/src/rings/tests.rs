@@ -163,7 +163,8 @@ fn what_a_ring_keeps_for_life_is_refused() {
 fn the_last_device_of_a_zone_stays_without_force() {
     let folder = Folder::new();
     folder.apply(&four(), false);
-    let third = four().split("[[node]]").filter(|it| !it.contains("n3")).collect::<Vec<_>>();
+    let text = four();
+    let third = text.split("[[node]]").filter(|it| !it.contains("n3")).collect::<Vec<_>>();
     let refusal = folder.plan(&third.join("[[node]]"), false).err().unwrap().to_string();
     assert!(refusal.contains("last device of zone"), "{refusal}");
 }

@@ -293,8 +293,8 @@ impl Workshop {
     /// Last lines of the machines' logs.
     fn logs(&self) -> String {
         let log = |machine: &Machine| {
-            let layer = format!("/proc/{}/root/srv/log", machine.anchor.id());
-            let text = fs::read_to_string(layer).unwrap_or_default();
+            let process = Path::new("/proc").join(machine.anchor.id().to_string());
+            let text = fs::read_to_string(process.join("root").join("srv").join("log")).unwrap_or_default();
             let from = text.len().saturating_sub(6000);
             let last = text.get(text.ceil_char_boundary(from)..).unwrap_or_default();
             format!("--- {}\n{last}", machine.folder.display())
