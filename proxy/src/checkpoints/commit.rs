@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use super::check::{MARKER_BYTES_MAX, missing, reads};
 use super::manifest::{Manifest, ManifestEntry, NAME_BYTES_MAX, OBJECTS_MAX};
-use super::marker::{BegunMarker, Noter};
+use super::marker::BegunMarker;
 use super::records::{Generation, GenerationState, NoteOutcome, Noted, SetRecord, Withdrawal};
 use super::rules::{CheckpointRule, Recommit};
 use super::set_store::SetStore;
@@ -35,8 +35,8 @@ const PINNING_TIME: Duration = Duration::from_secs(15);
 /// Age of a marker from which it is unclear what was current when it came: its saver may have given
 /// up, and save again.
 const NOTE_AGE_MS_MAX: u64 = 60_000;
-/// Markers that one process attends to at once after their requests ended early.
-const ATTENDED_AT_ONCE: usize = 64;
+/// Intents that one process gives up at once.
+const GIVEN_UP_AT_ONCE: usize = 64;
 /// Commits that one process notes at once: each may hold the names of 100,000 objects.
 const NOTES_AT_ONCE: usize = 8;
 
@@ -53,14 +53,14 @@ pub(crate) struct Committer {
     pub(super) sets: SetStore,
     pub(super) reviser: Reviser,
     notes: Semaphore,
-    /// Turns of markers whose requests ended early.
-    pub(super) attended: Arc<Semaphore>,
+    /// Turns of intents whose requests ended early.
+    pub(super) giving_up: Arc<Semaphore>,
 }
 
 impl Committer {
     pub(crate) fn new(sets: SetStore, reviser: Reviser) -> Self {
-        let attended = Arc::new(Semaphore::new(ATTENDED_AT_ONCE));
-        Self { sets, reviser, notes: Semaphore::new(NOTES_AT_ONCE), attended }
+        let giving_up = Arc::new(Semaphore::new(GIVEN_UP_AT_ONCE));
+        Self { sets, reviser, notes: Semaphore::new(NOTES_AT_ONCE), giving_up }
     }
 
     /// Makes the generation of a marker that was written.
@@ -68,32 +68,22 @@ impl Committer {
         &self,
         marker: &BegunMarker,
         object: &Object,
-        role: Noter,
     ) -> Result<CheckpointOutcome> {
         let (set, rule, rest) = marker.place().ok_or_else(busy)?;
         let turn = self.notes.acquire().await.map_err(|_| busy())?;
         let own = object.version.unwrap_or(Version::UNVERSIONED);
-        let kinds = match role {
-            Noter::Writer => RowKinds::Objects,
-            Noter::Attendant => RowKinds::Live,
-        };
-        let (entries, latest) = match self.list(&marker.bucket, set.set, kinds).await {
+        let entries = match self.current(&marker.bucket, set.set).await {
             Err(Error::InvalidRequest(reason)) => {
-                self.end_intent(set, marker, role).await?;
+                self.end_intent(set, marker).await?;
                 return Ok(CheckpointOutcome::Refused { reason });
             }
-            listed => listed?,
+            entries => entries?,
         };
         let is_current = |entry: &ManifestEntry| entry.rest == rest && entry.version == own;
         if !entries.iter().any(is_current) {
-            self.end_intent(set, marker, role).await?;
+            self.end_intent(set, marker).await?;
             let reason = "another write of the marker came later".to_owned();
             return Ok(CheckpointOutcome::Refused { reason });
-        }
-        if role == Noter::Attendant && latest > own.position {
-            // The client is gone, and may have begun the next save.
-            let reason = "the folder was changed after its marker came".to_owned();
-            return Ok(CheckpointOutcome::Pending { generation: None, reason });
         }
         let came_ms = Stamp { time: own.position, ..Stamp::ZERO }.time_ms();
         if came_ms + NOTE_AGE_MS_MAX < self.sets.now_ms() {
@@ -102,19 +92,13 @@ impl Committer {
             return Ok(CheckpointOutcome::Pending { generation: None, reason });
         }
         let pending = self.pending_reason(set, rule, rest, &entries, own).await?;
-        if let Some(reason) = pending.clone().filter(|_| role == Noter::Attendant) {
-            // What comes later may be of the next save.
-            return Ok(CheckpointOutcome::Pending { generation: None, reason });
-        }
         let (name, folder) = (set.set.to_owned(), set.set.to_owned());
         let manifest = Manifest { set: name, folder, entries };
         let noted = self.noted(set, &manifest, rule).await?;
         let noted =
             Noted { order: own.position, marker: Some(version_text(object)), pending, ..noted };
         let note = |record: &mut SetRecord| {
-            if role == Noter::Writer {
-                record.end(&marker.token);
-            }
+            record.end(&marker.token);
             Ok(record.note(noted.clone()))
         };
         let outcome = self.sets.change(set.bucket, set.set, note).await?;
@@ -212,25 +196,13 @@ impl Committer {
         bucket: &Bucket,
         folder: &str,
     ) -> Result<Vec<ManifestEntry>> {
-        Ok(self.list(bucket, folder, RowKinds::Objects).await?.0)
-    }
-
-    /// All objects below a folder in order of name, and the highest position among the rows: with
-    /// [`RowKinds::Live`] that of the last write or delete marker.
-    async fn list(
-        &self,
-        bucket: &Bucket,
-        folder: &str,
-        kinds: RowKinds,
-    ) -> Result<(Vec<ManifestEntry>, u64)> {
         let context = self.sets.context();
         let paths = Paths::all(bucket, RegisterKind::Object).below(folder.as_bytes());
         let mut walk =
             self.sets.listings.walk_whole(&context, bucket, &paths, ListStart::First, 1000)?;
-        walk.selection = RowSelection { detail: Detail::Summary, kinds };
-        let (mut entries, mut name_bytes, mut latest) = (Vec::new(), 0, 0);
+        walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::Objects };
+        let (mut entries, mut name_bytes) = (Vec::new(), 0);
         while let Some((name, Entry { value, .. })) = walk.next().await? {
-            latest = latest.max(value.version().map_or(0, |version| version.position));
             let Value::Object(object) = value else { continue };
             name_bytes += name.len();
             if entries.len() == OBJECTS_MAX || name_bytes > NAME_BYTES_MAX {
@@ -240,7 +212,7 @@ impl Committer {
             }
             entries.push(entry_of(&text(name.slice(folder.len()..))?, &object));
         }
-        Ok((entries, latest))
+        Ok(entries)
     }
 
     /// Takes a generation out of the view. Returns true if it was in, or on its way there.

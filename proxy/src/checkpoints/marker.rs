@@ -2,18 +2,17 @@
 //!
 //! ```text
 //! begin ──▶ write ──▶ finish: note the generation, end the intent
-//!    └────────┴──────────┴── the client leaves, or the outcome is unknown ──▶ attend
+//!    └────────┴──────────┴── the client leaves, or the outcome is unknown ──▶ give up
 //! ```
 //!
-//! A client that gives up ends its request between any two steps. The process then *attends* to the
-//! marker: it notes that nothing more is sent, and makes the generation if the marker is there. It
-//! does so only if the generation is complete, and nothing in the folder is later than the marker,
-//! for the client may have begun its next save. The intent stays, since what was sent may still come.
+//! A client that gives up ends its request between any two steps. The process then writes into the
+//! intent that nothing more is sent: it delays no generation from then on. The intent stays, since
+//! what was sent may still come. What was current when the marker came is unknown by then.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::entry::{Bucket, Object};
+use martlet_protocol::entry::Bucket;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -26,11 +25,10 @@ use crate::bucket::busy;
 use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::{Error, Result};
 
-/// Pauses before each look at a marker whose request ended early, in seconds: less than a minute
-/// together, after which it is unclear what was current.
+/// Pauses before each attempt to give up an intent, in seconds.
 const PAUSES_S: [u64; 6] = [0, 1, 3, 6, 12, 24];
 
-/// A marker's write that was begun. Dropping it leaves the rest to the process, in the background.
+/// A marker's write that was begun. Dropping it gives up the intent, in the background.
 pub(crate) struct MarkerWrite {
     committer: Arc<Committer>,
     /// None once its outcome is known.
@@ -45,17 +43,6 @@ pub(super) struct BegunMarker {
     key: String,
     /// Token of its intent.
     pub(super) token: String,
-    /// Current version of the marker before the write.
-    before: Option<String>,
-}
-
-/// Process that makes the generation of a marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noter {
-    /// It wrote the marker, and its client waits.
-    Writer,
-    /// The client is gone. The marker may be another writer's.
-    Attendant,
 }
 
 impl BegunMarker {
@@ -102,7 +89,7 @@ impl Committer {
         let intent = MarkerIntent {
             token: token.clone(),
             key: key.to_owned(),
-            before: before.clone(),
+            before,
             at_ms,
             after: 0,
             is_given_up: false,
@@ -110,7 +97,7 @@ impl Committer {
         let (bucket_id, folder) = (bucket.id, folder.to_owned());
         let (bucket, key) = (bucket.clone(), key.to_owned());
         let (bucket_name, rules) = (bucket_name.to_owned(), rules.clone());
-        let marker = BegunMarker { bucket, bucket_name, rules, key, token, before };
+        let marker = BegunMarker { bucket, bucket_name, rules, key, token };
         // The request may end while the intent is recorded.
         let mut begun = MarkerWrite { committer: self.clone(), marker: Some(marker) };
         let begin = |record: &mut SetRecord| {
@@ -125,14 +112,10 @@ impl Committer {
 
     /// Current version of a key, as clients see it; none if no object is there.
     pub(super) async fn current_version(&self, bucket: &str, key: &str) -> Result<Option<String>> {
-        Ok(self.current_object(bucket, key).await?.map(|object| version_text(&object)))
-    }
-
-    async fn current_object(&self, bucket: &str, key: &str) -> Result<Option<Arc<Object>>> {
         let (context, any) = (self.sets.context(), ReadConditions::default());
         let head = self.sets.reader.head(&context, bucket, key, Selection::Whole, &any);
         match Box::pin(head).await {
-            Ok(read) => Ok(Some(read.object)),
+            Ok(read) => Ok(Some(version_text(&read.object))),
             Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -149,7 +132,7 @@ impl Committer {
         let Some(marker) = &begun.marker else { return written };
         match written {
             Ok(written) => {
-                let noted = self.note_once(marker, &written.object, Noter::Writer);
+                let noted = self.note_once(marker, &written.object);
                 let outcome = match Box::pin(noted).await {
                     Ok(outcome) => {
                         begun.marker = None;
@@ -167,7 +150,7 @@ impl Committer {
             Err(error @ Error::Backend(_)) => Err(error),
             Err(error) => {
                 if let Some((set, ..)) = marker.place()
-                    && let Err(error) = self.end_intent(set, marker, Noter::Writer).await
+                    && let Err(error) = self.end_intent(set, marker).await
                 {
                     let key = &marker.key;
                     tracing::debug!(key, %error, "could not end the intent of a marker");
@@ -178,16 +161,8 @@ impl Committer {
         }
     }
 
-    /// Ends the intent of a marker, if its own writer knows the outcome.
-    pub(super) async fn end_intent(
-        &self,
-        set: SetName<'_>,
-        marker: &BegunMarker,
-        role: Noter,
-    ) -> Result<()> {
-        if role == Noter::Attendant {
-            return Ok(());
-        }
+    /// Ends the intent of a marker whose outcome is known.
+    pub(super) async fn end_intent(&self, set: SetName<'_>, marker: &BegunMarker) -> Result<()> {
         let end = |record: &mut SetRecord| {
             record.end(&marker.token);
             Ok(())
@@ -195,20 +170,19 @@ impl Committer {
         self.sets.change(set.bucket, set.set, end).await
     }
 
-    /// Attends to a marker whose request ended early, in the background. Beyond so many at once, the
-    /// worker finds the intent later.
-    fn attend_soon(self: Arc<Self>, marker: BegunMarker) {
+    /// Notes in the background that nothing more is sent of a marker. Beyond so many at once, and
+    /// after some attempts, the intent counts as that of a process that died.
+    fn give_up_soon(self: Arc<Self>, marker: BegunMarker) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let Ok(turn) = self.attended.clone().try_acquire_owned() else { return };
+        let Ok(turn) = self.giving_up.clone().try_acquire_owned() else { return };
         runtime.spawn(async move {
             for pause_s in PAUSES_S {
                 sleep(Duration::from_secs(pause_s)).await;
-                match Box::pin(self.attend(&marker)).await {
-                    Ok(true) => break,
-                    Ok(false) => {}
+                match Box::pin(self.give_up(&marker)).await {
+                    Ok(()) => break,
                     Err(error) => {
                         let key = &marker.key;
-                        tracing::debug!(key, %error, "looking at a marker later");
+                        tracing::debug!(key, %error, "giving up an intent later");
                     }
                 }
             }
@@ -216,29 +190,20 @@ impl Committer {
         });
     }
 
-    /// Notes that nothing more is sent of a marker, and makes its generation if another version is
-    /// current than before. Returns true once there is nothing left to do.
-    async fn attend(&self, marker: &BegunMarker) -> Result<bool> {
-        let Some((set, ..)) = marker.place() else { return Ok(true) };
+    async fn give_up(&self, marker: &BegunMarker) -> Result<()> {
+        let Some((set, ..)) = marker.place() else { return Ok(()) };
         let give_up = |record: &mut SetRecord| {
             record.give_up(&marker.token);
             Ok(())
         };
-        self.sets.change(set.bucket, set.set, give_up).await?;
-        match self.current_object(set.bucket_name, &marker.key).await? {
-            Some(object) if Some(version_text(&object)) != marker.before => {
-                self.note_once(marker, &object, Noter::Attendant).await?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        self.sets.change(set.bucket, set.set, give_up).await
     }
 }
 
 impl Drop for MarkerWrite {
     fn drop(&mut self) {
         if let Some(marker) = self.marker.take() {
-            self.committer.clone().attend_soon(marker);
+            self.committer.clone().give_up_soon(marker);
         }
     }
 }
