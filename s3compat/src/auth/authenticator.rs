@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_key_that_a_request_names_is_found_wherever_it_does() {
         let by_header = |value: &'static str| {
-            let headers = [(http::header::AUTHORIZATION, HeaderValue::from_static(value))];
+            let headers = [(AUTHORIZATION, HeaderValue::from_static(value))];
             claimed(&headers.into_iter().collect(), "X-Amz-Credential=OTHER").map(Cow::into_owned)
         };
         let named =

@@ -109,7 +109,7 @@ mod tests {
     fn there_is_one_checksum_and_the_one_that_was_announced() {
         let crc = |value: &str| {
             HeaderMap::from_iter([(
-                http::HeaderName::from_static("x-amz-checksum-crc32"),
+                HeaderName::from_static("x-amz-checksum-crc32"),
                 value.parse().unwrap(),
             )])
         };
