@@ -443,7 +443,7 @@ impl Generation {
     }
 
     fn enter(&mut self, state: GenerationState, reason: Option<String>, now_ms: u64) {
-        let reason = reason.as_deref().map(cut);
+        let reason = reason.map(|text| cut(&text));
         (self.state, self.reason, self.changed_ms) = (state, reason, now_ms);
         self.has_pins |= state == GenerationState::Pinning;
     }

@@ -142,12 +142,11 @@ impl<K: Copy + Eq + Hash, T> FairQueue<K, T> {
         });
         let lane = &mut queue.lanes[kind.number()];
         self.waiting[kind.number()] += 1;
-        let rank = match since {
-            Some(arrival) => Rank { round: lane.round, arrival },
-            None => {
-                self.arrivals += 1;
-                Rank { round: lane.next_round(flow), arrival: self.arrivals }
-            }
+        let rank = if let Some(arrival) = since {
+            Rank { round: lane.round, arrival }
+        } else {
+            self.arrivals += 1;
+            Rank { round: lane.next_round(flow), arrival: self.arrivals }
         };
         lane.insert(rank, flow, request);
         Position { key, kind, rank }
