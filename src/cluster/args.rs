@@ -122,6 +122,7 @@ Example:
 
 /// Arguments of `martlet cluster plan` and `apply`.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct DeployArgs {
     /// File that describes the cluster
     pub(super) file: PathBuf,

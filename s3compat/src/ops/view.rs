@@ -147,7 +147,7 @@ fn uncertain() -> S3Error {
     errors::s3_error(martlet_protocol::Error::unavailable(message).into())
 }
 
-/// Object of a GetObject, HeadObject or LocateObject.
+/// Object of a GetObject, HeadObject or `LocateObject`.
 pub(super) enum ReadTarget<'a> {
     /// Object of the bucket, as the request names it.
     Bucket(ObjectName<'a>),

@@ -25,7 +25,7 @@ impl Guide {
                     open = Some(Block { heading, language, text: String::new() });
                 }
                 (Some(_), Some(_)) => blocks.extend(open.take()),
-                (Some(block), None) => block.text += &format!("{line}\n"),
+                (Some(block), None) => block.text.extend([line, "\n"]),
                 (None, None) => {
                     if let Some(title) = line.strip_prefix("### ") {
                         title.clone_into(&mut heading);

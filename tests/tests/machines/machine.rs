@@ -160,7 +160,7 @@ impl Workshop {
                 println!("SKIPPED {test}: a mount namespace can't be made: {}", why.trim());
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(20));
+            wait(Duration::from_millis(20));
         }
         let hosts = self.place.path().join("tools/hosts");
         fs::write(hosts.join(host.address.to_string()), anchor.id().to_string()).unwrap();
@@ -192,9 +192,12 @@ impl Workshop {
             let mark = format!("name = \"{name}\"");
             let parts: Vec<&str> = text
                 .split("[[node]]\n")
-                .map(|part| match part.contains(&mark) {
-                    true => node.strip_prefix("[[node]]\n").unwrap(),
-                    false => part,
+                .map(|part| {
+                    if part.contains(&mark) {
+                        node.strip_prefix("[[node]]\n").unwrap()
+                    } else {
+                        part
+                    }
                 })
                 .collect();
             fs::write(&path, parts.join("[[node]]\n")).unwrap();
@@ -228,7 +231,7 @@ impl Workshop {
             }
             let waits = text.contains(why) && Instant::now() < until;
             assert!(waits, "{commands}\nfailed:\n{text}\n{}", self.logs());
-            std::thread::sleep(Duration::from_secs(1));
+            wait(Duration::from_secs(1));
         }
     }
 
@@ -263,7 +266,7 @@ impl Workshop {
         let until = Instant::now() + longest;
         let mut status = child.try_wait().unwrap();
         while status.is_none() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
+            wait(Duration::from_millis(20));
             status = child.try_wait().unwrap();
         }
         if status.is_none() {
@@ -294,7 +297,8 @@ impl Workshop {
     fn logs(&self) -> String {
         let log = |machine: &Machine| {
             let process = Path::new("/proc").join(machine.anchor.id().to_string());
-            let text = fs::read_to_string(process.join("root").join("srv").join("log")).unwrap_or_default();
+            let text = fs::read_to_string(process.join("root").join("srv").join("log"))
+                .unwrap_or_default();
             let from = text.len().saturating_sub(6000);
             let last = text.get(text.ceil_char_boundary(from)..).unwrap_or_default();
             format!("--- {}\n{last}", machine.folder.display())
@@ -324,4 +328,10 @@ fn kill(target: &str) {
 fn write_program(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Waits between two looks at a process or a file.
+#[expect(clippy::disallowed_methods, reason = "commands of the guide run without a runtime")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
 }
