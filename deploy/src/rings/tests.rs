@@ -1,3 +1,5 @@
+//! Tests of rings that follow a cluster file.
+
 use super::*;
 use crate::spec::tests::THREE;
 

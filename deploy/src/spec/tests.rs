@@ -1,3 +1,5 @@
+//! Tests of cluster files: what is read and what is refused.
+
 use super::*;
 
 /// A cluster of three nodes with two devices each.

@@ -310,7 +310,8 @@ impl Workshop {
 impl Drop for Workshop {
     fn drop(&mut self) {
         for machine in &mut self.machines {
-            let pidfile = format!("/proc/{}/root/srv/unit.pid", machine.anchor.id());
+            let process = Path::new("/proc").join(machine.anchor.id().to_string());
+            let pidfile = process.join("root").join("srv").join("unit.pid");
             if let Ok(pid) = fs::read_to_string(pidfile) {
                 kill(pid.trim());
             }
