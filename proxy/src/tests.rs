@@ -5,6 +5,7 @@ mod accounts;
 mod buckets;
 mod checkpoints;
 mod coded;
+mod computed_rows;
 mod conditional;
 mod cut;
 mod dying;

@@ -2,25 +2,19 @@
 //!
 //! The names are computed: three devices answer alike, as replicas that agree.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use martlet_protocol::backend::{
-    ByteStream, Call, DeviceStatus, ListReply, ListRequest, ListStart, NewExtent, Reply,
-};
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart};
 use martlet_protocol::entry::{Attributes, Body, ETag, Entry, Object, Value};
-use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
-use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{
-    Backend, BucketId, DeviceId, ExtentId, RegisterKind, Result, Stamp, SystemClock, WriteId,
-};
+use martlet_protocol::{BucketId, RegisterKind, Stamp, WriteId};
 use tokio::sync::Notify;
 
-use super::harness::{create, store_with};
+use super::computed_rows::ComputedRows;
+use super::harness::create;
 use crate::{Error, ListObjects, ObjectStore, is_within_prefix};
 
 /// Position of no name.
@@ -28,7 +22,6 @@ const NOWHERE: usize = usize::MAX;
 
 /// Buckets with `count` names in folders of `folder` names each. Names below `live_from` are deleted.
 struct ManyNames {
-    inner: MemoryBackend,
     count: usize,
     folder: usize,
     live_from: usize,
@@ -44,7 +37,6 @@ struct ManyNames {
 impl ManyNames {
     fn new(count: usize, folder: usize, live_from: usize) -> Arc<Self> {
         Arc::new(Self {
-            inner: MemoryBackend::new(Arc::new(SystemClock), (1..=3).map(DeviceId)),
             count,
             folder,
             live_from,
@@ -77,7 +69,7 @@ impl ManyNames {
         if extra >= at { regular.min(extra) } else { regular }
     }
 
-    fn page(&self, request: &ListRequest) -> ListReply {
+    fn names(&self, request: &ListRequest) -> ListReply {
         let mut at = match &request.start {
             ListStart::First => 0,
             ListStart::At(start) => self.first(|name| name >= start),
@@ -109,11 +101,6 @@ impl ManyNames {
         reply
     }
 
-    fn store(self: &Arc<Self>) -> ObjectStore {
-        let node: Arc<dyn Backend> = self.clone();
-        store_with(&node, 3, 3, 0, Arc::new(SystemClock))
-    }
-
     fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -135,41 +122,16 @@ fn entry() -> Entry {
 }
 
 #[async_trait]
-impl Backend for ManyNames {
-    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
-        let Call::ListRows { request, .. } = &call else {
-            return self.inner.call(device, call).await;
-        };
+impl ComputedRows for ManyNames {
+    async fn page(&self, request: &ListRequest) -> Option<ListReply> {
         if request.bucket == BucketId::ROOT || request.kind != RegisterKind::Object {
-            return self.inner.call(device, call).await;
+            return None;
         }
         if self.calls.fetch_add(1, Ordering::SeqCst) >= self.silent_from.load(Ordering::SeqCst) {
             self.is_silent.notify_one();
             return std::future::pending().await;
         }
-        Ok(self.page(request).into())
-    }
-
-    async fn write_extent(
-        &self,
-        device: DeviceId,
-        extent: NewExtent,
-        body: ByteStream,
-    ) -> Result<ExtentRef> {
-        self.inner.write_extent(device, extent, body).await
-    }
-
-    async fn read_extent(
-        &self,
-        device: DeviceId,
-        id: ExtentId,
-        range: Range<u64>,
-    ) -> Result<ByteStream> {
-        self.inner.read_extent(device, id, range).await
-    }
-
-    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        self.inner.devices().await
+        Some(self.names(request))
     }
 }
 
@@ -181,7 +143,7 @@ fn by_folder(after: Option<String>) -> ListObjects {
 #[tokio::test]
 async fn a_page_of_a_thousand_folders_ships_about_an_entry_for_each_and_device() {
     let names = ManyNames::new(1_000_000, 1000, 0);
-    let store = names.store();
+    let store = names.clone().store();
     create(&store, "b").await;
     let page = store.list("b", by_folder(None)).await.unwrap();
     assert_eq!((page.prefixes.len(), page.next), (1000, None));
@@ -194,7 +156,7 @@ async fn a_page_of_a_thousand_folders_ships_about_an_entry_for_each_and_device()
 async fn ten_million_deleted_names_of_one_folder_are_passed_in_bounded_pages() {
     const DELETED: usize = 10_000_000;
     let names = ManyNames::new(DELETED + 5, 2 * DELETED, DELETED);
-    let store = names.store();
+    let store = names.clone().store();
     create(&store, "b").await;
     let (mut after, mut prefixes, mut pages, mut before) = (None, Vec::new(), 0, 0);
     loop {
@@ -219,7 +181,7 @@ async fn ten_million_deleted_names_of_one_folder_are_passed_in_bounded_pages() {
 #[tokio::test]
 async fn a_bucket_of_deleted_names_is_listed_and_deleted() {
     let names = ManyNames::new(1_000_000, 1_000_000, 1_000_000);
-    let store = names.store();
+    let store = names.clone().store();
     create(&store, "b").await;
     let (mut after, mut pages) = (None, 0);
     loop {
@@ -252,7 +214,7 @@ const PASS: usize = 3 * 200;
 #[tokio::test]
 async fn m2_a_deletion_that_was_cut_off_goes_on_where_it_stopped() {
     let names = ManyNames::new(1_000_000, 1_000_000, 1_000_000);
-    let store = names.store();
+    let store = names.clone().store();
     create(&store, "b").await;
     // A first pass while the bucket is open, and three quarters of the second.
     cut_off(&names, &store, PASS + PASS * 3 / 4).await;
@@ -266,7 +228,7 @@ async fn m2_a_deletion_that_was_cut_off_goes_on_where_it_stopped() {
 #[tokio::test]
 async fn m2_a_write_behind_a_search_of_an_open_bucket_is_seen() {
     let names = ManyNames::new(1_000_000, 1_000_000, 1_000_000);
-    let store = names.store();
+    let store = names.clone().store();
     create(&store, "b").await;
     cut_off(&names, &store, PASS / 2).await;
     names.live_at.store(7, Ordering::SeqCst);
@@ -279,7 +241,7 @@ async fn m2_a_write_behind_a_search_of_an_open_bucket_is_seen() {
 #[tokio::test]
 async fn m2_a_write_after_a_reopening_is_seen_behind_a_search_that_was_fenced() {
     let names = ManyNames::new(1_000_000, 1_000_000, 1_000_000);
-    let store = names.store();
+    let store = names.clone().store();
     create(&store, "b").await;
     cut_off(&names, &store, PASS + PASS * 3 / 4).await;
     // Another name is found first, so the bucket opens again.

@@ -2,30 +2,21 @@
 //!
 //! The uploads are computed: three devices answer alike, as replicas that agree.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use martlet_protocol::backend::{
-    ByteStream, Call, DeviceStatus, ListReply, ListRequest, ListStart, NewExtent, Reply,
-};
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart};
 use martlet_protocol::entry::{Attributes, Entry, Upload, UploadState, Value};
-use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
-use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{
-    Backend, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, Result, Stamp, SystemClock,
-    UploadId, WriteId,
-};
+use martlet_protocol::{PolicyId, RegisterKey, RegisterKind, Stamp, UploadId, WriteId};
 
-use super::harness::{create, store_with};
+use super::computed_rows::{ComputedRows, DEVICES};
+use super::harness::create;
 use crate::walk::SEEN_MAX;
 use crate::{ListUploads, ObjectStore};
 
-/// Devices of the bucket's index.
-const DEVICES: usize = 3;
 /// Uploads of the bucket.
 const UPLOADS: usize = 3_000_000;
 /// Entries that a device may send beyond the bound of a page: it sends whole pages.
@@ -42,7 +33,6 @@ enum Ended {
 
 /// A bucket whose uploads have ended, except those at `open`.
 struct ManyUploads {
-    inner: MemoryBackend,
     ended: Ended,
     /// Positions of open uploads, ascending.
     open: Vec<usize>,
@@ -83,7 +73,6 @@ fn first(start: &ListStart) -> usize {
 impl ManyUploads {
     fn new(ended: Ended, open: &[usize]) -> Arc<Self> {
         Arc::new(Self {
-            inner: MemoryBackend::new(Arc::new(SystemClock), (1..=3).map(DeviceId)),
             ended,
             open: open.to_vec(),
             sent: AtomicUsize::new(0),
@@ -109,7 +98,7 @@ impl ManyUploads {
     }
 
     /// Answers as a device does: it passes over tombstones, at most so many for a page.
-    fn page(&self, request: &ListRequest) -> ListReply {
+    fn uploads(&self, request: &ListRequest) -> ListReply {
         let mut reply = ListReply::default();
         let mut passed = 0;
         for at in first(&request.start)..UPLOADS {
@@ -132,75 +121,44 @@ impl ManyUploads {
         self.sent.fetch_add(reply.entries.len(), Ordering::SeqCst);
         reply
     }
-
-    fn store(self: &Arc<Self>) -> ObjectStore {
-        let node: Arc<dyn Backend> = self.clone();
-        store_with(&node, 3, 3, 0, Arc::new(SystemClock))
-    }
 }
 
 #[async_trait]
-impl Backend for ManyUploads {
-    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
-        match &call {
-            Call::ListRows { request, .. } if request.kind == RegisterKind::Upload => {
-                Ok(self.page(request).into())
-            }
-            _ => self.inner.call(device, call).await,
-        }
-    }
-
-    async fn write_extent(
-        &self,
-        device: DeviceId,
-        extent: NewExtent,
-        body: ByteStream,
-    ) -> Result<ExtentRef> {
-        self.inner.write_extent(device, extent, body).await
-    }
-
-    async fn read_extent(
-        &self,
-        device: DeviceId,
-        id: ExtentId,
-        range: Range<u64>,
-    ) -> Result<ByteStream> {
-        self.inner.read_extent(device, id, range).await
-    }
-
-    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        self.inner.devices().await
+impl ComputedRows for ManyUploads {
+    async fn page(&self, request: &ListRequest) -> Option<ListReply> {
+        (request.kind == RegisterKind::Upload).then(|| self.uploads(request))
     }
 }
 
-/// Lists all open uploads, `limit` a page. Checks the rows of each page against `rows_max` for each
-/// device; returns the keys and the number of pages.
-async fn listed(
-    uploads: &ManyUploads,
-    store: &ObjectStore,
-    limit: usize,
-    rows_max: impl Fn(usize) -> usize,
-) -> (Vec<String>, usize) {
+/// Lists all open uploads, and checks the rows of each page. Returns the keys and the number of pages.
+async fn listed(uploads: &ManyUploads, store: &ObjectStore) -> (Vec<String>, usize) {
     let (mut keys, mut pages, mut after) = (Vec::new(), 0, (None, None));
+    let mut start = 0;
     loop {
         let before = uploads.looked_at.load(Ordering::SeqCst);
         let (after_key, after_id) = after;
-        let list = ListUploads { after_key, after_id, limit, ..ListUploads::default() };
+        let list = ListUploads { after_key, after_id, limit: 1000, ..ListUploads::default() };
         let page = store.uploads().list("b", list).await.unwrap();
         let rows = uploads.looked_at.load(Ordering::SeqCst) - before;
-        let found = page.uploads.len();
-        let most = DEVICES * rows_max(found);
-        assert!(rows <= most, "page {pages} with {found} uploads: {rows} rows of {most}");
+        let most = rows_max(start, page.uploads.first().map(|upload| position(&upload.key)));
+        assert!(rows <= most, "page {pages} from {start}: {rows} rows of {most}");
         keys.extend(page.uploads.into_iter().map(|upload| upload.key));
         pages += 1;
         let Some((key, id)) = page.next else { return (keys, pages) };
+        start = position(&key);
         after = (Some(key), id);
     }
 }
 
-/// Rows of a page: [`SEEN_MAX`] with something to return; a million, the stated bound, without.
-fn page_rows(found: usize) -> usize {
-    OVERSHOOT + if found > 0 { SEEN_MAX } else { 1_000_000 }
+fn position(key: &str) -> usize {
+    key.parse().unwrap()
+}
+
+/// Maximum number of rows that all devices look at for a page, ADR 94: a million without an upload,
+/// and [`SEEN_MAX`] with one, or the rows up to the first upload where these are more.
+fn rows_max(start: usize, first: Option<usize>) -> usize {
+    let most = first.map_or(1_000_000, |first| SEEN_MAX.max(DEVICES * (first + 1 - start)));
+    most + DEVICES * OVERSHOOT
 }
 
 #[tokio::test]
@@ -209,9 +167,9 @@ async fn a_page_of_uploads_reads_a_bounded_number_of_ended_ones() {
     let expected: Vec<_> = open.iter().map(|at| key(*at)).collect();
     for ended in [Ended::Removed, Ended::Kept] {
         let uploads = ManyUploads::new(ended, &open);
-        let store = uploads.store();
+        let store = uploads.clone().store();
         create(&store, "b").await;
-        let (keys, pages) = listed(&uploads, &store, 1000, page_rows).await;
+        let (keys, pages) = listed(&uploads, &store).await;
         assert_eq!(keys, expected, "{ended:?}");
         // Three runs of ended uploads are longer than a page.
         assert!(pages >= 4, "{ended:?}: {pages} pages");
@@ -227,7 +185,7 @@ async fn a_page_of_uploads_reads_a_bounded_number_of_ended_ones() {
 async fn a_page_of_uploads_ends_at_its_limit_among_open_ones() {
     let open: Vec<_> = (0..5000).collect();
     let uploads = ManyUploads::new(Ended::Removed, &open);
-    let store = uploads.store();
+    let store = uploads.clone().store();
     create(&store, "b").await;
     let list = ListUploads { limit: 1000, ..ListUploads::default() };
     let page = store.uploads().list("b", list).await.unwrap();

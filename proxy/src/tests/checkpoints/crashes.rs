@@ -16,6 +16,16 @@ pub(super) async fn save_shards(store: &ObjectStore, bytes: &[u8]) {
     }
 }
 
+/// Returns true if the call writes a manifest.
+pub(super) fn is_manifest(call: &Call<'_>) -> bool {
+    call.write.is_some_and(|write| write.key.name.starts_with(b"m/"))
+}
+
+/// Refuses manifests, as a proxy that dies once the marker is written.
+pub(super) fn refuse_manifests(call: &Call<'_>) -> Fault {
+    if is_manifest(call) { REFUSED } else { Fault::None }
+}
+
 /// Returns true if the call writes a pinned object to its head.
 pub(super) fn is_pin(call: &Call<'_>) -> bool {
     call.write.is_some_and(|write| match &write.entry.value {
@@ -33,10 +43,7 @@ async fn a_marker_whose_objects_nobody_noted_stays_pending() {
     let store = &harness.store;
     save_shards(store, b"one").await;
     // The marker is written, and the proxy gets no further.
-    let dying = with_faults(&harness, &clock, |call| {
-        let is_manifest = call.write.is_some_and(|write| write.key.name.starts_with(b"m/"));
-        if is_manifest { REFUSED } else { Fault::None }
-    });
+    let dying = with_faults(&harness, &clock, refuse_manifests);
     let marker = format!("{SET}.metadata");
     let outcome = save(&dying, &marker, MARKER).await.unwrap();
     assert!(matches!(outcome, CheckpointOutcome::Pending { generation: None, .. }), "{outcome}");

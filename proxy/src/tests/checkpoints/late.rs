@@ -6,7 +6,7 @@ use std::time::Duration;
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::{ErrorKind, RegisterKind};
 
-use super::crashes::{REFUSED, is_pin, save_shards};
+use super::crashes::{REFUSED, is_manifest, is_pin, save_shards};
 use super::removal::{SHARD, after_grace, version_of};
 use super::*;
 
@@ -76,8 +76,7 @@ async fn a_pin_that_comes_after_its_removal_is_not_set() {
     let (is_noted, stands) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (noted, standing) = (is_noted.clone(), stands.clone());
     let paused = with_faults(&harness, &clock, move |call| {
-        let is_manifest = call.write.is_some_and(|write| write.key.name.starts_with(b"m/"));
-        noted.fetch_or(is_manifest, Ordering::Relaxed);
+        noted.fetch_or(is_manifest(call), Ordering::Relaxed);
         let is_shard = call.key.is_some_and(|key| key.name.ends_with(b"__0_0.distcp"));
         if !(noted.load(Ordering::Relaxed) && is_shard) || standing.load(Ordering::Relaxed) {
             return Fault::None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use martlet_protocol::Clock;
 
-use super::crashes::{REFUSED, save_shards};
+use super::crashes::{REFUSED, refuse_manifests, save_shards};
 use super::late::{STANDSTILL, is_marker, reason, until_set};
 use super::removal::{SHARD, after_grace, version_of};
 use super::*;
@@ -69,12 +69,18 @@ async fn a_marker_that_a_client_repeats_makes_the_generation_of_its_last_version
     assert_eq!(view(store, "s-1/a").await.unwrap(), "bytes");
 }
 
-/// A generation that lacks a shard, of which another was replaced.
-async fn replaced(rules: &str) -> (Harness, Arc<ManualClock>) {
+/// A generation that lacks a shard.
+async fn half_saved(rules: &str) -> (Harness, Arc<ManualClock>) {
     let (harness, clock) = ruled(rules).await;
     save(&harness.store, SHARD, b"one").await;
     let outcome = save(&harness.store, &format!("{SET}.metadata"), MARKER).await.unwrap();
-    assert!(is_pending(&outcome, "missing: __1_0.distcp"), "{outcome}");
+    assert!(is_pending(&outcome, "1 of 2 objects are missing: __1_0.distcp"), "{outcome}");
+    (harness, clock)
+}
+
+/// A generation that lacks a shard, of which another was replaced.
+async fn replaced(rules: &str) -> (Harness, Arc<ManualClock>) {
+    let (harness, clock) = half_saved(rules).await;
     save(&harness.store, SHARD, b"two").await;
     save(&harness.store, OTHER, b"two").await;
     upkeep(&harness.store).await;
@@ -121,10 +127,7 @@ async fn an_unclear_generation_ends_after_a_day() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
     save_shards(store, b"one").await;
-    let dying = with_faults(&harness, &clock, |call| {
-        let is_manifest = call.write.is_some_and(|write| write.key.name.starts_with(b"m/"));
-        if is_manifest { REFUSED } else { Fault::None }
-    });
+    let dying = with_faults(&harness, &clock, refuse_manifests);
     save(&dying, &format!("{SET}.metadata"), MARKER).await.unwrap();
     clock.advance_ms(11 * MINUTE_MS);
     upkeep(store).await;
@@ -139,12 +142,9 @@ async fn an_unclear_generation_ends_after_a_day() {
 
 #[tokio::test]
 async fn a_client_that_leaves_delays_no_generation() {
-    let (harness, clock) = ruled(RULES).await;
+    let (harness, clock) = half_saved(RULES).await;
     let store = &harness.store;
-    save(store, SHARD, b"one").await;
     let marker = format!("{SET}.metadata");
-    let outcome = save(store, &marker, MARKER).await.unwrap();
-    assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
     let stands = Arc::new(AtomicBool::new(false));
     let standing = stands.clone();
     let proxy = with_faults(&harness, &clock, move |call| {
@@ -166,12 +166,9 @@ async fn a_client_that_leaves_delays_no_generation() {
 
 #[tokio::test]
 async fn a_marker_that_was_given_up_delays_no_generation() {
-    let (harness, clock) = ruled(RULES).await;
+    let (harness, clock) = half_saved(RULES).await;
     let store = &harness.store;
-    save(store, SHARD, b"one").await;
     let marker = format!("{SET}.metadata");
-    let outcome = save(store, &marker, MARKER).await.unwrap();
-    assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
     let refusing =
         with_faults(&harness, &clock, |call| if is_marker(call) { REFUSED } else { Fault::None });
     let again = put(&refusing, &marker, body(MARKER.into()), WriteConditions::default()).await;
