@@ -75,7 +75,13 @@ impl Stamp {
 
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}-{:016x}", self.time, self.writer.0)
+        // Every reply of the S3 port has a stamp: all digits are written at once.
+        let mut text = [b'-'; 33];
+        let digits =
+            |number: u64, into: &mut [u8]| hex::encode_to_slice(number.to_be_bytes(), into);
+        digits(self.time, &mut text[..16]).map_err(|_| fmt::Error)?;
+        digits(self.writer.0, &mut text[17..]).map_err(|_| fmt::Error)?;
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -58,15 +58,12 @@ fn key_hash(bucket: &str, key: &str) -> [u8; 4] {
 
 impl fmt::Display for ReadAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every reply has a token: its digits are written at once.
-        let mut text = [b'-'; 44];
-        let digits = |bytes: &[u8], into: &mut [u8]| hex::encode_to_slice(bytes, into);
-        let Stamp { time, writer: WriterId(writer) } = self.stamp;
-        digits(&time.to_be_bytes(), &mut text[..16]).map_err(|_| fmt::Error)?;
-        digits(&writer.to_be_bytes(), &mut text[17..33]).map_err(|_| fmt::Error)?;
-        text[34] = if self.quorum { b'q' } else { b'd' };
-        digits(&self.key, &mut text[36..]).map_err(|_| fmt::Error)?;
-        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        let letter = if self.quorum { "-q-" } else { "-d-" };
+        let mut key = [0; 8];
+        hex::encode_to_slice(self.key, &mut key).map_err(|_| fmt::Error)?;
+        self.stamp.fmt(f)?;
+        f.write_str(letter)?;
+        f.write_str(str::from_utf8(&key).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -13,7 +13,7 @@
 //! * [`meter`]: recent use of an account or a key, against its rates.
 //! * [`documents`]: memory for bodies that are read whole.
 //! * [`concurrency`]: all turns and seats, and the shares of accounts.
-//! * [`fair_queue`]: the order of those who wait for a turn; [`repeats`]: those who left without one.
+//! * [`fair_queue`]: order of waiting requests; [`repeats`]: requests that left without a turn.
 //!
 //! Each proxy enforces rates by itself: through three proxies a tenant may reach three times its
 //! rate.

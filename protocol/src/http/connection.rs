@@ -54,11 +54,6 @@ impl AuthenticatedFlag {
         }
     }
 
-    /// Number of the connection. No other open connection has it.
-    pub fn connection(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-
     /// Returns true if a request was authenticated.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)

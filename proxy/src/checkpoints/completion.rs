@@ -12,7 +12,7 @@ use martlet_protocol::RegisterKind;
 
 use super::commit::settling;
 use super::manifest::{Manifest, ManifestEntry};
-use super::records::{Generation, GenerationState, SetRecord, Withdrawal};
+use super::records::{Generation, GenerationState, SetRecord, Withdrawal, cut};
 use super::rules::CheckpointRule;
 use super::upkeep::Visit;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -143,7 +143,7 @@ impl Visit<'_> {
 
     /// Records why a generation is pending.
     async fn explain(&self, generation: &Generation, reason: &str) -> Result<bool> {
-        if generation.reason.as_deref() != Some(reason) {
+        if generation.reason.as_deref() != Some(cut(reason).as_str()) {
             let explain = |record: &mut SetRecord| {
                 record.explain(generation.number, reason);
                 Ok(())

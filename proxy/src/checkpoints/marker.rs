@@ -104,7 +104,10 @@ impl Committer {
             if record.begin(intent.clone()) { Ok(()) } else { Err(busy()) }
         };
         if let Err(error) = self.sets.change(bucket_id, &folder, begin).await {
-            begun.marker = None;
+            // After an unknown outcome the intent may be there.
+            if !matches!(error, Error::Backend(_)) {
+                begun.marker = None;
+            }
             return Err(error);
         }
         Ok(Some(begun))
@@ -149,13 +152,18 @@ impl Committer {
             // It may have been written.
             Err(error @ Error::Backend(_)) => Err(error),
             Err(error) => {
-                if let Some((set, ..)) = marker.place()
-                    && let Err(error) = self.end_intent(set, marker).await
-                {
-                    let key = &marker.key;
-                    tracing::debug!(key, %error, "could not end the intent of a marker");
+                let ended = match marker.place() {
+                    Some((set, ..)) => self.end_intent(set, marker).await,
+                    None => Ok(()),
+                };
+                match ended {
+                    Ok(()) => begun.marker = None,
+                    // The intent is given up in the background.
+                    Err(error) => {
+                        let key = &marker.key;
+                        tracing::debug!(key, %error, "could not end the intent of a marker");
+                    }
                 }
-                begun.marker = None;
                 Err(error)
             }
         }

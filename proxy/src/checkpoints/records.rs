@@ -112,12 +112,17 @@ pub(crate) struct MarkerIntent {
     pub(crate) before: Option<String>,
     /// Start of the write, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// Number of the set's last generation before the write.
-    #[serde(default)]
+    /// Number of the set's last generation before the write. Intents of earlier versions have none:
+    /// they delay each generation, as they did.
+    #[serde(default = "after_any")]
     pub(crate) after: u64,
     /// True once its process sends nothing more of the write.
     #[serde(default)]
     pub(crate) is_given_up: bool,
+}
+
+fn after_any() -> u64 {
+    u64::MAX
 }
 
 /// Record of a set.
@@ -450,7 +455,7 @@ impl Generation {
 }
 
 /// A reason of at most so many characters as a record keeps.
-fn cut(reason: &str) -> String {
+pub(super) fn cut(reason: &str) -> String {
     reason.chars().take(REASON_CHARS_MAX).collect()
 }
 

@@ -1,10 +1,10 @@
 //! Admission of one request: its turn, which may have to be waited for.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use http::{Extensions, HeaderMap, HeaderValue, Uri, header};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, header};
 use martlet_protocol::http::{AuthenticatedFlag, Peer};
 use tokio::time::Instant;
 
@@ -20,20 +20,27 @@ static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// Name of a request among those of its signer.
 #[derive(Clone, Copy)]
 pub(super) struct RequestName<'a> {
+    pub(super) method: &'a Method,
     pub(super) uri: &'a Uri,
     pub(super) headers: &'a HeaderMap,
 }
 
 impl RequestName<'_> {
+    /// Client and object. The host may name the bucket; HTTP/2 has it in the URI.
+    fn object(self, peer: Option<IpAddr>) -> impl Hash {
+        let host = self.headers.get(header::HOST).map(HeaderValue::as_bytes);
+        (peer, self.uri.host(), host, self.uri.path())
+    }
+
     /// Number of the flow of all requests of a client for one object.
     fn flow(self, peer: Option<IpAddr>) -> u64 {
-        NAMES.hash_one((peer, self.uri.path()))
+        NAMES.hash_one(self.object(peer))
     }
 
     /// Number of the request, which its repetitions share.
-    fn id(self) -> u64 {
+    fn id(self, peer: Option<IpAddr>) -> u64 {
         let range = self.headers.get(header::RANGE).map(HeaderValue::as_bytes);
-        NAMES.hash_one((self.uri.path(), self.uri.query(), range))
+        NAMES.hash_one((self.object(peer), self.method, self.uri.query(), range))
     }
 }
 
@@ -112,7 +119,7 @@ impl Admission {
         let refusal = PipelineError::Limited(reason, None);
         let Some(seat) = seat else { return Err(refusal) };
         let whose = who.who().map(|who| &who.meters);
-        let (flow, id) = (name.flow(self.peer), name.id());
+        let (flow, id) = (name.flow(self.peer), name.id(self.peer));
         let request = WaitRequest { whose, kind, flow, id, deadline: self.deadline };
         self.turns.wait(seat, request).await.ok_or(refusal)
     }

@@ -96,7 +96,7 @@ impl RequestPipeline {
         let bucket = target.bucket().unwrap_or_default();
         let connection = Connection::of(&parts.extensions);
         // The fields name the sender. Until they are read the request counts as anonymous.
-        let name = RequestName { uri: &parts.uri, headers: &parts.headers };
+        let name = RequestName { method: &parts.method, uri: &parts.uri, headers: &parts.headers };
         admission.admit(&Identity::Anonymous, RequestKind::Upload, name).await?;
         let mut form = self.read_form(&parts.headers, body, arrival.polled).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
@@ -111,7 +111,7 @@ impl RequestPipeline {
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
             return Err(messages::ACCESS_DENIED.refusal().into());
         }
-        let name = RequestName { uri: &parts.uri, headers: &parts.headers };
+        let name = RequestName { method: &parts.method, uri: &parts.uri, headers: &parts.headers };
         admission.admit(&identity, RequestKind::Upload, name).await?;
         let key = key_of(&form.fields)?;
         form.file.allow(self.form_lengths(&form.fields, bucket)?);

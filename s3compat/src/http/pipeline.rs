@@ -95,7 +95,7 @@ impl RequestPipeline {
         let query = parts.uri.query().unwrap_or_default();
         let caller = self.authenticator.caller(&parts.headers, query, connection.peer).await?;
         let passed = self.pass(&parts.method, &parts.uri, &mut parts.headers, &caller)?;
-        let name = RequestName { uri: &parts.uri, headers: &parts.headers };
+        let name = RequestName { method: &parts.method, uri: &parts.uri, headers: &parts.headers };
         admission.admit(&passed.identity, RequestKind::of(passed.operation), name).await?;
         self.check_anonymous_document(&passed, &arrival.id).await?;
         let CheckedHead { identity, mechanism, operation, target, query, plan } = passed;

@@ -135,7 +135,11 @@ impl<H: OperationHandler> HttpService<H> {
         let method = request.method();
         let mut response = match shared.preflight(method, request.uri(), request.headers()) {
             Some((cross_origin, rules)) => {
-                let name = RequestName { uri: request.uri(), headers: request.headers() };
+                let name = RequestName {
+                    method: request.method(),
+                    uri: request.uri(),
+                    headers: request.headers(),
+                };
                 match admission.admit(&Identity::Anonymous, RequestKind::Other, name).await {
                     Ok(()) => {
                         Box::pin(shared.answer_preflight(&reply_context, cross_origin, rules)).await
@@ -168,7 +172,11 @@ impl<H: OperationHandler> HttpService<H> {
         let arrival =
             Arrival { id: reply_context.id.clone(), polled: waiting.clone(), observation };
         if shared.gate.is_for_tokens(&request) {
-            let name = RequestName { uri: request.uri(), headers: request.headers() };
+            let name = RequestName {
+                method: request.method(),
+                uri: request.uri(),
+                headers: request.headers(),
+            };
             let admitted = admission.admit(&Identity::Anonymous, RequestKind::Other, name).await;
             let mut response = match admitted {
                 Ok(()) => {

@@ -10,7 +10,8 @@
 //!
 //! A request that finds no turn takes a *seat*. It is authenticated in its seat, and then waits in a
 //! queue that is fair by key, client and object. Seats have the same shares as turns. A request that
-//! leaves the queue without a turn is as old when its client repeats it, within [`REPEATED_MAX`](super::repeats::REPEATED_MAX).
+//! leaves the queue without a turn is as old when its client repeats it, within
+//! [`REPEATED_MAX`](super::repeats::REPEATED_MAX).
 //!
 //! Invariants:
 //! * A request counts for its account until its reply was sent or abandoned.

@@ -403,10 +403,12 @@ mod tests {
     proptest! {
         #[test]
         fn each_request_leaves_once_and_nothing_is_left_behind(
-            steps in prop::collection::vec((0u8..4, 0usize..3, 0u64..4, 0u8..4), 1..200),
+            steps in prop::collection::vec((0u8..4, 0usize..3, 0u64..4, 0u8..5), 1..200),
         ) {
             let mut queue: FairQueue<u8, usize> = FairQueue::default();
             let mut waiting = HashMap::new();
+            // Arrivals of requests that left without a turn.
+            let mut left_early = Vec::new();
             for (number, (key, kind, flow, act)) in steps.into_iter().enumerate() {
                 match act {
                     0 => {
@@ -422,11 +424,13 @@ mod tests {
                         if let Some(&left) = waiting.keys().min() {
                             let position = waiting.remove(&left).expect("it waits");
                             prop_assert_eq!(queue.remove(&position), Some(left));
+                            left_early.push(position.arrival());
                         }
                     }
                     _ => {
-                        let kind = RequestKind::ALL[kind];
-                        waiting.insert(number, queue.push(key, of(kind, flow), number));
+                        let since = if act == 2 { left_early.pop() } else { None };
+                        let new = NewRequest { since, ..of(RequestKind::ALL[kind], flow) };
+                        waiting.insert(number, queue.push(key, new, number));
                     }
                 }
                 let counted: usize = RequestKind::ALL.iter().map(|it| queue.waiting(*it)).sum();

@@ -1,7 +1,8 @@
 //! Requests that left the queue without a turn, remembered until their clients repeat them.
 //!
 //! Without it a request that waited for its whole time begins anew behind all others, and under load
-//! uses up its client's attempts. A repetition is recognised by its signer, kind and name.
+//! uses up its client's attempts. A repetition is recognised by its signer, kind and name. Equal
+//! requests, such as those of ranks that read one object, come back to one place each.
 //!
 //! Each step costs O(1), on average.
 
@@ -28,7 +29,8 @@ pub(super) struct RequestId {
 /// Requests that left, at most so many.
 #[derive(Debug)]
 pub(super) struct Repeats {
-    known: HashMap<RequestId, (Arrival, Instant)>,
+    /// Places of equal requests, in the order in which they left.
+    known: HashMap<RequestId, VecDeque<(Arrival, Instant)>>,
     /// Requests in the order in which they left. Those that came again are in here too, until they
     /// would have been forgotten.
     order: VecDeque<(RequestId, Instant)>,
@@ -42,8 +44,11 @@ impl Repeats {
 
     /// Remembers a request that leaves at `now`.
     pub(super) fn remember(&mut self, id: RequestId, arrival: Arrival, now: Instant) {
-        self.forget(now);
-        self.known.insert(id, (arrival, now));
+        if self.most == 0 {
+            return;
+        }
+        self.forget(now, 1);
+        self.known.entry(id).or_default().push_back((arrival, now));
         self.order.push_back((id, now));
     }
 
@@ -52,20 +57,31 @@ impl Repeats {
         if self.known.is_empty() {
             return None;
         }
-        self.forget(now);
-        self.known.remove(id).map(|(arrival, _)| arrival)
+        self.forget(now, 0);
+        let (arrival, left) = self.known.get_mut(id)?.pop_front()?;
+        self.drop_empty(id);
+        debug_assert!(now.duration_since(left) <= REPEATED_MAX);
+        Some(arrival)
     }
 
-    /// Forgets what is too old, and makes room for one request.
-    fn forget(&mut self, now: Instant) {
-        while let Some((id, left)) = self.order.front()
-            && (self.order.len() >= self.most || now.duration_since(*left) > REPEATED_MAX)
+    /// Forgets what is too old, and what leaves no room for so many requests.
+    fn forget(&mut self, now: Instant, room: usize) {
+        while let Some(&(id, left)) = self.order.front()
+            && (self.order.len() + room > self.most || now.duration_since(left) > REPEATED_MAX)
         {
-            // It may have left again since.
-            if self.known.get(id).is_some_and(|(_, of)| of == left) {
-                self.known.remove(id);
-            }
             self.order.pop_front();
+            // The request may have come again since.
+            let places = self.known.get_mut(&id);
+            if let Some(places) = places.filter(|it| it.front().is_some_and(|it| it.1 == left)) {
+                places.pop_front();
+                self.drop_empty(&id);
+            }
+        }
+    }
+
+    fn drop_empty(&mut self, id: &RequestId) {
+        if self.known.get(id).is_some_and(VecDeque::is_empty) {
+            self.known.remove(id);
         }
     }
 }
@@ -112,6 +128,30 @@ mod tests {
         assert_eq!(repeats.take(&id(999), now), Some(999));
         let mut none = Repeats::new(0);
         none.remember(id(1), 1, now);
-        assert!(none.known.len() <= 1 && none.order.len() <= 1);
+        assert!(none.known.is_empty() && none.order.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_requests_have_a_place_each() {
+        let (mut repeats, begun) = (Repeats::new(10), Instant::now());
+        let later = begun + Duration::from_secs(20);
+        repeats.remember(id(1), 7, begun);
+        repeats.remember(id(1), 8, later);
+        repeats.remember(id(1), 9, later);
+        assert_eq!(repeats.take(&id(1), later), Some(7));
+        assert_eq!(repeats.take(&id(1), later + REPEATED_MAX), Some(8));
+        // The first one was taken before, so its time forgets none of the others.
+        assert_eq!(repeats.take(&id(1), later + REPEATED_MAX), Some(9));
+        assert!(repeats.known.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_is_known_while_as_many_are_remembered_as_may_be() {
+        let (mut repeats, now) = (Repeats::new(3), Instant::now());
+        (1..=3).for_each(|number| repeats.remember(id(number), number, now));
+        assert_eq!(repeats.take(&id(1), now), Some(1));
+        let mut one = Repeats::new(1);
+        one.remember(id(1), 1, now);
+        assert_eq!(one.take(&id(1), now), Some(1));
     }
 }

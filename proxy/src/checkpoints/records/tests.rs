@@ -244,3 +244,10 @@ fn records_are_written_as_json() {
     let json = serde_json::to_vec(&record).unwrap();
     assert_eq!(serde_json::from_slice::<SetRecord>(&json).unwrap(), record);
 }
+
+#[test]
+fn intents_of_earlier_versions_delay_each_generation() {
+    let old = r#"{"token": "t", "key": "s/m", "before": null, "at_ms": 5}"#;
+    let intent: MarkerIntent = serde_json::from_str(old).unwrap();
+    assert_eq!((intent.after, intent.is_given_up), (u64::MAX, false));
+}

@@ -1,6 +1,6 @@
 //! Clients that repeat requests, leave before the reply, or save again before a generation is complete.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::Clock;
@@ -9,6 +9,7 @@ use super::crashes::{REFUSED, refuse_manifests, save_shards};
 use super::late::{STANDSTILL, is_marker, reason, until_set};
 use super::removal::{SHARD, after_grace, version_of};
 use super::*;
+use crate::tests::conditional::create_only;
 
 const OTHER: &str = "run-1/step-1/__1_0.distcp";
 /// Longest wait for what a process does in the background.
@@ -175,5 +176,25 @@ async fn a_marker_that_was_given_up_delays_no_generation() {
     assert!(matches!(again, Err(Error::Backend(_))));
     save(store, OTHER, b"one").await;
     // The time of the cluster all but stands still.
+    until_shown(store, SHARD, &clock).await;
+}
+
+#[tokio::test]
+async fn a_refused_marker_whose_intent_could_not_end_delays_no_generation() {
+    let (harness, clock) = half_saved(RULES).await;
+    let store = &harness.store;
+    let marker = format!("{SET}.metadata");
+    // The intent is recorded on three replicas, and the record takes no change after that.
+    let (changes, is_stuck) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(true)));
+    let stuck = is_stuck.clone();
+    let proxy = with_faults(&harness, &clock, move |call| {
+        let is_record = call.write.is_some_and(|write| write.key.name.starts_with(b"s/"));
+        let is_later = is_record && changes.fetch_add(1, Ordering::Relaxed) >= 3;
+        if is_later && stuck.load(Ordering::Relaxed) { REFUSED } else { Fault::None }
+    });
+    let again = put(&proxy, &marker, body(MARKER.into()), create_only()).await;
+    assert!(matches!(again, Err(Error::PreconditionFailed(_))), "{again:?}");
+    is_stuck.store(false, Ordering::Relaxed);
+    save(store, OTHER, b"one").await;
     until_shown(store, SHARD, &clock).await;
 }

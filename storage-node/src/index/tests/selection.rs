@@ -157,5 +157,7 @@ fn a_cold_page_takes_few_reads_for_each_shard() {
     }
     // The count itself is one of them.
     let shards = everything().shards.len() as u64;
+    let is_cold = counts.iter().all(|count| *count > shards / 2);
+    assert!(is_cold, "pages were cached: {counts:?}");
     assert!(shards >= 4 && counts.iter().all(|count| *count <= 2 * shards + 1), "{counts:?}");
 }
