@@ -160,8 +160,9 @@ DIST_TARGET ?=
 DIST_BIN ?= $(CARGO_TARGET_DIR)/$(if $(DIST_TARGET),$(DIST_TARGET)/)dist/martlet
 CARGO_CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
 
-# What the training of `make dist-profile` found; without the file the build is not guided.
-PROFILE_DATA := $(CACHE)/pgo/martlet.profdata
+# The profile of `make dist-profile`, if there is one. Its name has a hash of its bytes: cargo builds anew what another
+# profile guides only if the path in RUSTFLAGS is another one.
+PROFILE_DATA = $(firstword $(wildcard $(CACHE)/pgo/martlet-????????????????.profdata))
 
 .PHONY: dist-profile
 dist-profile: rocksdb ## Train the build of the packages: an instrumented binary serves the load of benches/train.py
@@ -169,7 +170,8 @@ dist-profile: rocksdb ## Train the build of the packages: an instrumented binary
 
 .PHONY: dist-binary
 dist-binary: rocksdb ## Build the binary that packages hold, guided by the profile of `make dist-profile` if there is one
-	RUSTFLAGS="$${RUSTFLAGS:-}$(if $(wildcard $(PROFILE_DATA)), -Cprofile-use=$(PROFILE_DATA))" cargo build --profile dist --locked --bin martlet
+	@echo "profile: $(or $(PROFILE_DATA),none: the build is not guided; \`make dist-profile\` makes one)"
+	RUSTFLAGS="$${RUSTFLAGS:-}$(if $(PROFILE_DATA), -Cprofile-use=$(PROFILE_DATA))" cargo build --profile dist --locked --bin martlet
 
 # Needs `rustup target add aarch64-unknown-linux-gnu`. Pages and completions are printed by DIST_PAGES_BIN, a binary of
 # this machine.

@@ -53,18 +53,28 @@ class Cluster:
         environment = {**os.environ, **keys, **self.settings}
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _wait(self):
         deadline = time.monotonic() + READY_S
         while "Ctrl-C stops everything" not in self.said():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
                 raise SystemExit(f"the cluster does not start:\n{self.said()}")
             time.sleep(0.2)
         time.sleep(2)
-        return self
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(STOP_S)
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
     def said(self):
         """What it has printed."""

@@ -2,19 +2,18 @@
 
 Three parts, each in turns:
 
-* one server on this machine: readers and writers of one large object, CPU of both sides (checkpoints 25);
+* one server on this machine: readers and writers of one large object, CPU of both sides;
 * one node without a limit on its link: what nodes pay for bytes that they verify, or not, beside nginx, and reads of
   files by descriptors beside fio;
-* 1, 2 and 4 nodes and a proxy in network namespaces, each behind a link of a limited rate (checkpoints 24).
+* 1, 2 and 4 nodes and a proxy in network namespaces, each behind a link of a limited rate.
 
 All of it runs on this machine, and so do the clients: ratios within one part count. The paces of the third part are
-those of the links. Processes and namespaces end with the run.
+those of the links. Processor seconds come in ticks of 10 ms. Processes, namespaces and the folder end with the run.
 """
 
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,16 +30,20 @@ from limits import Nginx, parallel_reads  # noqa: E402
 from linked_cluster import LinkedCluster  # noqa: E402
 from martlet import ACCESS_KEY, SECRET_KEY, Martlet, free_port  # noqa: E402
 from rows import Figure, Row, print_table  # noqa: E402
+from runs import end_in_order, progress  # noqa: E402
 
 PARTS = ["readers", "node", "links"]
 OTHERS = ["boto3", "obstore", "s3torchconnector"]
 GET, NODES, CLIENT = "martlet, GET", "martlet, nodes verify", "martlet, client verifies"
 FILES, UNCACHED, BARE = "martlet, descriptors", "martlet, O_DIRECT", "bare descriptors, O_DIRECT"
+ROWS = {"reads": {GET: "reads by GET", CLIENT: "reads at the data port"}, "stores": {GET: "stores"}}
 NODE_COUNTS = (1, 2, 4)
+# Reads of a turn at one node: its processor seconds are few, and the kernel counts them in ticks.
+NODE_READS = 16
 
 
 def environment(endpoint):
-    """What a turn finds in its environment."""
+    """The environment of a turn."""
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith("AWS_")},
         "PYTHONPATH": str(HERE.parent / "clients/python/src"), "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -71,11 +74,6 @@ def fill(python, endpoint, mib, holders):
     subprocess.run(command, env=environment(endpoint), check=True)
 
 
-def progress(what):
-    """Says what is being measured."""
-    print(f"{what} …", file=sys.stderr, flush=True)
-
-
 def of_readers(options, python, folder):
     """Readers and writers on one server."""
     settings = {"MARTLET_DATA_ADDRESS": f"127.0.0.1:{free_port()}"}
@@ -99,11 +97,9 @@ def of_readers(options, python, folder):
         print_turns(f"one server, {what} of {options.mib} MiB", table, ["client", "server"])
         both = {title: one["client"] + one["server"] for title, one in table.items()}
         best = min(OTHERS, key=both.get)
-        for title in (GET, CLIENT):
-            if title in both:
-                name = f"{what} {title.removeprefix('martlet, ')}, CPU s/GiB of both sides"
-                rows.append(Row(name, Figure(both[title]), Figure(both[best]), best,
-                                most_of_limit=0.7 if what == "reads" else None))
+        for title, name in ROWS[what].items():
+            rows.append(Row(f"{name}, CPU s/GiB of both sides", Figure(both[title]), Figure(both[best]), best,
+                            most_of_limit=0.7 if what == "reads" else None))
         if what == "stores":
             fastest = max(OTHERS, key=lambda name: table[name]["pace"])
             rows.append(Row("stores, MB/s", Figure(table[GET]["pace"]), Figure(table[fastest]["pace"]), fastest,
@@ -113,6 +109,7 @@ def of_readers(options, python, folder):
 
 def of_node(options, python, folder):
     """One node without a limit: its CPU beside nginx, and its files beside fio."""
+    reads = max(NODE_READS, options.reads)
     with LinkedCluster(folder / "node", 1) as cluster:
         host = cluster.network.hosts["n1"]
         with Nginx(folder / "nginx", host.address, host.within()) as nginx:
@@ -120,7 +117,7 @@ def of_node(options, python, folder):
             (folder / "nginx/www" / KEY).write_bytes(os.urandom(MIB) * options.mib)
             files = [path for path in (cluster.folder / "n1/d1/extents").rglob("*") if path.is_file()]
             roles = {**cluster.pids(), "nginx": nginx.pids()}
-            turns = Turns(python, environment(cluster.endpoint()), lambda: roles, options.mib, options.reads)
+            turns = Turns(python, environment(cluster.endpoint()), lambda: roles, options.mib, reads)
             socket, disk = ["--direct", "--socket", str(cluster.socket("n1"))], []
             for number in range(options.rounds):
                 progress(f"one node beside nginx and fio ({number + 1}/{options.rounds})")
@@ -130,7 +127,7 @@ def of_node(options, python, folder):
                 turns.take(FILES, "martlet", *socket)
                 turns.take(UNCACHED, "martlet", *socket, "--direct-io")
                 turns.take(BARE, "descriptors", "--socket", str(cluster.socket("n1")))
-                disk.append({"pace": parallel_reads(files) / 1e6} if shutil.which("fio") else {"pace": 0})
+                disk.append({"pace": parallel_reads(files) / 1e6})
     table = turns.medians()
     print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx"])
     of_nginx = Figure(table["nginx, nobody verifies"]["nginx"])
@@ -140,9 +137,8 @@ def of_node(options, python, folder):
             most_of_limit=1.15),
     ]
     fio = Figure.median(disk, ["pace"])
-    if fio.value:
-        rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[BARE]["pace"]), fio, "fio", least_of_limit=0.95))
-        rows.append(Row("the same, every block compared, MB/s", Figure(table[UNCACHED]["pace"]), fio, "fio"))
+    rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[BARE]["pace"]), fio, "fio", least_of_limit=0.95))
+    rows.append(Row("the same, every block compared, MB/s", Figure(table[UNCACHED]["pace"]), fio, "fio"))
     return rows
 
 
@@ -189,7 +185,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=256, help="size of the object [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each [%(default)s]")
-    parser.add_argument("--reads", type=int, default=2, help="reads or stores of a turn, after one more [%(default)s]")
+    parser.add_argument("--reads", type=int, default=2,
+                        help=f"reads or stores of a turn, after one; of a node at least {NODE_READS} [%(default)s]")
     parser.add_argument("--mbit", type=int, default=400, help="rate of each link, in Mbit/s [%(default)s]")
     parser.add_argument("--only", action="append", choices=PARTS, default=[], help="take this part alone; repeatable")
     parser.add_argument("--no-saves", action="store_true", help="leave out stores")
@@ -198,13 +195,26 @@ def parse():
     options = parser.parse_args()
     if options.mib < 64 or options.rounds < 1 or options.reads < 1 or options.mbit < 8:
         parser.error("--mib is at least 64, --mbit at least 8, --rounds and --reads at least 1")
+    check(parser, options.only or PARTS)
     return options
+
+
+def check(parser, parts):
+    """Refuses parts that would fail after minutes of others, for lack of root or a program."""
+    if set(parts) == {"readers"}:
+        return
+    if os.geteuid() != 0:
+        parser.error("network namespaces need root: run it as root, or with --only readers")
+    programs = ["ip", "tc", *(["nginx", "fio"] if "node" in parts else [])]
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    absent = [name for name in programs if not shutil.which(name, path=path)]
+    if absent:
+        parser.error(f"there is no {absent[0]}: benches/in_place.sh installs all that is needed")
 
 
 def main():
     options = parse()
-    # Ended from outside, the processes and namespaces still have to go.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_in_order()
     options.dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="mb-", dir=options.dir))
     begun, rows = time.monotonic(), []

@@ -3,15 +3,23 @@
 # namespaces. Root is needed for the namespaces. `--help` lists the arguments.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/install.sh"
 
-missing=()
-command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
-command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
-command -v fio >/dev/null || missing+=(fio)
-if [ ${#missing[@]} -gt 0 ]; then
-    sudo=$([ "$(id -u)" = 0 ] || echo sudo)
-    echo "installing: ${missing[*]}" >&2
-    $sudo apt-get update -qq
-    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+# Readers alone need none of the packages, and neither does the help.
+parts=() previous=
+for argument in "$@"; do
+    case $argument in
+        -h | --help) exec python3 -B "$here/in_place.py" --help ;;
+        --only=*) parts+=("${argument#--only=}") ;;
+    esac
+    [ "$previous" != --only ] || parts+=("$argument")
+    previous=$argument
+done
+if [ "$(printf '%s\n' "${parts[@]}" | sort -u)" != readers ]; then
+    need ip iproute2
+    need tc iproute2
+    need nginx nginx-light
+    need fio fio
+    install_missing
 fi
 exec python3 -B "$here/in_place.py" "$@"

@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MIB, GIB = 1 << 20, 1 << 30
 BUCKET, KEY = "bench", "large.bin"
-PART_BYTES = 8 * MIB
+PART_BYTES, PAGE = 8 * MIB, 4096
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -76,16 +76,20 @@ def with_descriptors(endpoint, size, options):
     reader, memory, held = client.reader(f"martlet://{BUCKET}/{KEY}"), martlet.Memory(size), ExitStack()
     pieces = reader.pieces(0, size)
     leases = [held.enter_context(reader.lent(piece)) for piece in pieces]
-    if None in leases or any(piece.start % 4096 for piece in pieces):
-        raise SystemExit("the node lends no descriptors of all extents")
+    if not leases or not all(lease and lease.has_uncached and lease.offset == 0 for lease in leases):
+        raise SystemExit("the node doesn't lend O_DIRECT descriptors of all extents, each of a file of its own")
+    if any(piece.start % PAGE or piece.length % PAGE for piece in pieces):
+        raise SystemExit(f"extents don't begin and end at multiples of {PAGE} bytes, as O_DIRECT needs")
     threads = ThreadPoolExecutor(len(pieces))
 
     def extent(number):
         piece, done = pieces[number], 0
         while done < piece.length:
-            # The file is padded to whole pages, as O_DIRECT wants them; the last piece may end within one.
             view = memory.view[piece.start + done:piece.start + min(piece.length, done + MIB)]
-            done += os.preadv(leases[number].uncached if len(view) % 4096 == 0 else leases[number].plain, [view], done)
+            count = os.preadv(leases[number].uncached, [view], done)
+            if not count:
+                raise SystemExit(f"the file of piece {piece.id} ends at byte {done} of {piece.length}")
+            done += count
 
     def read():
         list(threads.map(extent, range(len(pieces))))

@@ -4,17 +4,23 @@
     host n1 ─────── veth ──┼── bridge, in a namespace of its own
     host p1 ─────── veth ──┘
 
-Names and the subnet belong to this process alone. Leaving the `with` removes everything; what killed processes
-left is removed by the next run. Root, `ip` and `tc` (iproute2) are required.
+Names and the subnet belong to this process alone. Leaving the `with` removes everything. The next run removes the
+namespaces of a run that was killed, with the processes in them. Root, `ip` and `tc` (iproute2) are required.
 """
 
+import contextlib
 import os
+import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 NAMES = Path("/run/netns")
-PREFIX = "mb"
-SUBNETS_TRIED = 64
+# Names are `PREFIX`, a process id, a dash and a host; names of devices have at most 15 characters.
+PREFIX = "mbench"
+STALE = re.compile(rf"{PREFIX}(\d+)-\w+")
+SUBNETS_TRIED, END_S = 64, 10
 # A token bucket passes bursts of this size at once; the queue before it holds 50 ms.
 BURST, LATENCY = "256kb", "50ms"
 
@@ -108,8 +114,26 @@ def free_subnet():
 
 
 def remove_leftovers():
-    """Removes the namespaces of processes that exist no more."""
-    for path in NAMES.glob(f"{PREFIX}[0-9]*-*") if NAMES.is_dir() else []:
-        pid = path.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists():
+    """Removes the namespaces that runs before have left, and kills the processes in them.
+
+    Names that don't have this module's form are left alone, and so are those of a process that exists.
+    """
+    for path in sorted(NAMES.iterdir()) if NAMES.is_dir() else []:
+        found = STALE.fullmatch(path.name)
+        if found and not Path("/proc", found[1]).exists():
+            kill_processes(path.name)
             subprocess.run(["ip", "netns", "delete", path.name], capture_output=True)
+
+
+def kill_processes(namespace):
+    """Kills all processes in a namespace, which would outlive its name."""
+    deadline = time.monotonic() + END_S
+    # The command fails on a name without a namespace, which has no processes.
+    command = ["ip", "netns", "pids", namespace]
+    while pids := subprocess.run(command, capture_output=True, text=True).stdout.split():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"processes {' '.join(pids)} in the namespace {namespace} of an earlier run don't end")
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.05)

@@ -100,10 +100,17 @@ class Martlet:
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(
                 [binary(), "server"], env={**os.environ, **settings}, stdout=log, stderr=log)
+        try:
+            self._wait()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _wait(self):
         deadline = time.monotonic() + READY_S
         while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
                 raise SystemExit(f"the server does not start:\n{(self.folder / 'log').read_text()}")
             time.sleep(0.1)
         time.sleep(1)

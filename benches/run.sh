@@ -4,15 +4,10 @@
 # leaves out the objects of several GiB; --rounds N, --seconds S.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/install.sh"
 
-missing=()
-command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
-command -v fio >/dev/null || missing+=(fio)
-command -v openssl >/dev/null || missing+=(openssl)
-if [ ${#missing[@]} -gt 0 ]; then
-    sudo=$([ "$(id -u)" = 0 ] || echo sudo)
-    echo "installing: ${missing[*]}" >&2
-    $sudo apt-get update -qq
-    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
-fi
+need nginx nginx-light
+need fio fio
+need openssl openssl
+install_missing
 exec python3 -B "$here/table.py" "$@"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cluster import Cluster
 from martlet import Martlet
-from runs import KIB, MIB, progress
+from runs import KIB, MIB, end_in_order, progress
 
 READS = {
     "small": (4 * KIB, 1024, ["--op", "get", "--size", "4KiB", "--concurrency", "16", "--objects", "1024"]),
@@ -61,6 +61,7 @@ def main():
     parser.add_argument("--dir", type=Path, default=Path.home() / ".cache/martlet",
                         help="folder to write to [%(default)s]")
     arguments = parser.parse_args()
+    end_in_order()
     arguments.dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="martlet-train-", dir=arguments.dir))
     duration = ["--duration", f"{arguments.seconds}s"]

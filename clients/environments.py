@@ -24,7 +24,7 @@ CLIENTS = [
 TORCH = "s3torchconnector"
 SHARED = dict.fromkeys(CLIENTS[CLIENTS.index(TORCH):], TORCH)
 
-# What comes from Debian: a command of it, and the packages that hold it.
+# Clients from Debian: a command of each, and the packages that hold it.
 DEBIAN = {
     "restic": ("restic", ["restic"]),
     "s3fs-fuse": ("s3fs", ["s3fs", "fuse3"]),

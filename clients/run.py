@@ -47,7 +47,7 @@ def main(names):
         server = cluster(folder / "plain") if plain is Cluster else plain(folder / "plain", data_port())
         passed += with_server([name for name in names if name not in OVER_TLS], server, folder)
         secure = [name for name in names if name in OVER_TLS]
-        # The papers of its server are made by a command, which has to be there before.
+        # The certificates of its server are made by a command, which has to be there before.
         for name in secure:
             environments.prepare_system(name)
         passed += with_server(secure, tls.Server(folder / "tls"), folder) if secure else 0
@@ -128,7 +128,7 @@ def finish(command, environment, work):
 
 
 def environment(name, server, work):
-    """What a client is told, in the words that AWS's own tools know too."""
+    """The environment of a client, with the variables that AWS's own tools know too."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     return {
         **inherited,

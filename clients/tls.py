@@ -5,7 +5,7 @@ from harness import server as harness
 
 
 class Server(harness.Server):
-    """Its folder holds the papers too."""
+    """A server whose folder holds its certificates too."""
 
     def __init__(self, folder):
         folder.mkdir(parents=True)

@@ -14,14 +14,18 @@ import ssl
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from crc32c import crc32c
 
 BLOCK = 65_536
+AnyServer = TypeVar("AnyServer", bound=ThreadingTCPServer)
 
 
 @dataclass
@@ -73,6 +77,10 @@ class Cluster:
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+    """All tokens that locate has issued."""
+    connections: Counter[int] = field(default_factory=Counter)
+    """Connections that each port has accepted."""
     pending: int = 0
     """Number of looks at a set until its last commit is complete."""
     commits: list[tuple[str, list[dict[str, object]]]] = field(default_factory=list)
@@ -146,6 +154,7 @@ class Cluster:
             low = max(0, first - offset - at) // BLOCK
             high = -(-min(len(data), end - offset - at) // BLOCK)
             token = base64.urlsafe_b64encode(json.dumps([name, low, high, time.time() + self.token_s]).encode())
+            self.tokens.add(token.decode())
             holders = [
                 {
                     "url": f"{self.scheme}://{self.host}:{self.port((number + n) % 3)}/x/{name}",
@@ -170,10 +179,25 @@ class Cluster:
 def serve(
     handler: type[BaseHTTPRequestHandler], cluster: Cluster, context: ssl.SSLContext | None = None
 ) -> ThreadingHTTPServer:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type(handler.__name__, (handler,), {"cluster": cluster}))
+    class Server(ThreadingHTTPServer):
+        def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:
+            with cluster.lock:
+                cluster.connections[self.server_address[1]] += 1
+            super().process_request(request, client_address)
+
+    server = Server(("127.0.0.1", 0), type(handler.__name__, (handler,), {"cluster": cluster}))
     if context:
         # The handshake belongs to the connection's own thread: a client that fails must not stop the port.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return started(server)
+
+
+def serve_raw(handler: type[BaseRequestHandler]) -> ThreadingTCPServer:
+    """A server of another protocol."""
+    return started(ThreadingTCPServer(("127.0.0.1", 0), handler))
+
+
+def started(server: AnyServer) -> AnyServer:
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # Clients that leave are no fault of the test.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 BLOCK = 65_536
 HEAD = struct.Struct("<4sBBHQ")
+LATE_S = 0.5
 
 
 class DirectNode:
@@ -91,19 +92,25 @@ class DirectNode:
             file.write_bytes(bytes([body[0] ^ 1]) + body[1:])
         if self.wrong == "sums":
             sums.pop()
+        if self.wrong == "late":
+            time.sleep(LATE_S)
         self.granted.append(name)
         grant = struct.pack(
             "<QQQQII", len(self.granted), 0, len(body), int(time.time() * 1000) + 3_600_000, BLOCK, len(sums)
         )
         grant += struct.pack(f"<{len(sums)}I", *sums)
         plain, uncached = os.open(file, os.O_RDONLY), os.open(file, os.O_RDONLY | os.O_DIRECT)
-        socket.send_fds(
-            connection,
-            [HEAD.pack(b"MDS1", 129, 3, 0, request) + grant],
-            [plain] if self.wrong == "descriptors" else [plain, uncached],
-        )
-        os.close(plain)
-        os.close(uncached)
+        try:
+            socket.send_fds(
+                connection,
+                [HEAD.pack(b"MDS1", 129, 3, 0, request) + grant],
+                [plain] if self.wrong == "descriptors" else [plain, uncached],
+            )
+        except OSError:
+            return  # The client has left: this grant came too late.
+        finally:
+            os.close(plain)
+            os.close(uncached)
 
     def file(self, name: str) -> Path:
         return self.folder / name

@@ -30,21 +30,23 @@ def cluster() -> Iterator[Any]:
             yield started
 
 
+def stored(cluster: Any, url: str, seed: int) -> bytes:
+    """Stores an object and returns its bytes."""
+    made = random.Random(seed).randbytes(SIZE)
+    with connect(cluster) as client:
+        servers.put(client, url, made)
+    return made
+
+
 @pytest.fixture(scope="module")
 def body(cluster: Any) -> bytes:
-    made = random.Random(21).randbytes(SIZE)
-    with connect(cluster) as client:
-        servers.put(client, URL, made)
-    return made
+    return stored(cluster, URL, 21)
 
 
 @pytest.fixture(scope="module")
 def damaged(cluster: Any) -> bytes:
     """An object that loses fragments: with two of an extent lost, no node may fail."""
-    made = random.Random(22).randbytes(SIZE)
-    with connect(cluster) as client:
-        servers.put(client, DAMAGED, made)
-    return made
+    return stored(cluster, DAMAGED, 22)
 
 
 def test_fragments_are_joined(cluster: Any, body: bytes, rng: random.Random) -> None:

@@ -56,7 +56,7 @@ class Cluster(harness.Served):
             return False
 
     def tell(self, *words):
-        """Runs a command of `martlet cluster` on it; what that printed."""
+        """Runs a command of `martlet cluster` on it and returns its output."""
         command = [str(harness.binary()), "cluster", *words, "--data-dir", str(self.folder / "c")]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -76,5 +76,5 @@ class Cluster(harness.Served):
         return "\n".join(f"{name}:\n{end}" for name, end in ends)
 
     def kill(self):
-        """The end, in good order all the same: what it started would outlive it."""
+        """SIGTERM, since its processes would outlive it; SIGKILL to all of them after `stop_s`, which is an error."""
         self.stop()

@@ -1,5 +1,6 @@
 """One Martlet server on free ports and a data folder of its own, started and stopped by its pid."""
 
+import contextlib
 import os
 import re
 import signal
@@ -39,8 +40,17 @@ def free_ports(count):
             one.close()
 
 
+def descendants(pid):
+    """Processes below a process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return [*found, *(below for child in found for below in descendants(child))]
+
+
 class Served:
-    """What answers S3 on one port and operators on another, and keeps a log."""
+    """Processes that answer S3 on one port and operators on another, and keep a log."""
 
     folder: Path
     process: subprocess.Popen | None = None
@@ -99,15 +109,23 @@ class Served:
             try:
                 return self.process.wait(self.stop_s)
             except subprocess.TimeoutExpired:
-                self.kill()
+                self.destroy()
                 raise
         return self.process.returncode if self.process else None
 
     def kill(self):
         """SIGKILL."""
+        self.destroy()
+
+    def destroy(self):
+        """SIGKILL to the process that was started, and to all that it started."""
         if self.process and self.process.poll() is None:
+            started = descendants(self.process.pid)
             self.process.kill()
             self.process.wait()
+            for pid in started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def rss_bytes(self, peak=False):
         """Resident memory of the process, now or at its peak so far."""

@@ -28,6 +28,7 @@ from .errors import (
     ObjectChanged,
     StoreError,
     Unavailable,
+    Untrusted,
 )
 from .files import ObjectFile
 from .memory import Memory
@@ -63,6 +64,7 @@ __all__ = [
     "Stats",
     "StoreError",
     "Unavailable",
+    "Untrusted",
     "Written",
     "__version__",
     "bar",

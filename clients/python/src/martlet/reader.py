@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from . import dataport, direct, plan
+from . import dataport, direct, forks, plan
 from .direct import ABSENT, DirectSocket, Lease, Refusal
-from .errors import ConnectionLost, Corrupt, ProtocolError, Untrusted
+from .errors import ConnectionLost, Corrupt, MartletError, ProtocolError, Untrusted
 from .locate import WINDOW_BYTES, Locations, own_host_id
 from .pieces import Holder, Piece
 from .plan import Fetch, Run, Span
@@ -24,12 +24,14 @@ from .workers import Workers
 LOG = logging.getLogger("martlet")
 # Runs of a read that wants many short ranges share a locate if they span at most this much.
 SPREAD_MAX = 4 * WINDOW_BYTES
-# Data ports that are warned of, each once.
-UNTRUSTED_MAX = 1024
+# Servers that warnings name, each once.
+NAMED_MAX = 1024
 # Reads that a holder may serve beyond those of the least busy one before that one is taken.
 BUSIER = 1
 # A node that was silent or cut a connection is asked last for this long.
 SUSPECT_S = 10.0
+# A data port whose TLS failed for good is left out for this long; a renewed certificate counts after it.
+DISTRUST_S = 60.0
 _memory = threading.local()
 
 
@@ -187,13 +189,14 @@ class Reader:
         if time.time() > piece.expires_s:
             return dataport.Remedy.LOCATE_AGAIN
         verify = self._store.settings.verify
-        sources = [(holder, verify) for holder in self._in_order(fetch, piece)]
         read, damaged = self._from_file(fetch, piece)
         if read:
             return None
-        if damaged is not None:
+        sources = [(holder, verify) for holder in self._in_order(fetch, piece) if holder != damaged]
+        if damaged is not None and not self._store.pool.is_distrusted(place_of(damaged.url)):
             sources.insert(0, (damaged, "node"))
-        remedy = dataport.Remedy.LOCATE_AGAIN
+        # Remedies of all failures: a holder that can't be trusted has none, since locate would name it again.
+        remedies = set[dataport.Remedy]()
         while sources:
             holder, how = sources.pop(0)
             self.stats.add(requests=1)
@@ -202,40 +205,49 @@ class Reader:
                     dataport.fetch(self._store, fetch, piece, holder, how, scratch())
             except dataport.FAILURES as error:
                 LOG.info("%s: %s", self.info.address, error)
+                self._remember(holder, error)
+                if isinstance(error, dataport.Refused) and error.remedy is dataport.Remedy.LOCATE_AGAIN:
+                    return error.remedy
+                if isinstance(error, Corrupt) and how == "client":
+                    # The node verifies this time, and quarantines what its disk has wrong.
+                    sources.insert(0, (holder, "node"))
+                    continue
                 if isinstance(error, dataport.Refused):
-                    if error.pause_s:
-                        self._store.pool.suspect(place_of(holder.url), error.pause_s)
-                    if error.remedy is dataport.Remedy.GET:
-                        remedy = error.remedy
-                    elif error.remedy is dataport.Remedy.LOCATE_AGAIN:
-                        return error.remedy
-                if isinstance(error, ConnectionLost):
-                    self._store.pool.suspect(place_of(holder.url), SUSPECT_S)
-                if isinstance(error, Untrusted):
-                    _warn_once(place_of(holder.url), error)
-                if isinstance(error, Corrupt):
-                    self.stats.add(corrupt=1)
-                    if how == "client":
-                        # The node verifies this time, and quarantines what its disk has wrong.
-                        sources.insert(0, (holder, "node"))
-                        continue
+                    remedies.add(error.remedy)
+                elif not isinstance(error, Untrusted):
+                    remedies.add(dataport.Remedy.OTHER_HOLDER)
                 self.stats.add(other_holder=1)
                 continue
             self.stats.add(direct_bytes=sum(span.into.nbytes for span in fetch.spans))
             return None
-        return remedy
+        may_help = remedies and dataport.Remedy.GET not in remedies
+        return dataport.Remedy.LOCATE_AGAIN if may_help else dataport.Remedy.GET
+
+    def _remember(self, holder: Holder, error: MartletError) -> None:
+        """Keeps what a failure means for later reads: whether its holder comes last, or is left out."""
+        place, pool = place_of(holder.url), self._store.pool
+        if isinstance(error, dataport.Refused) and error.pause_s:
+            pool.suspect(place, error.pause_s)
+        elif isinstance(error, Untrusted):
+            pool.distrust(place, DISTRUST_S)
+            if _untrusted.first(place):
+                LOG.warning("%s; its bytes are read at other nodes or by GET", error)
+        elif isinstance(error, ConnectionLost):
+            pool.suspect(place, SUSPECT_S)
+        elif isinstance(error, Corrupt):
+            self.stats.add(corrupt=1)
 
     def _in_order(self, fetch: Fetch, piece: Piece) -> list[Holder]:
-        """Returns the holders in the order of locate, begun elsewhere for each range, with suspects last.
+        """Returns the holders in the order of locate, begun elsewhere for each range, suspects last, distrusted none.
 
         All readers of a range begin with one holder: its page cache serves them, and each node serves its share. A
         holder that has more to do for this client than another one is passed over: extents aren't spread evenly.
         """
         pool = self._store.pool
-        places = {it: place_of(it.url) for it in piece.holders}
+        places = {it: place for it in piece.holders if not pool.is_distrusted(place := place_of(it.url))}
         least = min((pool.busy(place) for place in places.values() if not pool.is_suspect(place)), default=0)
         begin = (fetch.start - piece.start) // self._store.settings.fetch_bytes % len(piece.holders)
-        turned = [*piece.holders[begin:], *piece.holders[:begin]]
+        turned = [it for it in (*piece.holders[begin:], *piece.holders[:begin]) if it in places]
         return sorted(turned, key=lambda it: (pool.is_suspect(places[it]), pool.busy(places[it]) > least + BUSIER))
 
     def _from_file(self, fetch: Fetch, piece: Piece) -> tuple[bool, Holder | None]:
@@ -297,20 +309,34 @@ class Reader:
         self._announced = True
         if self.info.martlet:
             LOG.info("%s is read by GET: %s", self.info.address, self.reason)
-        elif self._store.endpoint not in _announced_stores:
-            _announced_stores.add(self._store.endpoint)
+        elif _announced_stores.first(self._store.endpoint):
             LOG.warning("%s: %s; objects are read by parallel GETs", self._store.endpoint, self.reason)
 
 
-_announced_stores: set[str] = set()
-_untrusted: set[Place] = set()
+class _Named:
+    """Servers that a warning has named: each once, at most `NAMED_MAX`. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: set[Place | str] = set()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Replaces the lock, which a thread of the parent may have held."""
+        self._lock = threading.Lock()
+
+    def first(self, name: Place | str) -> bool:
+        """Returns true the first time that a server is named."""
+        with self._lock:
+            if name in self._names or len(self._names) >= NAMED_MAX:
+                return False
+            self._names.add(name)
+            return True
 
 
-def _warn_once(place: Place, error: Untrusted) -> None:
-    """Logs once for each data port that can't be trusted: reads go another way, and so look well."""
-    if place not in _untrusted and len(_untrusted) < UNTRUSTED_MAX:
-        _untrusted.add(place)
-        LOG.warning("%s; its bytes are read at other nodes or by GET", error)
+_announced_stores = _Named()
+# Reads go another way around these data ports, and so look well.
+_untrusted = _Named()
 
 
 def _windows(run: Run) -> Iterator[Run]:

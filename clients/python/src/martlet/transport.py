@@ -165,6 +165,8 @@ class Connection:
         """Returns the refusal of a server that closes before it has received the whole body."""
         try:
             reply = self._head()
+        except Untrusted:
+            raise
         except (ConnectionLost, ProtocolError):
             raise ConnectionLost(f"{self.place} broke the connection while it was sent a request: {error}") from error
         self._expect("PUT", reply)
@@ -312,6 +314,7 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: dict[Place, list[Connection]] = {}
         self._suspect_until: dict[Place, float] = {}
+        self._distrust_until: dict[Place, float] = {}
         self._busy: Counter[Place] = Counter()
         forks.register(self)
 
@@ -345,14 +348,25 @@ class Pool:
 
     def suspect(self, place: Place, for_s: float) -> None:
         """Has a place asked last for a while, after it was silent, unreachable or busy."""
-        with self._lock:
-            if len(self._suspect_until) >= SUSPECTS_MAX:
-                self._suspect_until.clear()
-            self._suspect_until[place] = time.monotonic() + for_s
+        self._mark(self._suspect_until, place, for_s)
 
     def is_suspect(self, place: Place) -> bool:
         """Returns true for a place that failed a moment ago."""
         return self._suspect_until.get(place, 0.0) > time.monotonic()
+
+    def distrust(self, place: Place, for_s: float) -> None:
+        """Leaves a place out of reads for a while, after TLS with it failed for good."""
+        self._mark(self._distrust_until, place, for_s)
+
+    def is_distrusted(self, place: Place) -> bool:
+        """Returns true for a place that reads leave out."""
+        return self._distrust_until.get(place, 0.0) > time.monotonic()
+
+    def _mark(self, until: dict[Place, float], place: Place, for_s: float) -> None:
+        with self._lock:
+            if len(until) >= SUSPECTS_MAX:
+                until.clear()
+            until[place] = time.monotonic() + for_s
 
     @contextmanager
     def counted(self, place: Place) -> Iterator[None]:
