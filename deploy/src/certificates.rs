@@ -9,24 +9,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use martlet_protocol::id::random_bytes;
 use martlet_serving::Failure;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 use crate::files::{FileKind, WantedFile, read_text};
-use crate::secrets::random;
-use crate::spec::CLUSTER_DIR;
+use crate::made::MadeBefore;
+use crate::names::{AUTHORITY, AUTHORITY_FILE, CLUSTER_DIR};
 
-/// Certificate of the authority, for members and S3 clients.
-pub(crate) const AUTHORITY: &str = "ca.crt";
 /// Days of the authority's certificate.
 const AUTHORITY_DAYS: i64 = 3650;
 /// Time by which clocks of machines may be behind.
 const SKEW: Duration = Duration::hours(1);
-
-/// File of the authority with its key.
-pub(crate) const AUTHORITY_FILE: &str = "authority.toml";
 
 /// Contents of the authority's file.
 #[derive(Clone, Serialize, Deserialize)]
@@ -78,21 +74,23 @@ pub(crate) struct Issued {
 
 impl Authority {
     /// Reads the authority of an output folder, or makes one in memory.
+    ///
+    /// # Errors
+    /// The authority is missing or mangled, and machines may have certificates of it.
     pub(crate) fn find_or_make(
         cluster: &str,
-        out: &Path,
+        made: &MadeBefore,
         now: OffsetDateTime,
     ) -> Result<Self, Failure> {
-        match read_text(&out.join(CLUSTER_DIR).join(AUTHORITY_FILE))? {
-            Some(text) => {
-                Self::of_file(toml::from_str(&text).map_err(|error| unclear(&error.message()))?)
-            }
-            None => Self::make(cluster, now),
-        }
+        let Some(text) = read_text(&made.out.join(CLUSTER_DIR).join(AUTHORITY_FILE))? else {
+            made.check_new_authority(AUTHORITY_FILE)?;
+            return Self::make(cluster, now);
+        };
+        Self::of_file(toml::from_str(&text).map_err(|error| unclear(&error.message()))?)
     }
 
     fn make(cluster: &str, now: OffsetDateTime) -> Result<Self, Failure> {
-        let name = format!("Martlet cluster {cluster} {}", hex::encode(random::<4>()?));
+        let name = format!("Martlet cluster {cluster} {}", hex::encode(random_bytes::<4>()));
         let pair = KeyPair::generate().map_err(|error| broken(&error))?;
         let mut params = authority_params(&name)?;
         params.not_before = now - SKEW;
@@ -223,10 +221,17 @@ fn broken(error: &rcgen::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ClusterSpec;
+    use crate::spec::tests::THREE;
 
     fn wanted(names: &[&str]) -> Wanted<'static> {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         Wanted { path: Path::new("n1/node"), names, days: 90 }
+    }
+
+    fn find_or_make(cluster: &str, out: &Path, now: OffsetDateTime) -> Result<Authority, Failure> {
+        let spec = ClusterSpec::parse(THREE).unwrap();
+        Authority::find_or_make(cluster, &MadeBefore::find(&spec, out), now)
     }
 
     fn store(out: &Path, files: &[WantedFile]) {
@@ -242,12 +247,12 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let now = OffsetDateTime::now_utc();
         let names = ["10.0.0.1", "fd00::1", "n1"];
-        let mut authority = Authority::find_or_make("try", out.path(), now).unwrap();
+        let mut authority = find_or_make("try", out.path(), now).unwrap();
         let first = authority.issue(out.path(), &wanted(&names), now).unwrap();
         assert_eq!(first.reason.as_deref(), Some("new"));
         store(out.path(), &first.files);
         store(out.path(), &authority.kept());
-        let stored = || Authority::find_or_make("renamed", out.path(), now).unwrap();
+        let stored = || find_or_make("renamed", out.path(), now).unwrap();
         let again = stored().issue(out.path(), &wanted(&names), now).unwrap();
         assert!(again.reason.is_none() && again.files[0].bytes == first.files[0].bytes);
         assert_eq!(again.ends.unix_timestamp(), first.ends.unix_timestamp());
@@ -267,13 +272,15 @@ mod tests {
     fn a_spoiled_authority_is_refused() {
         let out = tempfile::tempdir().unwrap();
         let now = OffsetDateTime::now_utc();
-        let authority = Authority::find_or_make("try", out.path(), now).unwrap();
+        let authority = find_or_make("try", out.path(), now).unwrap();
         store(out.path(), &authority.kept());
         let path = out.path().join(CLUSTER_DIR).join(AUTHORITY_FILE);
         let text = std::fs::read_to_string(&path).unwrap();
-        for spoiled in [text.replace("PRIVATE KEY", "PRIVATE"), "mangled".to_owned()] {
+        for spoiled in
+            [text.replace("BEGIN PRIVATE KEY-----", "BEGIN PRIVATE KEY"), "mangled".to_owned()]
+        {
             std::fs::write(&path, spoiled).unwrap();
-            let refusal = Authority::find_or_make("try", out.path(), now).err().unwrap();
+            let refusal = find_or_make("try", out.path(), now).err().unwrap();
             assert!(refusal.to_string().contains("from a copy"), "{refusal}");
             assert!(!refusal.to_string().contains("BEGIN"), "{refusal}");
         }

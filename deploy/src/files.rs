@@ -1,12 +1,53 @@
 //! Files of the output folder: their wanted bytes beside the bytes that are there.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use martlet_serving::Failure;
 use martlet_serving::folder::{make_folder, replace_file};
+
+use crate::names::CLUSTER_DIR;
+
+/// Output folder that one apply uses, from before its plan until its end. Dropping it releases the
+/// lock.
+#[derive(Debug)]
+pub struct LockedOutput {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// File within the folder of keys and builders that an apply locks.
+const LOCK: &str = "lock";
+
+impl LockedOutput {
+    /// Makes the folder if it is missing, and locks it. A folder that another apply uses is
+    /// refused.
+    pub fn lock(out: &Path) -> Result<Self, Failure> {
+        let unusable = |error: &io::Error| {
+            Failure::refused(format!("the folder {} can't be used: {error}", out.display()))
+        };
+        let folder = out.join(CLUSTER_DIR);
+        make_folder(&folder).map_err(|error| unusable(&error))?;
+        let mut options = OpenOptions::new();
+        let options = options.create(true).truncate(false).write(true).mode(MODE);
+        let lock = options.open(folder.join(LOCK)).map_err(|error| unusable(&error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: out.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Failure::refused(format!(
+                "another apply uses the folder {}: wait until it ends, then apply again",
+                out.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(unusable(&error)),
+        }
+    }
+
+    /// Path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
 
 /// Purpose of a file, by which the plan lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +111,13 @@ impl FileChange {
     }
 }
 
+/// Gives a file the mode of all files of the output folder.
+pub(crate) fn close(path: &Path) -> Result<(), Failure> {
+    fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(|error| {
+        Failure::refused(format!("{} can't be made private: {error}", path.display()))
+    })
+}
+
 /// Reads a file of the output folder, if there is one.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     match fs::read(path) {
@@ -90,6 +138,17 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_output_folder_has_one_apply_at_a_time() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("out");
+        let first = LockedOutput::lock(&out).unwrap();
+        let refusal = LockedOutput::lock(&out).unwrap_err().to_string();
+        assert!(refusal.starts_with("another apply uses the folder"), "{refusal}");
+        drop(first);
+        LockedOutput::lock(&out).unwrap();
+    }
 
     #[test]
     fn a_file_changes_once_and_is_for_its_owner_alone() {

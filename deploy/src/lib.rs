@@ -11,11 +11,14 @@
 //!
 //! [`ClusterPlan::make`] reads the file and the output folder and touches nothing. The plan holds
 //! the bytes of every file that differs; [`ClusterPlan::write`] writes these and no others. A
-//! second plan after that is empty.
+//! second plan after that is empty. An apply holds [`LockedOutput`] from before its plan until its
+//! end.
 
 mod certificates;
 mod files;
 mod machine;
+mod made;
+mod names;
 mod plan;
 mod print;
 mod reach;
@@ -23,6 +26,7 @@ mod rings;
 mod secrets;
 mod spec;
 
+pub use files::LockedOutput;
 pub use plan::{ClusterPlan, PlanOptions, RingStep};
 pub use reach::{Credentials, NodeSurvey, push, survey};
-pub use spec::ClusterSpec;
+pub use spec::{ClusterSpec, NodeRole};

@@ -2,19 +2,19 @@
 //!
 //! Paths in the settings are relative to the settings' folder, so that the folder can lie anywhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use martlet_serving::Failure;
 use toml::{Table, Value};
 
 use crate::files::{FileKind, WantedFile};
-use crate::secrets::{CLUSTER_KEY, FIRST, MASTER_KEY, ROOT, SSE_MASTER_KEY};
+use crate::names::{
+    AUTHORITY, CLUSTER_DIR, CLUSTER_KEY, FIRST, MASTER_KEY, ROOT, SETTINGS, SSE_MASTER_KEY,
+};
 use crate::spec::{ClusterSpec, NodeRole, NodeSpec};
 
-/// Settings file of a machine.
-pub(crate) const SETTINGS: &str = "node.toml";
 /// Unit of a machine.
 const UNIT: &str = "martlet-node.service";
 const INSTALL: &str = "install.sh";
@@ -27,16 +27,23 @@ const HEADER: &str = "# Written by `martlet cluster apply`. Edit the cluster's f
 const UNIT_TEXT: &str = include_str!("machine/martlet-node.service");
 const INSTALL_TEXT: &str = include_str!("machine/install.sh");
 
-/// Checks the further settings of the file: each must be a setting of `martlet node`, and none that
-/// apply sets itself.
+/// Checks the further settings of the file: each must be a setting of `martlet node`, none that
+/// apply sets itself, and no secret.
 pub(crate) fn check_settings(spec: &ClusterSpec, known: &[&str]) -> Result<(), Failure> {
     let mut own: BTreeSet<String> = OWN.into_iter().map(str::to_owned).collect();
     for node in &spec.nodes {
-        own.extend(own_settings(spec, node).into_iter().map(|(name, _)| name));
+        own.extend(own_settings(spec, node, true).into_iter().map(|(name, _)| name));
     }
     let all = spec.nodes.iter().map(|node| (node.name(), &node.settings));
     for (place, table) in all.chain([("the cluster", &spec.settings)]) {
         for name in table.keys() {
+            if SECRETS.contains(&name.as_str()) {
+                return Err(Failure::usage(format!(
+                    "the setting {name} of {place} is a secret, and the file has none: remove it. \
+                     Keys come from the environment, or are random files in {CLUSTER_DIR}/ of the \
+                     output folder"
+                )));
+            }
             if own.contains(name) {
                 return Err(Failure::usage(format!(
                     "the setting {name} of {place} follows from other lines of the file: remove it"
@@ -55,7 +62,30 @@ pub(crate) fn check_settings(spec: &ClusterSpec, known: &[&str]) -> Result<(), F
 }
 
 /// Settings that follow from the file, or from the roles, even where apply writes none.
-const OWN: [&str; 3] = ["devices", "nodes", "default_policy"];
+const OWN: [&str; 6] =
+    ["devices", "nodes", "default_policy", "first_tenant", "first_key_file", "first_bucket"];
+/// Settings that are secrets.
+const SECRETS: [&str; 4] = ["root_access_key", "root_secret_key", "master_keys", "sse_master_key"];
+/// Settings whose values may have a secret in them, such as the password of a URL.
+const HIDDEN: [&str; 1] = ["notifications"];
+
+/// Settings of a file by their names, in the form in which they may be printed: without the values
+/// of secrets. `None` if the file has mistakes.
+pub(crate) fn printable(settings: &[u8]) -> Option<BTreeMap<String, PrintableSetting>> {
+    let table: Table = str::from_utf8(settings).ok()?.parse().ok()?;
+    let line = |(name, value): (String, Value)| {
+        let is_hidden = SECRETS.iter().chain(&HIDDEN).any(|it| *it == name);
+        let shown = if is_hidden { "(not shown)".to_owned() } else { value.to_string() };
+        (name.clone(), PrintableSetting { line: format!("{name} = {shown}"), value })
+    };
+    Some(table.into_iter().map(line).collect())
+}
+
+/// Setting with the line that may be printed.
+pub(crate) struct PrintableSetting {
+    pub(crate) line: String,
+    pub(crate) value: Value,
+}
 
 fn text(value: &str) -> Value {
     Value::from(value.to_owned())
@@ -66,7 +96,7 @@ fn names(names: impl IntoIterator<Item = String>) -> Value {
 }
 
 /// Settings that follow from the file, without the further ones.
-fn own_settings(spec: &ClusterSpec, node: &NodeSpec) -> Table {
+fn own_settings(spec: &ClusterSpec, node: &NodeSpec, makes_first: bool) -> Table {
     let bind = node.bind().unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let address = |port: u16| text(&SocketAddr::new(bind, port).to_string());
     let admin = SocketAddr::from(([127, 0, 0, 1], spec.ports.admin));
@@ -84,7 +114,7 @@ fn own_settings(spec: &ClusterSpec, node: &NodeSpec) -> Table {
     if spec.tls.members {
         set("tls_certificate", text(&format!("{MEMBER_CERTIFICATE}.crt")));
         set("tls_key", text(&format!("{MEMBER_CERTIFICATE}.key")));
-        set("tls_ca", text(crate::certificates::AUTHORITY));
+        set("tls_ca", text(AUTHORITY));
     }
     if node.has(NodeRole::StorageNode) {
         set("internal_address", address(spec.ports.internal));
@@ -106,7 +136,7 @@ fn own_settings(spec: &ClusterSpec, node: &NodeSpec) -> Table {
             set("s3_tls_certificate", text(&format!("{S3_CERTIFICATE}.crt")));
             set("s3_tls_key", text(&format!("{S3_CERTIFICATE}.key")));
         }
-        if let Some(first) = &spec.first {
+        if let Some(first) = spec.first.as_ref().filter(|_| makes_first) {
             set("first_tenant", text(first.tenant.get_ref()));
             set("first_key_file", text(FIRST));
             if let Some(bucket) = &first.bucket {
@@ -118,15 +148,15 @@ fn own_settings(spec: &ClusterSpec, node: &NodeSpec) -> Table {
 }
 
 /// Settings of a machine.
-fn settings(spec: &ClusterSpec, node: &NodeSpec) -> String {
-    let mut table = own_settings(spec, node);
+fn settings(spec: &ClusterSpec, node: &NodeSpec, makes_first: bool) -> String {
+    let mut table = own_settings(spec, node, makes_first);
     let further = spec.settings.iter().chain(&node.settings);
     table.extend(further.map(|(name, value)| (name.clone(), value.clone())));
     format!("{HEADER}{table}")
 }
 
-/// Settings, unit and install script of a machine.
-pub(crate) fn files(spec: &ClusterSpec, node: &NodeSpec) -> Vec<WantedFile> {
+/// Settings, unit and install script of a machine. One machine makes the first tenant.
+pub(crate) fn files(spec: &ClusterSpec, node: &NodeSpec, makes_first: bool) -> Vec<WantedFile> {
     let folder = Path::new(node.name());
     let paths: BTreeSet<&Path> = node.devices.iter().map(|it| it.path.as_path()).collect();
     let quoted: Vec<String> = paths.iter().map(|path| shell_word(path)).collect();
@@ -137,7 +167,11 @@ pub(crate) fn files(spec: &ClusterSpec, node: &NodeSpec) -> Vec<WantedFile> {
     let install = INSTALL_TEXT.replace("@DEVICES@", &quoted.join(" "));
     let install = install.replace("@STATE@", &shell_word(state));
     vec![
-        WantedFile::new(folder.join(SETTINGS), FileKind::Settings, settings(spec, node)),
+        WantedFile::new(
+            folder.join(SETTINGS),
+            FileKind::Settings,
+            settings(spec, node, makes_first),
+        ),
         WantedFile::new(folder.join(UNIT), FileKind::Unit, unit),
         WantedFile::new(folder.join(INSTALL), FileKind::Unit, install),
     ]
@@ -148,24 +182,11 @@ fn shell_word(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
-/// Line of a unit that opens a folder for writing. `%` and quotes are special there.
+/// Line of a unit that opens a folder for writing. `%` is special there; the checks of the file
+/// refuse quotes, backslashes and control characters.
 fn unit_line(path: &Path) -> String {
-    let escaped = path.display().to_string().replace('%', "%%").replace(['"', '\\', '\n'], "?");
+    let escaped = path.display().to_string().replace('%', "%%");
     format!("ReadWritePaths=\"-{escaped}\"\n")
-}
-
-/// Folders of machines in the output folder that the file no longer names.
-pub(crate) fn left_over(spec: &ClusterSpec, out: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(out) else { return Vec::new() };
-    let known: BTreeSet<&str> = spec.nodes.iter().map(NodeSpec::name).collect();
-    let mut left: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| !known.contains(name)))
-        .map(|entry| entry.path())
-        .filter(|path| path.join(SETTINGS).exists())
-        .collect();
-    left.sort();
-    left
 }
 
 #[cfg(test)]
@@ -175,7 +196,7 @@ mod tests {
 
     fn file(text: &str, at: usize) -> String {
         let spec = ClusterSpec::parse(text).unwrap();
-        let file = files(&spec, &spec.nodes[0]).remove(at);
+        let file = files(&spec, &spec.nodes[0], true).remove(at);
         String::from_utf8(file.bytes).unwrap()
     }
 
@@ -212,6 +233,29 @@ mod tests {
         assert!(refusal("lag = 1").contains("there is no setting \"lag\""));
         assert!(refusal("s3_address = \"0.0.0.0:1\"").contains("follows from other lines"));
         assert!(refusal("tls_ca = \"x\"").contains("follows from other lines"));
+        assert!(refusal("first_bucket = \"x\"").contains("follows from other lines"));
+        let secret = refusal("root_secret_key = \"0123456789abcdef\"");
+        assert!(secret.contains("is a secret") && !secret.contains("0123456789"), "{secret}");
+    }
+
+    #[test]
+    fn values_of_secrets_are_not_printable() {
+        let text = "log = \"warn\"\nmaster_keys = [\n\"s3cret\",\n]\nroot_secret_key = \"s3cret\"\n\
+                    [notifications.hook]\nurl = \"https://me:s3cret@example.org\"\n";
+        let lines: Vec<String> =
+            printable(text.as_bytes()).unwrap().into_values().map(|it| it.line).collect();
+        assert_eq!(lines[0], "log = \"warn\"");
+        assert_eq!(lines.len(), 4);
+        assert!(!lines.concat().contains("s3cret"), "{lines:?}");
+    }
+
+    #[test]
+    fn one_machine_makes_the_first_tenant() {
+        let text = format!("{THREE}\n[first]\ntenant = \"t\"\nbucket = \"bbb\"\n");
+        let spec = ClusterSpec::parse(&text).unwrap();
+        let has_first =
+            |makes: bool| own_settings(&spec, &spec.nodes[0], makes).contains_key("first_tenant");
+        assert!(has_first(true) && !has_first(false));
     }
 
     #[test]
@@ -220,6 +264,6 @@ mod tests {
         let (unit, script) = (file(&odd, 1), file(&odd, 2));
         assert!(unit.contains("ReadWritePaths=\"-/srv/it's 100%%\"\n"), "{unit}");
         assert!(script.contains(r"'/srv/it'\''s 100%' '/srv/martlet/d2'"), "{script}");
-        assert!(!unit.contains('@') && !script.contains("@DEVICES@"));
+        assert!(!unit.contains("@WRITABLE@") && !script.contains("@DEVICES@"));
     }
 }

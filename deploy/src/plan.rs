@@ -7,28 +7,26 @@ use std::path::{Path, PathBuf};
 use martlet_admin_api::RingLine;
 use martlet_protocol::{Clock, SystemClock};
 use martlet_ring::{MovePace, RebalancePlan, Report, Ring};
-use martlet_serving::folder::{DataFolder, make_folder};
 use martlet_serving::{Failure, Size};
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::certificates::{AUTHORITY, Authority, Wanted};
-use crate::files::{FileChange, FileKind, WantedFile};
+use crate::certificates::{Authority, Wanted};
+use crate::files::{self, FileChange, FileKind, LockedOutput, WantedFile};
 use crate::machine;
+use crate::made::{self, MadeBefore};
+use crate::names::{AUTHORITY, AUTHORITY_FILE, CLUSTER_DIR, OPERATOR};
 use crate::reach::{NodeSurvey, usage};
 use crate::rings::{self, RingContext, RingOutcome};
 use crate::secrets::Secrets;
-use crate::spec::{CLUSTER_DIR, ClusterSpec, NodeRole, NodeSpec};
-
-/// Certificate of the operator, without its extension.
-pub(crate) const OPERATOR: &str = "operator";
+use crate::spec::{ClusterSpec, NodeRole, NodeSpec};
 
 /// Options of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
     /// True if a clean census has shown that all moves are complete.
     pub settle: bool,
-    /// True if the last device of a zone may leave.
+    /// True if the last device of a zone may leave, and the last holders of a partition.
     pub force: bool,
     /// Bytes per second of moves at each device.
     pub bandwidth: Size,
@@ -99,14 +97,14 @@ impl ClusterPlan {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Failure> {
         machine::check_settings(spec, &options.settings)?;
+        if options.settle && survey.is_empty() {
+            return Err(Failure::usage(format!(
+                "--settle needs the running nodes, and none was asked: name with --out the folder \
+                 whose {CLUSTER_DIR}/ has the keys of the cluster"
+            )));
+        }
         let (now, now_ms) = (OffsetDateTime::now_utc(), SystemClock.now_ms());
         let used = usage(&survey);
-        let late = |name: &str, epoch: u64| -> Vec<String> {
-            let uses = |node: &NodeSurvey| {
-                node.rings().iter().any(|ring| ring.name == name && ring.epoch >= epoch)
-            };
-            survey.iter().filter(|node| !uses(node)).map(|node| node.name.clone()).collect()
-        };
         let context = RingContext {
             now_ms,
             settle: options.settle,
@@ -116,22 +114,23 @@ impl ClusterPlan {
                 bytes_per_second: options.bandwidth.0,
                 high_water: options.high_water,
             },
-            late: &late,
+            survey: &survey,
         };
-        let rings = rings::follow(spec, out, &context)?;
-        let secrets = Secrets::find_or_make(spec, out, environment)?;
+        let traces = MadeBefore::find(spec, out);
+        let rings = rings::follow(spec, &traces, &context)?;
+        let secrets = Secrets::find_or_make(spec, &traces, environment)?;
         let mut wanted: Vec<WantedFile> = secrets.kept().collect();
-        let certificates = certificates(spec, out, now, &mut wanted)?;
+        let certificates = certificates(spec, &traces, now, &mut wanted)?;
+        let maker = traces.maker_of_first(spec).map(NodeSpec::name);
         for node in &spec.nodes {
-            wanted.extend(secrets.of_machine(node.name(), node.has(NodeRole::Proxy)));
-            wanted.extend(machine::files(spec, node));
+            let makes_first = maker == Some(node.name());
+            wanted.extend(secrets.of_machine(node, makes_first));
+            wanted.extend(machine::files(spec, node, makes_first));
             wanted.extend(ring_files(node.name(), &rings.rings));
         }
         wanted.extend(ring_files(CLUSTER_DIR, &rings.rings));
-        let mut changes = Vec::new();
-        for file in wanted {
-            changes.extend(FileChange::of(out, file)?);
-        }
+        let changes = wanted.into_iter().map(|file| FileChange::of(out, file));
+        let changes = changes.filter_map(Result::transpose).collect::<Result<_, _>>()?;
         Ok(Self {
             name: spec.name.get_ref().clone(),
             nodes: spec.nodes.iter().map(|node| node.name().to_owned()).collect(),
@@ -139,7 +138,7 @@ impl ClusterPlan {
             certificates,
             steps: rings.rings.iter().map(step).collect(),
             waits: rings.waits,
-            left_over: machine::left_over(spec, out),
+            left_over: made::left_over(spec, out),
             survey,
             bandwidth: options.bandwidth,
             outcomes: rings.rings,
@@ -175,26 +174,33 @@ impl ClusterPlan {
         &self.survey
     }
 
-    /// Writes all changes to the output folder. Another apply at the same time is refused.
+    /// Writes all changes to the output folder, which the caller has locked since before the plan.
     ///
-    /// Keys come first, then builders, then the files of machines: after a crash the next apply
-    /// continues from the builders.
-    pub fn write(&self, out: &Path) -> Result<(), Failure> {
-        make_folder(out).map_err(|error| {
-            Failure::refused(format!("the folder {} can't be made: {error}", out.display()))
-        })?;
-        let _locked = DataFolder::open(&out.join(CLUSTER_DIR))?;
-        let is_first = |change: &&FileChange| matches!(change.wanted.kind, FileKind::Secret);
-        for change in self.changes.iter().filter(is_first) {
-            change.write(out)?;
+    /// Keys and the authority come first, then builders, then the files of machines: after a crash
+    /// the next apply continues from the builders.
+    ///
+    /// # Errors
+    /// The rings wait: settings may name rings that don't exist yet.
+    pub fn write(&self, out: &LockedOutput) -> Result<(), Failure> {
+        if let Some(why) = &self.waits {
+            return Err(Failure::refused(format!(
+                "nothing is written while the rings wait: {why}"
+            )));
         }
-        for ring in self.outcomes.iter().filter(|ring| ring.is_changed) {
-            ring.builder.save(&out.join(&ring.path))?;
-        }
-        for change in self.changes.iter().filter(|change| !is_first(change)) {
-            change.write(out)?;
-        }
-        Ok(())
+        self.writes().into_iter().try_for_each(|write| write.run(out.path()))
+    }
+
+    /// All writes in their order. A crash may come between any two of them.
+    fn writes(&self) -> Vec<PlannedWrite<'_>> {
+        let is_first = |change: &&FileChange| {
+            change.wanted.kind == FileKind::Secret || change.wanted.path == authority_path()
+        };
+        let keys = self.changes.iter().filter(is_first).map(PlannedWrite::File);
+        let changed = self.outcomes.iter().filter(|ring| ring.is_changed);
+        let others = self.changes.iter().filter(|change| !is_first(change));
+        keys.chain(changed.map(PlannedWrite::Builder))
+            .chain(others.map(PlannedWrite::File))
+            .collect()
     }
 
     /// Machines whose folder must be copied to them. Newer rings alone reach machines by a push.
@@ -218,6 +224,29 @@ impl ClusterPlan {
         }
         folders
     }
+}
+
+/// A write of a plan.
+enum PlannedWrite<'a> {
+    File(&'a FileChange),
+    Builder(&'a RingOutcome),
+}
+
+impl PlannedWrite<'_> {
+    fn run(&self, out: &Path) -> Result<(), Failure> {
+        match self {
+            Self::File(change) => change.write(out),
+            Self::Builder(ring) => {
+                let path = out.join(&ring.path);
+                ring.builder.save(&path)?;
+                files::close(&path)
+            }
+        }
+    }
+}
+
+fn authority_path() -> PathBuf {
+    Path::new(CLUSTER_DIR).join(AUTHORITY_FILE)
 }
 
 fn folder(path: &Path) -> Option<&str> {
@@ -258,14 +287,14 @@ fn ring_files<'a>(
 /// Adds the files of all certificates to `wanted`.
 fn certificates(
     spec: &ClusterSpec,
-    out: &Path,
+    made: &MadeBefore,
     now: OffsetDateTime,
     wanted: &mut Vec<WantedFile>,
 ) -> Result<Vec<CertificateStep>, Failure> {
     if !spec.tls.members && !spec.tls.s3 {
         return Ok(Vec::new());
     }
-    let mut authority = Authority::find_or_make(spec.name.get_ref(), out, now)?;
+    let mut authority = Authority::find_or_make(spec.name.get_ref(), made, now)?;
     let mut asked =
         vec![(Path::new(CLUSTER_DIR).join(OPERATOR), BTreeSet::from(["operator".into()]))];
     for node in &spec.nodes {
@@ -283,7 +312,7 @@ fn certificates(
     let mut steps = Vec::new();
     for (path, names) in asked {
         let issued =
-            authority.issue(out, &Wanted { path: &path, names, days: spec.tls.days }, now)?;
+            authority.issue(made.out, &Wanted { path: &path, names, days: spec.tls.days }, now)?;
         let ends = issued.ends.date().to_string();
         steps.push(CertificateStep { path, reason: issued.reason, ends });
         wanted.extend(issued.files);

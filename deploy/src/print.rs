@@ -1,12 +1,17 @@
 //! Plans as text for people and as JSON for programs. Contents of secret files are never printed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
 use crate::files::{FileChange, FileKind};
+use crate::machine::{PrintableSetting, printable};
+use crate::names::CLUSTER_DIR;
 use crate::plan::{ClusterPlan, RingStep};
-use crate::spec::CLUSTER_DIR;
+
+/// Settings of a file by their names.
+type Settings = BTreeMap<String, PrintableSetting>;
 
 /// Most lines of a settings file's change.
 const LINES_MAX: usize = 40;
@@ -24,7 +29,10 @@ impl ClusterPlan {
             self.write_ring(&mut text, step);
         }
         if let Some(why) = &self.waits {
-            line(&mut text, format_args!("the rings wait: {why}"));
+            line(
+                &mut text,
+                format_args!("the rings wait, and no file is written until then: {why}"),
+            );
         }
         self.write_machines(&mut text);
         self.write_nodes(&mut text);
@@ -175,6 +183,7 @@ impl ClusterPlan {
             "certificates": self.certificates,
             "folders": machines,
             "nodes": nodes,
+            "machines_to_copy": self.machines_to_copy(),
             "pushes": pushes,
             "left_over": self.left_over,
         })
@@ -189,17 +198,38 @@ fn file_name(change: &FileChange) -> String {
     change.wanted.path.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Writes the lines that a settings file loses and gains.
+/// Writes the lines that a settings file or a unit loses and gains.
 fn write_lines(text: &mut String, change: &FileChange) {
     let Some(before) = &change.before else { return };
-    let (before, after) =
-        (String::from_utf8_lossy(before), String::from_utf8_lossy(&change.wanted.bytes));
+    let after = &change.wanted.bytes;
+    let changed = match change.wanted.kind {
+        FileKind::Settings => changed_settings(before, after),
+        _ => changed_lines(&String::from_utf8_lossy(before), &String::from_utf8_lossy(after)),
+    };
+    for changed in changed.iter().take(LINES_MAX) {
+        line(text, format_args!("  {changed}"));
+    }
+}
+
+/// Settings that differ. A file with mistakes isn't shown: its secrets can't be found.
+fn changed_settings(before: &[u8], after: &[u8]) -> Vec<String> {
+    let (Some(before), Some(after)) = (printable(before), printable(after)) else {
+        return vec!["its former text was no settings file".to_owned()];
+    };
+    let differs = |one: &Settings, other: &Settings, sign: char| -> Vec<String> {
+        let is_other = |name: &String, it: &PrintableSetting| {
+            other.get(name).is_none_or(|other| other.value != it.value)
+        };
+        let changed = one.iter().filter(|(name, it)| is_other(name, it));
+        changed.map(|(_, it)| format!("{sign} {}", it.line)).collect()
+    };
+    [differs(&before, &after, '-'), differs(&after, &before, '+')].concat()
+}
+
+fn changed_lines(before: &str, after: &str) -> Vec<String> {
     let gone = before.lines().filter(|it| !after.lines().any(|other| other == *it));
     let come = after.lines().filter(|it| !before.lines().any(|other| other == *it));
-    let lines = gone.map(|it| format!("  - {it}")).chain(come.map(|it| format!("  + {it}")));
-    for changed in lines.take(LINES_MAX) {
-        line(text, format_args!("{changed}"));
-    }
+    gone.map(|it| format!("- {it}")).chain(come.map(|it| format!("+ {it}"))).collect()
 }
 
 /// Formats bytes with a decimal unit.

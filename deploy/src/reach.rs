@@ -12,14 +12,12 @@ use martlet_membership::routes::{self, OfferAnswer};
 use martlet_membership::{ClusterSecret, RingName, client_options};
 use martlet_protocol::http::{HttpBackend, Tls, TlsFiles};
 use martlet_protocol::{DeviceId, SystemClock};
-use martlet_ring::{Ring, Usage};
+use martlet_ring::{Ring, RingHash, Usage};
 use martlet_serving::Failure;
 use serde::Deserialize;
 
-use crate::certificates::AUTHORITY;
-use crate::plan::OPERATOR;
-use crate::secrets::CLUSTER_KEY;
-use crate::spec::{CLUSTER_DIR, ClusterSpec};
+use crate::names::{AUTHORITY, CLUSTER_DIR, CLUSTER_KEY, OPERATOR};
+use crate::spec::ClusterSpec;
 
 /// Time for the reply of a node.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -84,6 +82,17 @@ impl NodeSurvey {
     pub fn rings(&self) -> &[RingLine] {
         self.report.as_ref().map(|report| report.rings.as_slice()).unwrap_or_default()
     }
+
+    /// True if the node answers and uses exactly this ring.
+    pub(crate) fn uses(&self, name: &str, epoch: u64, hash: &RingHash) -> bool {
+        let is_it = |line: &&RingLine| line.name == name && line.epoch == epoch;
+        self.rings().iter().find(is_it).is_some_and(|line| is_hash(line, hash))
+    }
+}
+
+/// True if a line has the first bytes of a ring's hash.
+pub(crate) fn is_hash(line: &RingLine, hash: &RingHash) -> bool {
+    !line.hash.is_empty() && hex::encode(hash).starts_with(&line.hash)
 }
 
 /// Queries all storage nodes of a file, many at once. Each has five seconds.

@@ -7,15 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use martlet_protocol::{DeviceId, PolicyId};
+use martlet_admin_api::RingLine;
+use martlet_protocol::id::random_bytes;
+use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 use martlet_ring::{
     Builder, Device, DeviceInfo, ErrorKind, MovePace, NewDevice, RebalanceContext, RebalancePlan,
-    Report, Ring, RingSettings, Usage,
+    Report, Ring, RingHash, RingSettings, Usage,
 };
 use martlet_serving::Failure;
 
-use crate::secrets::random;
-use crate::spec::{CLUSTER_DIR, ClusterSpec, RingSpec};
+use crate::made::MadeBefore;
+use crate::names::CLUSTER_DIR;
+use crate::reach::{NodeSurvey, is_hash};
+use crate::spec::{ClusterSpec, INDEX, RingSpec};
 
 /// Target number of replicas of a device, so that its share is exact within a few percent.
 const REPLICAS_A_DEVICE: usize = 200;
@@ -30,12 +34,12 @@ pub(crate) struct RingContext<'a> {
     pub(crate) now_ms: u64,
     /// True if all moves are complete, as a clean census has shown.
     pub(crate) settle: bool,
-    /// True if the last device of a zone may leave.
+    /// True if the last device of a zone may leave, and the last holders of a partition.
     pub(crate) force: bool,
     pub(crate) usage: &'a BTreeMap<DeviceId, Usage>,
     pub(crate) pace: MovePace,
-    /// Names of the nodes that don't use a ring of this name and epoch yet.
-    pub(crate) late: &'a dyn Fn(&str, u64) -> Vec<String>,
+    /// Storage nodes of the file, as far as they were reached.
+    pub(crate) survey: &'a [NodeSurvey],
 }
 
 /// A ring as it will be.
@@ -75,9 +79,11 @@ struct EditedBuilder {
 /// Computes the rings of a file from the builders in the output folder.
 pub(crate) fn follow(
     spec: &ClusterSpec,
-    out: &Path,
+    made: &MadeBefore,
     context: &RingContext,
 ) -> Result<RingsOutcome, Failure> {
+    let out = made.out;
+    check_lost_policies(spec, out)?;
     let folder = Path::new(CLUSTER_DIR);
     let wanted: Vec<NewDevice> = spec.devices().collect();
     let mut edited: Vec<EditedBuilder> = Vec::new();
@@ -90,30 +96,82 @@ pub(crate) fn follow(
             Some(builder) => builder.clone(),
             None => new_builder(spec, &ring, known)?,
         };
-        let mut edits = settle(&mut builder, &ring.file, context)?;
+        let mut edits = settle(&mut builder, &ring.file, spec, context)?;
         edits.extend(edit_settings(&mut builder, &ring, spec)?);
         edits.extend(edit_devices(&mut builder, &wanted, context.force)?);
         edited.push(EditedBuilder { name: ring.file, path, stored, builder, edits });
     }
-    check_lost_builders(out, &edited)?;
+    check_lost_builders(made, &edited)?;
+    check_old_builders(out, &edited, context.survey)?;
     let outcome = rebalance_all(&edited, context)?;
     check_ids(&outcome.rings)?;
     Ok(outcome)
 }
 
+/// Refuses to drop a policy: its objects would stay under a ring that no edit reaches any more.
+fn check_lost_policies(spec: &ClusterSpec, out: &Path) -> Result<(), Failure> {
+    let Ok(entries) = std::fs::read_dir(out.join(CLUSTER_DIR)) else { return Ok(()) };
+    let named: BTreeSet<String> = spec.rings().into_iter().map(|ring| ring.file).collect();
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut lost: Vec<String> = names
+        .filter(|name| name.strip_suffix(".builder").is_some_and(|ring| !named.contains(ring)))
+        .collect();
+    lost.sort();
+    match lost.first() {
+        None => Ok(()),
+        Some(file) => Err(Failure::refused(format!(
+            "the policy of {CLUSTER_DIR}/{file} is in the cluster for life: write its [[policy]] \
+             again"
+        ))),
+    }
+}
+
 /// Refuses to make new builders beside ring files: a ring of another lineage would be refused by
 /// all nodes.
-fn check_lost_builders(out: &Path, edited: &[EditedBuilder]) -> Result<(), Failure> {
+fn check_lost_builders(made: &MadeBefore, edited: &[EditedBuilder]) -> Result<(), Failure> {
     for EditedBuilder { name, path, stored, .. } in edited {
-        let mark = out.join(CLUSTER_DIR).join(format!("{name}.ring"));
-        if stored.is_none() && mark.exists() {
+        if let (None, Some(mark)) = (stored, made.ring(name)) {
             return Err(Failure::refused(format!(
                 "{} is missing, and its ring {} is there: restore the builder from a copy, or make \
                  it with `martlet ring {} reconstruct {}`",
                 path.display(),
                 mark.display(),
-                out.join(path).display(),
+                made.out.join(path).display(),
                 mark.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses builders that are older than the rings of running nodes, or of another history.
+fn check_old_builders(
+    out: &Path,
+    edited: &[EditedBuilder],
+    survey: &[NodeSurvey],
+) -> Result<(), Failure> {
+    let known: BTreeMap<&str, (u64, Option<RingHash>)> = edited
+        .iter()
+        .filter_map(|one| Some((one.name.as_str(), one.stored.as_ref()?)))
+        // A builder with edits by hand has no ring of its epoch to compare.
+        .map(|(name, stored)| (name, (stored.epoch(), stored.ring().ok().map(|it| it.hash()))))
+        .collect();
+    let is_known = |line: &RingLine| match known.get(line.name.as_str()) {
+        Some((epoch, hash)) if line.epoch == *epoch => {
+            hash.as_ref().is_none_or(|hash| is_hash(line, hash))
+        }
+        Some((epoch, _)) => line.epoch < *epoch,
+        None => false,
+    };
+    for node in survey {
+        if let Some(line) = node.rings().iter().find(|line| !is_known(line)) {
+            return Err(Failure::refused(format!(
+                "the builders in {} are older than the cluster: restore the newest copy. The node \
+                 {} uses the ring {} of epoch {}, which they don't know",
+                out.join(CLUSTER_DIR).display(),
+                node.name,
+                line.name,
+                line.epoch
             )));
         }
     }
@@ -135,7 +193,7 @@ fn new_builder(
         min_part_hours: spec.min_part_hours,
         overload: spec.overload,
     };
-    let mut builder = Builder::create(settings, random::<16>()?)?;
+    let mut builder = Builder::create(settings, random_bytes::<16>())?;
     let Some(known) = known else { return Ok(builder) };
     let devices: BTreeMap<DeviceId, &Device> =
         known.devices().map(|device| (device.id, device)).collect();
@@ -176,13 +234,19 @@ fn part_power(spec: &ClusterSpec, ring: &RingSpec) -> u8 {
 fn settle(
     builder: &mut Builder,
     name: &str,
+    spec: &ClusterSpec,
     context: &RingContext,
 ) -> Result<Vec<String>, Failure> {
     if !context.settle || builder.moving() == 0 {
         return Ok(Vec::new());
     }
-    let epoch = builder.epoch();
-    let late = (context.late)(name, epoch);
+    let (epoch, hash) = (builder.epoch(), builder.ring()?.hash());
+    let uses = |name_of_node: &str| {
+        let mut survey = context.survey.iter().filter(|node| node.name == name_of_node);
+        survey.any(|node| node.uses(name, epoch, &hash))
+    };
+    let nodes = spec.storage_nodes().into_iter().map(|(name_of_node, _)| name_of_node);
+    let late: Vec<String> = nodes.filter(|node| !uses(node)).collect();
     if !late.is_empty() {
         return Err(Failure::refused(format!(
             "the moves of the {name} ring can't be settled: {} of the nodes don't use its epoch \
@@ -323,6 +387,9 @@ fn rebalance(
     };
     after.validate()?;
     let ring = after.ring()?;
+    if !context.force && stored.as_ref().is_some_and(|it| it.epoch() > 0) {
+        check_holders(name, &builder.current_ring()?, &ring)?;
+    }
     let is_changed = stored.is_none() || report.is_some() || !edits.is_empty();
     if is_changed {
         let what = if edits.is_empty() { "continued".to_owned() } else { edits.join("; ") };
@@ -334,6 +401,27 @@ fn rebalance(
         .transpose()?;
     let (name, path, edits) = (name.clone(), path.clone(), edits.clone());
     Ok(Ok(RingOutcome { name, builder: after, ring, path, is_changed, edits, report, cost }))
+}
+
+/// Refuses to remove so many holders of a partition at once that its entries or extents may be lost.
+fn check_holders(name: &str, before: &Ring, after: &Ring) -> Result<(), Failure> {
+    let redundancy = before.identity().redundancy;
+    let needed = |replicas: usize| match redundancy {
+        Redundancy::Erasure { k, .. } => usize::from(k),
+        Redundancy::Replicated if name == INDEX => replicas / 2 + 1,
+        Redundancy::Replicated => 1,
+    };
+    let count = before.partitions_endangered(needed, |id| after.device(id).is_none());
+    if count == 0 {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "{count} partitions of the {name} ring would keep fewer than {} sure holders, since moves \
+         that aren't settled prove nothing: let devices leave one after the other, or drain them, \
+         with a clean census and --settle after each step. If their data is lost anyway, --force \
+         removes them",
+        needed(before.replicas())
+    )))
 }
 
 fn cost(before: &Ring, after: &Ring, context: &RingContext) -> RebalancePlan {

@@ -5,21 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use martlet_protocol::id::random_bytes;
 use martlet_serving::Failure;
 
 use crate::files::{FileKind, WantedFile, read_text};
-use crate::spec::{CLUSTER_DIR, ClusterSpec};
-
-/// File of the cluster key.
-pub(crate) const CLUSTER_KEY: &str = "cluster.key";
-/// File of the key that seals tenants' secrets.
-pub(crate) const MASTER_KEY: &str = "master.key";
-/// File of the key that wraps the keys of encrypted objects.
-pub(crate) const SSE_MASTER_KEY: &str = "sse-master.key";
-/// File of the root credentials.
-pub(crate) const ROOT: &str = "credentials";
-/// File of the first tenant's key.
-pub(crate) const FIRST: &str = "first-key";
+use crate::made::MadeBefore;
+use crate::names::{CLUSTER_DIR, CLUSTER_KEY, FIRST, MASTER_KEY, ROOT, SSE_MASTER_KEY};
+use crate::spec::{ClusterSpec, NodeRole, NodeSpec};
 
 /// Alphabet of access keys and of secrets, as S3 clients expect them.
 const ACCESS_ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -42,25 +34,34 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Reads the keys of an output folder, and makes missing ones in memory.
+    /// Reads the keys of an output folder, and makes those of a new cluster in memory.
+    ///
+    /// # Errors
+    /// A key is missing or mangled, and the cluster was made before: another key would lock its
+    /// machines out of their data.
     pub(crate) fn find_or_make(
         spec: &ClusterSpec,
-        out: &Path,
+        made: &MadeBefore,
         environment: Environment,
     ) -> Result<Self, Failure> {
-        let key = |name: &str| match read_text(&path(out, name))? {
-            Some(text) => checked_key(&path(out, name), text),
-            None => Ok(hex::encode(random::<32>()?) + "\n"),
+        let out = made.out;
+        let key = |name: &str| {
+            let Some(text) = read_text(&path(out, name))? else {
+                made.check_new(name)?;
+                return Ok(hex::encode(random_bytes::<32>()) + "\n");
+            };
+            checked_key(&path(out, name), text)
         };
-        let pair = |names: &PairNames| {
+        let pair = |names: &PairNames| -> Result<String, Failure> {
             let given = names.variables.map(environment);
             if let Some(text) = names.given(given)? {
                 return Ok(text);
             }
-            match read_text(&path(out, names.file))? {
-                Some(text) => Ok(text),
-                None => names.random(),
-            }
+            let Some(text) = read_text(&path(out, names.file))? else {
+                made.check_new(names.file)?;
+                return Ok(names.random());
+            };
+            Ok(text)
         };
         let first = spec.first.as_ref().map(|_| pair(&FIRST_NAMES)).transpose()?;
         Ok(Self {
@@ -90,9 +91,17 @@ impl Secrets {
         })
     }
 
-    /// Files of a machine. A machine without a proxy gets the cluster key alone.
-    pub(crate) fn of_machine(&self, node: &str, has_proxy: bool) -> Vec<WantedFile> {
-        let files = self.files().into_iter().filter(|(name, _)| has_proxy || *name == CLUSTER_KEY);
+    /// Files of a machine. A machine without a proxy gets the cluster key alone. One machine makes
+    /// the first tenant, and gets that tenant's key.
+    pub(crate) fn of_machine(&self, node: &NodeSpec, makes_first: bool) -> Vec<WantedFile> {
+        let has_proxy = node.has(NodeRole::Proxy);
+        let is_for_it = |name: &str| match name {
+            CLUSTER_KEY => true,
+            FIRST => makes_first,
+            _ => has_proxy,
+        };
+        let files = self.files().into_iter().filter(|(name, _)| is_for_it(name));
+        let node = node.name();
         files
             .map(|(name, text)| WantedFile::new(Path::new(node).join(name), FileKind::Secret, text))
             .collect()
@@ -168,25 +177,16 @@ impl PairNames {
         format!("{access_name}={access}\n{secret_name}={secret}\n")
     }
 
-    fn random(&self) -> Result<String, Failure> {
-        let access = random::<ACCESS_CHARACTERS>()?;
-        let secret = random::<SECRET_CHARACTERS>()?;
-        Ok(self.text(&letters(&access, ACCESS_ALPHABET), &letters(&secret, SECRET_ALPHABET)))
+    fn random(&self) -> String {
+        let access = random_bytes::<ACCESS_CHARACTERS>();
+        let secret = random_bytes::<SECRET_CHARACTERS>();
+        self.text(&letters(&access, ACCESS_ALPHABET), &letters(&secret, SECRET_ALPHABET))
     }
 }
 
 /// Letters of an alphabet whose length divides 256, one for each byte.
 fn letters(bytes: &[u8], alphabet: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect()
-}
-
-/// Random bytes of the operating system.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        Failure::refused(format!("the operating system provides no random numbers: {error}"))
-    })?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -199,7 +199,8 @@ mod tests {
     }
 
     fn secrets(out: &Path, environment: Environment) -> Result<Secrets, Failure> {
-        Secrets::find_or_make(&ClusterSpec::parse(THREE).unwrap(), out, environment)
+        let spec = ClusterSpec::parse(THREE).unwrap();
+        Secrets::find_or_make(&spec, &MadeBefore::find(&spec, out), environment)
     }
 
     #[test]
@@ -238,12 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_proxy_gets_the_cluster_key_alone() {
+    fn a_machine_gets_the_keys_of_its_roles() {
         let out = tempfile::tempdir().unwrap();
-        let made = secrets(out.path(), &none).unwrap();
-        let files = made.of_machine("n1", false);
+        let text = format!("{THREE}\n[first]\ntenant = \"t\"\n").replacen(
+            "zone = 3",
+            "zone = 3\nroles = [\"storage-node\", \"replicator\"]",
+            1,
+        );
+        let spec = ClusterSpec::parse(&text).unwrap();
+        let made = MadeBefore::find(&spec, out.path());
+        let made = Secrets::find_or_make(&spec, &made, &none).unwrap();
+        let files = made.of_machine(&spec.nodes[2], false);
         assert_eq!(files.len(), 1);
-        assert_eq!(files[0].path, Path::new("n1/cluster.key"));
-        assert_eq!(made.of_machine("n1", true).len(), 4);
+        assert_eq!(files[0].path, Path::new("n3/cluster.key"));
+        assert_eq!(made.of_machine(&spec.nodes[1], false).len(), 4);
+        assert_eq!(made.of_machine(&spec.nodes[0], true).len(), 5);
     }
 }

@@ -13,8 +13,8 @@ use toml::{Spanned, Table};
 
 use self::checks::SpecChecks;
 
-/// Name of the folder for keys and builders in the output folder, which no node may have.
-pub(crate) const CLUSTER_DIR: &str = "cluster";
+/// Name of the ring that places entries.
+pub(crate) const INDEX: &str = "index";
 /// Bytes of a device for one unit of weight.
 const BYTES_PER_WEIGHT: f64 = 1e9;
 /// Name of the first policy, which keeps copies.
@@ -135,19 +135,25 @@ pub(crate) struct NodeSpec {
 /// Role of a machine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum NodeRole {
+pub enum NodeRole {
+    /// `martlet storage-node`.
     StorageNode,
+    /// `martlet proxy`.
     Proxy,
+    /// `martlet replicator`.
     Replicator,
 }
 
 impl NodeRole {
+    /// All roles.
+    pub const ALL: [Self; 3] = [Self::StorageNode, Self::Proxy, Self::Replicator];
+
     fn all() -> Spanned<Vec<Self>> {
-        Spanned::new(0..0, vec![Self::StorageNode, Self::Proxy, Self::Replicator])
+        Spanned::new(0..0, Self::ALL.to_vec())
     }
 
-    /// Name of the role in settings.
-    pub(crate) fn name(self) -> &'static str {
+    /// Name of the role, as its command and settings have it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::StorageNode => "storage-node",
             Self::Proxy => "proxy",
@@ -263,7 +269,7 @@ impl ClusterSpec {
             redundancy: Redundancy::Replicated,
             replicas,
         };
-        let mut all = vec![copies("index", "index"), copies("data-0", FIRST_POLICY)];
+        let mut all = vec![copies(INDEX, INDEX), copies("data-0", FIRST_POLICY)];
         all.extend((1..).zip(&self.policies).map(|(policy, spec)| RingSpec {
             file: format!("data-{policy}"),
             policy,

@@ -25,6 +25,7 @@ pub mod file;
 #[cfg(feature = "testing")]
 pub mod fixtures;
 mod handoff;
+mod leave;
 mod plan;
 mod ring;
 mod sets;

@@ -1,7 +1,9 @@
 //! `martlet cluster plan` and `apply`: a cluster of several machines from one file.
 
+use std::path::Path;
+
 use martlet_deploy::{
-    ClusterPlan, ClusterSpec, Credentials, NodeSurvey, PlanOptions, push, survey,
+    ClusterPlan, ClusterSpec, Credentials, LockedOutput, NodeSurvey, PlanOptions, push, survey,
 };
 use martlet_serving::Failure;
 use tokio::runtime::Runtime;
@@ -17,37 +19,57 @@ pub(super) fn plan(args: &DeployArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the plan of a file, writes its files and pushes its rings.
+/// Prints the plan of a file, writes its files and pushes its rings. Holds the output folder from
+/// before the plan until the end. While rings wait, nothing is written.
 pub(super) fn apply(args: &DeployArgs) -> Result<(), Failure> {
     let spec = ClusterSpec::load(&args.file)?;
     let runtime = runtime()?;
+    let locked = LockedOutput::lock(&args.out)?;
     let (plan, credentials) = make(args, &spec, &runtime)?;
     show(&plan, args.json);
-    if plan.is_empty() {
-        return refuse_if_waiting(&plan);
+    let mut to_copy = None;
+    if plan.waits().is_none() && !plan.is_empty() {
+        plan.write(&locked)?;
+        to_copy = copy_sentence(&args.out, &plan.machines_to_copy());
+        if let (Some(sentence), false) = (&to_copy, args.json) {
+            println!("{sentence}");
+        }
     }
-    plan.write(&args.out)?;
-    let mut pushed = Vec::new();
     if let Some(credentials) = &credentials {
-        for (name, ring) in plan.stale_rings() {
-            let node = runtime.block_on(push(credentials, plan.survey(), name, ring))?;
-            pushed.push(format!("{node} has the {name} ring of epoch {}", ring.epoch()));
-        }
-    }
-    if !args.json {
-        for line in pushed {
-            println!("{line}, and passes it on");
-        }
-        let machines = plan.machines_to_copy();
-        if !machines.is_empty() {
-            let (out, names) = (args.out.display(), machines.join(", "));
-            println!(
-                "copy the folders of {names} in {out} to /etc/martlet of these machines, and run \
-                 install.sh there"
-            );
-        }
+        runtime.block_on(push_all(args, &plan, credentials)).map_err(|failure| {
+            Failure::refused(match &to_copy {
+                Some(sentence) => format!("{failure}; besides, {sentence}"),
+                None => failure.to_string(),
+            })
+        })?;
     }
     refuse_if_waiting(&plan)
+}
+
+/// Pushes the rings that nodes lack, and prints each.
+async fn push_all(
+    args: &DeployArgs,
+    plan: &ClusterPlan,
+    credentials: &Credentials,
+) -> Result<(), Failure> {
+    for (name, ring) in plan.stale_rings() {
+        let node = push(credentials, plan.survey(), name, ring).await?;
+        if !args.json {
+            println!("{node} has the {name} ring of epoch {}, and passes it on", ring.epoch());
+        }
+    }
+    Ok(())
+}
+
+/// Sentence about the machines that need their folders, if there are any.
+fn copy_sentence(out: &Path, machines: &[&str]) -> Option<String> {
+    let (out, names) = (out.display(), machines.join(", "));
+    (!machines.is_empty()).then(|| {
+        format!(
+            "copy the folders of {names} in {out} to /etc/martlet of these machines, and run \
+             install.sh there"
+        )
+    })
 }
 
 /// Fails if the file asks for a change of rings that has to wait.
@@ -100,4 +122,16 @@ fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::refused(format!("the async runtime could not be started: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_that_need_their_folders_are_named() {
+        assert_eq!(copy_sentence(Path::new("out"), &[]), None);
+        let sentence = copy_sentence(Path::new("out"), &["n1", "n4"]).unwrap();
+        assert!(sentence.starts_with("copy the folders of n1, n4 in out to /etc/martlet"));
+    }
 }

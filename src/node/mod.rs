@@ -17,13 +17,14 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use martlet_deploy::NodeRole;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
 use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use tokio::sync::mpsc;
 
 pub(crate) use self::settings::NodeArgs;
-use self::settings::{NodeRole, NodeSettings};
+use self::settings::NodeSettings;
 use crate::process::host::{RoleAdmin, RoleHost};
 use crate::{proxy, replicator, storage_node};
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use martlet_deploy::NodeRole;
 use martlet_membership::MemberSettings;
 use martlet_serving::Failure;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list};
@@ -43,33 +44,12 @@ pub(crate) struct NodeArgs {
     common: CommonArgs,
 }
 
-/// Role of a machine's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NodeRole {
-    StorageNode,
-    Proxy,
-    Replicator,
-}
-
-impl NodeRole {
-    const ALL: [Self; 3] = [Self::StorageNode, Self::Proxy, Self::Replicator];
-
-    /// Name of the role, as its command has it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::StorageNode => "storage-node",
-            Self::Proxy => "proxy",
-            Self::Replicator => "replicator",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, Failure> {
-        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| {
-            Failure::usage(format!(
-                "\"{text}\" is not a role: roles may have storage-node, proxy and replicator"
-            ))
-        })
-    }
+fn parse_role(text: &str) -> Result<NodeRole, Failure> {
+    NodeRole::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| {
+        Failure::usage(format!(
+            "\"{text}\" is not a role: roles may have storage-node, proxy and replicator"
+        ))
+    })
 }
 
 /// Settings that only `martlet node` has.
@@ -141,7 +121,7 @@ impl NodeSettings {
         let roles: Vec<NodeRole> = if own.roles.is_empty() {
             NodeRole::ALL.to_vec()
         } else {
-            own.roles.iter().map(|text| NodeRole::parse(text)).collect::<Result<_, _>>()?
+            own.roles.iter().map(|text| parse_role(text)).collect::<Result<_, _>>()?
         };
         let has = |role: NodeRole| roles.contains(&role);
         let of_role = |role: NodeRole| merged.clone().with("data_dir", folder.join(role.name()));

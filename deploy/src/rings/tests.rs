@@ -1,5 +1,7 @@
 //! Tests of rings that follow a cluster file.
 
+use martlet_admin_api::ProcessReport;
+
 use super::*;
 use crate::spec::tests::THREE;
 
@@ -11,26 +13,50 @@ const START_MS: u64 = 1_800_000_000_000;
 struct Folder {
     out: tempfile::TempDir,
     now_ms: u64,
-    /// Nodes that don't use the newest rings.
-    late: Vec<String>,
+    force: bool,
+    /// Rings that the running nodes use instead of the newest.
+    running: Option<Vec<NodeSurvey>>,
 }
 
 impl Folder {
     fn new() -> Self {
         let out = tempfile::tempdir().unwrap();
         std::fs::create_dir(out.path().join(CLUSTER_DIR)).unwrap();
-        Self { out, now_ms: START_MS, late: Vec::new() }
+        Self { out, now_ms: START_MS, force: false, running: None }
+    }
+
+    /// Nodes of a file that use the rings of the stored builders.
+    fn survey(&self, spec: &ClusterSpec) -> Vec<NodeSurvey> {
+        let builder = |ring: &RingSpec| {
+            let path = self.out.path().join(CLUSTER_DIR).join(format!("{}.builder", ring.file));
+            path.exists().then(|| Builder::load(&path).unwrap())
+        };
+        let line = |ring: RingSpec| {
+            let builder = builder(&ring)?;
+            let hash = hex::encode(&builder.ring().unwrap().hash()[..8]);
+            Some(RingLine { name: ring.file, epoch: builder.epoch(), hash })
+        };
+        let rings: Vec<RingLine> = spec.rings().into_iter().filter_map(line).collect();
+        let node = |(name, address): (String, String)| {
+            let report = ProcessReport { rings: rings.clone(), ..ProcessReport::of(&name) };
+            NodeSurvey { name, address, report: Ok(report) }
+        };
+        spec.storage_nodes().into_iter().map(node).collect()
     }
 
     fn plan(&self, text: &str, settle: bool) -> Result<RingsOutcome, Failure> {
+        let spec = ClusterSpec::parse(text).unwrap();
         let usage = (0..8).map(|id| (DeviceId(id), Usage { used: 1 << 30, capacity: 4 << 30 }));
         let usage = usage.collect();
         let pace = MovePace { bytes_per_second: 100_000_000, high_water: 0.9 };
-        let late = |_: &str, _: u64| self.late.clone();
-        let late = &late;
-        let context =
-            RingContext { now_ms: self.now_ms, settle, force: false, usage: &usage, pace, late };
-        follow(&ClusterSpec::parse(text).unwrap(), self.out.path(), &context)
+        let survey = self.running.clone().unwrap_or_else(|| self.survey(&spec));
+        let (now_ms, force, survey) = (self.now_ms, self.force, &survey);
+        let context = RingContext { now_ms, settle, force, usage: &usage, pace, survey };
+        follow(&spec, &MadeBefore::find(&spec, self.out.path()), &context)
+    }
+
+    fn refusal(&self, text: &str, settle: bool) -> String {
+        self.plan(text, settle).err().unwrap().to_string()
     }
 
     fn apply(&self, text: &str, settle: bool) -> RingsOutcome {
@@ -175,10 +201,113 @@ fn the_last_device_of_a_zone_stays_without_force() {
 fn moves_are_not_settled_before_all_nodes_use_their_ring() {
     let mut folder = Folder::new();
     folder.apply(THREE, false);
+    let spec = ClusterSpec::parse(&four()).unwrap();
+    let before = folder.survey(&spec);
     folder.apply(&four(), false);
-    folder.late = vec!["n2".to_owned()];
-    let refusal = folder.plan(&four(), true).err().unwrap().to_string();
+    let mut running = folder.survey(&spec);
+    running[1] = before[1].clone();
+    folder.running = Some(running.clone());
+    let refusal = folder.refusal(&four(), true);
     assert!(refusal.contains("n2 among them: wait, take a census"), "{refusal}");
-    folder.late.clear();
+    running.remove(1);
+    folder.running = Some(running);
+    let refusal = folder.refusal(&four(), true);
+    assert!(
+        refusal.contains("n2 among them"),
+        "a node that wasn't asked proves nothing: {refusal}"
+    );
+    folder.running = Some(Vec::new());
+    assert!(folder.refusal(&four(), true).contains("4 of the nodes"), "no node was asked");
+    folder.running = None;
     assert!(folder.plan(&four(), true).unwrap().rings[0].ring.moves().is_empty());
+}
+
+#[test]
+fn builders_older_than_the_running_rings_are_refused() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    let old = Builder::load(&folder.out.path().join("cluster/index.builder")).unwrap();
+    folder.apply(&four(), false);
+    folder.running = Some(folder.survey(&ClusterSpec::parse(THREE).unwrap()));
+    assert!(is_quiet(&folder.plan(&four(), false).unwrap()));
+    old.save(&folder.out.path().join("cluster/index.builder")).unwrap();
+    let refusal = folder.refusal(&four(), false);
+    assert!(refusal.contains("are older than the cluster: restore the newest copy"), "{refusal}");
+    assert!(refusal.contains("n1 uses the ring index of epoch 2"), "{refusal}");
+
+    let folder = Folder::new();
+    folder.apply(THREE, false);
+    let mut running = folder.survey(&ClusterSpec::parse(THREE).unwrap());
+    running[2].report.as_mut().unwrap().rings[1].hash = "0011223344556677".to_owned();
+    let folder = Folder { running: Some(running.clone()), ..folder };
+    let refusal = folder.refusal(THREE, false);
+    assert!(refusal.contains("n3 uses the ring data-0 of epoch 1"), "another hash: {refusal}");
+    running[2].report.as_mut().unwrap().rings[1].name = "data-1".to_owned();
+    let folder = Folder { running: Some(running), ..folder };
+    assert!(folder.refusal(THREE, false).contains("data-1"), "a ring without a builder");
+}
+
+#[test]
+fn a_policy_stays_in_the_file_for_life() {
+    let folder = Folder::new();
+    let policy = format!("{THREE}\n[[policy]]\nname = \"ec\"\ncode = \"2+1\"\n");
+    folder.apply(&policy, false);
+    let refusal = folder.refusal(THREE, false);
+    let words = "the policy of cluster/data-1.builder is in the cluster for life: write its";
+    assert!(refusal.contains(words), "{refusal}");
+    assert!(is_quiet(&folder.plan(&policy, false).unwrap()));
+}
+
+/// A file with one device on each of six nodes in three zones, without the nodes `gone`.
+fn six(gone: &[u32]) -> String {
+    let nodes = (1..=6).filter(|number| !gone.contains(number)).map(|number| {
+        let zone = number % 3 + 1;
+        format!(
+            "[[node]]\nname = \"n{number}\"\naddress = \"10.0.0.{number}\"\nzone = {zone}\n\
+             device = [{{ name = \"d1\", path = \"/srv/d1\", size = \"4TB\" }}]\n"
+        )
+    });
+    format!(
+        "name = \"six\"\npart_power = 8\n{}[[policy]]\nname = \"ec\"\ncode = \"2+1\"\n",
+        nodes.collect::<String>()
+    )
+}
+
+#[test]
+fn no_edit_removes_the_last_sure_holders_without_force() {
+    let mut folder = Folder::new();
+    folder.apply(&six(&[]), false);
+    // Nodes 1, 2 and 3 lie in three zones, so some partitions lie on all of them.
+    let refusal = folder.refusal(&six(&[1, 2, 3]), false);
+    assert!(refusal.contains("partitions of the index ring would keep fewer than 2"), "{refusal}");
+    assert!(folder.refusal(&six(&[1, 2]), false).contains("index ring"), "a majority is lost");
+    folder.apply(&six(&[1]), false);
+    let refusal = folder.refusal(&six(&[1, 2]), false);
+    assert!(refusal.contains("--settle after each step"), "moves prove nothing: {refusal}");
+    folder.apply(&six(&[1]), true);
+    folder.apply(&six(&[1, 2]), false);
+    folder.force = true;
+    let forced = folder.plan(&six(&[1, 2, 3]), false).unwrap();
+    assert!(forced.rings.iter().all(|ring| ring.is_changed));
+}
+
+#[test]
+fn copies_and_fragments_need_fewer_holders_than_the_index() {
+    let folder = Folder::new();
+    let outcome = folder.apply(&six(&[]), false);
+    let gone = |numbers: &[u32]| {
+        let left = outcome.rings[1].ring.devices().iter();
+        let left = left.filter(|it| numbers.iter().all(|n| it.node.name != format!("n{n}")));
+        let devices: Vec<Device> = left.cloned().collect();
+        Ring::of_devices(PolicyId(0), 3, &devices).unwrap()
+    };
+    let check = |name: &str, at: usize, numbers: &[u32]| {
+        let checked = check_holders(name, &outcome.rings[at].ring, &gone(numbers));
+        checked.err().map(|why| why.to_string()).unwrap_or_default()
+    };
+    assert!(check("index", 0, &[1, 2]).contains("index ring would keep fewer than 2"));
+    assert_eq!(check("data-0", 1, &[1, 2]), "", "one of three copies is left");
+    assert!(check("data-0", 1, &[1, 2, 3]).contains("keep fewer than 1"));
+    assert_eq!(check("data-1", 2, &[1]), "", "two of 2+1 fragments are left");
+    assert!(check("data-1", 2, &[1, 2]).contains("data-1 ring would keep fewer than 2"));
 }

@@ -3,17 +3,27 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::path::Path;
 
 use martlet_serving::Size;
 use toml::Spanned;
 
 use super::{
-    CLUSTER_DIR, ClusterSpec, DeviceSpec, FIRST_POLICY, FirstSpec, NodeRole, NodeSpec, PolicySpec,
-    PortSpec,
+    ClusterSpec, DeviceSpec, FIRST_POLICY, FirstSpec, NodeRole, NodeSpec, PolicySpec, PortSpec,
 };
+use crate::names::CLUSTER_DIR;
 
 /// Most nodes in a file.
 const NODES_MAX: usize = 4096;
+
+/// Words for paths that units and scripts can name.
+const PLAIN_PATH: &str = "without double quotes, backslashes and control characters";
+
+/// True if units and scripts can name a path.
+fn is_plain_path(path: &Path) -> bool {
+    let is_odd = |c: char| c == '"' || c == '\\' || c.is_control();
+    path.to_str().is_some_and(|text| !text.contains(is_odd))
+}
 
 /// Checks of a parsed file.
 pub(super) struct SpecChecks<'a> {
@@ -29,9 +39,10 @@ impl SpecChecks<'_> {
         if nodes == 0 || nodes > NODES_MAX {
             return Err(format!("a cluster has 1 to {NODES_MAX} nodes, not {nodes}: add [[node]]"));
         }
-        if !self.spec.data_dir.get_ref().is_absolute() {
-            let why = "data_dir must be an absolute path";
-            return Err(self.at(&self.spec.data_dir.span(), why));
+        let data_dir = &self.spec.data_dir;
+        if !data_dir.get_ref().is_absolute() || !is_plain_path(data_dir.get_ref()) {
+            let why = format!("data_dir must be an absolute path {PLAIN_PATH}");
+            return Err(self.at(&data_dir.span(), &why));
         }
         if !self.spec.overload.is_finite() || self.spec.overload < 0.0 {
             return Err("overload must be a fraction of at least 0, such as 0.1".to_owned());
@@ -42,6 +53,7 @@ impl SpecChecks<'_> {
         self.first()?;
         self.policies()?;
         self.nodes()?;
+        self.roles()?;
         self.ports()?;
         self.copies()
     }
@@ -177,13 +189,40 @@ impl SpecChecks<'_> {
                 let why = format!("a device of {name} has the name or the path of {called} too");
                 return Err(self.at(&device.name.span(), &why));
             }
-            if !device.path.is_absolute() {
-                let why = format!("the path of {name}/{called} must be absolute");
+            if !device.path.is_absolute() || !is_plain_path(&device.path) {
+                let why = format!("the path of {name}/{called} must be absolute, {PLAIN_PATH}");
                 return Err(self.at(&device.name.span(), &why));
             }
             self.weight(name, device)?;
         }
         Ok(())
+    }
+
+    /// Checks that clients have a proxy, and each storage node a replicator.
+    fn roles(&self) -> Result<(), String> {
+        let nodes = || self.spec.nodes.iter();
+        if !nodes().any(|node| node.has(NodeRole::Proxy)) {
+            return Err(
+                "no node has the role proxy, which S3 clients need: add it to the roles of \
+                        a node, or add a node"
+                    .to_owned(),
+            );
+        }
+        // A replicator beside devices looks after these alone.
+        let serves_all =
+            |node: &NodeSpec| node.has(NodeRole::Replicator) && !node.has(NodeRole::StorageNode);
+        if nodes().any(serves_all) {
+            return Ok(());
+        }
+        let is_alone =
+            |node: &&NodeSpec| node.has(NodeRole::StorageNode) && !node.has(NodeRole::Replicator);
+        let Some(alone) = nodes().find(is_alone) else { return Ok(()) };
+        let why = format!(
+            "no replicator looks after the devices of {}: add replicator to its roles, or a node \
+             with the role replicator and without storage-node, which looks after all devices",
+            alone.name()
+        );
+        Err(self.at(&alone.roles.span(), &why))
     }
 
     fn weight(&self, node: &str, device: &DeviceSpec) -> Result<(), String> {

@@ -90,9 +90,37 @@ fn mistakes_are_refused_with_their_line_and_a_remedy() {
         ),
         (format!("{THREE}\n[first]\ntenant = \"t\"\nbucket = \"A_b\"\n"), "first bucket"),
         ("name = \"x\"\nnode = []\n".to_owned(), "add [[node]]"),
+        (THREE.replacen("/srv/martlet/d1", "/srv/a\\\"b", 1), "without double quotes"),
+        (THREE.replacen("/srv/martlet/d1", "/srv/a\\\\b", 1), "without double quotes"),
+        (format!("data_dir = \"/srv/a\\nb\"\n{THREE}"), "line 1: data_dir must be"),
     ];
     for (text, words) in cases {
         let why = refusal(&text);
         assert!(why.contains(words), "{why}\nlacks: {words}");
     }
+}
+
+/// The three nodes with these roles.
+fn with_roles(roles: [&str; 3]) -> String {
+    let zones = (1..).zip(roles);
+    zones.fold(THREE.to_owned(), |text, (zone, roles)| {
+        text.replacen(&format!("zone = {zone}"), &format!("zone = {zone}\nroles = [{roles}]"), 1)
+    })
+}
+
+#[test]
+fn each_storage_node_has_a_replicator_and_clients_a_proxy() {
+    let (all, data) = ("\"storage-node\", \"proxy\", \"replicator\"", "\"storage-node\"");
+    let workers = "\"storage-node\", \"replicator\"";
+    let why = refusal(&with_roles([workers; 3]));
+    assert!(why.contains("no node has the role proxy"), "{why}");
+    let alone = with_roles([all, all, data]);
+    let why = refusal(&alone);
+    assert!(why.contains("line 23: no replicator looks after the devices of n3"), "{why}");
+    let fourth = format!(
+        "{alone}\n[[node]]\nname = \"n4\"\naddress = \"10.0.0.4\"\nzone = 1\nroles = \
+         [\"replicator\"]\n"
+    );
+    ClusterSpec::parse(&fourth).unwrap();
+    ClusterSpec::parse(&with_roles([all, workers, workers])).unwrap();
 }

@@ -100,6 +100,15 @@ struct Machine {
     folder: PathBuf,
 }
 
+impl Machine {
+    /// The whole log of the machine's unit; empty before its first start.
+    fn log(&self) -> String {
+        let process = Path::new("/proc").join(self.anchor.id().to_string());
+        let log = fs::read(process.join("root").join("srv").join("log"));
+        String::from_utf8_lossy(&log.unwrap_or_default()).into_owned()
+    }
+}
+
 /// The operator's machine, and the cluster's machines on its network.
 pub(super) struct Workshop {
     network: BridgeNetwork,
@@ -279,9 +288,10 @@ impl Workshop {
         (status.is_some_and(|status| status.success()), text)
     }
 
-    /// Checks that no key of the output folder was printed.
+    /// Checks that no key of the output folder was printed, and none is in a log.
     pub(super) fn check_that_no_secret_is_printed(&self) {
-        let logs = self.logs();
+        let logs: String = self.machines.iter().map(Machine::log).collect();
+        assert!(!logs.is_empty(), "the machines that run have logs");
         for name in ["cluster.key", "master.key", "sse-master.key", "credentials", "first-key"] {
             let text = fs::read_to_string(self.path("out/cluster").join(name)).unwrap();
             for secret in text.lines().map(|line| line.rsplit('=').next().unwrap_or(line)) {
@@ -296,9 +306,7 @@ impl Workshop {
     /// Last lines of the machines' logs.
     fn logs(&self) -> String {
         let log = |machine: &Machine| {
-            let process = Path::new("/proc").join(machine.anchor.id().to_string());
-            let text = fs::read_to_string(process.join("root").join("srv").join("log"))
-                .unwrap_or_default();
+            let text = machine.log();
             let from = text.len().saturating_sub(6000);
             let last = text.get(text.ceil_char_boundary(from)..).unwrap_or_default();
             format!("--- {}\n{last}", machine.folder.display())

@@ -38,6 +38,7 @@ fn machines_follow_the_guide_word_for_word() {
     }
     let again = shop.run("martlet cluster apply cluster.toml");
     assert!(again.contains("nothing to change"), "{again}");
+    assert_eq!(shop.run("grep -l first_tenant out/*/node.toml").trim(), "out/n1/node.toml");
     shop.check_that_no_secret_is_printed();
 
     // A node joins.
@@ -55,8 +56,7 @@ fn machines_follow_the_guide_word_for_word() {
 
     // A disk drains. Without --settle the moves of the join are too young.
     shop.edit(&guide.toml("A disk drains", 0));
-    let early = shop.refused("martlet cluster apply cluster.toml");
-    assert!(early.contains("min-part-hours"), "{early}");
+    check_refusals(&mut shop);
     let mut rounds = 0;
     loop {
         let drained = shop.run_until(&guide.sh("A disk drains", 0), "take a census, and repeat");
@@ -82,4 +82,19 @@ fn machines_follow_the_guide_word_for_word() {
         assert_eq!(shop.run(&format!("{s3}\ns3 {target}")).trim(), "hello");
     }
     shop.check_that_no_secret_is_printed();
+}
+
+/// Checks that an apply that is refused changes no file, and that lost keys aren't replaced.
+fn check_refusals(shop: &mut Workshop) {
+    let hashes = "find out -type f | sort | xargs sha256sum";
+    let before = shop.run(hashes);
+    let early = shop.refused("martlet cluster apply cluster.toml");
+    assert!(early.contains("min-part-hours"), "{early}");
+    let elsewhere = shop.refused("martlet cluster apply cluster.toml --settle --out other");
+    assert!(elsewhere.contains("--settle needs the running nodes"), "{elsewhere}");
+    shop.run("mv out/cluster/master.key kept");
+    let lost = shop.refused("martlet cluster apply cluster.toml --settle");
+    assert!(lost.contains("out/cluster/master.key is missing: restore it"), "{lost}");
+    shop.run("mv kept out/cluster/master.key");
+    assert_eq!(shop.run(hashes), before, "no file is written");
 }
