@@ -198,8 +198,12 @@ def test_cufile_reads_what_is_lent(
     body = rng.randbytes(4 * MIB + 99)
     cluster.put("b", "k", body)
 
+    faults: list[str] = []
+
     class CuFile:
         def __init__(self, path: str, mode: str) -> None:
+            if faults[0] == "refused":
+                raise RuntimeError("unsupported file")
             self.file = Path(path).open("rb")
 
         def __enter__(self) -> CuFile:
@@ -211,12 +215,12 @@ def test_cufile_reads_what_is_lent(
         def read(self, part: Any, size: int, file_offset: int) -> int:
             data = os.pread(self.file.fileno(), size, file_offset)
             part.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-            return len(data)
+            return len(data) - (faults[0] == "short")
 
     kvikio = types.ModuleType("kvikio")
     kvikio.CuFile = CuFile  # type: ignore[attr-defined]
     kvikio.defaults = types.ModuleType("kvikio.defaults")  # type: ignore[attr-defined]
-    kvikio.defaults.compat_mode = lambda: "ON"
+    kvikio.defaults.is_compat_mode_preferred = lambda: True
     monkeypatch.setitem(sys.modules, "kvikio", kvikio)
     monkeypatch.setitem(sys.modules, "kvikio.defaults", kvikio.defaults)
 
@@ -225,14 +229,17 @@ def test_cufile_reads_what_is_lent(
 
     monkeypatch.setattr(gpu, "read", read_plain)
     monkeypatch.setattr(gpu, "bytes_of", lambda tensor: tensor.reshape(-1).view(torch.uint8))
-    for refused, expected in ((0, 3 * MIB), (11, 0)):
-        node.refuse = refused
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(synchronize=lambda: None))
+    for refused, fault, expected in ((0, "", 3 * MIB), (11, "", 0), (0, "refused", 0), (0, "short", 0)):
+        node.refuse, faults[:] = refused, [fault]
         with connect(direct_socket=node.path) as client:
             target = torch.zeros(3 * MIB, dtype=torch.uint8)
             report = gpu.read_by_cufile(client.reader(URL), 500_001, target)
         assert bytes(target.numpy()) == body[500_001 : 500_001 + 3 * MIB]
         assert (report.cufile_bytes, report.pinned_bytes) == (expected, 3 * MIB - expected)
         assert report.compat_mode == "ON"
+    with pytest.raises(ValueError, match="outside"), connect(direct_socket=node.path) as client:
+        gpu.read_by_cufile(client.reader(URL), 2 * MIB, target)
     with pytest.raises(martlet.MartletError, match="on a GPU"):
         monkeypatch.undo()
         gpu.bytes_of(torch.zeros(3))

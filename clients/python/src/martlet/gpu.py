@@ -7,23 +7,30 @@ memory, and the report names the mode.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .direct import Lease
 from .errors import MartletError
 from .memory import Memory
 from .plan import Span
 from .reader import Reader
 from .settings import MIB
 
+LOG = logging.getLogger("martlet")
 WINDOW_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True)
 class CufileReport:
-    """Bytes of a read by their way, and KvikIO's compatibility mode."""
+    """Bytes of a read by their way, and KvikIO's mode.
+
+    `compat_mode` is ON where KvikIO reads files itself, and OFF where KvikIO calls cuFile. cuFile may still pass the
+    bytes through the processor's memory: its own compatibility mode shows in its statistics alone.
+    """
 
     cufile_bytes: int
     pinned_bytes: int
@@ -38,52 +45,87 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read(reader: Reader, offset: int, tensor: torch.Tensor) -> None:
-    """Fills a tensor on a GPU with the bytes of an object from an offset on, by pinned memory."""
+    """Fills a tensor on a GPU with the bytes of an object from an offset on, by pinned memory.
+
+    Work that the current stream has in hand for the tensor's memory is waited for.
+    """
     target = bytes_of(tensor)
     size = target.numel()
+    _check_range(reader, offset, size)
     buffers = [Memory(min(WINDOW_BYTES, size), pinned=True) for _ in range(2 if size > WINDOW_BYTES else 1)]
     stream = torch.cuda.Stream(target.device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(target.device))
     copied: list[torch.cuda.Event | None] = [None] * len(buffers)
-    for number, at in enumerate(range(0, size, WINDOW_BYTES)):
-        turn = number % len(buffers)
-        if (event := copied[turn]) is not None:
-            event.synchronize()
-        count = min(WINDOW_BYTES, size - at)
-        reader.read_into([Span(offset + at, buffers[turn].view[:count])])
-        with torch.cuda.stream(stream):
-            target[at : at + count].copy_(buffers[turn].tensor()[:count], non_blocking=True)
-            copied[turn] = stream.record_event()
-    stream.synchronize()
+    try:
+        for number, at in enumerate(range(0, size, WINDOW_BYTES)):
+            turn = number % len(buffers)
+            if (event := copied[turn]) is not None:
+                event.synchronize()
+            count = min(WINDOW_BYTES, size - at)
+            reader.read_into([Span(offset + at, buffers[turn].view[:count])])
+            with torch.cuda.stream(stream):
+                target[at : at + count].copy_(buffers[turn].tensor()[:count], non_blocking=True)
+                copied[turn] = stream.record_event()
+    finally:
+        # Also after an error: a copy in flight must not meet the next use of the tensor's memory.
+        stream.synchronize()
 
 
 def read_by_cufile(reader: Reader, offset: int, tensor: torch.Tensor) -> CufileReport:
     """Fills a tensor on a GPU: by cuFile from the files of this machine's node, the rest by pinned memory.
 
-    The client needs `direct_socket`. Bytes that come by cuFile are not compared with their checksums.
+    The client needs `direct_socket`. Bytes that come by cuFile are not compared with their checksums. A piece that
+    KvikIO can't read comes by pinned memory.
     """
     try:
-        import kvikio
         import kvikio.defaults
     except ImportError:
         raise MartletError("cuFile needs KvikIO: install martlet[gpu]") from None
-    target: Any = bytes_of(tensor)
+    target = bytes_of(tensor)
     end = offset + target.numel()
+    _check_range(reader, offset, target.numel())
+    # KvikIO waits for the default stream alone.
+    torch.cuda.current_stream(target.device).synchronize()
     by_cufile, at = 0, offset
     for piece in reader.pieces(offset, end):
         first, last = max(at, piece.start), min(end, piece.end)
+        if last <= first:
+            continue
         if first > at:
             read(reader, at, target[at - offset : first - offset])
+        part = target[first - offset : last - offset]
         with reader.lent(piece) as lease:
-            part = target[first - offset : last - offset]
-            if lease is None:
-                read(reader, first, part)
-            else:
-                with kvikio.CuFile(lease.path, "r") as file:
-                    count = file.read(part, size=last - first, file_offset=lease.offset + first - piece.start)
-                if count != last - first:
-                    raise MartletError(f"{lease.path}: cuFile read {count} of {last - first} bytes")
-                by_cufile += count
+            came = lease is not None and lease.length == piece.length and _by_kvikio(lease, first - piece.start, part)
+        if came:
+            by_cufile += last - first
+        else:
+            read(reader, first, part)
         at = last
     if at < end:
         read(reader, at, target[at - offset :])
-    return CufileReport(by_cufile, target.numel() - by_cufile, str(kvikio.defaults.compat_mode()))
+    # KvikIO before 25.02 has the second function alone.
+    preferred = getattr(kvikio.defaults, "is_compat_mode_preferred", None) or kvikio.defaults.compat_mode
+    return CufileReport(by_cufile, target.numel() - by_cufile, "ON" if preferred() else "OFF")
+
+
+def _check_range(reader: Reader, offset: int, size: int) -> None:
+    if offset < 0 or offset + size > reader.info.size:
+        raise ValueError(
+            f"bytes {offset}-{offset + size} lie outside of {reader.info.address}, which has {reader.info.size} bytes"
+        )
+
+
+def _by_kvikio(lease: Lease, at: int, part: Any) -> bool:
+    """Reads a part of a leased extent. Returns false where KvikIO fails, or the lease has ended and the file is cut."""
+    import kvikio
+
+    size = part.numel()
+    try:
+        with kvikio.CuFile(lease.path, "r") as file:
+            count = file.read(part, size=size, file_offset=lease.offset + at)
+    except (OSError, RuntimeError, ValueError) as error:
+        LOG.info("%s can't be read by KvikIO: %s", lease.path, error)
+        return False
+    if count != size:
+        LOG.info("%s: KvikIO read %d of %d bytes", lease.path, count, size)
+    return bool(count == size)
