@@ -30,6 +30,8 @@ class DirectNode:
         self.granted: list[str] = []
         self.released: list[int] = []
         self.connections: list[socket.socket] = []
+        #: Held while this fake has files open itself: all others are the client's.
+        self.opened = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self.path)
         self._listener.listen()
@@ -84,6 +86,12 @@ class DirectNode:
         if self.refuse:
             connection.send(HEAD.pack(b"MDS1", 130, 0, self.refuse, request) + b"a sentence")
             return
+        if self.wrong == "late":
+            time.sleep(LATE_S)
+        with self.opened:
+            self._grant(connection, request, name)
+
+    def _grant(self, connection: socket.socket, request: int, name: str) -> None:
         body = self.pieces[name]
         file = self.file(name)
         file.write_bytes(body + bytes(-len(body) % 4096))
@@ -92,8 +100,6 @@ class DirectNode:
             file.write_bytes(bytes([body[0] ^ 1]) + body[1:])
         if self.wrong == "sums":
             sums.pop()
-        if self.wrong == "late":
-            time.sleep(LATE_S)
         self.granted.append(name)
         grant = struct.pack(
             "<QQQQII", len(self.granted), 0, len(body), int(time.time() * 1000) + 3_600_000, BLOCK, len(sums)

@@ -35,20 +35,13 @@ def node(cluster: Cluster, tmp_path: Path) -> Iterator[DirectNode]:
 
 
 def descriptors(node: DirectNode) -> int:
-    """Number of open descriptors of the node's files."""
+    """Number of descriptors of the node's files that the client has open."""
     found = 0
-    for one in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            found += os.readlink(f"/proc/self/fd/{one}").startswith(f"{node.folder}/")
+    with node.opened:
+        for one in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                found += os.readlink(f"/proc/self/fd/{one}").startswith(f"{node.folder}/")
     return found
-
-
-def no_descriptors(node: DirectNode, but: int = 0) -> None:
-    """Waits until all but some are closed: the node's own thread closes its copies after the client has answered."""
-    until = time.monotonic() + 5
-    while descriptors(node) > but and time.monotonic() < until:
-        time.sleep(0.01)
-    assert descriptors(node) <= but
 
 
 def read(client: martlet.Client, size: int) -> tuple[bytes, martlet.Stats]:
@@ -109,7 +102,7 @@ def test_wrong_replies(
     assert found == body
     assert stats.local_bytes < len(body)
     client.close()
-    no_descriptors(node)
+    assert descriptors(node) == 0
 
 
 def test_revoked_and_shortened_files(cluster: Cluster, connect: Connect, node: DirectNode, rng: random.Random) -> None:
@@ -141,9 +134,9 @@ def test_leases_are_bounded_and_released(
     while len(node.released) < len(node.granted) - 32 and time.monotonic() < until:
         time.sleep(0.01)
     assert len(node.released) >= len(node.granted) - 32
-    no_descriptors(node, but=2 * 32)
+    assert descriptors(node) <= 2 * 32
     client.close()
-    no_descriptors(node)
+    assert descriptors(node) == 0
 
 
 def test_a_node_with_a_wrong_file_is_asked_once(
