@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use martlet_protocol::Result;
-use rustix::fs::{self, CWD, Mode, OFlags};
+use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::{self, Errno};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, OpenTreeFlags, mount_bind, mount_change, mount_remount,
@@ -70,10 +70,7 @@ impl LentFolder {
 
     /// Opens a file by its path within the folder. Blocks.
     pub(crate) fn open_files(&self, path: &Path) -> Result<LentFiles> {
-        let open = |flags| {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags;
-            io::retry_on_intr(|| fs::openat(self.folder.as_fd(), path, flags, Mode::empty()))
-        };
+        let open = |flags| io::retry_on_intr(|| self.open_file(path, flags));
         let open_both = || -> io::Result<LentFiles> {
             let plain = open(OFlags::empty())?;
             match open(OFlags::DIRECT) {
@@ -86,6 +83,23 @@ impl LentFolder {
             }
         };
         open_both().map_err(|errno| failed("lend", &path.display().to_string(), errno))
+    }
+
+    /// Opens a file for reading, and never through a symbolic link. Blocks.
+    ///
+    /// `O_NOFOLLOW` would stay among the descriptor's flags, and cuFile refuses descriptors that
+    /// have it (`CU_FILE_INVALID_FILE_OPEN_FLAG`). So the kernel resolves the path without links.
+    /// A kernel before 5.6, or a sandbox that lacks `openat2`, gets the flag.
+    fn open_file(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let (folder, mode) = (self.folder.as_fd(), Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match fs::openat2(folder, path, flags, mode, resolve) {
+            Err(Errno::NOSYS | Errno::PERM) => {
+                fs::openat(folder, path, flags | OFlags::NOFOLLOW, mode)
+            }
+            outcome => outcome,
+        }
     }
 }
 
@@ -166,7 +180,24 @@ mod tests {
         std::os::unix::fs::symlink("../secret", folder.path().join("lent/link")).unwrap();
         let lent = LentFolder::open(&folder.path().join("lent")).unwrap();
         assert!(lent.open_files(Path::new("link")).is_err());
+        assert!(lent.open_files(Path::new("../secret")).is_err());
         assert!(lent.open_files(Path::new("none")).is_err());
+    }
+
+    #[test]
+    fn descriptors_have_no_flags_that_cufile_refuses() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), b"x").unwrap();
+        for lent in [
+            LentFolder::open(folder.path()).unwrap(),
+            LentFolder::open_writable(folder.path(), "no right".into()).unwrap(),
+        ] {
+            let files = lent.open_files(Path::new("file")).unwrap();
+            for file in [&files.plain, &files.direct] {
+                let flags = fs::fcntl_getfl(file).unwrap();
+                assert!(!flags.contains(OFlags::NOFOLLOW), "{flags:?}");
+            }
+        }
     }
 
     #[test]
