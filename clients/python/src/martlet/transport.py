@@ -160,6 +160,8 @@ class Connection:
     @property
     def quiet(self) -> bool:
         """False if the server has closed the connection, or has sent bytes that nothing asked for."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return False
         ready = select.poll()
         ready.register(self._socket, select.POLLIN)
         return not ready.poll(0)
