@@ -101,9 +101,12 @@ END
 
 # A group of tests: a name, its part of the tests' names, and the mode of cuFile.
 group() {
+    local limit
+    limit=$(seconds_for 45 100)
     echo "== $1 ($3)"
+    [ "$limit" -ge 10 ] || { failed=1; echo "== no time was left"; return; }
     MARTLET_GPU_FACTS=$out/facts.jsonl CUFILE_ENV_PATH_JSON=$work/$3.json TMPDIR=$work \
-        timeout -s INT -k 5 "$(seconds_for 45 100)" python3 -X faulthandler -m pytest -p no:cacheprovider -rs --tb=short \
+        timeout -s INT -k 5 "$limit" python3 -X faulthandler -m pytest -p no:cacheprovider -rs --tb=short \
         -c "$root/clients/python/pyproject.toml" "$root/clients/python/tests/test_gpu.py" -k "$2" >"$work/said" 2>&1
     local code=$?
     tail -n 40 "$work/said"
