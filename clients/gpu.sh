@@ -101,9 +101,12 @@ END
 
 # A group of tests: a name, its part of the tests' names, and the mode of cuFile.
 group() {
+    local limit
+    limit=$(seconds_for 45 100)
     echo "== $1 ($3)"
+    [ "$limit" -ge 10 ] || { failed=1; echo "== no time was left"; return; }
     MARTLET_GPU_FACTS=$out/facts.jsonl CUFILE_ENV_PATH_JSON=$work/$3.json TMPDIR=$work \
-        timeout -s INT -k 5 "$(seconds_for 45 60)" python3 -X faulthandler -m pytest -p no:cacheprovider -rs --tb=short \
+        timeout -s INT -k 5 "$limit" python3 -X faulthandler -m pytest -p no:cacheprovider -rs --tb=short \
         -c "$root/clients/python/pyproject.toml" "$root/clients/python/tests/test_gpu.py" -k "$2" >"$work/said" 2>&1
     local code=$?
     tail -n 40 "$work/said"
@@ -112,18 +115,19 @@ group() {
 }
 : >"$out/tests.txt"
 : >"$out/facts.jsonl"
-group "pinned memory" test_pinned compat
-group "torch" test_torch compat
+# Those that are new to a machine come first, in case time runs out.
 group "cuFile" test_cufile compat
-group "cuFile" test_cufile p2pdma
 group "KvikIO" test_kvikio compat
 group "NIXL" test_nixl compat
+group "pinned memory" test_pinned compat
+group "cuFile" test_cufile p2pdma
+group "torch" test_torch compat
 echo "== facts"
 cat "$out/facts.jsonl"
 echo "== figures"
 left=$(seconds_for 150)
 CUFILE_ENV_PATH_JSON=$work/compat.json timeout -s INT -k 10 "$left" \
-    python3 -B "$root/benches/gpu.py" --dir "$work" --mib "$mib" --seconds $((left > 10 ? left - 8 : 1)) \
+    python3 -B "$root/benches/gpu.py" --dir "$work" --mib "$mib" --seconds $((left > 20 ? left - 12 : 1)) \
     >"$out/figures.md" || failed=1
 cat "$out/figures.md"
 find "$work/logs" -type f -exec cat {} + 2>/dev/null | head -c 4000000 >"$out/cufile.log"

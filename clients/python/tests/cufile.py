@@ -81,7 +81,8 @@ class _Statistics(ctypes.Structure):
     ]
 
 
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Loads cuFile as the machine's Python packages have it."""
     # Without CUDA's driver cuFile takes memory without end while it opens.
     ctypes.CDLL("libcuda.so.1")
     try:
@@ -100,7 +101,7 @@ class CuFile:
     """cuFile's driver, open until `close`."""
 
     def __init__(self) -> None:
-        self._library = _library()
+        self._library = library()
         for name in ("DriverOpen", "DriverClose_v2", "HandleRegister", "SetStatsLevel", "StatsStart", "GetStatsL3"):
             getattr(self._library, f"cuFile{name}").restype = _Error
         for name in ("DriverGetProperties", "GetParameterBool", "GetVersion"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import itertools
 import time
 from typing import Any
+
+import cufile
 
 NAMES = ("nixl_cu13", "nixl_cu12", "nixl")
 WAIT_S = 30.0
@@ -29,8 +30,8 @@ class Agent:
 
     def __init__(self, backend: str) -> None:
         if backend != "POSIX":
-            # Without CUDA's driver this backend doesn't return.
-            ctypes.CDLL("libcuda.so.1")
+            # Its plugin finds cuFile once that is loaded; without CUDA's driver it doesn't return.
+            cufile.library()
         nixl = module()
         self._name = f"reader-{next(_numbers)}"
         self._backend = backend

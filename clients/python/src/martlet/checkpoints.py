@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,14 +56,19 @@ def commit(store: Store, folder: Address, objects: Iterable[Written], publish_as
     if publish_as is not None:
         query["as"] = f"{publish_as.rstrip('/')}/"
     reply = _json(store, "POST", folder, query, memoryview(document))
-    return Outcome(reply["state"], reply.get("generation"), reply.get("reason"))
+    with _expected("POST", folder):
+        return Outcome(reply["state"], reply.get("generation"), reply.get("reason"))
 
 
 def generations(store: Store, folder: Address) -> list[Generation]:
     """Returns the generations of a set, the earliest first."""
-    found = _json(store, "GET", folder, {"checkpoint": folder.folder})["generations"]
-    listed = [Generation(it["generation"], it["state"], it["objects"], it["bytes"], it.get("reason")) for it in found]
-    return sorted(listed, key=lambda one: one.number)
+    reply = _json(store, "GET", folder, {"checkpoint": folder.folder})
+    with _expected("GET", folder):
+        found = [
+            Generation(int(it["generation"]), it["state"], it["objects"], it["bytes"], it.get("reason"))
+            for it in reply["generations"]
+        ]
+    return sorted(found, key=lambda one: one.number)
 
 
 def newest(store: Store, folder: Address) -> Generation | None:
@@ -99,7 +105,9 @@ def hold(store: Store, folder: Address, seconds: int, generation: int | None = N
     """Keeps a generation, the newest by default, from removal for a time; returns its number."""
     query = {"checkpoint": folder.folder, "hold": str(seconds)}
     query.update({"generation": str(generation)} if generation is not None else {})
-    return int(_json(store, "PUT", folder, query)["generation"])
+    reply = _json(store, "PUT", folder, query)
+    with _expected("PUT", folder):
+        return int(reply["generation"])
 
 
 def withdraw(store: Store, folder: Address, generation: int | None = None, delete_objects: bool = False) -> int:
@@ -107,7 +115,18 @@ def withdraw(store: Store, folder: Address, generation: int | None = None, delet
     query = {"checkpoint": folder.folder}
     query.update({"generation": str(generation)} if generation is not None else {})
     query.update({"objects": "delete"} if delete_objects else {})
-    return int(_json(store, "DELETE", folder, query)["withdrawn"])
+    reply = _json(store, "DELETE", folder, query)
+    with _expected("DELETE", folder):
+        return int(reply["withdrawn"])
+
+
+@contextmanager
+def _expected(method: str, folder: Address) -> Iterator[None]:
+    """Turns a lack of fields into an error of the protocol."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"{method} ?checkpoint of {folder}: the reply has another form: {error!r}") from error
 
 
 def _json(

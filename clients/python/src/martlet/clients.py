@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, overload
 
-from . import checkpoints, upload
+from . import checkpoints, forks, upload
 from .address import Address, parse
 from .checkpoints import Generation, Outcome
 from .direct import DirectSocket
@@ -153,7 +153,20 @@ def _object(url: str | Address) -> Address:
 
 
 _shared: dict[Settings, Client] = {}
-_shared_lock = threading.Lock()
+
+
+class _Making:
+    """Lock of the shared clients, which a thread of the parent may hold at a fork."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()
+
+
+_making = _Making()
 
 
 def shared(options: dict[str, Any], make: Callable[[Settings], Client] = Client) -> Client:
@@ -162,7 +175,7 @@ def shared(options: dict[str, Any], make: Callable[[Settings], Client] = Client)
     if unknown:
         raise MartletError(f"there is no option {unknown[0]!r}; there are: {', '.join(sorted(Settings.known()))}")
     settings = Settings(**options)
-    with _shared_lock:
+    with _making.lock:
         if settings not in _shared:
             _shared[settings] = make(settings)
         return _shared[settings]

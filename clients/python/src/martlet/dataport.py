@@ -46,6 +46,8 @@ def fetch(store: Store, request: Fetch, piece: Piece, holder: Holder, verify: st
             raise refusal(head.status, head.headers, where)
         if head.length != end - first:
             raise ProtocolError(f"{where}: the reply has {head.length} bytes instead of {end - first}")
+        if not head.headers.get("content-range", "").startswith(f"bytes {first}-{end - 1}/"):
+            raise ProtocolError(f"{where}: the reply has another range than bytes {first}-{end - 1}")
         count = -(-end // BLOCK_BYTES) - first // BLOCK_BYTES
         sums = blocks.decode(head.headers.get("x-martlet-block-crc32c", ""), count)
         blocks.Receiver(connection, sums, scratch, where).receive(parts(request))

@@ -10,6 +10,7 @@ checkpoint sets both work on the plain folder, and say so in `outcome` and `gene
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import logging
@@ -285,8 +286,15 @@ class StorageReader(FileSystemReader):
         while ahead is not None:
             window = ahead()
             ahead = self._start(folder, next(windows, []), readers)
-            for item in window:
-                self._load(item, planner)
+            try:
+                for item in window:
+                    self._load(item, planner)
+            except BaseException:
+                if ahead is not None:
+                    # No thread reads on after the error.
+                    with contextlib.suppress(Exception):
+                        ahead()
+                raise
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -308,7 +316,6 @@ class StorageReader(FileSystemReader):
     def _fetch(self, folder: Address, window: list[_Item], readers: dict[str, Reader]) -> None:
         by_file: dict[str, list[_Item]] = {}
         for item in window:
-            item.memory = bytearray(item.length)
             by_file.setdefault(item.file, []).append(item)
         lock = threading.Lock()
 
@@ -320,6 +327,14 @@ class StorageReader(FileSystemReader):
                 with lock:
                     # One window needs the readers of its own files; a shard may go on in the next.
                     readers[file] = reader
+            for item in by_file[file]:
+                # Before memory is taken: metadata that is wrong may name any length.
+                if min(item.offset, item.length) < 0 or item.offset + item.length > reader.info.size:
+                    raise MartletError(
+                        f"{reader.info.address} has {reader.info.size} bytes; the metadata names "
+                        f"{item.length} bytes from byte {item.offset} on"
+                    )
+                item.memory = bytearray(item.length)
             reader.read_into([Span(it.offset, memoryview(it.memory)) for it in by_file[file] if it.length])
 
         for file in [name for name in readers if name not in by_file]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import select
 import socket
 import struct
@@ -34,6 +35,7 @@ GRANT = struct.Struct("<QQQQII")
 REVOCATION = struct.Struct("<QQ")
 PACKET_BYTES = 8192
 TOKEN_BYTES_MAX = 4096
+PIECE_ID = re.compile("[0-9a-f]{32}")
 BLOCKS_MAX = 1024
 # Below the node's 64 leases of a connection, so that a lease is released before another one is needed.
 LEASES_MAX = 32
@@ -152,7 +154,7 @@ class DirectSocket:
 
     def _request(self, piece_id: str, token: str) -> Lease:
         text = token.encode()
-        if len(text) > TOKEN_BYTES_MAX or len(piece_id) != 32:
+        if len(text) > TOKEN_BYTES_MAX or not PIECE_ID.fullmatch(piece_id):
             raise ProtocolError(f"{self.path}: the token or the id doesn't fit a packet")
         while len(self._leases) >= LEASES_MAX:
             self._drop(next(iter(self._leases)))

@@ -35,6 +35,8 @@ class RawObject(io.RawIOBase):
         """Positions the next read, also behind the end."""
         if self.closed:
             raise ValueError("seek of a closed file")
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.reader.info.size}[whence]
         if base + offset < 0:
             raise ValueError(f"position {base + offset} lies before the file")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from . import forks
-from .errors import ObjectChanged, ProtocolError, StoreError
+from .errors import MartletError, ObjectChanged, ProtocolError, StoreError
 from .pieces import Holder, Piece
 from .store import ObjectInfo, Store
+from .transport import place_of
 
 # Pieces that one object remembers; a piece takes some 400 bytes.
 PIECES_MAX = 16_384
@@ -55,8 +56,9 @@ def parse_page(text: bytes, info: ObjectInfo, first: int, end: int) -> Page:
             expires_s,
             None if after is None else int(after),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ProtocolError(f"locate of {info.address}: the reply has another form: {error!r}") from error
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        # Not the error's text: it may quote the reply, and so a token.
+        raise ProtocolError(f"locate of {info.address}: the reply has another form: {type(error).__name__}") from error
     for before, piece in zip(page.pieces, page.pieces[1:], strict=False):
         if piece.start < before.end:
             raise ProtocolError(f"locate of {info.address}: pieces overlap at byte {piece.start}")
@@ -73,10 +75,21 @@ def _pieces(extents: Iterable[dict[str, Any]], first: int, end: int, expires_s: 
             if start < 0 or length <= 0 or int(piece["from"]) + length > int(extent["length"]):
                 raise ValueError("a piece lies outside of its extent")
             holders = tuple(
-                Holder(str(it["url"]), str(it["token"]), str(it.get("host_id") or "")) for it in piece["holders"]
+                Holder(str(it["url"]), str(it["token"]), str(it.get("host_id") or ""))
+                for it in piece["holders"]
+                if _has_place(str(it["url"]))
             )
             granted = max(first, start), min(end, start + length)
             yield Piece(str(piece["id"]), start, length, holders, *granted, expires_s)
+
+
+def _has_place(url: str) -> bool:
+    """Returns false for a URL that names no server: its holder is left out."""
+    try:
+        place_of(url)
+    except (MartletError, ValueError):
+        return False
+    return True
 
 
 def fetch_page(store: Store, info: ObjectInfo, first: int, end: int) -> Page | None:
@@ -177,7 +190,7 @@ class Locations:
                 page = fetch_page(self._store, self._info, at, last)
             except ObjectChanged:
                 raise
-            except StoreError as error:
+            except (StoreError, ProtocolError) as error:
                 # GET decides about permission and absence; it works where locate doesn't.
                 self._turn_off(f"locate failed: {error}", PAUSE_S)
                 return

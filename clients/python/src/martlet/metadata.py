@@ -65,8 +65,11 @@ def loads(data: bytes, trusted: bool) -> Metadata:
     """Unpickles metadata; any class if it is trusted."""
     try:
         found = pickle.loads(data) if trusted else _Unpickler(io.BytesIO(data)).load()  # noqa: S301
-    except (pickle.UnpicklingError, EOFError, AttributeError, IndexError) as error:
-        raise MartletError(f"the metadata can't be read: {error}") from error
+    except MartletError:
+        raise
+    except (Exception, RecursionError) as error:
+        # Damaged pickles fail in any way.
+        raise MartletError(f"the metadata can't be read: {type(error).__name__}: {error}") from error
     if not isinstance(found, Metadata):
         raise MartletError(f"the metadata is a {type(found).__name__}, not a description of a checkpoint")
     return found

@@ -57,6 +57,10 @@ class Stats:
     corrupt: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
+    def renew(self) -> None:
+        """Replaces the lock in a forked child."""
+        self._lock = threading.Lock()
+
     def add(self, **counts: int) -> None:
         """Adds to some counts."""
         with self._lock:
@@ -83,6 +87,11 @@ class Reader:
         self._workers = workers
         self._locations = Locations(store, info)
         self._announced = False
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """Replaces the lock of the counts, which a thread of the parent may have held."""
+        self.stats.renew()
 
     @property
     def direct(self) -> bool:
@@ -100,7 +109,7 @@ class Reader:
 
     def read_into(self, spans: Iterable[Span], progress: Progress | None = None) -> None:
         """Fills the memory of all spans. Each must lie within the object."""
-        wanted = list(spans)
+        wanted = [plan.spans_of(span.offset, span.into) for span in spans]
         for span in wanted:
             if span.offset < 0 or span.end > self.info.size:
                 raise ValueError(

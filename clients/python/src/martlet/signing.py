@@ -56,6 +56,7 @@ class Signer:
         """Uses explicit keys instead of botocore's chain."""
         with self._lock:
             self._credentials = Credentials(key, secret, token)
+            self._kept.clear()
 
     def configured_endpoint(self) -> str | None:
         """Returns the endpoint of botocore's configuration, if it names one."""

@@ -15,7 +15,7 @@ from .address import Address, encode_key, encode_query
 from .errors import ConnectionLost, MartletError, ProtocolError, Silence, Unavailable, Untrusted, of_status
 from .settings import MIB, Settings
 from .signing import Signer
-from .transport import Connection, Head, Place, Pool, Timeouts, place_of
+from .transport import Connection, Head, Place, Pool, Timeouts, place_of, whole
 
 LOG = logging.getLogger("martlet")
 BUSY = frozenset({429, 500, 502, 503, 504})
@@ -200,13 +200,13 @@ class Store:
     def head(self, address: Address) -> ObjectInfo:
         """Returns size, ETag and version of an object."""
         headers = self.request("HEAD", address).headers
-        size = headers.get("content-length", "")
-        if not size.isdigit():
+        size = whole(headers.get("content-length", ""))
+        if size is None:
             raise ProtocolError(f"HEAD {address}: the reply has no Content-Length")
         martlet = "x-martlet-stamp" in headers or "x-martlet-consistency" in headers
         version = headers.get("x-amz-version-id")
         version = None if version in (None, "null") else version
-        return ObjectInfo(address, int(size), headers.get("etag", ""), address.version_id or version, martlet)
+        return ObjectInfo(address, size, headers.get("etag", ""), address.version_id or version, martlet)
 
     def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
         """Yields the keys below a prefix, page after page."""
@@ -217,10 +217,12 @@ class Store:
             page = parse_xml(self.request("GET", Address(bucket), query).body)
             for item in page.iter():
                 if local(item) == "Contents":
-                    yield Listed(text_of(item, "Key"), int(text_of(item, "Size") or 0), text_of(item, "ETag"))
-            token = text_of(page, "NextContinuationToken")
+                    yield Listed(text_of(item, "Key"), whole(text_of(item, "Size")) or 0, text_of(item, "ETag"))
+            before, token = token, text_of(page, "NextContinuationToken")
             if not token:
                 return
+            if token == before:
+                raise ProtocolError(f"the listing of {bucket} names one page as its own next")
 
     def delete(self, address: Address) -> None:
         """Deletes an object; an absent one is no error."""
@@ -239,9 +241,9 @@ class _Busy(MartletError):
 def pause_of(headers: dict[str, str]) -> float:
     """Returns the seconds that a busy server requests, at most 20."""
     for name in ("retry-after", "x-amz-retry-after"):
-        value = headers.get(name, "")
-        if value.isdigit():
-            return min(PAUSE_S_MAX, float(value) / (1000 if name.startswith("x-amz") else 1))
+        value = whole(headers.get(name, ""))
+        if value is not None:
+            return min(PAUSE_S_MAX, value / (1000 if name.startswith("x-amz") else 1))
     return 0.0
 
 

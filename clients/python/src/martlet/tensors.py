@@ -171,7 +171,7 @@ def parse_header(text: bytes, size: int, what: str) -> tuple[dict[str, TensorInf
             if math.prod(shape) * dtype.itemsize != end - first:
                 raise ValueError(f"{name!r} has {end - first} bytes, which isn't the size of its form")
             infos[name] = TensorInfo(dtype, shape, begin + first, end - first)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise MartletError(f"{what} is no safetensors file that can be read: {error!r}") from error
     return infos, metadata
 

@@ -7,6 +7,8 @@ wanted: no copy but the kernel's. Timeouts are the kernel's too, so that one cal
 from __future__ import annotations
 
 import os
+import re
+import select
 import socket
 import ssl
 import struct
@@ -30,6 +32,9 @@ IDLE_S = 15.0
 IDLE_PER_PLACE = 64
 SUSPECTS_MAX = 4096
 SCRATCH_BYTES = 64 << 10
+CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,12}")
+# Replies of status 1xx before the final one, and lines after the last chunk.
+INTERIM_MAX = TRAILERS_MAX = 16
 # Linux waits for the whole chunk in one call. TLS has no such flag.
 WAIT_ALL = socket.MSG_WAITALL if hasattr(socket, "MSG_WAITALL") else 0
 
@@ -82,9 +87,15 @@ class Head:
         value = self.headers.get("content-length")
         if value is None:
             return None
-        if not value.isdigit():
+        found = whole(value)
+        if found is None:
             raise ProtocolError(f"the reply's Content-Length is {value[:40]!r}")
-        return int(value)
+        return found
+
+
+def whole(text: str) -> int | None:
+    """Parses a number of at most 18 decimal digits; None for anything else, such as a sign or another alphabet."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 # First bytes of TLS's answer to a request in clear.
@@ -107,7 +118,8 @@ class Connection:
         self._idle_s = timeouts.idle_s
         try:
             plain = socket.create_connection((place.host, place.port), timeout=timeouts.connect_s)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # A name that DNS can't carry is no OSError.
             raise ConnectionLost(f"{place} can't be reached: {error}") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,6 +134,9 @@ class Connection:
         except OSError as error:
             plain.close()
             raise unusable(place, error) from error
+        except ValueError as error:
+            plain.close()
+            raise ConnectionLost(f"{place} has a name that TLS can't carry: {error}") from error
 
     def _use_kernel_timeouts(self, plain: socket.socket, idle_s: float) -> None:
         if os.name != "posix":
@@ -139,8 +154,17 @@ class Connection:
 
     @property
     def reusable(self) -> bool:
-        """True when the last body was read to its end and the server keeps the connection."""
-        return self._left == 0 and not self._close
+        """True when the last body was read to its end, nothing came after it, and the server keeps the connection."""
+        return self._left == 0 and not self._close and self._at == self._have
+
+    @property
+    def quiet(self) -> bool:
+        """False if the server has closed the connection, or has sent bytes that nothing asked for."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return False
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        return not ready.poll(0)
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: memoryview | None = None) -> Head:
         """Sends a request and receives the head of its reply."""
@@ -155,11 +179,12 @@ class Connection:
                 self._socket.sendall(body)
         except OSError as error:
             return self._early_reply(error)
-        reply = self._head()
-        while 100 <= reply.status < 200:
+        for _ in range(INTERIM_MAX):
             reply = self._head()
-        self._expect(method, reply)
-        return reply
+            if not 100 <= reply.status < 200:
+                self._expect(method, reply)
+                return reply
+        raise ProtocolError(f"{self.place} sent {INTERIM_MAX} interim replies and no final one")
 
     def _early_reply(self, error: OSError) -> Head:
         """Returns the refusal of a server that closes before it has received the whole body."""
@@ -244,24 +269,27 @@ class Connection:
 
     def _read_chunked(self, limit: int) -> bytes:
         body = bytearray()
-        while True:
-            size = self._chunk_size()
+        while size := self._chunk_size():
             if len(body) + size > limit:
                 raise ProtocolError(f"{self.place} sent more than {limit} bytes in chunks")
             self._left = size + 2
             chunk = bytearray(size + 2)
             self.read_into(memoryview(chunk))
-            if not size:
-                return bytes(body)
             self._left = None
+            if not chunk.endswith(b"\r\n"):
+                raise ProtocolError(f"{self.place} sent a chunk of another size than its line")
             body += chunk[:size]
+        for _ in range(TRAILERS_MAX):
+            if not self._line():
+                self._left = 0
+                return bytes(body)
+        raise ProtocolError(f"{self.place} sent more than {TRAILERS_MAX} lines after the last chunk")
 
     def _chunk_size(self) -> int:
-        line = self._line()
-        try:
-            return int(line.split(b";")[0], 16)
-        except ValueError:
-            raise ProtocolError(f"{self.place} sent a body without length or chunks") from None
+        line = self._line().split(b";")[0].strip()
+        if not CHUNK_SIZE.fullmatch(line):
+            raise ProtocolError(f"{self.place} sent a body without length or chunks")
+        return int(line, 16)
 
     def _line(self) -> bytes:
         end = self._buffer.find(b"\r\n", self._at, self._have)
@@ -294,15 +322,17 @@ def parse_head(text: bytes) -> Head:
     """Parses the status line and headers of a reply."""
     first, *rest = text.decode("latin-1").split("\r\n")
     version, _, status = first.partition(" ")
-    if not version.startswith("HTTP/1.") or not status[:3].isdigit():
-        raise ProtocolError(f"the reply begins with {first[:60]!r}, which isn't HTTP/1.1")
+    number = whole(status[:3])
+    if not version.startswith("HTTP/1.") or number is None:
+        # Few bytes of it: a peer that echoes requests would put a token into this text.
+        raise ProtocolError(f"the reply begins with {first[:16]!r}, which isn't HTTP/1.1")
     headers: dict[str, str] = {}
     for line in rest:
         name, colon, value = line.partition(":")
         if not colon:
             raise ProtocolError(f"the reply has the header line {line[:60]!r}")
         headers[name.strip().lower()] = value.strip()
-    return Head(int(status[:3]), headers)
+    return Head(number, headers)
 
 
 class Pool:
@@ -330,7 +360,7 @@ class Pool:
             idle = self._idle.get(place, [])
             while idle and not fresh:
                 found = idle.pop()
-                if time.monotonic() - found.used_at < IDLE_S:
+                if time.monotonic() - found.used_at < IDLE_S and found.quiet:
                     return found
                 found.close()
             context = self._tls() if place.tls else None
@@ -396,5 +426,8 @@ class Pool:
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
             bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
-            self._context = ssl.create_default_context(cafile=bundle)
+            try:
+                self._context = ssl.create_default_context(cafile=bundle)
+            except OSError as error:
+                raise MartletError(f"the authorities of AWS_CA_BUNDLE, {bundle}, can't be read: {error}") from error
         return self._context

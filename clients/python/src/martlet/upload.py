@@ -108,7 +108,12 @@ class Multipart:
         return _written(self.address, size, reply.headers, etag)
 
     def _made_before(self, parts: list[_Part], size: int) -> Written:
-        sums = b"".join(bytes.fromhex(part.etag.strip('"')) for part in parts)
+        try:
+            sums = b"".join(bytes.fromhex(part.etag.strip('"')) for part in parts)
+        except ValueError:
+            raise Conflict(
+                f"upload of {self.address}: it is gone, and may have been completed: look, or write again"
+            ) from None
         expected = f'"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(parts)}"'
         found = self._store.head(self.address)
         if found.etag != expected or found.size != size:
