@@ -96,7 +96,7 @@ def read_alone(turn, uncached):
 
 
 def by_pinned(turn, **settings):
-    """The package: from a GET, the data port or files, every block compared, by two pinned buffers."""
+    """The package: from a GET, the data port or files, every block compared, by four pinned buffers."""
     from martlet import gpu
 
     if settings.pop("files", False):
@@ -130,7 +130,7 @@ def by_cufile(turn):
 
     def extent(piece, lease):
         if lease.number not in handles:
-            handles[lease.number] = opened.register(lease.uncached if lease.has_uncached else lease.plain)
+            handles[lease.number] = opened.register(lease.plain)
         if opened.read(handles[lease.number], turn.part(piece), 0) != piece.length:
             raise SystemExit(f"cuFile left bytes of piece {piece.id} out")
 
@@ -145,7 +145,7 @@ def by_nixl(turn, backend):
 
     def read():
         for piece, lease in files:
-            agent.read(lease.uncached if lease.has_uncached else lease.plain, 0, turn.part(piece))
+            agent.read(lease.plain, 0, turn.part(piece))
 
     return read
 

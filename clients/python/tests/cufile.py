@@ -27,6 +27,7 @@ ERRORS = {
     5027: "handle not registered",
     5028: "handle already registered",
     5030: "internal error",
+    5031: "no new descriptor of the file",
     5033: "set-up of nvidia-fs failed",
     5034: "disabled by the configuration",
 }

@@ -1,6 +1,6 @@
 """Reads into GPU memory. This module has not been run on a GPU here.
 
-`read` copies from pinned memory: two buffers in turns, so that the network and the copy overlap. `read_by_cufile` hands
+`read` copies from pinned memory: four buffers in turns, so that reads and copies overlap. `read_by_cufile` hands
 descriptors of the node's direct socket to cuFile by KvikIO. KvikIO decides whether the bytes pass the processor's
 memory, and the report names the mode.
 """
@@ -8,6 +8,8 @@ memory, and the report names the mode.
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,9 @@ from .reader import Reader
 from .settings import MIB
 
 LOG = logging.getLogger("martlet")
-WINDOW_BYTES = 64 * MIB
+# A window is read while others are read and copied: a reader alone ends each window with its slowest request.
+WINDOW_BYTES = 32 * MIB
+LANES = 4
 
 
 @dataclass(frozen=True)
@@ -52,20 +56,36 @@ def read(reader: Reader, offset: int, tensor: torch.Tensor) -> None:
     target = bytes_of(tensor)
     size = target.numel()
     _check_range(reader, offset, size)
-    buffers = [Memory(min(WINDOW_BYTES, size), pinned=True) for _ in range(2 if size > WINDOW_BYTES else 1)]
     stream = torch.cuda.Stream(target.device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(target.device))
-    copied: list[torch.cuda.Event | None] = [None] * len(buffers)
-    try:
-        for number, at in enumerate(range(0, size, WINDOW_BYTES)):
-            turn = number % len(buffers)
-            if (event := copied[turn]) is not None:
-                event.synchronize()
+    lanes = min(LANES, -(-size // WINDOW_BYTES))
+    failed = threading.Event()
+
+    def fill(lane: int) -> None:
+        """Reads each `lanes`-th window into one buffer, and has it copied."""
+        buffer, copied = Memory(min(WINDOW_BYTES, size), pinned=True), None
+        for at in range(lane * WINDOW_BYTES, size, lanes * WINDOW_BYTES):
+            if failed.is_set():
+                return
+            if copied is not None:
+                copied.synchronize()
             count = min(WINDOW_BYTES, size - at)
-            reader.read_into([Span(offset + at, buffers[turn].view[:count])])
+            try:
+                reader.read_into([Span(offset + at, buffer.view[:count])])
+            except BaseException:
+                failed.set()
+                raise
             with torch.cuda.stream(stream):
-                target[at : at + count].copy_(buffers[turn].tensor()[:count], non_blocking=True)
-                copied[turn] = stream.record_event()
+                target[at : at + count].copy_(buffer.tensor()[:count], non_blocking=True)
+                copied = stream.record_event()
+
+    try:
+        if lanes == 1:
+            fill(0)
+        elif lanes:
+            with ThreadPoolExecutor(lanes, thread_name_prefix="martlet-gpu") as threads:
+                for _ in threads.map(fill, range(lanes)):
+                    pass
     finally:
         # Also after an error: a copy in flight must not meet the next use of the tensor's memory.
         stream.synchronize()
