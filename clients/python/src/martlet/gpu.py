@@ -1,4 +1,4 @@
-"""Reads into GPU memory. This module has not been run on a GPU here.
+"""Reads into GPU memory. `clients/gpu.sh` runs this module on a machine with a GPU.
 
 `read` copies from pinned memory: four buffers in turns, so that reads and copies overlap. `read_by_cufile` hands
 descriptors of the node's direct socket to cuFile by KvikIO. KvikIO decides whether the bytes pass the processor's
