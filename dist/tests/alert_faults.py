@@ -19,6 +19,7 @@ import urllib.parse
 import alerts
 import dashboards
 import generate
+from runbooks import try_commands
 from watched import Cluster, Failed, Hook, Load, Prometheus, check, folder_of_test, until
 
 FIRES_MAX_S, ENDS_MAX_S = 300, 300
@@ -401,6 +402,7 @@ def main():
     try:
         test.start()
         quiet = test.quiet()
+        try_commands(test.cluster, folder)
         for kinds in GROUPS:
             if chosen := [kind for kind in kinds if not args.only or kind.__name__ in args.only]:
                 test.bring_about(chosen)

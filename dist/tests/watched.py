@@ -136,7 +136,7 @@ class Cluster:
     """Three nodes with a device each, their replicators, and a proxy."""
 
     def __init__(self, folder, hook):
-        self.binary, self.folder = os.environ["MARTLET_BIN"], folder / "c"
+        self.binary, self.folder = pathlib.Path(os.environ["MARTLET_BIN"]).resolve(), folder / "c"
         self.disks = [Disk(folder / f"disk{at}", self.folder / f"n{at}" / "d1") for at in range(1, NODES + 1)]
         self.logs = Disk(folder / "logs.image", folder / "logs")
         self.port = free_port()
