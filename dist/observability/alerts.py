@@ -1,4 +1,4 @@
-"""Alert rules: each with its condition, how long that must hold, and what an operator is told."""
+"""Alert rules: each with its condition, the time for which it must hold, and its texts."""
 
 import dataclasses
 import re

@@ -30,6 +30,8 @@ NOTIFIED = (b"<NotificationConfiguration><QueueConfiguration><Queue>arn:martlet:
             b"<Event>s3:ObjectCreated:*</Event></QueueConfiguration></NotificationConfiguration>")
 LARGE = 8 << 20
 HOLDERS, WAITERS = 8, 30
+# request_wait_timeout, after which a request that waits is refused.
+WAIT_MAX_S = 20
 # More lines than a process keeps in memory.
 LINES = 20_000
 
@@ -198,22 +200,28 @@ class Overload(Fault):
     ends = False
 
     def begin(self):
-        self.held, self.at = [], 0
-        self.waiters = [threading.Thread(target=self.wait, daemon=True) for _ in range(WAITERS)]
-        self.go_on()
+        self.held = [self.hold(at) for at in range(HOLDERS)]
+        self.waiters = [threading.Thread(target=self.wait, args=(at,), daemon=True) for at in range(WAITERS)]
         for waiter in self.waiters:
             waiter.start()
 
-    def wait(self):
+    def hold(self, at):
+        return self.s3.hold(f"/load/held{at}", 32 << 20)
+
+    def wait(self, at):
+        # Spread, so that waits end all the time.
+        time.sleep(at * WAIT_MAX_S / WAITERS)
         while not self.ends:
             self.s3.request("GET", "/load/o1")
 
     def go_on(self):
-        if self.at % 30 == 0:
-            self.held, before = [self.s3.hold(f"/load/held{at}", 1 << 20) for at in range(HOLDERS)], self.held
-            for connection in before:
+        # Above min_body_rate, so that the server keeps the uploads. Those that it gave up begin anew.
+        for at, connection in enumerate(self.held):
+            try:
+                connection.sendall(bytes(4096))
+            except OSError:
                 connection.close()
-        self.at += 1
+                self.held[at] = self.hold(at)
 
     def end(self):
         self.ends = True

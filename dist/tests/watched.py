@@ -1,4 +1,4 @@
-"""A cluster of real processes on small disks, a Prometheus that scrapes it, and a webhook that can be told to refuse."""
+"""A cluster of real processes on small disks, a Prometheus that scrapes it, and a webhook that can refuse."""
 
 import http.server
 import json
