@@ -29,7 +29,7 @@ VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfi
 NOTIFIED = (b"<NotificationConfiguration><QueueConfiguration><Queue>arn:martlet:sqs:::hook</Queue>"
             b"<Event>s3:ObjectCreated:*</Event></QueueConfiguration></NotificationConfiguration>")
 LARGE = 8 << 20
-HOLDERS, WAITERS = 8, 30
+HOLDERS, WAITERS = 8, 16
 # request_wait_timeout, after which a request that waits is refused.
 WAIT_MAX_S = 20
 # More lines than a process keeps in memory.
@@ -302,7 +302,7 @@ class Test:
 
     def __init__(self, folder, scale):
         self.folder, self.scale = folder, scale
-        self.started, self.seen, self.also = [], {}, set()
+        self.started, self.seen, self.made, self.also = [], {}, set(), set()
 
     def start(self):
         """Starts everything."""
@@ -348,8 +348,7 @@ class Test:
         """Makes faults, waits for their alerts, repairs them, and waits for the end of all alerts."""
         faults, began = [kind(self) for kind in kinds], time.time()
         expected = {name for fault in faults for name in fault.expected}
-        for fault in faults:
-            fault.begin()
+        begun = []
 
         def fires():
             for fault in faults:
@@ -358,14 +357,18 @@ class Test:
             return expected <= self.prometheus.fired(began, time.time())
 
         try:
+            for fault in faults:
+                begun.append(fault)
+                fault.begin()
             until(FIRES_MAX_S, fires, lambda: f"{sorted(expected - self.prometheus.fired(began, time.time()))} didn't fire")
         finally:
-            for fault in faults:
+            for fault in begun:
                 fault.end()
         repaired = time.time()
         until(ENDS_MAX_S, lambda: not self.prometheus.firing(), lambda: f"{sorted(self.prometheus.firing())} didn't end")
         also = self.prometheus.fired(began, time.time()) - expected
         self.also |= also
+        self.made |= expected
         names = ", ".join(kind.__name__ for kind in kinds)
         print(f"{names}: {', '.join(sorted(expected))} fired after {repaired - began:.0f} s at most, and ended "
               f"{time.time() - repaired:.0f} s after the repair; besides {', '.join(sorted(also)) or 'none'}", flush=True)
@@ -373,7 +376,7 @@ class Test:
 
 def check_dashboards(prometheus, quiet, whole):
     """Each query of each dashboard has data: in the quiet time, or at the latest with the fault that it names."""
-    count, late = 0, []
+    count, late, wrong = 0, [], []
     for name, (_, _, panels) in dashboards.DASHBOARDS.items():
         page = json.loads((generate.HERE / "dashboards" / f"{name}.json").read_text())
         written = [target["expr"] for panel in page["panels"] for target in panel["targets"]]
@@ -385,9 +388,10 @@ def check_dashboards(prometheus, quiet, whole):
             if query.needs:
                 late.append(f"{panel.title} ({query.needs})")
             found = prometheus.range(expression, *(whole if query.needs else quiet))
-            check(found, f"{name}: {panel.title}: no data for {expression}")
             missing = [label for label in re.findall(r"{{(\w+)}}", query.legend) if not all(label in it for it, _ in found)]
-            check(not missing, f"{name}: {panel.title}: series have no labels {missing}")
+            if not found or missing:
+                wrong.append(f"{name}: {panel.title}: {f'no labels {missing}' if found else 'no data'} for {expression}")
+    check(not wrong, "\n".join(wrong))
     print(f"dashboards: {count} queries have data; {len(late)} of them only with a fault: {', '.join(late)}")
 
 
@@ -396,6 +400,16 @@ def check_texts(seen):
     for name, alert in seen.items():
         for key, text in alert["annotations"].items():
             check("<no value>" not in text and "error" not in text and "{{" not in text, f"{name}: {key}: {text}")
+
+
+def attempt(part, *arguments):
+    """Runs a part of the test, and returns its failure: the other parts are run all the same."""
+    try:
+        part(*arguments)
+    except Failed as failed:
+        print(f"FAILED: {failed}", flush=True)
+        return [failed]
+    return []
 
 
 def main():
@@ -411,17 +425,20 @@ def main():
         test.start()
         quiet = test.quiet()
         try_commands(test.cluster, folder)
+        failures = []
         for kinds in GROUPS:
             if chosen := [kind for kind in kinds if not args.only or kind.__name__ in args.only]:
-                test.bring_about(chosen)
-        check_texts(test.seen)
+                failures += attempt(test.bring_about, chosen)
+        failures += attempt(check_texts, test.seen)
         if not args.only:
-            check_dashboards(test.prometheus, quiet, (quiet[0], time.time()))
+            failures += attempt(check_dashboards, test.prometheus, quiet, (quiet[0], time.time()))
         made = {name for kinds in GROUPS for kind in kinds for name in kind.expected}
         rest = [name for name in alerts.names() if name not in made]
-        print(f"alerts: {len(made)} fired and ended; no fault was made for {', '.join(rest)}")
+        print(f"alerts: no fault was made for {', '.join(rest)}")
         if test.also:
             print(f"fired beside the expected ones: {', '.join(sorted(test.also))}")
+        check(not failures, f"{len(failures)} parts failed")
+        print(f"alerts: {len(test.made)} fired and ended")
     except Failed as failed:
         sys.exit(f"alerts: FAILED: {failed}")
     finally:
