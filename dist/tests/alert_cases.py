@@ -135,8 +135,9 @@ CASES = {
     "MartletNodePartlyReachable": [Case({node(m.NODE_UP, 3): spell(1, 0, 20)}, AT_NODE, "", 69, 71, 81)],
     "MartletQuorumAtRisk": [
         Case(silent_nodes(20, 2, 3), AT_CLUSTER, "2", 61, 63, 81),
-        # A node is silent, and the device of another one has no votes.
-        Case({**silent_nodes(20, 3), device(m.DEVICE_VOTING, 1): spell(1, 0, 20)}, AT_CLUSTER, "2", 61, 63, 81),
+        # A node is silent, and the device of another one has no votes. A full device serves.
+        Case({**silent_nodes(20, 3), device(m.DEVICE_VOTING, 1): spell(1, 0, 20), device(m.DEVICE_UP, 2): spell(1, 0, 20),
+              device(m.DEVICE_FULL, 2): spell(0, 1, 20)}, AT_CLUSTER, "2", 61, 63, 81),
     ],
     "MartletRingTermsDiffer": [Case({device(m.DEVICE_TERM, 1): spell(4, 3, 60)}, AT_CLUSTER, "1", 89, 91, 121)],
     "MartletClockSkew": [Case({node(m.NODE_CLOCK_BEHIND, 3): spell(0, 89_997, 20)}, AT_NODE, "1m 30s", 64, 66, 81)],
@@ -146,7 +147,7 @@ CASES = {
     # A full device is not up, and it is neither down nor about to be full.
     "MartletDeviceFull": [Case({device(m.DEVICE_FULL): spell(0, 1, 20), device(m.DEVICE_UP): spell(1, 0, 20),
                                 device(m.DEVICE_FREE): spell(TIB // 3, 2**30, 20)}, AT_DEVICE, "", 64, 66, 81)],
-    "MartletDeviceFullSoon": [Case({device(m.DEVICE_FREE): ramp(TIB // 3, -(2**29), 200)}, AT_DEVICE, "", 70, 200, 800)],
+    "MartletDeviceFullSoon": [Case({device(m.DEVICE_FREE): ramp(TIB // 3, -(2**29), 200)}, AT_DEVICE, "", 107, 110, 800)],
     "MartletCorruptReads": [Case({device(m.DEVICE_CORRUPT_READS): burst(1, 1)}, AT_DEVICE, "1", 59, 61, 122)],
     "MartletQuarantineGrows": [Case({device(m.DEVICE_QUARANTINED): f"{flat(1, START)} {flat(3)}"}, AT_DEVICE, "2", 59, 61, 122)],
     "MartletNoWorkers": [Case(
@@ -162,7 +163,7 @@ CASES = {
     "MartletReadsSlow": [Case({bucket(bound): f"0+6000x60 366000+5000x29 {511000 + 6000}+6000x1400" for bound in ("0.5", "2.0")},
                               AT_CLUSTER, "7.64s", 69, 85, 96)],
     "MartletSlowDown": [Case({LIMITED: burst(600, 30)}, AT_CLUSTER, "10%", 69, 80, 96)],
-    "MartletDataPortCut": [Case({CUT: burst(6, 60)}, AT_CLUSTER, "10%", 69, 100, 136)],
+    "MartletDataPortCut": [Case({CUT: burst(6, 60)}, AT_CLUSTER, "10%", 75, 78, 136)],
     "MartletCheckpointPending": [Case({PENDING: spell(20_000, 2 * HOUR_MS, 20)}, AT_CLUSTER, "2h 0m 0s", 64, 66, 81)],
     "MartletEventsWaiting": [Case({event(m.EVENTS_WAITING_BYTES): spell(0, 2048, 60),
                                    event(m.EVENTS_DELIVERED): f"0+10x59 {flat(590, 60)} 600+10x1300"}, AT_TARGET, "2ki", 88, 91, 121)],
