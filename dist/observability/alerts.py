@@ -191,7 +191,7 @@ def requests(t):
               "One in a hundred reads of cluster {{ $labels.cluster }} has waited {{ $value | humanizeDuration }} or more "
               "for its first byte, for 10 minutes."),
         Alert("MartletSlowDown", "warning", "10m",
-              f"{rate(m.REQUESTS_LIMITED, OVERLOAD)} / {rate(m.REQUESTS)} > 0.01",
+              f"clamp_max({rate(m.REQUESTS_LIMITED, OVERLOAD)} / {rate(m.REQUESTS)}, 1) > 0.01",
               "{{ $value | humanizePercentage }} of the requests are refused for overload",
               "{{ $value | humanizePercentage }} of the requests of cluster {{ $labels.cluster }} were answered SlowDown "
               "for 10 minutes: too many requests at a time, or too many that wait."),

@@ -29,9 +29,8 @@ VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfi
 NOTIFIED = (b"<NotificationConfiguration><QueueConfiguration><Queue>arn:martlet:sqs:::hook</Queue>"
             b"<Event>s3:ObjectCreated:*</Event></QueueConfiguration></NotificationConfiguration>")
 LARGE = 8 << 20
-HOLDERS, WAITERS = 8, 16
-# request_wait_timeout, after which a request that waits is refused.
-WAIT_MAX_S = 20
+# Uploads for all turns (MARTLET_MAX_REQUESTS), and more readers than may wait for one.
+HOLDERS, WAITERS, HOLDS_S = 8, 40, 3.5
 # More lines than a process keeps in memory.
 LINES = 20_000
 
@@ -194,39 +193,39 @@ class FillingDisk(Fault):
 
 
 class Overload(Fault):
-    """Uploads that stall have all turns, and readers wait."""
+    """Uploads that stall have all turns, for seconds at a time. Readers wait for theirs, and further ones are refused."""
 
     expected = ("MartletSlowDown", "MartletReadsSlow", "MartletErrors")
     ends = False
 
     def begin(self):
-        self.held = [self.hold(at) for at in range(HOLDERS)]
-        self.waiters = [threading.Thread(target=self.wait, args=(at,), daemon=True) for at in range(WAITERS)]
+        self.hold()
+        self.waiters = [threading.Thread(target=self.wait, daemon=True) for _ in range(WAITERS)]
         for waiter in self.waiters:
             waiter.start()
 
-    def hold(self, at):
-        return self.s3.hold(f"/load/held{at}", 32 << 20)
+    def hold(self):
+        self.held = [self.s3.hold(f"/load/held{at}", 1 << 20) for at in range(HOLDERS)]
+        self.since = time.monotonic()
 
-    def wait(self, at):
-        # Spread, so that waits end all the time.
-        time.sleep(at * WAIT_MAX_S / WAITERS)
+    def release(self):
+        for connection in self.held:
+            connection.close()
+
+    def wait(self):
         while not self.ends:
             self.s3.request("GET", "/load/o1")
+            time.sleep(0.5)
 
     def go_on(self):
-        # Above min_body_rate, so that the server keeps the uploads. Those that it gave up begin anew.
-        for at, connection in enumerate(self.held):
-            try:
-                connection.sendall(bytes(4096))
-            except OSError:
-                connection.close()
-                self.held[at] = self.hold(at)
+        if time.monotonic() > self.since + HOLDS_S:
+            self.release()
+            time.sleep(0.3)
+            self.hold()
 
     def end(self):
         self.ends = True
-        for connection in self.held:
-            connection.close()
+        self.release()
         for waiter in self.waiters:
             waiter.join(90)
 
