@@ -233,7 +233,7 @@ class Overload(Fault):
 class DeadNode(Fault):
     """A machine loses power."""
 
-    expected = ("MartletTargetDown", "MartletNodeDown", "MartletHintsNotFalling")
+    expected = ("MartletTargetDown", "MartletNodeDown")
 
     def begin(self):
         self.cluster.control("kill", "3")
