@@ -257,7 +257,7 @@ class TwoDeadNodes(Fault):
 
 
 class WipedDisk(Fault):
-    """A disk is replaced while no replicator runs: nothing fills it."""
+    """A disk is replaced while no replicator runs: nothing fills it, and its node is not ready."""
 
     expected = ("MartletNoWorkers", "MartletDeviceWithoutVotes")
 
@@ -266,11 +266,12 @@ class WipedDisk(Fault):
             self.cluster.control("kill", name)
         for path in self.cluster.disks[2].folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self.cluster.control("start", "n3")
+        self.start = self.cluster.begin("start", "n3")
 
     def end(self):
         for name in ("r1", "r2", "r3"):
             self.cluster.control("start", name)
+        self.start.wait(90)
 
 
 class HangingDisk(Fault):

@@ -55,7 +55,10 @@ def free_port():
 
 def run(*command):
     """Runs a command that must succeed, and returns its output."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, timeout=120)
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, timeout=120)
+    except subprocess.TimeoutExpired as late:
+        raise Failed(str(late)) from None
     check(done.returncode == 0, f"{' '.join(map(str, command))}: {done.stdout}{done.stderr}")
     return done.stdout
 
@@ -166,6 +169,11 @@ class Cluster:
     def control(self, verb, name):
         """Runs `martlet cluster VERB NAME`."""
         return run(self.binary, "cluster", verb, name, "--data-dir", self.folder)
+
+    def begin(self, verb, name):
+        """Runs `martlet cluster VERB NAME` and doesn't wait for its end."""
+        return subprocess.Popen([self.binary, "cluster", verb, name, "--data-dir", str(self.folder)],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def admin_command(self, *arguments):
         """Runs `martlet admin` at the proxy."""
