@@ -224,7 +224,7 @@ class Prometheus:
         """Returns true once queries are answered."""
         try:
             return self.get("query", query="vector(1)")["result"]
-        except OSError:
+        except (OSError, Failed):
             return False
 
     def get(self, call, **parameters):
