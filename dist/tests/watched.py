@@ -175,6 +175,18 @@ class Cluster:
         return subprocess.Popen([self.binary, "cluster", verb, name, "--data-dir", str(self.folder)],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    def start(self, *names):
+        """Starts processes again. A port that another process has for a moment is waited for."""
+        def is_started(name):
+            try:
+                return self.control("start", name) or True
+            except Failed as failed:
+                self.reason = str(failed)
+                return "already" in self.reason
+
+        for name in names:
+            until(START_MAX_S, lambda name=name: is_started(name), lambda: self.reason)
+
     def admin_command(self, *arguments):
         """Runs `martlet admin` at the proxy."""
         return run(self.binary, "admin", "--admin-address", self.admin["p1"], "--cluster-key-file",
