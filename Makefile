@@ -208,7 +208,7 @@ observability: python-tools ## Check dashboards, alert rules and runbooks: gener
 	@MARTLET_CACHE=$(CACHE) dist/tests/observability.sh dist/tests/alert_rules.py
 
 .PHONY: test-alerts
-test-alerts: build tools ## Make faults in a real cluster: alerts fire and end, dashboards have data (needs root, half an hour)
+test-alerts: build tools ## Make faults in a real cluster: alerts fire and end, dashboards have data (needs root, a quarter of an hour)
 	$(SUDO) env MARTLET_CACHE=$(CACHE) MARTLET_BIN=$(RELEASE_BIN) dist/tests/observability.sh dist/tests/alert_faults.py $(ARGS)
 
 .PHONY: python-tools
