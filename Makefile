@@ -32,7 +32,7 @@ build-tests: rocksdb ## Build all tests, and the binary that the tests start
 	cargo build $(CARGO_FLAGS) --all-targets
 
 # The stages of `make test` in their order: cheap ones first.
-TEST_STAGES := tools rocksdb format deny unit lint build-tests processes clients-smoke conformance instructions
+TEST_STAGES := tools rocksdb format deny observability unit lint build-tests processes clients-smoke conformance instructions
 
 .PHONY: test
 test: ## Run everything that must pass; print the seconds of each stage
@@ -196,6 +196,24 @@ test-dist: dist ## Install, start, upgrade, remove and purge the packages in a c
 .PHONY: test-chart
 test-chart: chart-tools ## Render the Helm chart and hold it against Kubernetes' schemas
 	MARTLET_CACHE=$(CACHE) dist/tests/chart.sh
+
+# RUNBOOKS=URL is where alerts link to; JOBS='job=~"…"' matches the scrape jobs of Martlet's processes.
+.PHONY: dashboards
+dashboards: python-tools ## Make the dashboards and alert rules of dist/observability anew
+	@MARTLET_CACHE=$(CACHE) dist/tests/observability.sh dist/observability/generate.py \
+	  $(if $(RUNBOOKS),--runbooks '$(RUNBOOKS)') $(if $(JOBS),--jobs '$(JOBS)')
+
+.PHONY: observability
+observability: python-tools ## Check dashboards, alert rules and runbooks: generated files, and series for each alert
+	@MARTLET_CACHE=$(CACHE) dist/tests/observability.sh dist/tests/alert_rules.py
+
+.PHONY: test-alerts
+test-alerts: build tools ## Make faults in a real cluster: alerts fire and end, dashboards have data (needs root, a quarter of an hour)
+	$(SUDO) env MARTLET_CACHE=$(CACHE) MARTLET_BIN=$(RELEASE_BIN) dist/tests/observability.sh dist/tests/alert_faults.py $(ARGS)
+
+.PHONY: python-tools
+python-tools:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || $(MAKE) --no-print-directory tools
 
 $(CARGO_CYCLONEDX):
 	cargo install cargo-cyclonedx --version 0.5.7 --locked --debug --quiet --root $(CACHE)/tools

@@ -11,7 +11,7 @@ pages_by=${DIST_PAGES_BIN:-$binary}
 rm -rf "$stage"
 mkdir -p "$stage"/{bin,lib/systemd/system,etc/martlet} \
   "$stage"/share/{man/man1,bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d} \
-  "$stage"/share/doc/martlet/examples
+  "$stage"/share/doc/martlet/{examples,observability/dashboards}
 
 # The lines of the source go into a file of their own; names of functions stay, for backtraces.
 objcopy=${OBJCOPY:-objcopy}
@@ -36,4 +36,7 @@ install -m 0644 "$dist"/systemd/*.service "$stage/lib/systemd/system/"
 install -m 0640 "$dist"/settings/server.toml "$dist"/settings/server.env "$stage/etc/martlet/"
 install -m 0644 "$dist"/settings/node.toml "$dist"/settings/proxy.toml "$dist"/settings/proxy.env \
   "$dist"/settings/replicator.toml "$repository"/examples/embedded.rs "$stage/share/doc/martlet/examples/"
-install -m 0644 "$repository"/docs/OPERATIONS.md "$repository"/docs/CLUSTER.md "$stage/share/doc/martlet/"
+install -m 0644 "$repository"/docs/OPERATIONS.md "$repository"/docs/CLUSTER.md "$repository"/docs/RUNBOOKS.md \
+  "$stage/share/doc/martlet/"
+install -m 0644 "$dist"/observability/rules.yaml "$stage/share/doc/martlet/observability/"
+install -m 0644 "$dist"/observability/dashboards/*.json "$stage/share/doc/martlet/observability/dashboards/"

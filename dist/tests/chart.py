@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ import yaml
 # schemas of.
 KUBERNETES = ["1.27.0", "1.30.0", kubernetes_validate.latest_version()]
 # Kinds that Kubernetes has no schema of.
-CUSTOM = {"ServiceMonitor"}
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 GIVEN = {"secret": "cluster-secrets", "rings": {"configMap": "cluster-rings"}}
 EVERYTHING = {
     **GIVEN,
@@ -45,6 +46,7 @@ EVERYTHING = {
     "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"team": "training"}}}],
                       "monitoring": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
     "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}, "runbooks": "https://docs.example/RUNBOOKS.md"},
 }
 SMALL = {**GIVEN, "node": {"replicas": 1, "antiAffinity": "none"}, "proxy": {"replicas": 1},
          "podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}}
@@ -56,6 +58,7 @@ REFUSED = [
     ({**GIVEN, "node": {"settings": {"data_dir": "/elsewhere"}}}, "data_dir"),
     ({**GIVEN, "proxy": {"settings": {"root_secret_key": "in a ConfigMap"}}}, "root_secret_key"),
     ({**GIVEN, "rings": {"configMap": "r", "files": ["data-0.ring", "data-1.ring"]}}, "files"),
+    ({**GIVEN, "prometheusRule": {"runbooks": "RUNBOOKS.md"}}, "runbooks"),
 ]
 
 
@@ -181,6 +184,22 @@ def check_references(objects):
         check({it["port"] for it in monitor["spec"]["endpoints"]} <= served, "a monitor of a port that is not served")
 
 
+def check_alerts(objects, values):
+    """Rules are there if they are wanted. They link to the given runbooks, and match the jobs that monitors make."""
+    wanted = values.get("prometheusRule", {}).get("enabled", False)
+    found = of_kind(objects, "PrometheusRule")
+    check(len(found) == wanted, f"{len(found)} objects of rules")
+    for rules in found:
+        alerts = [alert for group in rules["spec"]["groups"] for alert in group["rules"]]
+        links = {alert["annotations"]["runbook_url"].split("#")[0] for alert in alerts}
+        check(links == {values["prometheusRule"]["runbooks"]}, f"alerts link to {links}")
+        (matcher,) = [it for alert in alerts for it in re.findall(r'job=~"([^"]*)"', alert["expr"])]
+        monitored = [it["spec"]["selector"]["matchLabels"] for it in of_kind(objects, "ServiceMonitor")]
+        jobs = [it["metadata"]["name"] for it in of_kind(objects, "Service")
+                if any(selects(selector, it["metadata"]["labels"]) for selector in monitored)]
+        check(jobs and all(re.fullmatch(matcher, job) for job in jobs), f"{matcher} doesn't match {jobs}")
+
+
 def check_security(objects):
     """No pod runs as root, writes to its root, or has a capability; no secret stands in a ConfigMap or a command."""
     for it in workloads(objects):
@@ -264,6 +283,7 @@ def main():
             check_schemas(objects, kubernetes)
             check_references(objects)
             check_security(objects)
+            check_alerts(objects, values)
             check_cluster(objects, values)
             count += len(objects)
         if binary := os.environ.get("MARTLET_BIN"):

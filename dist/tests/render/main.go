@@ -1,6 +1,6 @@
 // Renders a chart as Helm 3 does, for the parts of its language that this repository's chart uses: values merged in
 // order, named templates, sprig's functions, `include`, `tpl`, `required`, `fail`, `toYaml`, `fromYaml`, and the objects
-// Release, Chart, Values, Template and Capabilities. It takes the place of `helm template` where no helm can be had.
+// Release, Chart, Values, Files.Get, Template and Capabilities. It takes the place of `helm template` where no helm can be had.
 //
 // Usage: render CHART NAME NAMESPACE KUBE_VERSION [VALUES.yaml …]
 package main
@@ -45,9 +45,22 @@ func main() {
 			"Name": os.Args[2], "Namespace": os.Args[3], "Service": "Helm",
 			"IsInstall": true, "IsUpgrade": false, "Revision": 1,
 		},
+		"Files":        files{folder},
 		"Capabilities": object{"KubeVersion": object{"Version": os.Args[4]}},
 	}
 	exit(render(folder, name, context))
+}
+
+// Files of the chart besides its templates.
+type files struct{ folder string }
+
+// Get returns the text of a file, and nothing for a missing one, as Helm does.
+func (f files) Get(name string) string {
+	text, err := os.ReadFile(filepath.Join(f.folder, filepath.FromSlash(name)))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 func exit(err error) {
