@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use martlet_serving::{Failure, folder};
 
-use crate::{admin, bench, cluster, node, pages, proxy, replicator, ring, server, storage_node};
+use crate::{
+    admin, bench, cluster, environment, node, pages, proxy, replicator, ring, server,
+    storage_node,
+};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
 #[derive(Debug, Parser)]
@@ -70,6 +73,9 @@ impl Cli {
     pub(crate) fn run(self) -> ExitCode {
         if self.command.keeps_data() {
             folder::create_for_owner_alone();
+            if let Err(failure) = environment::check(&Self::command()) {
+                return report(Err(failure));
+            }
         }
         match self.command {
             Command::Server(args) => report(server::run(&args)),
