@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use martlet_serving::{Failure, folder};
 
 use crate::{
-    admin, bench, cluster, environment, node, pages, proxy, replicator, ring, server,
+    admin, bench, cluster, doctor, environment, node, pages, proxy, replicator, ring, server,
     storage_node,
 };
 
@@ -39,6 +39,8 @@ enum Command {
     Node(Box<node::NodeArgs>),
     /// Query a running process: objects, devices, nodes, rings, workers
     Admin(Box<admin::AdminArgs>),
+    /// Check this machine and its cluster; exit code 1 on warnings, 2 on failures
+    Doctor(Box<doctor::DoctorArgs>),
     /// Build and inspect rings, which place data on devices
     Ring(Box<ring::RingArgs>),
     /// Plan and apply a cluster from one file, or run a test cluster on this machine
@@ -84,6 +86,9 @@ impl Cli {
             Command::Replicator(args) => report(replicator::run(&args)),
             Command::Node(args) => report(node::run(&args)),
             Command::Admin(args) => report(admin::run(&args)),
+            Command::Doctor(args) => {
+                doctor::run(&args, &Self::command()).unwrap_or_else(|failure| report(Err(failure)))
+            }
             Command::Ring(args) => report(ring::run(&args)),
             Command::Cluster(args) => report(cluster::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),

@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod cluster;
 mod columns;
+mod doctor;
 mod environment;
 mod node;
 mod pages;

@@ -23,7 +23,7 @@ use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
 use self::checkpoints::CheckpointCommand;
-use self::client::AdminEndpoint;
+pub(crate) use self::client::AdminEndpoint;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;

@@ -6,6 +6,7 @@ mod bench;
 mod crash;
 mod devices;
 mod direct_socket;
+mod doctor;
 mod flipped_bits;
 mod full_disk;
 mod herd;
