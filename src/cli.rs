@@ -85,7 +85,7 @@ impl Cli {
             Command::Proxy(args) => report(proxy::run(&args)),
             Command::Replicator(args) => report(replicator::run(&args)),
             Command::Node(args) => report(node::run(&args)),
-            Command::Admin(args) => report(admin::run(&args)),
+            Command::Admin(args) => report(admin::run(&args, &Self::command())),
             Command::Doctor(args) => {
                 doctor::run(&args, &Self::command()).unwrap_or_else(|failure| report(Err(failure)))
             }

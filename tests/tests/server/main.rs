@@ -24,3 +24,4 @@ mod soak;
 mod start;
 mod stop;
 mod strangers;
+mod support_bundle;
