@@ -49,7 +49,7 @@ async fn a_running_server_is_examined_and_left_alone() {
     report.assert_one("port", &server.admin_address.to_string(), &held);
     report.assert_one("format", "device0", "ok: version 2 of 2");
     assert!(report.of_check("syncs", "device0")[0].contains("writes of 4 KiB with fdatasync"));
-    report.assert_one("secret file", "credentials", "ok: ");
+    report.assert_one("secret file", "token.key", "ok: ");
     report.assert_one("version", "martlet", "ok: ");
     assert!(server.stop().await.success());
     let before = listing(&data);
