@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use martlet_serving::{Failure, folder};
 
-use crate::{admin, bench, cluster, node, pages, proxy, replicator, ring, server, storage_node};
+use crate::{
+    admin, bench, cluster, doctor, environment, node, pages, proxy, replicator, ring, server,
+    storage_node,
+};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
 #[derive(Debug, Parser)]
@@ -36,6 +39,8 @@ enum Command {
     Node(Box<node::NodeArgs>),
     /// Query a running process: objects, devices, nodes, rings, workers
     Admin(Box<admin::AdminArgs>),
+    /// Check this machine and its cluster; exit code 1 on warnings, 2 on failures
+    Doctor(Box<doctor::DoctorArgs>),
     /// Build and inspect rings, which place data on devices
     Ring(Box<ring::RingArgs>),
     /// Plan and apply a cluster from one file, or run a test cluster on this machine
@@ -70,6 +75,9 @@ impl Cli {
     pub(crate) fn run(self) -> ExitCode {
         if self.command.keeps_data() {
             folder::create_for_owner_alone();
+            if let Err(failure) = environment::check(&Self::command()) {
+                return report(Err(failure));
+            }
         }
         match self.command {
             Command::Server(args) => report(server::run(&args)),
@@ -77,7 +85,10 @@ impl Cli {
             Command::Proxy(args) => report(proxy::run(&args)),
             Command::Replicator(args) => report(replicator::run(&args)),
             Command::Node(args) => report(node::run(&args)),
-            Command::Admin(args) => report(admin::run(&args)),
+            Command::Admin(args) => report(admin::run(&args, &Self::command())),
+            Command::Doctor(args) => {
+                doctor::run(&args, &Self::command()).unwrap_or_else(|failure| report(Err(failure)))
+            }
             Command::Ring(args) => report(ring::run(&args)),
             Command::Cluster(args) => report(cluster::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),

@@ -8,6 +8,8 @@ mod bench;
 mod cli;
 mod cluster;
 mod columns;
+mod doctor;
+mod environment;
 mod node;
 mod pages;
 mod policies;

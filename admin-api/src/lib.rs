@@ -39,7 +39,8 @@ mod store;
 
 pub use status::{
     CAPACITY, CENSUS, ChangeLine, DISPERSION, DeviceLine, MemberLine, MemoryLine, MovesLine,
-    NodeLine, ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS, WorkerLine,
+    NodeLine, ProcessReport, ProcessWorkers, RingLine, SETTINGS, STATUS, ServerStatus,
+    SettingsReply, WORKERS, WorkerLine,
 };
 pub use store::{
     BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,

@@ -1,5 +1,6 @@
 //! JSON messages about the status of processes, devices, rings and workers.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,6 +16,18 @@ pub const CAPACITY: &str = "/admin/v1/capacity";
 pub const CENSUS: &str = "/admin/v1/census";
 /// Path of the rings' balance and dispersion.
 pub const DISPERSION: &str = "/admin/v1/dispersion";
+
+/// Path of the settings of a process.
+pub const SETTINGS: &str = "/admin/v1/settings";
+
+/// Settings of a process that are set; others have the defaults of its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsReply {
+    /// Version of Martlet.
+    pub version: String,
+    /// Values by their names. Secrets are left out, and of URLs all but the host.
+    pub settings: BTreeMap<String, String>,
+}
 
 /// Status of a process, and its view of the cluster.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use martlet_serving::Failure;
+use martlet_serving::{Failure, nearest};
 use toml::{Table, Value};
 
 use crate::files::{FileKind, WantedFile};
@@ -50,10 +50,12 @@ pub(crate) fn check_settings(spec: &ClusterSpec, known: &[&str]) -> Result<(), F
                 )));
             }
             if !known.contains(&name.as_str()) {
+                let hint = match nearest(name, known.iter().copied()) {
+                    Some(right) => format!("did you mean \"{right}\"?"),
+                    None => format!("there are: {}", known.join(", ")),
+                };
                 return Err(Failure::usage(format!(
-                    "there is no setting \"{name}\", which {place} has in its settings; there are: \
-                     {}",
-                    known.join(", ")
+                    "there is no setting \"{name}\", which {place} has in its settings: {hint}"
                 )));
             }
         }
@@ -231,6 +233,8 @@ mod tests {
             check_settings(&spec, &["log", "memory"]).unwrap_err().to_string()
         };
         assert!(refusal("lag = 1").contains("there is no setting \"lag\""));
+        assert!(refusal("memroy = 1").ends_with("did you mean \"memory\"?"));
+        assert!(refusal("port = 1").ends_with("there are: log, memory"));
         assert!(refusal("s3_address = \"0.0.0.0:1\"").contains("follows from other lines"));
         assert!(refusal("tls_ca = \"x\"").contains("follows from other lines"));
         assert!(refusal("first_bucket = \"x\"").contains("follows from other lines"));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::id::random_bytes;
 use martlet_serving::Failure;
+use martlet_serving::key_file::{KeyFileForm, ROOT_KEY, TENANT_KEY};
 
 use crate::files::{FileKind, WantedFile, read_text};
 use crate::made::MadeBefore;
@@ -130,19 +131,19 @@ struct PairNames {
     file: &'static str,
     /// Environment variables that give both.
     variables: [&'static str; 2],
-    /// Names of both in the file, which a shell can source.
-    lines: [&'static str; 2],
+    /// Form of the file.
+    form: KeyFileForm,
 }
 
 const ROOT_NAMES: PairNames = PairNames {
     file: ROOT,
     variables: ["MARTLET_ROOT_ACCESS_KEY", "MARTLET_ROOT_SECRET_KEY"],
-    lines: ["MARTLET_ROOT_ACCESS_KEY", "MARTLET_ROOT_SECRET_KEY"],
+    form: ROOT_KEY,
 };
 const FIRST_NAMES: PairNames = PairNames {
     file: FIRST,
     variables: ["MARTLET_FIRST_ACCESS_KEY", "MARTLET_FIRST_SECRET_KEY"],
-    lines: ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
+    form: TENANT_KEY,
 };
 
 impl PairNames {
@@ -164,7 +165,7 @@ impl PairNames {
                          both without spaces"
                     )));
                 }
-                Ok(Some(self.text(&access, &secret)))
+                Ok(Some(self.form.text(&access, &secret)))
             }
             _ => Err(Failure::usage(format!(
                 "only one of {access_name} and {secret_name} is set: set both or neither"
@@ -172,15 +173,10 @@ impl PairNames {
         }
     }
 
-    fn text(&self, access: &str, secret: &str) -> String {
-        let [access_name, secret_name] = self.lines;
-        format!("{access_name}={access}\n{secret_name}={secret}\n")
-    }
-
     fn random(&self) -> String {
         let access = random_bytes::<ACCESS_CHARACTERS>();
         let secret = random_bytes::<SECRET_CHARACTERS>();
-        self.text(&letters(&access, ACCESS_ALPHABET), &letters(&secret, SECRET_ALPHABET))
+        self.form.text(&letters(&access, ACCESS_ALPHABET), &letters(&secret, SECRET_ALPHABET))
     }
 }
 

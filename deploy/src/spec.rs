@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::Redundancy;
 use martlet_ring::{NewDevice, Node};
-use martlet_serving::{Failure, Size};
+use martlet_serving::{Failure, Size, nearest};
 use serde::Deserialize;
 use toml::{Spanned, Table};
 
@@ -241,6 +241,19 @@ impl NodeSpec {
     }
 }
 
+/// Returns the message of a parse error. For an unknown name the nearest known one is added, which
+/// the message has between backticks after the unknown one.
+fn hinted(error: &toml::de::Error) -> String {
+    let mut names = error.message().split('`').skip(1).step_by(2);
+    let unknown = names.next().filter(|_| error.message().starts_with("unknown "));
+    let hint = unknown.and_then(|unknown| nearest(unknown, names));
+    let text = error.to_string();
+    match hint {
+        Some(right) => format!("{}: did you mean \"{right}\"?", text.trim_end()),
+        None => text.trim_end().to_owned(),
+    }
+}
+
 impl ClusterSpec {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, Failure> {
@@ -253,8 +266,7 @@ impl ClusterSpec {
 
     /// Parses and checks the text of a file. An error names the line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let spec: Self =
-            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let spec: Self = toml::from_str(text).map_err(|error| hinted(&error))?;
         SpecChecks { text, spec: &spec }.all()?;
         Ok(spec)
     }

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! * [`settings`]: settings of a process, from all their sources; [`Size`] and [`parse_span`] read
-//!   bytes and time spans as people write them.
+//!   bytes and time spans as people write them. [`nearest()`] finds the name that a misspelt one meant.
+//! * [`disclosure`]: the values of settings that may leave the process.
+//! * [`key_file`]: files with an access key and its secret.
 //! * [`folder`]: [`DataFolder`](folder::DataFolder), locked by one process; its files are replaced
 //!   atomically.
 //! * [`listen`]: a port and its end. `limits` and `connection_limiter` bound connections, keyless
@@ -33,16 +35,20 @@ mod body_drain;
 mod certificate;
 mod connection;
 mod connection_limiter;
+pub mod disclosure;
 mod failure;
 pub mod folder;
+pub mod key_file;
 mod limits;
 pub mod listen;
 pub mod logging;
 pub mod metrics;
+mod nearest;
 pub mod operator;
 pub mod runtime;
 mod service_manager;
 pub mod settings;
+mod settings_file;
 mod signals;
 mod small_reads;
 mod stop;
@@ -55,6 +61,7 @@ mod units;
 pub use body_drain::DrainedBody;
 pub use certificate::Certificate;
 pub use failure::Failure;
+pub use nearest::nearest;
 pub use signals::Signals;
 pub use stop::wait_for_stop;
 pub use token::AdminToken;

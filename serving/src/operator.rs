@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
-use martlet_admin_api::ErrorReply;
+use martlet_admin_api::{ErrorReply, SETTINGS, SettingsReply};
 use martlet_protocol::http::AuthenticatedFlag;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -31,6 +31,7 @@ use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
 use super::token::AdminToken;
+use crate::disclosure::ShownSettings;
 use crate::failure::Failure;
 
 /// Bounds on admin connections. A quarter is reserved for connections with a token.
@@ -77,6 +78,7 @@ pub struct Operator {
     address: OnceLock<SocketAddr>,
     manager: ServiceManager,
     opened: watch::Sender<bool>,
+    shown: OnceLock<ShownSettings>,
 }
 
 /// Stage of the process's life.
@@ -117,7 +119,7 @@ impl Operator {
     fn under(manager: ServiceManager, tokens: Vec<AdminToken>) -> Self {
         let (parts, address) = (OnceLock::new(), OnceLock::new());
         let (stage, opened) = (Mutex::new(ProcessStage::Opening), watch::Sender::new(false));
-        Self { tokens, parts, stage, address, manager, opened }
+        Self { tokens, parts, stage, address, manager, opened, shown: OnceLock::new() }
     }
 
     /// Makes the state of a role within a process that serves the admin address for several roles.
@@ -177,6 +179,7 @@ impl Operator {
     /// Returns the routes of the admin address.
     pub fn router(self: Arc<Self>) -> Router {
         let protected = Router::new()
+            .route(SETTINGS, get(settings))
             .fallback(protected)
             .layer(middleware::from_fn_with_state(self.clone(), require_token))
             .with_state(self.clone());
@@ -200,6 +203,8 @@ impl Operator {
             // `serve` is called once, so the address is unset.
             let _ = self.address.set(address);
         }
+        // As above.
+        let _ = self.shown.set(common.shown.clone());
         let (stop, stopped) = watch::channel(false);
         if self.manager.exists() {
             tokio::spawn(self.clone().report_readiness(stopped.clone()));
@@ -275,6 +280,12 @@ async fn metrics(State(operator): OperatorState) -> Response {
     };
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], parts.metrics.text()).into_response()
+}
+
+async fn settings(State(operator): OperatorState) -> Response {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let settings = operator.shown.get().cloned().unwrap_or_default();
+    Json(SettingsReply { version, settings }).into_response()
 }
 
 async fn require_token(State(operator): OperatorState, request: Request, next: Next) -> Response {
@@ -364,6 +375,9 @@ mod tests {
             assert_eq!(status_of(&operator, "/secret", Some(&token)).await, StatusCode::OK);
             assert_eq!(status_of(&operator, "/nowhere", Some(&token)).await, StatusCode::NOT_FOUND);
         }
+        let root = AdminToken::of(b"root").to_text();
+        assert_eq!(status_of(&operator, SETTINGS, Some(&root)).await, StatusCode::OK);
+        assert_eq!(status_of(&operator, SETTINGS, None).await, StatusCode::UNAUTHORIZED);
         let other = AdminToken::of(b"other").to_text();
         for token in [None, Some("root"), Some(other.as_str())] {
             assert_eq!(status_of(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);

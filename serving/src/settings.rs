@@ -2,7 +2,7 @@
 //! defaults.
 //!
 //! Each role has a struct of its own settings; [`CommonSettings`] holds the settings of all roles.
-//! An unknown name is refused with a list of the known names.
+//! An unknown name in the file is refused with its line and the nearest known name.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use figment::Figment;
+use figment::error::Kind;
 use figment::providers::{Format, Serialized, Toml};
 use figment::value::{Dict, Value};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::listen::{ConnectionLimits, HEAD_BYTES_MAX, Limits};
+use crate::disclosure::{PLAIN, SECRET, ShownSettings, shown};
 use crate::failure::Failure;
+use crate::settings_file::SettingsFile;
 use crate::units::parse_span;
 
 /// Flags of every role.
@@ -34,6 +37,43 @@ pub struct CommonArgs {
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    connections: ConnectionArgs,
+}
+
+/// Flags for connections and threads of every role.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[command(next_help_heading = "Connections and threads")]
+struct ConnectionArgs {
+    /// Timeout for the head of a request, and between requests [default: 1m]
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header_timeout: Option<String>,
+    /// Timeout for the next byte of a body, in either direction [default: 1m]
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_idle_timeout: Option<String>,
+    /// Time for requests under way when the process stops [default: 30s]
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drain_timeout: Option<String>,
+    /// Maximum number of connections [default: 4096]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<usize>,
+    /// Maximum number of connections without a signed request [default: a quarter of all]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_unauthenticated: Option<usize>,
+    /// Maximum number of these connections from one address [default: half of them]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_unauthenticated_per_address: Option<usize>,
+    /// Threads for work that doesn't wait for a disk [default: one for each processor]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_threads: Option<usize>,
 }
 
 /// Settings of every role.
@@ -63,6 +103,9 @@ pub struct CommonSettings {
     pub log_format: LogFormat,
     /// Filter of log lines.
     pub log: String,
+    /// All settings of the process that are set, in the form in which they may be shown.
+    #[serde(skip)]
+    pub shown: ShownSettings,
 }
 
 impl Default for CommonSettings {
@@ -78,6 +121,7 @@ impl Default for CommonSettings {
             log_format: LogFormat::Text,
             // s3s logs every client mistake as an error, together with the body.
             log: "info,s3s=off".to_owned(),
+            shown: ShownSettings::new(),
         }
     }
 }
@@ -164,7 +208,10 @@ impl fmt::Debug for SecretText {
 
 /// Merged settings of all sources.
 #[derive(Clone)]
-pub struct MergedSettings(Figment);
+pub struct MergedSettings {
+    values: Figment,
+    file: SettingsFile,
+}
 
 impl MergedSettings {
     /// Gathers the settings of a process at its start. `names` lists the role's settings besides
@@ -177,8 +224,8 @@ impl MergedSettings {
         let environment = |name: &str| std::env::var(name).ok();
         let path =
             config.map(Path::to_owned).or_else(|| environment("MARTLET_CONFIG").map(Into::into));
-        let file = path.map(|path| read(&path)).transpose()?;
-        Self::gather(names, args, environment, file.as_deref())
+        let file = path.as_deref().map(SettingsFile::read).transpose()?;
+        Self::merge(names, args, environment, file.unwrap_or_default())
     }
 
     /// Merges settings from the given sources. Unknown names in the file are usage errors.
@@ -188,37 +235,68 @@ impl MergedSettings {
         environment: impl Fn(&str) -> Option<String>,
         file: Option<&str>,
     ) -> Result<Self, Failure> {
+        Self::merge(names, args, environment, SettingsFile::of_text(file.unwrap_or_default()))
+    }
+
+    fn merge(
+        names: &[&str],
+        args: &impl Serialize,
+        environment: impl Fn(&str) -> Option<String>,
+        file: SettingsFile,
+    ) -> Result<Self, Failure> {
         let names: Vec<&str> = names.iter().copied().chain(CommonSettings::NAMES).collect();
-        let file = Figment::from(Toml::string(file.unwrap_or_default()));
-        let in_file: Dict = file.extract().map_err(sentence)?;
-        if let Some(unknown) = in_file.keys().find(|name| !names.contains(&name.as_str())) {
-            return Err(Failure::usage(format!(
-                "there is no setting \"{unknown}\"; there are: {}",
-                names.join(", ")
-            )));
-        }
-        let figment = file
+        file.check_names(&names)?;
+        let values = Figment::from(Toml::string(file.text()))
             .merge(Serialized::defaults(from_environment(&names, environment)))
             .merge(Serialized::defaults(args));
-        Ok(Self(figment))
+        Ok(Self { values, file })
     }
 
     /// Replaces the value of one setting.
     #[must_use]
     pub fn with(self, name: &str, value: impl Serialize) -> Self {
-        Self(self.0.merge((name, value)))
+        Self { values: self.values.merge((name, value)), ..self }
     }
 
     /// Extracts one struct of settings.
     pub fn extract<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        self.0.extract().map_err(sentence)
+        self.values.extract().map_err(|error| self.sentence(&error))
+    }
+
+    /// Extracts the settings of every role, with the shown form of all settings.
+    pub fn common(&self) -> Result<CommonSettings, Failure> {
+        let shown = shown(self.extract()?);
+        Ok(CommonSettings { shown, ..self.extract()? })
+    }
+
+    /// Turns a parse error into a usage error that names the setting and, if the value is from the
+    /// file, its line.
+    fn sentence(&self, error: &figment::Error) -> Failure {
+        let at = error.path.join(".");
+        let source = error.metadata.as_ref().map_or("", |metadata| &*metadata.name);
+        let place = match error.path.first() {
+            Some(name) if source.contains("TOML") => self.file.place_of(name),
+            _ => String::new(),
+        };
+        Failure::usage(if at.is_empty() {
+            format!("the settings can't be parsed: {}", error.kind)
+        } else {
+            let why = cause(error.path.first().map_or("", String::as_str), &error.kind);
+            format!("the setting \"{at}\"{place} is not valid: {why}")
+        })
     }
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Failure::usage(format!("the settings in {} can't be read: {error}", path.display()))
-    })
+/// Returns the cause of a parse error. Values of settings that are not plain stay out of it.
+fn cause(name: &str, kind: &Kind) -> String {
+    match kind {
+        _ if PLAIN.contains(&name) => kind.to_string(),
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            format!("its value must be {expected}")
+        }
+        Kind::Message(_) if SECRET.contains(&name) => "its value can't be used".to_owned(),
+        _ => kind.to_string(),
+    }
 }
 
 /// Reads settings from environment variables. Only values of `max_…` and `…_seconds` become
@@ -238,17 +316,6 @@ fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>
         dict.insert((*name).to_owned(), value);
     }
     dict
-}
-
-/// Turns a parse error into a usage error that names the setting.
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
-fn sentence(error: figment::Error) -> Failure {
-    let at = error.path.join(".");
-    Failure::usage(if at.is_empty() {
-        format!("the settings can't be parsed: {}", error.kind)
-    } else {
-        format!("the setting \"{at}\" is not valid: {}", error.kind)
-    })
 }
 
 /// Deserializes a list, or one text of items separated by commas.
@@ -309,15 +376,39 @@ mod tests {
     fn every_common_setting_has_a_name() {
         let printed = format!("{:#?}", CommonSettings::default());
         let fields = printed.lines().filter_map(|line| line.trim().split_once(':'));
-        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), CommonSettings::NAMES);
+        let mut fields: Vec<&str> = fields.map(|(name, _)| name).collect();
+        assert_eq!(fields.pop(), Some("shown"));
+        assert_eq!(fields, CommonSettings::NAMES);
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_those_that_there_are() {
-        let gathered =
-            MergedSettings::gather(&["mine"], &CommonArgs::default(), |_| None, Some("yours = 1"));
-        let refusal = gathered.err().map(|failure| failure.to_string()).unwrap_or_default();
-        assert!(refusal.starts_with("there is no setting \"yours\"; there are: mine, header_"));
+    fn an_invalid_value_is_refused_with_its_line_if_it_is_from_the_file() {
+        let refusal = |args: &CommonArgs, text: &str| {
+            let merged = MergedSettings::gather(&["mine"], args, |_| None, Some(text)).unwrap();
+            merged.extract::<CommonSettings>().unwrap_err().to_string()
+        };
+        let file = "mine = 1\n\nmax_threads = 'many'";
+        let refused = refusal(&CommonArgs::default(), file);
+        assert!(refused.starts_with("the setting \"max_threads\" in line 3 is not"), "{refused}");
+        let connections =
+            ConnectionArgs { drain_timeout: Some("soon".into()), ..ConnectionArgs::default() };
+        let args = CommonArgs { connections, ..CommonArgs::default() };
+        let refused = refusal(&args, "drain_timeout = '1s'");
+        assert!(refused.starts_with("the setting \"drain_timeout\" is not valid"), "{refused}");
+    }
+
+    #[test]
+    fn an_invalid_secret_is_not_repeated() {
+        #[derive(Debug, Deserialize)]
+        struct Secrets {
+            #[expect(dead_code, reason = "its type is tested")]
+            root_secret_key: Option<SecretText>,
+        }
+        let (args, text) = (CommonArgs::default(), "root_secret_key = 424242424242");
+        let merged = MergedSettings::gather(&["root_secret_key"], &args, |_| None, Some(text));
+        let refusal = merged.unwrap().extract::<Secrets>().unwrap_err().to_string();
+        assert!(refusal.contains("root_secret_key") && refusal.contains("must be"), "{refusal}");
+        assert!(!refusal.contains("4242"), "{refusal}");
     }
 
     #[test]
@@ -330,8 +421,10 @@ mod tests {
         let merged =
             MergedSettings::gather(&["mine"], &CommonArgs::default(), environment, Some(file))
                 .unwrap();
-        let common: CommonSettings = merged.extract().unwrap();
+        let common = merged.common().unwrap();
         assert_eq!((common.max_connections, common.log.as_str()), (7, "warn"));
+        assert_eq!(common.shown["max_connections"], "7");
+        assert_eq!(common.shown["mine"], "(not shown)");
         assert_eq!(common.header_timeout, Duration::from_millis(1500));
         assert!(CommonSettings { max_connections: 0, ..common.clone() }.check().is_err());
         assert!(CommonSettings { max_threads: 0, ..common }.check().is_err());

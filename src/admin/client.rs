@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,8 @@ use tokio::net::TcpStream;
 use crate::server::credentials::{self, Credentials};
 
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Longest reply of a process.
+const REPLY_BYTES_MAX: usize = 256 << 20;
 
 /// Admin API of a process.
 pub(crate) struct AdminEndpoint {
@@ -46,6 +48,25 @@ impl AdminEndpoint {
     /// Returns this client with another timeout.
     pub(crate) fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Returns the address.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns a client of another process with the same secret.
+    pub(crate) fn at(&self, address: SocketAddr) -> Self {
+        Self { address, token: self.token.clone(), patience: self.patience }
+    }
+
+    /// Sends a GET request and returns the reply as text.
+    pub(crate) fn request_text(&self, path: &str) -> Result<String, Failure> {
+        let (status, body) = self.reply_to(Method::GET, path, &[], Bytes::new())?;
+        if status != StatusCode::OK {
+            return Err(Failure::refused(format!("{} answered {status}", self.address)));
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     /// Sends a GET request and decodes the reply.
@@ -100,18 +121,7 @@ impl AdminEndpoint {
         query: &[(&str, &str)],
         body: Bytes,
     ) -> Result<T, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(
-            |error| Failure::refused(format!("the async runtime could not be started: {error}")),
-        )?;
-        let (status, body) = runtime.block_on(async {
-            let target = target(path, query);
-            match tokio::time::timeout(self.patience, self.exchange(method, &target, body)).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    Err(Failure::refused(format!("{} does not answer in time", self.address)))
-                }
-            }
-        })?;
+        let (status, body) = self.reply_to(method, path, query, body)?;
         if status == StatusCode::OK {
             return serde_json::from_slice(&body).map_err(|error| {
                 Failure::refused(format!(
@@ -130,6 +140,28 @@ impl AdminEndpoint {
             _ => format!("{} answered {status}", self.address),
         };
         Err(Failure::refused(sentence))
+    }
+
+    /// Sends a request and returns status and body of the reply.
+    fn reply_to(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(
+            |error| Failure::refused(format!("the async runtime could not be started: {error}")),
+        )?;
+        runtime.block_on(async {
+            let target = target(path, query);
+            match tokio::time::timeout(self.patience, self.exchange(method, &target, body)).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    Err(Failure::refused(format!("{} does not answer in time", self.address)))
+                }
+            }
+        })
     }
 
     async fn exchange(
@@ -156,14 +188,16 @@ impl AdminEndpoint {
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Full::new(body))
             .expect("target, host and token are valid in a request's head");
+        let text = |error: hyper::Error| error.to_string();
         let exchange = async {
-            let response = sender.send_request(request).await?;
+            let response = sender.send_request(request).await.map_err(text)?;
             let status = response.status();
-            Ok((status, response.into_body().collect().await?.to_bytes()))
+            let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect().await;
+            Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
         };
-        let answer: Result<_, hyper::Error> = tokio::select! {
+        let answer: Result<_, String> = tokio::select! {
             answer = exchange => answer,
-            Err(error) = connection => Err(error),
+            Err(error) = connection => Err(text(error)),
         };
         answer.map_err(|error| broken(&error))
     }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod bucket;
+mod bundle;
 mod census;
 mod checkpoints;
 mod client;
@@ -21,9 +22,10 @@ use martlet_serving::Failure;
 
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::bucket::BucketCommand;
+use self::bundle::BundleArgs;
 use self::census::CensusArgs;
 use self::checkpoints::CheckpointCommand;
-use self::client::AdminEndpoint;
+pub(crate) use self::client::AdminEndpoint;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
@@ -93,6 +95,8 @@ enum AdminCommand {
     Census(CensusArgs),
     /// Show progress and backlog of all background workers
     Workers(WorkersArgs),
+    /// Write an archive with the state of all reachable processes, without secrets
+    SupportBundle(BundleArgs),
     /// Storage policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -129,8 +133,8 @@ pub(crate) fn bucket(
     bucket::show(&AdminEndpoint::new(address, data_dir, cluster_key_file)?, name)
 }
 
-/// Runs the command and prints its answer.
-pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
+/// Runs the command and prints its answer. `program` is the whole command line.
+pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failure> {
     let server =
         || AdminEndpoint::new(args.admin_address, &args.data_dir, args.cluster_key_file.as_deref());
     match &args.command {
@@ -167,6 +171,9 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
         AdminCommand::Policy(command) => {
             let answer = command.fetch(&server()?)?;
             print::show(&answer, args.json, |policies| policy::lines(policies));
+        }
+        AdminCommand::SupportBundle(command) => {
+            bundle::run(command, server()?, &args.data_dir, program)?;
         }
         AdminCommand::Bucket(command) => command.run(server()?, args.json)?,
         AdminCommand::Checkpoints(command) => command.run(&server()?, args.json)?,

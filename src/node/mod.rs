@@ -23,8 +23,7 @@ use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, Rol
 use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use tokio::sync::mpsc;
 
-pub(crate) use self::settings::NodeArgs;
-use self::settings::NodeSettings;
+pub(crate) use self::settings::{DATA_DIR, NodeArgs, NodeSettings};
 use crate::process::host::{RoleAdmin, RoleHost};
 use crate::{proxy, replicator, storage_node};
 

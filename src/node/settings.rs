@@ -8,26 +8,30 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use martlet_deploy::NodeRole;
-use martlet_membership::MemberSettings;
+use martlet_membership::{MemberArgs, MemberSettings};
 use martlet_serving::Failure;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list};
 use serde::{Deserialize, Serialize};
 
-use crate::proxy::ProxySettings;
-use crate::replicator::ReplicatorSettings;
+use crate::process::args::{EventArgs, S3Args};
+use crate::process::data_port::DataPortArgs;
+use crate::process::direct::DirectArgs;
+use crate::proxy::{FirstArgs, ProxySettings};
+use crate::replicator::{ReplicatorSettings, WorkerArgs};
 use crate::server::credentials::Credentials;
-use crate::storage_node::StorageNodeSettings;
+use crate::storage_node::{DeviceArgs, StorageNodeSettings};
 
 /// Settings file in the folder that `--config` names.
 const FILE: &str = "node.toml";
 /// Default folder for the state of all roles.
-const DATA_DIR: &str = "/var/lib/martlet";
+pub(crate) const DATA_DIR: &str = "/var/lib/martlet";
 /// Default port of the admin address.
 const ADMIN_PORT: u16 = 9001;
 
 const AFTER_HELP: &str = "\
 The folder comes from `martlet cluster apply`. Its node.toml has the settings of all roles; \
-relative paths in it are relative to the folder. MARTLET_ variables override the file.
+relative paths, also those of flags, are relative to the folder. MARTLET_ variables override the \
+file, and flags override both.
 
 One admin address serves all roles: /readyz names the problems of each, and /metrics has the label \
 role. SIGTERM stops the proxy and the workers first, and the storage node once they are done.
@@ -39,6 +43,38 @@ Example:
 #[derive(Args, Clone, Debug, Default, Serialize)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct NodeArgs {
+    /// Role of this process; repeatable [default: all]
+    #[arg(long = "role", value_name = "ROLE")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
+    /// File with the root credentials
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    member: MemberArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    devices: DeviceArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    s3: S3Args,
+    #[command(flatten)]
+    #[serde(flatten)]
+    data_port: DataPortArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    direct: DirectArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    workers: WorkerArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    events: EventArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    first: FirstArgs,
     #[command(flatten)]
     #[serde(flatten)]
     common: CommonArgs,
@@ -66,7 +102,7 @@ struct OwnSettings {
 const NAMES: [&str; 2] = ["roles", "credentials_file"];
 
 /// Settings of a machine.
-pub(super) struct NodeSettings {
+pub(crate) struct NodeSettings {
     pub(super) member: MemberSettings,
     pub(super) common: CommonSettings,
     pub(super) storage_node: Option<StorageNodeSettings>,
@@ -76,7 +112,7 @@ pub(super) struct NodeSettings {
 
 impl NodeSettings {
     /// Returns the names of all settings of `martlet node` besides the common ones.
-    pub(super) fn names() -> Vec<&'static str> {
+    pub(crate) fn names() -> Vec<&'static str> {
         let roles =
             [StorageNodeSettings::names(), ProxySettings::names(), ReplicatorSettings::names()];
         let mut names = NAMES.to_vec();
@@ -111,10 +147,11 @@ impl NodeSettings {
         Self::of(&merged)
     }
 
-    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
+    /// Extracts the settings of all roles and checks them.
+    pub(crate) fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let own: OwnSettings = merged.extract()?;
         let member: MemberSettings = merged.extract()?;
-        let common: CommonSettings = merged.extract()?;
+        let common: CommonSettings = merged.common()?;
         common.check()?;
         let name = member.name()?.to_owned();
         let folder = member.data_dir(DATA_DIR);

@@ -27,6 +27,18 @@ pub(crate) struct DataPortArgs {
     #[arg(long, value_name = "URL", requires = "data_address")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_url: Option<String>,
+    /// PEM file with the certificate chain of the data port [default: the S3 port's on a server]
+    #[arg(long, value_name = "FILE", requires = "data_tls_key")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of the data port
+    #[arg(long, value_name = "FILE", requires = "data_tls_certificate")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_tls_key: Option<PathBuf>,
+    /// Maximum number of concurrent requests at the data port [default: 1024]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_data_requests: Option<usize>,
 }
 
 /// Settings of a role with devices.
@@ -103,8 +115,12 @@ impl DataPortSettings {
     ) -> Result<Option<OpenDataPort>, Failure> {
         let Some(address) = self.data_address else { return Ok(None) };
         let own = self.data_tls_certificate.as_deref().zip(self.data_tls_key.as_deref());
-        let certificate = own.or(certificate).map(|(chain, key)| Certificate::load(chain, key));
-        let certificate = certificate.transpose()?;
+        let (settings, files) = match own {
+            Some(own) => ("data_tls", Some(own)),
+            None => ("s3_tls", certificate),
+        };
+        let certificate =
+            files.map(|(chain, key)| Certificate::load(settings, chain, key)).transpose()?;
         let listener = listen::bind(address, "--data-address").await?;
         let bound = listen::address_of(&listener)?;
         let scheme = if certificate.is_some() { "https" } else { "http" };
@@ -196,6 +212,23 @@ mod tests {
         assert!(refusal.contains("data_url"), "{refusal}");
         let given = DataPortSettings { data_url: Some("https://x:7".into()), ..on("0.0.0.0:0") };
         assert_eq!(url(&given, None).await.unwrap(), "https://x:7");
+    }
+
+    #[tokio::test]
+    async fn a_broken_certificate_is_refused_by_its_own_setting() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("broken.pem");
+        std::fs::write(&file, "nothing").unwrap();
+        let own = DataPortSettings {
+            data_tls_certificate: Some(file.clone()),
+            data_tls_key: Some(file.clone()),
+            ..on("127.0.0.1:0")
+        };
+        let refusal = url(&own, None).await.unwrap_err();
+        assert!(refusal.starts_with("data_tls_certificate contains no"), "{refusal}");
+        let of_s3 = on("127.0.0.1:0").listen(Some((&file, &file)), None).await;
+        let refusal = of_s3.err().unwrap().to_string();
+        assert!(refusal.starts_with("s3_tls_certificate contains no"), "{refusal}");
     }
 
     #[test]

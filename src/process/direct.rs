@@ -21,15 +21,15 @@ pub(crate) type DirectSource = Arc<dyn Fn() -> DirectFigures + Send + Sync>;
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub(crate) struct DirectArgs {
     /// Unix socket on which local processes receive descriptors of extents [default: none]
-    #[arg(long = "direct-socket", value_name = "PATH")]
+    #[arg(id = "direct_socket", long = "direct-socket", value_name = "PATH")]
     #[serde(rename = "direct_socket", skip_serializing_if = "Option::is_none")]
     socket: Option<PathBuf>,
     /// Id of a user that may use the direct socket; repeatable [default: the server's user]
-    #[arg(long = "direct-uid", value_name = "UID")]
+    #[arg(id = "direct_uids", long = "direct-uid", value_name = "UID")]
     #[serde(rename = "direct_uids", skip_serializing_if = "Vec::is_empty")]
     uids: Vec<u32>,
     /// Bytes of extents that processes may have leased, half of them by each user [default: 64GiB]
-    #[arg(long = "direct-bytes", value_name = "SIZE")]
+    #[arg(id = "direct_bytes", long = "direct-bytes", value_name = "SIZE")]
     #[serde(rename = "direct_bytes", skip_serializing_if = "Option::is_none")]
     bytes: Option<String>,
 }

@@ -7,13 +7,14 @@
 //! sources ─ state of devices and workers             memory ─ split of the memory
 //! checkpoint_counts ─ counts of checkpoint sets    host ─ a process of its own, or a machine's
 //! direct ─ descriptors of extents for local processes
-//! data_port ─ port for reads in place
+//! data_port ─ port for reads in place                args ─ flags that roles share
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
 //! not depend on each other.
 
 pub(crate) mod admin_status;
+pub(crate) mod args;
 pub(crate) mod checkpoint_counts;
 pub(crate) mod data_port;
 pub(crate) mod direct;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{AuthConfig, Keys, SecretKey};
@@ -15,37 +14,12 @@ use martlet_serving::listen::{self, HEAD_BYTES_MAX, Port};
 use martlet_serving::settings::{SecretText, flag, list, number_from, span};
 use martlet_serving::{Certificate, Failure, Size};
 use martlet_topology::Cluster;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::master_keys::MasterKeySettings;
 
 /// Environment variable for tests only: minimum size of an upload's parts, in bytes.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
-
-/// Flags of a role with an S3 endpoint.
-#[derive(Args, Clone, Debug, Default, Serialize)]
-pub(crate) struct S3Args {
-    /// Address for S3 clients [default: 127.0.0.1:9000]
-    #[arg(long, value_name = "HOST:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) s3_address: Option<SocketAddr>,
-    /// Domain of virtual-hosted buckets, as in bucket.NAME; repeatable [default: localhost]
-    #[arg(long = "domain", value_name = "NAME")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) domains: Vec<String>,
-    /// PEM file with the certificate chain of the S3 endpoint
-    #[arg(long, value_name = "FILE", requires = "s3_tls_key")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) s3_tls_certificate: Option<PathBuf>,
-    /// PEM file with the private key of the S3 endpoint
-    #[arg(long, value_name = "FILE", requires = "s3_tls_certificate")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) s3_tls_key: Option<PathBuf>,
-    /// Default storage policy for new buckets [default: the first policy]
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) default_policy: Option<String>,
-}
 
 /// Settings of a role with an S3 port.
 #[derive(Clone, Debug, Deserialize)]
@@ -205,6 +179,9 @@ impl S3Settings {
         "bucket_log_interval",
     ];
 
+    /// Names of those that hold secrets. Command lines are public, so that secrets have no flags.
+    pub(crate) const SECRETS: [&str; 3] = ["root_secret_key", "master_keys", "sse_master_key"];
+
     /// Refuses invalid values and combinations.
     pub(crate) fn check(&self, admin_address: SocketAddr) -> Result<(), Failure> {
         if self.root_access_key.is_some() != self.root_secret_key.is_some() {
@@ -309,7 +286,7 @@ impl S3Settings {
     fn certificate(&self) -> Result<Option<Certificate>, Failure> {
         match (&self.s3_tls_certificate, &self.s3_tls_key) {
             (None, None) => Ok(None),
-            (Some(chain), Some(key)) => Certificate::load(chain, key).map(Some),
+            (Some(chain), Some(key)) => Certificate::load("s3_tls", chain, key).map(Some),
             _ => Err(Failure::usage(
                 "TLS at the S3 address needs both s3_tls_certificate and s3_tls_key",
             )),

@@ -3,27 +3,45 @@
 //! One proxy of a cluster has these settings. It makes what is missing, once: a mark in its data
 //! folder ends the work for good, so that a key or bucket that was deleted stays away.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{ErrorKind, Settings};
 use martlet_proxy::{
     Accounts, Error, NewBucket, NewKey, ObjectStore, Result as StoreResult, Tenant,
 };
 use martlet_serving::Failure;
-use martlet_serving::folder::{DataFolder, is_shared};
+use martlet_serving::folder::DataFolder;
+use martlet_serving::key_file::TENANT_KEY;
 use martlet_serving::settings::SecretText;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Mark in the data folder once the work is done.
 const DONE: &str = "first-done";
 /// Pause between two attempts, while too few nodes answer.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-const ACCESS_KEY: &str = "AWS_ACCESS_KEY_ID";
-const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+
+/// Flags of a new cluster.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[command(next_help_heading = "First tenant of a new cluster")]
+#[expect(clippy::struct_field_names, reason = "the names are the settings")]
+pub(crate) struct FirstArgs {
+    /// Name of a tenant that the proxy makes
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_tenant: Option<String>,
+    /// File with the tenant's key: AWS_ACCESS_KEY_ID=… and AWS_SECRET_ACCESS_KEY=…
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_key_file: Option<PathBuf>,
+    /// Name of the tenant's first bucket
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_bucket: Option<String>,
+}
 
 /// Settings of a new cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -72,24 +90,16 @@ impl FirstSettings {
             return Ok(None);
         };
         let name = file.display();
-        let text = fs::read_to_string(file).map_err(|error| {
-            Failure::refused(format!("the key in {name} can't be read: {error}"))
+        let key = TENANT_KEY.read(file)?.ok_or_else(|| {
+            Failure::refused(format!("the key in {name} can't be read: there is no such file"))
         })?;
-        if fs::metadata(file).is_ok_and(|it| is_shared(&it)) {
+        if key.is_shared {
             return Err(Failure::refused(format!("other users can read {name}: chmod 600 {name}")));
         }
-        let value = |key: &str| {
-            text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='))
-        };
-        let (Some(access_key), Some(secret)) = (value(ACCESS_KEY), value(SECRET_KEY)) else {
-            return Err(Failure::refused(format!(
-                "{name} must have the two lines {ACCESS_KEY}=… and {SECRET_KEY}=…"
-            )));
-        };
         Ok(Some(FirstAccount {
             tenant: tenant.clone(),
-            access_key: access_key.to_owned(),
-            secret: SecretText(secret.to_owned()),
+            access_key: key.access_key,
+            secret: key.secret_key,
             bucket: self.first_bucket.clone(),
         }))
     }
@@ -203,6 +213,7 @@ fn is_temporary(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 

@@ -32,9 +32,10 @@ use martlet_topology::Topology;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub(crate) use self::first::FirstArgs;
 use self::first::NewCluster;
 use self::operator::ProxyHealth;
-pub(crate) use self::settings::{ProxyArgs, ProxySettings};
+pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
@@ -55,12 +56,12 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
-    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
+    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(DATA_DIR))?);
     let member = Member::open(&settings.member, &secret, folder.clone(), MemberRole::Proxy)?;
     let changes = member.keeper.changes();
     let cluster = cluster::of(&member, &member.keeper.rings(), &settings.s3)?;
     let s3 = settings.s3.listen().await?;
-    let address = settings.member.admin_address(settings::ADMIN_PORT);
+    let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
     // Stamps need the cluster time, which the first round provides.

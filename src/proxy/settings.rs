@@ -7,13 +7,14 @@ use martlet_serving::Failure;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, SecretText};
 use serde::Serialize;
 
-use super::first::FirstSettings;
-use crate::process::s3_port::{S3Args, S3Settings};
+use super::first::{FirstArgs, FirstSettings};
+use crate::process::args::{EventArgs, S3Args};
+use crate::process::s3_port::S3Settings;
 
 /// Default data folder.
-pub(super) const DATA_DIR: &str = "martlet-proxy";
+pub(crate) const DATA_DIR: &str = "martlet-proxy";
 /// Default port of the admin address.
-pub(super) const ADMIN_PORT: u16 = 9001;
+pub(crate) const ADMIN_PORT: u16 = 9001;
 
 const AFTER_HELP: &str = "\
 Every setting can also come from the environment (MARTLET_NAME, MARTLET_S3_ADDRESS, …) or from a \
@@ -42,6 +43,12 @@ pub(crate) struct ProxyArgs {
     #[command(flatten)]
     #[serde(flatten)]
     s3: S3Args,
+    #[command(flatten)]
+    #[serde(flatten)]
+    events: EventArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    first: FirstArgs,
     #[command(flatten)]
     #[serde(flatten)]
     common: CommonArgs,
@@ -76,7 +83,7 @@ impl ProxySettings {
             s3: merged.extract()?,
             events: merged.extract()?,
             first: merged.extract()?,
-            common: merged.extract()?,
+            common: merged.common()?,
         };
         settings.common.check()?;
         settings.events.check()?;

@@ -33,7 +33,9 @@ use martlet_topology::{Cluster, Topology};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub(crate) use self::settings::{ReplicatorArgs, ReplicatorSettings};
+pub(crate) use self::settings::{
+    ADMIN_PORT, DATA_DIR, ReplicatorArgs, ReplicatorSettings, WorkerArgs,
+};
 use self::spread::note_spread;
 use crate::policies::check_cpu;
 use crate::process::admin_status::worker_lines;
@@ -77,7 +79,7 @@ struct OpenReplicator {
 async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> {
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
-    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
+    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(DATA_DIR))?);
     let member = Member::open(&settings.member, &secret, folder.clone(), MemberRole::Replicator)?;
     let hurry = workers::test_grace()?;
     let rings = member.keeper.rings();

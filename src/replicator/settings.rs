@@ -10,12 +10,13 @@ use martlet_serving::Failure;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use serde::{Deserialize, Serialize};
 
+use crate::process::args::{EventArgs, UpkeepArgs};
 use crate::process::upkeep::UpkeepSettings;
 
 /// Default data folder.
-pub(super) const DATA_DIR: &str = "martlet-replicator";
+pub(crate) const DATA_DIR: &str = "martlet-replicator";
 /// Default port of the admin address.
-pub(super) const ADMIN_PORT: u16 = 6301;
+pub(crate) const ADMIN_PORT: u16 = 6301;
 
 const AFTER_HELP: &str = "\
 Every setting can also come from the environment (MARTLET_NAME, MARTLET_NODES, …) or from a TOML \
@@ -39,17 +40,35 @@ pub(crate) struct ReplicatorArgs {
     #[command(flatten)]
     #[serde(flatten)]
     member: MemberArgs,
-    /// Node whose devices the workers serve; repeatable [default: all]
-    #[arg(long = "node", value_name = "NAME")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    nodes: Vec<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    workers: WorkerArgs,
     /// Run each worker to completion, print a summary and exit
     #[arg(long)]
     #[serde(skip)]
     pub(super) once: bool,
     #[command(flatten)]
     #[serde(flatten)]
+    events: EventArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     common: CommonArgs,
+}
+
+/// Flags for the workers of a replicator.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub(crate) struct WorkerArgs {
+    /// Node whose devices the workers serve; repeatable [default: all]
+    #[arg(long = "node", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<String>,
+    /// Time in which readers of an overwritten object may finish [default: 5m]
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reclaim_grace: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    upkeep: UpkeepArgs,
 }
 
 /// Settings of a replicator.
@@ -107,7 +126,7 @@ impl ReplicatorSettings {
             member: merged.extract()?,
             upkeep: merged.extract()?,
             events: merged.extract()?,
-            common: merged.extract()?,
+            common: merged.common()?,
             ..merged.extract()?
         };
         settings.common.check()?;

@@ -2,11 +2,10 @@
 //! once.
 
 use std::fmt::Write;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
-use martlet_serving::folder::{DataFolder, is_shared};
+use martlet_serving::folder::DataFolder;
+use martlet_serving::key_file::{KeyPair, ROOT_KEY};
 use martlet_serving::settings::SecretText;
 use martlet_serving::{AdminToken, Failure};
 
@@ -15,8 +14,6 @@ use crate::process::s3_port::S3Settings;
 /// File name within the data folder. A shell can source the file: `set -a; .
 /// martlet-data/credentials`.
 pub(crate) const FILE: &str = "credentials";
-const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
-const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
 /// Lengths of access key and secret key, as S3 clients expect them.
 const ACCESS_KEY_CHARACTERS: usize = 20;
 const SECRET_KEY_CHARACTERS: usize = 40;
@@ -51,32 +48,13 @@ impl Credentials {
 
     /// Reads the credentials of a file. Returns `None` if the file is missing.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                let sentence =
-                    format!("the credentials in {} can't be read: {error}", path.display());
-                return Err(Failure::refused(sentence));
-            }
+        let Some(KeyPair { access_key, secret_key, is_shared }) = ROOT_KEY.read(path)? else {
+            return Ok(None);
         };
-        if fs::metadata(path).is_ok_and(|it| is_shared(&it)) {
+        if is_shared {
             tracing::warn!("other users can read {}: run chmod 600 on it", path.display());
         }
-        let value = |name: &str| {
-            text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='))
-        };
-        match (value(ACCESS_KEY), value(SECRET_KEY)) {
-            (Some(access_key), Some(secret_key)) => Ok(Some(Self {
-                access_key: access_key.to_owned(),
-                secret_key: SecretText(secret_key.to_owned()),
-            })),
-            _ => Err(Failure::refused(format!(
-                "{} must have the two lines {ACCESS_KEY}=… and {SECRET_KEY}=…; correct it, or \
-                 remove it to get new credentials",
-                path.display()
-            ))),
-        }
+        Ok(Some(Self { access_key, secret_key }))
     }
 
     fn random() -> Self {
@@ -90,7 +68,7 @@ impl Credentials {
     }
 
     fn file(&self) -> String {
-        format!("{ACCESS_KEY}={}\n{SECRET_KEY}={}\n", self.access_key, self.secret_key.0)
+        ROOT_KEY.text(&self.access_key, &self.secret_key.0)
     }
 
     /// Returns the admin token of the secret.
@@ -147,6 +125,8 @@ fn random_text(alphabet: &[u8], characters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn folder() -> (tempfile::TempDir, DataFolder) {

@@ -75,6 +75,15 @@ impl ClusterFile {
         }
     }
 
+    /// Returns the folders of the known devices, without locking the data folder. Empty before the
+    /// first start, or if the file can't be read.
+    pub(crate) fn known_folders(data_dir: &Path) -> Vec<PathBuf> {
+        let path = data_dir.join(FILE);
+        let read = fs::read(&path).ok().and_then(|bytes| Self::parse(&path, &bytes).ok());
+        let devices = read.map(|file| file.devices).unwrap_or_default();
+        devices.into_iter().map(|device| device.path).collect()
+    }
+
     fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Failure> {
         #[derive(Deserialize)]
         struct FormatVersion {

@@ -25,6 +25,7 @@ mod store;
 mod token_key;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use martlet_admin_server::{buckets, objects, policies};
@@ -52,6 +53,12 @@ use crate::process::metrics::{
 };
 use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, master_keys};
+
+/// Returns the device folders of a server that names none: those of its last start, or the default.
+pub(crate) fn known_device_folders(data_dir: &Path) -> Vec<PathBuf> {
+    let known = devices::ClusterFile::known_folders(data_dir);
+    if known.is_empty() { vec![data_dir.join(store::DEFAULT_DEVICE)] } else { known }
+}
 
 /// Runs a server until a signal stops it.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {

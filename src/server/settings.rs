@@ -12,10 +12,11 @@ use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
+use crate::process::args::{EventArgs, S3Args, UpkeepArgs};
 use crate::process::data_port::{DataPortArgs, DataPortSettings};
 use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
-use crate::process::s3_port::{S3Args, S3Settings};
+use crate::process::s3_port::S3Settings;
 use crate::process::upkeep::UpkeepSettings;
 
 const AFTER_HELP: &str = "\
@@ -57,9 +58,27 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     admin_address: Option<SocketAddr>,
+    /// Time in which readers of an overwritten object may finish [default: 5m]
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reclaim_grace: Option<String>,
+    /// Space of each device for deletes and the index [default: min(max(2 %, 2 GiB), 10 %)]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserve: Option<String>,
+    /// Memory for the devices' indexes and for bodies [default: an eighth of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
     direct: DirectArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    upkeep: UpkeepArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    events: EventArgs,
     #[command(flatten)]
     #[serde(flatten)]
     common: CommonArgs,
@@ -132,7 +151,7 @@ const NAMES: [&str; 7] =
     ["data_dir", "devices", "policies", "admin_address", "reclaim_grace", "reserve", "memory"];
 
 /// Returns the names of all settings of a server besides the common ones.
-fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     let parts = [
         &NAMES[..],
         &S3Settings::NAMES,
@@ -150,9 +169,10 @@ impl ServerSettings {
         Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(merged: &MergedSettings) -> Result<Self, Failure> {
+    /// Extracts the settings and checks them.
+    pub(crate) fn of(merged: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
-            common: merged.extract()?,
+            common: merged.common()?,
             s3: merged.extract()?,
             direct: merged.extract()?,
             data_port: merged.extract()?,
@@ -207,7 +227,8 @@ mod tests {
             "MARTLET_ADMIN_ADDRESS" => Some("127.0.0.1:4".to_owned()),
             _ => None,
         };
-        let s3 = S3Args { s3_address: "127.0.0.1:5".parse().ok(), ..S3Args::default() };
+        let mut s3 = S3Args::default();
+        s3.s3_address = "127.0.0.1:5".parse().ok();
         let args = ServerArgs { s3, ..ServerArgs::default() };
         let settings = merge(&args, environment, Some(file)).unwrap();
         assert_eq!(settings.s3.s3_address.port(), 5);
@@ -244,7 +265,8 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_what_would_be_right() {
         assert!(
-            refusal("port = 9").starts_with("there is no setting \"port\"; there are: data_dir")
+            refusal("port = 9")
+                .starts_with("there is no setting \"port\" in line 1; there are: data_dir")
         );
         assert!(refusal("header_timeout = '5 parsecs'").contains("write 500ms, 30s, 5m, 1h or 7d"));
         assert!(refusal("s3_address = 'here'").contains("\"s3_address\""));

@@ -39,6 +39,9 @@ use crate::process::s3_port::S3Secrets;
 use crate::process::sources::{DeviceSource, WorkerSource};
 use crate::process::{master_keys, workers};
 
+/// Folder of the only device, within the data folder, of a server that names none.
+pub(super) const DEFAULT_DEVICE: &str = "device0";
+
 /// Derivation context of the key of hash trees (rule H1).
 const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
 
@@ -266,7 +269,7 @@ impl Devices {
             .iter()
             .map(|path| devices::absolute(path))
             .collect::<Result<_, _>>()?;
-        let present = file.settle(&configured, folder.join("device0"), devices::identify)?;
+        let present = file.settle(&configured, folder.join(DEFAULT_DEVICE), devices::identify)?;
         report_missing(&present);
         rings::check_devices(&settings.policies()?, file.data_devices().len())?;
         // Stored before any device is made, because a device carries the cluster's id for ever.

@@ -45,7 +45,9 @@ use tokio::task::JoinSet;
 
 use self::introduced::IntroducedNode;
 use self::operator::OpenNode;
-pub(crate) use self::settings::{StorageNodeArgs, StorageNodeSettings};
+pub(crate) use self::settings::{
+    ADMIN_PORT, DATA_DIR, DeviceArgs, StorageNodeArgs, StorageNodeSettings,
+};
 use crate::policies::check_cpu;
 use crate::process::data_port::OpenDataPort;
 use crate::process::direct::DirectSource;
@@ -66,7 +68,7 @@ pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Resu
     let RoleHost { mut signals, admin } = host;
     let name: Arc<str> = settings.member.name()?.into();
     let secret = settings.member.secret()?;
-    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
+    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(DATA_DIR))?);
     let member = Member::open(&settings.member, &secret, folder.clone(), MemberRole::Node(&name))?;
     check_cpu(member.keeper.rings().data().map(|(_, ring)| &**ring))?;
     let devices = Arc::new(devices::by_id(&member.keeper.rings(), &name, &settings.devices)?);
@@ -76,7 +78,7 @@ pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Resu
         member.keeper.rings().addresses().get(&*name).and_then(|it| host_of(it).map(str::to_owned));
     let data_port = settings.data_port.listen(None, host.as_deref()).await?;
     let direct = settings.direct.bind()?;
-    let address = settings.member.admin_address(settings::ADMIN_PORT);
+    let address = settings.member.admin_address(ADMIN_PORT);
     let (operator, answering) = admin.serve(address, vec![secret.token], &settings.common).await?;
     let opening = async {
         // Opening devices needs the cluster time.

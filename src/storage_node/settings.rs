@@ -15,9 +15,9 @@ use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
 
 /// Default folder for rings and peers.
-pub(super) const DATA_DIR: &str = "martlet-storage-node";
+pub(crate) const DATA_DIR: &str = "martlet-storage-node";
 /// Default port of the admin address.
-pub(super) const ADMIN_PORT: u16 = 6201;
+pub(crate) const ADMIN_PORT: u16 = 6201;
 
 const AFTER_HELP: &str = "\
 Every setting can also come from the environment (MARTLET_NAME, MARTLET_INTERNAL_ADDRESS, …) or \
@@ -45,14 +45,13 @@ pub(crate) struct StorageNodeArgs {
     #[command(flatten)]
     #[serde(flatten)]
     member: MemberArgs,
-    /// Address for other members of the cluster [default: 127.0.0.1:6200]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[command(flatten)]
+    #[serde(flatten)]
+    devices: DeviceArgs,
+    /// Maximum number of concurrent calls of other members, of each kind [default: 1024]
+    #[arg(long, value_name = "NUMBER", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    internal_address: Option<SocketAddr>,
-    /// Device: its name in the rings and its folder; repeatable
-    #[arg(long = "device", value_name = "NAME=DIR")]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    devices: Vec<String>,
+    max_requests: Option<usize>,
     #[command(flatten)]
     #[serde(flatten)]
     direct: DirectArgs,
@@ -62,6 +61,27 @@ pub(crate) struct StorageNodeArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: CommonArgs,
+}
+
+/// Flags for the devices of a storage node.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub(crate) struct DeviceArgs {
+    /// Address for other members of the cluster [default: 127.0.0.1:6200]
+    #[arg(long, value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    internal_address: Option<SocketAddr>,
+    /// Device: its name in the rings and its folder; repeatable
+    #[arg(long = "device", value_name = "NAME=DIR")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<String>,
+    /// Space of each device for deletes and the index [default: min(max(2 %, 2 GiB), 10 %)]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserve: Option<String>,
+    /// Memory for the devices' indexes and for bodies [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<String>,
 }
 
 /// Settings of a storage node.
@@ -129,7 +149,7 @@ impl StorageNodeSettings {
             direct: merged.extract()?,
             data_port: merged.extract()?,
             member: merged.extract()?,
-            common: merged.extract()?,
+            common: merged.common()?,
             ..merged.extract()?
         };
         settings.common.check()?;
@@ -200,7 +220,9 @@ mod tests {
     fn devices_are_read_in_all_their_forms() {
         let wanted = BTreeMap::from([("a".to_owned(), "/x".into()), ("b".to_owned(), "/y".into())]);
         let none = StorageNodeArgs::default();
-        let flags = StorageNodeArgs { devices: vec!["a=/x".into(), "b=/y".into()], ..none.clone() };
+        let devices =
+            DeviceArgs { devices: vec!["a=/x".into(), "b=/y".into()], ..DeviceArgs::default() };
+        let flags = StorageNodeArgs { devices, ..none.clone() };
         let table = "name = 'n'\n[devices]\na = '/x'\nb = '/y'";
         assert_eq!(settings(&none, None, table).unwrap().devices, wanted);
         assert_eq!(settings(&none, Some("a=/x, b=/y"), "").unwrap().devices, wanted);

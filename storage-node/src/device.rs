@@ -47,6 +47,7 @@ use parking_lot::{Mutex, RwLock};
 use self::ballast::FillLevel;
 pub(crate) use self::config::SharedResources;
 pub use self::config::{DeviceConfig, Reserve};
+pub use self::format::FolderFormat;
 pub(crate) use self::open::{OpenDevice, lock};
 use self::pool::Pool;
 use self::steady_time::SteadyTime;

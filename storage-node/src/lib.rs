@@ -37,7 +37,7 @@ pub mod metrics;
 pub mod node;
 
 pub use bulk::{BulkLoad, BulkObject};
-pub use device::{DeviceConfig, Reserve};
+pub use device::{DeviceConfig, FolderFormat, Reserve};
 pub use direct::{DirectFigures, DirectListener, DirectOptions, DirectServer, DirectTimes};
 pub use extents::{ExtentInPlace, LendingLimit};
 pub use index::ExtentTable;

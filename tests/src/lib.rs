@@ -12,6 +12,7 @@
 //! * [`in_place`]: a client that reads objects at the nodes' data ports.
 //! * [`network`]: hosts in namespaces of their own, and cables to cut between them.
 //! * [`probe`]: a cluster under load, with tallies of errors and latency during a fault.
+//! * [`doctor`]: runs of `martlet doctor`.
 //! * [`process`]: a process's memory and sockets, read from the kernel.
 //! * [`throttle`]: a disk that is slow for one process.
 //! * [`upload`]: a multipart upload, part by part.
@@ -23,6 +24,7 @@
 pub mod bytes;
 pub mod checkers;
 pub mod cluster;
+pub mod doctor;
 pub mod history;
 pub mod image;
 pub mod in_place;

@@ -58,6 +58,8 @@ fn unknown_names_are_refused_with_their_line() {
     for (from, to) in [("zone = 2", "zoom = 2"), ("size = \"4TB\"", "sise = \"4TB\"")] {
         let why = refusal(&THREE.replacen(from, to, 1));
         assert!(why.contains("unknown field") && why.contains("line "), "{why}");
+        let right = from.split(' ').next().unwrap();
+        assert!(why.ends_with(&format!("did you mean \"{right}\"?")), "{why}");
     }
     assert!(refusal(&format!("coppies = 3\n{THREE}")).contains("line 1"));
 }

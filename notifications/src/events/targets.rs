@@ -16,11 +16,14 @@
 //! means every tenant; in the text form it follows the name and a colon.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use martlet_proxy::ROOT;
 use martlet_serving::Failure;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::destination::Destination;
@@ -83,35 +86,52 @@ impl TargetSettings {
     }
 }
 
-/// Parses the setting in either form.
+/// Deserializes the setting: a table, a text, or a list of texts.
 pub(super) fn targets<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum TargetsForm {
-        Text(String),
-        Table(BTreeMap<String, TargetSettings>),
+    deserializer.deserialize_any(TargetsVisitor)
+}
+
+/// Visitor of the setting. An untagged enum would hide which name in a table is unknown.
+struct TargetsVisitor;
+
+impl<'de> Visitor<'de> for TargetsVisitor {
+    type Value = BTreeMap<String, TargetSettings>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NAME=https://host/path or NAME=/path/to/file, or a table of targets")
     }
-    match TargetsForm::deserialize(deserializer)? {
-        TargetsForm::Table(table) => Ok(table),
-        TargetsForm::Text(text) => {
-            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            let read = |item: &str| {
-                let (name, place) = item.split_once('=').ok_or_else(|| {
-                    serde::de::Error::custom("write NAME=https://host/path or NAME=/path/to/file")
-                })?;
-                let (name, is_for_all) = match name.trim().strip_suffix(":*") {
-                    Some(name) => (name, true),
-                    None => (name.trim(), false),
-                };
-                let tenants = is_for_all.then(|| ALL_TENANTS.to_owned()).into_iter().collect();
-                let target = TargetSettings { tenants, ..TargetSettings::of_text(place.trim()) };
-                Ok((name.to_owned(), target))
-            };
-            items.map(read).collect()
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        items.map(target).collect::<Result<_, _>>().map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut targets = BTreeMap::new();
+        while let Some(text) = items.next_element::<String>()? {
+            targets.append(&mut TargetsVisitor.visit_str::<A::Error>(&text)?);
         }
+        Ok(targets)
     }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Self::Value, A::Error> {
+        BTreeMap::deserialize(MapAccessDeserializer::new(table))
+    }
+}
+
+/// Parses a target as text: `NAME=PLACE`, or `NAME:*=PLACE` for all tenants.
+fn target(item: &str) -> Result<(String, TargetSettings), &'static str> {
+    let form = "write NAME=https://host/path or NAME=/path/to/file";
+    let (name, place) = item.split_once('=').ok_or(form)?;
+    let (name, is_for_all) = match name.trim().strip_suffix(":*") {
+        Some(name) => (name, true),
+        None => (name.trim(), false),
+    };
+    let tenants = is_for_all.then(|| ALL_TENANTS.to_owned()).into_iter().collect();
+    let target = TargetSettings { tenants, ..TargetSettings::of_text(place.trim()) };
+    Ok((name.to_owned(), target))
 }
 
 /// Refuses invalid names and targets.
@@ -189,7 +209,10 @@ mod tests {
         let both = "[notifications.a]\nwebhook = 'http://h/'\nqueue_file = '/f'";
         assert!(refusal(both).contains("either webhook"));
         assert!(refusal("[notifications.'a/b']\nqueue_file = '/f'").contains("it ends an ARN"));
-        assert!(refusal("[notifications.a]\nport = 9").contains("notifications"));
+        let unknown = refusal("[notifications.a]\nwebhok = 'http://h:1/'");
+        assert!(unknown.contains("notifications") && unknown.contains("line 1"), "{unknown}");
+        assert!(unknown.contains("`webhok`") && unknown.contains("`webhook`"), "{unknown}");
         assert!(read_targets("", Some("hook")).is_err());
+        assert_eq!(read_targets("notifications = ['a=/f', 'b=/g']", None).unwrap().len(), 2);
     }
 }

@@ -257,6 +257,38 @@ impl Format {
     }
 }
 
+/// Format of a device, read without opening the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderFormat {
+    /// Version of the format.
+    pub version: u32,
+    /// Device id in the rings, once its peers know it by this id.
+    pub id: Option<DeviceId>,
+    /// Name of its place when it got its id, such as `n1/d1`.
+    pub place: Option<String>,
+    /// True if peers remember another device in its place, so that it has no vote.
+    pub is_replaced: bool,
+}
+
+impl FolderFormat {
+    /// The newest version that this program reads.
+    pub const VERSION_MAX: u32 = VERSION;
+
+    /// Reads the format of the device in `root`; none if the folder was never a device.
+    ///
+    /// # Errors
+    /// The file is damaged or newer than this program, or the folder has a device's contents
+    /// without it.
+    pub fn read(root: &Path) -> Result<Option<Self>> {
+        Ok(Format::load(root)?.map(|format| Self {
+            version: format.version,
+            id: format.id,
+            is_replaced: format.replaced_by.is_some(),
+            place: format.place,
+        }))
+    }
+}
+
 /// Replaces a small file atomically and durably.
 pub(super) fn replace(root: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = root.join(name);
@@ -290,6 +322,20 @@ mod tests {
             format.store(folder.path()).unwrap();
             assert_eq!(Format::load(folder.path()).unwrap(), Some(format));
         }
+    }
+
+    #[test]
+    fn a_format_is_read_without_opening_the_device() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(FolderFormat::read(folder.path()).unwrap(), None);
+        let format = Format::new(Uuid::random(), 17, false).bound(DeviceId(3), "n1/d1");
+        format.store(folder.path()).unwrap();
+        let read = FolderFormat::read(folder.path()).unwrap().unwrap();
+        assert_eq!((read.version, read.id), (VERSION, Some(DeviceId(3))));
+        assert_eq!((read.place.as_deref(), read.is_replaced), (Some("n1/d1"), false));
+        fs::remove_file(folder.path().join(NAME)).unwrap();
+        fs::create_dir(folder.path().join("index")).unwrap();
+        assert!(FolderFormat::read(folder.path()).unwrap_err().to_string().contains("lost its"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod checkpoints;
 mod cluster_command;
 mod crowd;
 mod cut_cables;
+mod doctor;
 mod healthy;
 mod in_place;
 mod internal_port;

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 
 use bytes::Bytes;
 use martlet_tests::Setup;
+use martlet_tests::server::{finished, martlet};
 
 /// Expects a refusal with this code, in one sentence that contains these words.
 fn refuses(setup: &Setup, code: i32, words: &str) {
@@ -37,6 +38,32 @@ fn flags_and_settings_that_make_no_sense() {
     fs::write(&file, "port = 9000\ns3_address = '127.0.0.1:0'").unwrap();
     let setup = setup.flags(&["--config", file.to_str().unwrap()]);
     refuses(&setup, 2, "there is no setting \"port\"");
+    fs::write(&file, "\n[device]\n").unwrap();
+    refuses(&setup, 2, &format!("\"device\" in line 2 of {}", file.display()));
+    refuses(&setup, 2, "did you mean \"devices\"?");
+}
+
+#[test]
+fn misspelt_variables_of_every_role() {
+    refuses(&Setup::new().set("MARTLET_S3_ADRESS", "x"), 2, "did you mean MARTLET_S3_ADDRESS?");
+    for role in ["storage-node", "proxy", "replicator", "node"] {
+        let mut start = martlet(&[role]);
+        let output = finished(start.env("MARTLET_CLUSTER_KEY", "x").env("MARTLET_PORT", "tcp://h"));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{role}: {text}");
+        let refusal = "there is no variable MARTLET_CLUSTER_KEY: ";
+        assert!(text.contains(refusal) && !text.contains("MARTLET_PORT"), "{role}: {text}");
+    }
+}
+
+#[test]
+fn values_of_flags_as_those_of_variables() {
+    let wrong = Setup::new().flags(&["--header-timeout", "soon"]);
+    refuses(&wrong, 2, "write 500ms, 30s, 5m, 1h or 7d");
+    let setup = Setup::new().set("MARTLET_MAX_REQUESTS", "5");
+    refuses(&setup.flags(&["--max-requests", "0"]), 2, "max_requests must be at least 1");
+    let setup = Setup::new().flags(&["--seal-secrets=perhaps"]);
+    refuses(&setup, 2, "perhaps");
 }
 
 #[tokio::test]

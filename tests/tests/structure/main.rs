@@ -18,7 +18,7 @@ use martlet_tests::workspace::{
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
-const MAY: [(&str, &[&str], &[&str]); 16] = [
+const MAY: [(&str, &[&str], &[&str]); 17] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
@@ -66,6 +66,18 @@ const MAY: [(&str, &[&str], &[&str]); 16] = [
             "martlet-membership",
         ],
         &["rocksdb", "s3s", "axum", "clap"],
+    ),
+    (
+        "martlet-doctor",
+        &[
+            "martlet-protocol",
+            "martlet-ring",
+            "martlet-storage-node",
+            "martlet-admin-api",
+            "martlet-serving",
+            "martlet-membership",
+        ],
+        &["s3s", "axum", "clap"],
     ),
     (
         "martlet-notifications",

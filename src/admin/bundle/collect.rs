@@ -1,0 +1,284 @@
+//! Parts of a bundle, from processes and from this machine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use martlet_admin_api::forecast::{Capacity, RingSpread};
+use martlet_admin_api::{self as wire, ProcessWorkers, ServerStatus, SettingsReply, WorkerLine};
+use martlet_replicator::CensusReport;
+use martlet_serving::Failure;
+use martlet_serving::disclosure::HIDDEN;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::archive::Archive;
+use super::{BundleArgs, metrics};
+use crate::admin::client::AdminEndpoint;
+use crate::doctor;
+
+/// Most processes that are asked.
+const PROCESSES_MAX: usize = 256;
+/// Processes that are asked at once.
+const AT_ONCE: usize = 8;
+/// Time for one reply of a process.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes at the end of a log.
+const LOG_BYTES: u64 = 4 << 20;
+/// Longest file of a census.
+const CENSUS_BYTES_MAX: u64 = 16 << 20;
+const OUT_OF_TIME: &str = "the time of --timeout was over";
+
+/// Source of all parts.
+pub(super) struct Collector<'a> {
+    pub(super) args: &'a BundleArgs,
+    pub(super) server: AdminEndpoint,
+    /// Data folder of a server on this machine.
+    pub(super) data_dir: &'a Path,
+    pub(super) program: &'a clap::Command,
+}
+
+/// Replies of a process.
+struct ProcessParts {
+    name: String,
+    address: SocketAddr,
+    settings: Result<SettingsReply, String>,
+    metrics: Result<String, String>,
+}
+
+impl Collector<'_> {
+    /// Adds all parts that can be had, and the reasons for the others.
+    pub(super) fn collect(&self, archive: &mut Archive) {
+        let status = self.ask(archive, "status.json", wire::STATUS, |status: &mut ServerStatus| {
+            let nodes = status.nodes.iter_mut().filter_map(|node| node.report.as_mut());
+            let members = status.members.iter_mut().map(|member| &mut member.report);
+            let reports = std::iter::once(&mut status.own).chain(nodes).chain(members);
+            reports.for_each(|report| hide_errors(&mut report.workers));
+        });
+        self.ask(archive, "workers.json", wire::WORKERS, |processes: &mut Vec<ProcessWorkers>| {
+            processes.iter_mut().for_each(|process| hide_errors(&mut process.workers));
+        });
+        let as_it_is = |_: &mut Capacity| ();
+        self.ask(archive, "capacity.json", wire::CAPACITY, as_it_is);
+        let as_they_are = |_: &mut Vec<RingSpread>| ();
+        self.ask(archive, "rings.json", wire::DISPERSION, as_they_are);
+        for parts in self.ask_processes(archive, status.as_ref()) {
+            let ProcessParts { name, address, settings, metrics } = parts;
+            let source = format!("admin address {address}");
+            archive.add_json(&format!("processes/{name}/settings.json"), &source, settings);
+            let metrics = metrics.map(|text| metrics::filter(&text).into_bytes());
+            archive.add(&format!("processes/{name}/metrics.txt"), &source, metrics);
+        }
+        archive.add_json("doctor.json", "this machine", self.doctor(archive.left()));
+        self.add_census(archive);
+        self.add_logs(archive);
+    }
+
+    /// Asks the process at the admin address, and adds its reply, decoded and encoded again. `hide`
+    /// removes texts that may name data of customers.
+    fn ask<T: Serialize + DeserializeOwned>(
+        &self,
+        archive: &mut Archive,
+        name: &str,
+        path: &str,
+        hide: impl FnOnce(&mut T),
+    ) -> Option<T> {
+        let reply: Result<T, String> = match archive.left() {
+            None => Err(OUT_OF_TIME.to_owned()),
+            Some(left) => {
+                let server = self.server.at(self.server.address()).patient(left.min(PATIENCE));
+                server.request_json(path, &[]).map_err(|failure| failure.to_string())
+            }
+        };
+        let source = format!("admin address {}", self.server.address());
+        match reply {
+            Ok(mut reply) => {
+                hide(&mut reply);
+                archive.add_json(name, &source, Ok(&reply));
+                Some(reply)
+            }
+            Err(error) => {
+                archive.add(name, &source, Err(error));
+                None
+            }
+        }
+    }
+
+    /// Asks all processes of a status, some at once.
+    fn ask_processes(&self, archive: &Archive, status: Option<&ServerStatus>) -> Vec<ProcessParts> {
+        let processes = status.map(|status| processes(status, self.server.address()));
+        let end = Instant::now() + archive.left().unwrap_or_default();
+        let waiting = Mutex::new(VecDeque::from(processes.unwrap_or_default()));
+        let done = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    loop {
+                        let next = waiting.lock().ok().and_then(|mut queue| queue.pop_front());
+                        let Some(process) = next else { return };
+                        let parts = self.ask_process(process, end);
+                        if let Ok(mut done) = done.lock() {
+                            done.push(parts);
+                        }
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_default();
+        done.sort_by(|one: &ProcessParts, other| one.name.cmp(&other.name));
+        done
+    }
+
+    fn ask_process(&self, process: Process, end: Instant) -> ProcessParts {
+        let Process { name, address } = process;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let late = || OUT_OF_TIME.to_owned();
+            return ProcessParts { name, address, settings: Err(late()), metrics: Err(late()) };
+        }
+        let endpoint = self.server.at(address).patient(left.min(PATIENCE));
+        let text = |failure: Failure| failure.to_string();
+        let settings = endpoint.request_json(wire::SETTINGS, &[]).map_err(text);
+        let metrics = match &settings {
+            // An address that doesn't answer isn't waited for twice.
+            Err(error) => Err(error.clone()),
+            Ok(_) => endpoint.request_text("/metrics").map_err(text),
+        };
+        ProcessParts { name, address, settings, metrics }
+    }
+
+    fn doctor(&self, left: Option<Duration>) -> Result<serde_json::Value, String> {
+        left.ok_or(OUT_OF_TIME)?;
+        let Self { args, data_dir, program, .. } = self;
+        Ok(doctor::shareable_report(args.config.as_deref(), args.role, data_dir, program))
+    }
+
+    fn add_census(&self, archive: &mut Archive) {
+        let (name, source) = ("census.json", "--census");
+        let Some(path) = &self.args.census else {
+            let reason = "no process keeps a census: run `martlet admin census --json > FILE`, and \
+                          name the file with --census";
+            return archive.add(name, source, Err(reason.to_owned()));
+        };
+        let census = read_end(path, CENSUS_BYTES_MAX).and_then(|bytes| {
+            serde_json::from_slice::<CensusReport>(&bytes)
+                .map_err(|error| format!("{} is no census: {error}", path.display()))
+        });
+        archive.add_json(name, source, census);
+    }
+
+    fn add_logs(&self, archive: &mut Archive) {
+        if self.args.logs.is_empty() {
+            let reason = "processes log to standard error, which the service manager keeps: name a \
+                          file with --log, such as the output of journalctl -u martlet";
+            archive.add("logs", "--log", Err(reason.to_owned()));
+        }
+        for (number, path) in self.args.logs.iter().enumerate() {
+            let source = path.display().to_string();
+            archive.add(&format!("logs/{}.log", number + 1), &source, read_end(path, LOG_BYTES));
+        }
+    }
+}
+
+/// Hides the errors of workers, which may name objects.
+fn hide_errors(workers: &mut [WorkerLine]) {
+    for error in workers.iter_mut().filter_map(|worker| worker.error.as_mut()) {
+        HIDDEN.clone_into(error);
+    }
+}
+
+/// Process with its name within the archive.
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    name: String,
+    address: SocketAddr,
+}
+
+/// Returns the processes that a status names: the queried one at the address of the query, the
+/// others at the addresses of their reports. Each address is listed once: the roles of a machine
+/// share one.
+fn processes(status: &ServerStatus, asked: SocketAddr) -> Vec<Process> {
+    let mut by_address: BTreeMap<SocketAddr, String> = BTreeMap::new();
+    let of_nodes = status.nodes.iter().filter_map(|node| node.report.as_ref());
+    let reports = of_nodes.chain(status.members.iter().map(|member| &member.report));
+    for report in reports.filter(|report| report.role != status.own.role) {
+        if let Some(address) = report.admin_address {
+            by_address.entry(address).or_insert_with(|| file_name(&report.role));
+        }
+    }
+    by_address.insert(asked, file_name(&status.own.role));
+    let all = by_address.into_iter().map(|(address, name)| Process { name, address });
+    all.take(PROCESSES_MAX).collect()
+}
+
+/// Returns a role and name as the name of a folder.
+fn file_name(role: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = role.chars().map(plain).collect();
+    if name.is_empty() { "process".to_owned() } else { name }
+}
+
+/// Reads the last `bytes_max` bytes of a file.
+fn read_end(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error: std::io::Error| format!("{} can't be read: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_admin_api::{MemberLine, NodeLine, ProcessReport};
+
+    use super::*;
+
+    fn report(role: &str, address: &str) -> ProcessReport {
+        ProcessReport { admin_address: address.parse().ok(), ..ProcessReport::of(role) }
+    }
+
+    #[test]
+    fn each_process_is_asked_once_at_its_address() {
+        let node = |role: &str, address: &str| NodeLine {
+            report: Some(report(role, address)),
+            ..NodeLine::default()
+        };
+        let status = ServerStatus {
+            own: report("proxy p1", "127.0.0.1:9001"),
+            nodes: vec![
+                node("storage node n1", "10.0.0.1:6201"),
+                node("storage node n2", ""),
+                NodeLine::default(),
+            ],
+            members: vec![
+                MemberLine { heard_ms_ago: 1, report: report("proxy p1", "127.0.0.1:9001") },
+                MemberLine { heard_ms_ago: 1, report: report("replicator r/1", "10.0.0.1:6301") },
+                MemberLine { heard_ms_ago: 1, report: report("replicator r2", "10.0.0.1:6201") },
+            ],
+            ..ServerStatus::default()
+        };
+        let found = processes(&status, "10.0.0.9:9001".parse().unwrap());
+        let names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["storage-node-n1", "replicator-r-1", "proxy-p1"]);
+        assert_eq!(found[2].address, "10.0.0.9:9001".parse().unwrap());
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        std::fs::write(&path, "0123456789").unwrap();
+        assert_eq!(read_end(&path, 4).unwrap(), b"6789");
+        assert_eq!(read_end(&path, 40).unwrap().len(), 10);
+        assert!(read_end(&place.path().join("none"), 4).unwrap_err().contains("can't be read"));
+    }
+}
