@@ -1,4 +1,4 @@
-//! TLS certificate of the S3 port: read from two files, and again when they change.
+//! TLS certificate of a port: read from two files, and again when they change.
 //!
 //! Renewal replaces the files one after the other. New connections get the new certificate within
 //! [`LOOK_EVERY`]; open connections keep theirs. An unusable certificate is logged once, and the
@@ -32,6 +32,8 @@ const HTTP_1: &[u8] = b"http/1.1";
 pub struct Certificate {
     chain: PathBuf,
     key: PathBuf,
+    /// Begin of the names of both settings, such as `s3_tls`.
+    settings: &'static str,
     shown: Arc<CurrentCertificate>,
     seen: CertificateFiles,
     /// ALPN protocols, the preferred one first.
@@ -57,13 +59,13 @@ impl ResolvesServerCert for CurrentCertificate {
 
 impl Certificate {
     /// Loads a certificate with its intermediate certificates, and its private key. Both are PEM
-    /// files.
-    pub fn load(chain: &Path, key: &Path) -> Result<Self, Failure> {
+    /// files. `settings` begins the names of both settings, such as `s3_tls`, in errors.
+    pub fn load(chain: &Path, key: &Path, settings: &'static str) -> Result<Self, Failure> {
         let seen = CertificateFiles::read(chain, key).map_err(Failure::refused)?;
-        let certified = seen.certified().map_err(Failure::refused)?;
+        let certified = seen.certified(settings).map_err(Failure::refused)?;
         let shown = Arc::new(CurrentCertificate(RwLock::new(Arc::new(certified))));
         let protocols = &[HTTP_2, HTTP_1];
-        Ok(Self { chain: chain.to_owned(), key: key.to_owned(), shown, seen, protocols })
+        Ok(Self { chain: chain.to_owned(), key: key.to_owned(), settings, shown, seen, protocols })
     }
 
     /// Offers HTTP/1.1 alone.
@@ -101,7 +103,7 @@ impl Certificate {
         if seen == self.seen {
             return;
         }
-        match seen.certified() {
+        match seen.certified(self.settings) {
             Ok(certified) => {
                 *self.shown.0.write() = Arc::new(certified);
                 tracing::info!(file = %self.chain.display(), "using the new certificate for new \
@@ -122,17 +124,17 @@ impl CertificateFiles {
         Ok(Self { chain: read(chain)?, key: read(key)? })
     }
 
-    fn certified(&self) -> Result<CertifiedKey, String> {
+    fn certified(&self, settings: &str) -> Result<CertifiedKey, String> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.chain).collect();
         let chain =
-            chain.map_err(|error| format!("s3_tls_certificate is not a PEM file: {error}"))?;
+            chain.map_err(|error| format!("{settings}_certificate is not a PEM file: {error}"))?;
         if chain.is_empty() {
-            return Err("s3_tls_certificate contains no certificate".to_owned());
+            return Err(format!("{settings}_certificate contains no certificate"));
         }
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|error| format!("s3_tls_key contains no readable key: {error}"))?;
+            .map_err(|error| format!("{settings}_key contains no readable key: {error}"))?;
         CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
-            format!("s3_tls_certificate and s3_tls_key can't be used together: {error}")
+            format!("{settings}_certificate and {settings}_key can't be used together: {error}")
         })
     }
 }
@@ -152,7 +154,7 @@ mod tests {
     }
 
     fn load(folder: &Path) -> Result<Certificate, Failure> {
-        Certificate::load(&folder.join("cert.pem"), &folder.join("key.pem"))
+        Certificate::load(&folder.join("cert.pem"), &folder.join("key.pem"), "s3_tls")
     }
 
     fn shown(certificate: &Certificate) -> CertificateDer<'static> {

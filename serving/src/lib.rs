@@ -16,7 +16,8 @@
 //!   [`Certificate`] that is read again when it changes; `small_reads` and `streams` bound the
 //!   memory and time of silent clients. [`DrainedBody`] reads the rest of a refused body.
 //! * [`operator`]: the admin address: health and metrics for any client, all other routes for
-//!   holders of an [`AdminToken`].
+//!   holders of an [`AdminToken`]. `admin_port` binds it, over TLS or on loopback.
+//! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
 //! * [`runtime`], [`Signals`], [`logging`]: the process itself. `service_manager` reports its start,
 //!   its condition and its end to systemd.
@@ -29,6 +30,7 @@
 //! [`listen::serve`], and its health, metrics and admin routes to
 //! [`Operator::open`](operator::Operator::open).
 
+mod admin_port;
 mod body_drain;
 mod certificate;
 mod connection;
@@ -50,6 +52,7 @@ mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
+mod trust;
 mod units;
 
 pub use body_drain::DrainedBody;
@@ -58,4 +61,5 @@ pub use failure::Failure;
 pub use signals::Signals;
 pub use stop::wait_for_stop;
 pub use token::AdminToken;
+pub use trust::client_config;
 pub use units::{Size, parse_span};

@@ -20,18 +20,17 @@ use martlet_admin_api::ErrorReply;
 use martlet_protocol::http::AuthenticatedFlag;
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits};
+use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use super::metrics::Metrics;
 use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
 use super::token::AdminToken;
-use crate::failure::Failure;
+pub use crate::admin_port::bind;
 
 /// Bounds on admin connections. A quarter is reserved for connections with a token.
 const PLACES: ConnectionLimits = ConnectionLimits { all: 64, keyless: 48, keyless_per_address: 32 };
@@ -189,14 +188,14 @@ impl Operator {
     }
 
     /// Serves the admin address until the returned [`AdminServer`] is ended.
-    pub fn serve(self: Arc<Self>, listener: TcpListener, common: &CommonSettings) -> AdminServer {
+    pub fn serve(self: Arc<Self>, port: Port, common: &CommonSettings) -> AdminServer {
         let limits = Limits {
             places: PLACES,
             header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
             write_idle: common.body_idle_timeout,
             head_bytes: HEAD_BYTES_MAX,
         };
-        if let Ok(address) = listener.local_addr() {
+        if let Ok(address) = port.listener.local_addr() {
             // `serve` is called once, so the address is unset.
             let _ = self.address.set(address);
         }
@@ -205,7 +204,7 @@ impl Operator {
             tokio::spawn(self.clone().report_readiness(stopped.clone()));
         }
         let service = TowerToHyperService::new(self.router());
-        let task = tokio::spawn(listen::serve(listener, service, limits, stopped, FAREWELL));
+        let task = tokio::spawn(listen::serve(port, service, limits, stopped, FAREWELL));
         AdminServer { stop, task }
     }
 
@@ -242,14 +241,6 @@ impl AdminServer {
         self.stop.send_replace(true);
         let _ = self.task.await;
     }
-}
-
-/// Binds the admin address and logs it.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listener = listen::bind(address, "--admin-address").await?;
-    let address = listen::address_of(&listener)?;
-    tracing::info!(%address, "listening for operators: /healthz, /readyz, /metrics");
-    Ok(listener)
 }
 
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
@@ -383,8 +374,9 @@ mod tests {
         };
         let manager = ServiceManager::at(Some(path.as_os_str()));
         let operator = Arc::new(Operator::under(manager, Vec::new()));
-        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let answering = operator.clone().serve(listener, &CommonSettings::default());
+        let common = CommonSettings::default();
+        let port = bind("127.0.0.1:0".parse().unwrap(), &common).await.unwrap();
+        let answering = operator.clone().serve(port, &common);
         assert_eq!(received().await, "STATUS=not ready; the process is starting");
         open(&operator);
         assert_eq!(received().await, "READY=1");

@@ -1,18 +1,17 @@
 //! `martlet admin`: queries a running process and prints its answers, for people or as JSON.
 
 mod accounts;
+mod address;
 mod bucket;
 mod census;
 mod checkpoints;
 mod client;
+mod connection;
 mod limits;
 mod policy;
 mod print;
 mod ring;
 mod workers;
-
-use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use martlet_admin_api as wire;
@@ -23,7 +22,7 @@ use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
 use self::checkpoints::CheckpointCommand;
-use self::client::AdminEndpoint;
+pub(crate) use self::connection::AdminConnectionArgs;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
@@ -40,33 +39,14 @@ Examples:
   martlet admin bucket set checkpoints --consistency strict
   martlet admin tenant create research
   martlet admin key create --tenant research
-  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key status
-  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key capacity
-  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key census
-  martlet admin --cluster-key-file cluster.key workers --url http://10.0.0.1:6301
+  martlet admin --admin-address n1:6201 --admin-ca ca.crt --cluster-key-file cluster.key status
+  martlet admin --admin-config admin.toml capacity       # the flags above, from a file
+  martlet admin --admin-config admin.toml census
+  martlet admin --cluster-key-file cluster.key workers --url http://127.0.0.1:6301
   martlet admin --cluster-key-file cluster.key ring push index.ring --node 10.0.0.1:6200")]
 pub(crate) struct AdminArgs {
-    /// Admin address of the server
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOST:PORT",
-        env = "MARTLET_ADMIN_ADDRESS",
-        default_value = "127.0.0.1:9001"
-    )]
-    admin_address: SocketAddr,
-    /// Data folder of the server, to read its credentials
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "MARTLET_DATA_DIR",
-        default_value = "martlet-data"
-    )]
-    data_dir: PathBuf,
-    /// File with the cluster's key, for members of a cluster
-    #[arg(long, global = true, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
-    cluster_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    connection: AdminConnectionArgs,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -121,18 +101,16 @@ enum AdminCommand {
 
 /// Returns the settings of a bucket, from the process at an admin address.
 pub(crate) fn bucket(
-    address: SocketAddr,
-    data_dir: &std::path::Path,
-    cluster_key_file: Option<&std::path::Path>,
+    connection: &AdminConnectionArgs,
     name: &str,
 ) -> Result<wire::BucketLine, Failure> {
-    bucket::show(&AdminEndpoint::new(address, data_dir, cluster_key_file)?, name)
+    bucket::show(&connection.resolve()?.endpoint()?, name)
 }
 
 /// Runs the command and prints its answer.
 pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
-    let server =
-        || AdminEndpoint::new(args.admin_address, &args.data_dir, args.cluster_key_file.as_deref());
+    let connection = args.connection.resolve()?;
+    let server = || connection.endpoint();
     match &args.command {
         AdminCommand::Extents { bucket, key } => {
             let query = [("bucket", bucket.as_str()), ("key", key.as_str())];
@@ -153,15 +131,14 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             print::show(&answer, args.json, |rings| print::dispersion(rings));
         }
         AdminCommand::Census(census) => {
-            let secret = args.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
+            let secret =
+                connection.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
             let report = census::take(census, server()?, secret)?;
             print::show(&report, args.json, print::census);
             census::check_outcome(&report)?;
         }
         AdminCommand::Workers(workers) => {
-            let answer = workers.fetch(args.admin_address, |address| {
-                AdminEndpoint::new(address, &args.data_dir, args.cluster_key_file.as_deref())
-            })?;
+            let answer = workers.fetch(&connection)?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
         AdminCommand::Policy(command) => {
@@ -175,7 +152,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
         AdminCommand::Role(command) => command.run(&server()?, args.json)?,
         AdminCommand::Key(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => {
-            let file = args.cluster_key_file.as_deref().ok_or_else(|| {
+            let file = connection.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("no cluster key is given: name its file with --cluster-key-file")
             })?;
             ring::run(command, file, args.json)?;

@@ -103,7 +103,10 @@ impl DataPortSettings {
     ) -> Result<Option<OpenDataPort>, Failure> {
         let Some(address) = self.data_address else { return Ok(None) };
         let own = self.data_tls_certificate.as_deref().zip(self.data_tls_key.as_deref());
-        let certificate = own.or(certificate).map(|(chain, key)| Certificate::load(chain, key));
+        // A server's data port falls back on the certificate of its S3 port.
+        let names = if own.is_some() { "data_tls" } else { "s3_tls" };
+        let certificate = own.or(certificate);
+        let certificate = certificate.map(|(chain, key)| Certificate::load(chain, key, names));
         let certificate = certificate.transpose()?;
         let listener = listen::bind(address, "--data-address").await?;
         let bound = listen::address_of(&listener)?;

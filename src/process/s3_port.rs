@@ -309,7 +309,7 @@ impl S3Settings {
     fn certificate(&self) -> Result<Option<Certificate>, Failure> {
         match (&self.s3_tls_certificate, &self.s3_tls_key) {
             (None, None) => Ok(None),
-            (Some(chain), Some(key)) => Certificate::load(chain, key).map(Some),
+            (Some(chain), Some(key)) => Certificate::load(chain, key, "s3_tls").map(Some),
             _ => Err(Failure::usage(
                 "TLS at the S3 address needs both s3_tls_certificate and s3_tls_key",
             )),

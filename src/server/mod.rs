@@ -66,7 +66,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let (credentials, new) = Credentials::find_or_make(&settings.s3, &folder)?;
     let s3 = settings.s3.listen().await?;
     let data_port = settings.data_port.listen(settings.s3.certificate_files(), None).await?;
-    let admin = admin::bind(settings.admin_address).await?;
+    let admin = admin::bind(settings.admin_address, &settings.common).await?;
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);

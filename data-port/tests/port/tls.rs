@@ -29,7 +29,7 @@ fn certificate(authority: &Authority, folder: &Path) -> Certificate {
     let (chain, key) = (folder.join("chain.pem"), folder.join("key.pem"));
     std::fs::write(&chain, params.signed_by(&pair, authority).unwrap().pem()).unwrap();
     std::fs::write(&key, pair.serialize_pem()).unwrap();
-    Certificate::load(&chain, &key).unwrap()
+    Certificate::load(&chain, &key, "data_tls").unwrap()
 }
 
 /// Connects to a port that must show a certificate for `name`, issued by `authority`.

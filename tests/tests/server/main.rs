@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod admin_command;
+mod admin_tls;
 mod bench;
 mod crash;
 mod devices;
