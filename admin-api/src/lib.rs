@@ -12,6 +12,7 @@
 //! * `status`: [`ServerStatus`], a process's status and its view of the cluster; [`ProcessReport`],
 //!   a process's report about itself; [`ProcessWorkers`], the workers of a process.
 //! * `store`: storage policies, settings of buckets, extents of objects.
+//! * [`buckets`]: the list of buckets, in pages.
 //! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
@@ -27,6 +28,7 @@
 //! arguments and no printing.
 
 pub mod accounts;
+pub mod buckets;
 pub mod checkpoints;
 pub mod control;
 pub mod forecast;

@@ -1,7 +1,8 @@
-//! Admin API of buckets: settings beyond S3's, rewrites to another storage policy, rewraps of data
+//! Admin API of buckets: their list, settings beyond S3's, rewrites to another storage policy, rewraps of data
 //! keys, and checkpoint sets.
 
 mod checkpoints;
+mod list;
 mod rewrap;
 mod rewrites;
 
@@ -13,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use axum::{Json, Router};
 use martlet_admin_api::{
-    self as wire, BucketLine, checkpoints as sets, rewrap as rewrapping, rewrite,
+    self as wire, BucketLine, buckets, checkpoints as sets, rewrap as rewrapping, rewrite,
 };
 use martlet_protocol::entry::{Bucket, ETagKind};
 use martlet_protocol::{Level, Settings};
@@ -32,6 +33,7 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
     let api = Arc::new(BucketsApi { store, foreground, rewrites: Rewrites::default() });
     Router::new()
+        .route(buckets::BUCKETS, get(list::list))
         .route(wire::BUCKET, get(show).put(set))
         .route(rewrite::REWRITE, get(rewritten).put(rewrite))
         .route(rewrapping::REWRAP, put(rewrap::rewrap))

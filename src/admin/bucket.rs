@@ -1,5 +1,6 @@
 //! `martlet admin bucket`: settings, quotas, checkpoint rules, rewrites and rewraps of buckets.
 
+mod list;
 mod rewrap;
 mod watch;
 
@@ -19,6 +20,16 @@ use super::print;
 /// Subcommands of `martlet admin bucket`.
 #[derive(Debug, Subcommand)]
 pub(super) enum BucketCommand {
+    /// List buckets with their owners, settings, and sizes at the last count
+    #[command(after_help = "\
+Sizes are those of the last count. Workers count buckets while they or their tenants have a quota; \
+other buckets have no size here: use bucket usage.
+
+Examples:
+  martlet admin bucket list
+  martlet admin bucket list --tenant research --json
+  martlet admin bucket list --limit 100 --after train")]
+    List(list::ListArgs),
     /// Show the settings of a bucket
     Show {
         /// Bucket
@@ -100,6 +111,7 @@ impl BucketCommand {
             _ => &server,
         };
         let answer = match self {
+            Self::List(args) => return args.run(server, json),
             Self::Show { bucket } => show(server, bucket)?,
             Self::Set(args) => args.send(server)?,
             Self::Quota(args) => return args.run(server, BUCKET_QUOTA, "bucket", json),

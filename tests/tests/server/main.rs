@@ -4,6 +4,7 @@
 mod admin_command;
 mod admin_tls;
 mod bench;
+mod bucket_list;
 mod crash;
 mod devices;
 mod direct_socket;
