@@ -1,5 +1,6 @@
 //! JSON messages about the list of buckets.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Path of the list of buckets, in pages of [`ListPage`](crate::accounts::ListPage).
@@ -10,7 +11,7 @@ pub const PAGE_MAX: usize = 1000;
 pub const PAGE_DEFAULT: usize = 500;
 
 /// Bucket in the list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BucketSummary {
     /// Name of the bucket.
     pub bucket: String,

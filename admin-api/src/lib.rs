@@ -40,8 +40,9 @@ mod status;
 mod store;
 
 pub use status::{
-    CAPACITY, CENSUS, ChangeLine, DISPERSION, DeviceLine, MemberLine, MemoryLine, MovesLine,
-    NodeLine, ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS, WorkerLine,
+    CAPACITY, CENSUS, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, MemberLine, MemoryLine,
+    MovesLine, NodeLine, ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS,
+    WorkerLine,
 };
 pub use store::{
     BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,

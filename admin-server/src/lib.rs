@@ -12,8 +12,8 @@
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
 //! * `api`: parameters, bodies, pages and refusals that the routes share.
 //!
-//! Each module returns a [`Router`](axum::Router). A role merges the routers into the routes of its
-//! admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
+//! Each module returns [`ApiRoutes`](martlet_serving::api::ApiRoutes): routes with their description.
+//! A role merges them into the routes of its admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
 //! these routes make no access checks of their own.
 //!
 //! Messages are those of [`martlet_admin_api`]. Rules about accounts, quotas and policies belong to

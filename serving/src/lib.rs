@@ -17,6 +17,7 @@
 //!   memory and time of silent clients. [`DrainedBody`] reads the rest of a refused body.
 //! * [`operator`]: the admin address: health and metrics for any client, all other routes for
 //!   holders of an [`AdminToken`]. `admin_port` binds it, over TLS or on loopback.
+//! * [`api`]: routes of the admin API with their description, and the OpenAPI document made of both.
 //! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
 //! * [`runtime`], [`Signals`], [`logging`]: the process itself. `service_manager` reports its start,
@@ -31,6 +32,7 @@
 //! [`Operator::open`](operator::Operator::open).
 
 mod admin_port;
+pub mod api;
 mod body_drain;
 mod certificate;
 mod connection;

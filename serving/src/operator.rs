@@ -13,17 +13,18 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
 use martlet_admin_api::ErrorReply;
 use martlet_protocol::http::AuthenticatedFlag;
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
+use super::api::{ApiDoc, ApiRoutes};
 use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use super::metrics::Metrics;
 use super::service_manager::ServiceManager;
@@ -40,6 +41,8 @@ const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Interval between two looks at the readiness for the service manager.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
+/// Media type of the metrics.
+const METRICS_MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NOT_YET: &str = "the process is starting: try again in a moment";
 
 /// Condition of a role, apart from its start and stop.
@@ -65,13 +68,20 @@ pub struct AdminParts {
     /// Metrics of the process.
     pub metrics: Metrics,
     /// Routes that require a token.
-    pub routes: Router,
+    pub routes: ApiRoutes,
+}
+
+/// Parts of an open role, with the routes as they are served.
+struct OpenParts {
+    parts: AdminParts,
+    /// Routes that require a token, with that of their document.
+    router: Router,
 }
 
 /// State of the admin address.
 pub struct Operator {
     tokens: Vec<AdminToken>,
-    parts: OnceLock<AdminParts>,
+    parts: OnceLock<OpenParts>,
     stage: Mutex<ProcessStage>,
     address: OnceLock<SocketAddr>,
     manager: ServiceManager,
@@ -87,7 +97,7 @@ enum ProcessStage {
 }
 
 /// Readiness of the process for requests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Readiness {
     /// True if the process is ready.
     pub ready: bool,
@@ -132,12 +142,12 @@ impl Operator {
 
     /// Returns the metrics as text, once the role is open.
     pub fn metrics_text(&self) -> Option<String> {
-        self.parts.get().map(|parts| parts.metrics.text())
+        self.parts.get().map(|open| open.parts.metrics.text())
     }
 
     /// Returns the routes that require a token, once the role is open.
-    pub fn protected_routes(&self) -> Option<Router> {
-        self.parts.get().map(|parts| parts.routes.clone())
+    pub fn protected_routes(&self) -> Option<ApiRoutes> {
+        self.parts.get().map(|open| open.parts.routes.clone())
     }
 
     /// Returns the address that it listens on, once it is served.
@@ -150,7 +160,8 @@ impl Operator {
     /// The service manager hears that the process has started, ready or not: a storage node of a
     /// new cluster is ready only beside others, which the manager may start after it.
     pub fn open(&self, parts: AdminParts) {
-        if self.parts.set(parts).is_ok() {
+        let router = parts.routes.clone().with_document(public_routes()).into_router();
+        if self.parts.set(OpenParts { parts, router }).is_ok() {
             *self.stage.lock() = ProcessStage::Open;
             self.manager.report_start();
             self.opened.send_replace(true);
@@ -167,7 +178,7 @@ impl Operator {
     pub async fn readiness(&self) -> Readiness {
         let stage = *self.stage.lock();
         let condition = match self.parts.get() {
-            Some(parts) => parts.health.condition().await,
+            Some(open) => open.parts.health.condition().await,
             None => RoleCondition::default(),
         };
         readiness(stage, condition)
@@ -179,12 +190,7 @@ impl Operator {
             .fallback(protected)
             .layer(middleware::from_fn_with_state(self.clone(), require_token))
             .with_state(self.clone());
-        Router::new()
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .with_state(self)
-            .fallback_service(protected)
+        public_routes().into_router().with_state(self).fallback_service(protected)
     }
 
     /// Serves the admin address until the returned [`AdminServer`] is ended.
@@ -243,6 +249,17 @@ impl AdminServer {
     }
 }
 
+/// Routes that need no token.
+fn public_routes() -> ApiRoutes<Arc<Operator>> {
+    let health = ApiDoc::text("Show that the process answers", "text/plain").public();
+    let ready = ApiDoc::reply::<Readiness>("Show the readiness; 503 if the process isn't ready");
+    let figures = ApiDoc::text("Show the metrics, for Prometheus", METRICS_MEDIA).public();
+    ApiRoutes::new()
+        .get("/healthz", health, || async { "ok\n" })
+        .get("/readyz", ready.public(), readyz)
+        .get("/metrics", figures, metrics)
+}
+
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
 fn readiness(stage: ProcessStage, condition: RoleCondition) -> Readiness {
     let mut reasons = match stage {
@@ -261,11 +278,10 @@ async fn readyz(State(operator): OperatorState) -> Response {
 }
 
 async fn metrics(State(operator): OperatorState) -> Response {
-    let Some(parts) = operator.parts.get() else {
+    let Some(text) = operator.metrics_text() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], parts.metrics.text()).into_response()
+    ([(header::CONTENT_TYPE, METRICS_MEDIA)], text).into_response()
 }
 
 async fn require_token(State(operator): OperatorState, request: Request, next: Next) -> Response {
@@ -282,7 +298,7 @@ async fn require_token(State(operator): OperatorState, request: Request, next: N
 
 async fn protected(State(operator): OperatorState, request: Request) -> Response {
     match operator.parts.get() {
-        Some(parts) => match parts.routes.clone().oneshot(request).await {
+        Some(open) => match open.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         },
@@ -298,6 +314,7 @@ pub fn refuse(status: StatusCode, sentence: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
+    use martlet_admin_api::DOCUMENT;
 
     use super::*;
 
@@ -320,7 +337,8 @@ mod tests {
     }
 
     fn open(operator: &Operator) {
-        let routes = Router::new().route("/secret", get(|| async { "told" }));
+        let doc = ApiDoc::reply::<String>("Show a secret");
+        let routes = ApiRoutes::new().get("/secret", doc, || async { "told" });
         operator.open(AdminParts {
             health: Arc::new(HealthyRole),
             metrics: Metrics::default(),
@@ -353,10 +371,12 @@ mod tests {
         open(&operator);
         for token in tokens.map(AdminToken::to_text) {
             assert_eq!(status_of(&operator, "/secret", Some(&token)).await, StatusCode::OK);
+            assert_eq!(status_of(&operator, DOCUMENT, Some(&token)).await, StatusCode::OK);
             assert_eq!(status_of(&operator, "/nowhere", Some(&token)).await, StatusCode::NOT_FOUND);
         }
         let other = AdminToken::of(b"other").to_text();
         for token in [None, Some("root"), Some(other.as_str())] {
+            assert_eq!(status_of(&operator, DOCUMENT, token).await, StatusCode::UNAUTHORIZED);
             assert_eq!(status_of(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);
             assert_eq!(status_of(&operator, "/nowhere", token).await, StatusCode::UNAUTHORIZED);
         }

@@ -94,6 +94,8 @@ enum AdminCommand {
     /// Access keys of tenants and users
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Print the OpenAPI document of the process's admin API
+    Openapi,
     /// Rings of a cluster: show their epochs, push newer ones
     #[command(subcommand)]
     Ring(RingCommand),
@@ -129,6 +131,10 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             let answer: Vec<wire::forecast::RingSpread> =
                 server()?.request_json(wire::DISPERSION, &[])?;
             print::show(&answer, args.json, |rings| print::dispersion(rings));
+        }
+        AdminCommand::Openapi => {
+            let document: serde_json::Value = server()?.request_json(wire::DOCUMENT, &[])?;
+            print::show(&document, true, ToString::to_string);
         }
         AdminCommand::Census(census) => {
             let secret =

@@ -15,7 +15,6 @@ mod settings;
 
 use std::sync::Arc;
 
-use axum::Router;
 use martlet_admin_server::{accounts, buckets, objects, policies};
 use martlet_membership::{Member, MemberRole, NodeCollector, StatusSource};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
@@ -23,6 +22,7 @@ use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::Foreground;
 use martlet_s3compat::{InPlaceConfig, S3Service};
+use martlet_serving::api::ApiRoutes;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
@@ -128,7 +128,7 @@ struct RunningProxy<'a> {
     store: ObjectStore,
     service: S3Service,
     /// Admin routes of tenants, users, roles, keys and quotas.
-    routes: Router,
+    routes: ApiRoutes,
     /// Source of the observers' metrics.
     figures: ObserverSource,
     operator: Arc<Operator>,

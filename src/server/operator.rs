@@ -1,25 +1,26 @@
 //! Admin API of an embedded server: status, capacity, dispersion and census.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{self as wire, DeviceLine, ProcessReport, ServerStatus};
 use martlet_membership::forecast;
 use martlet_membership::forecast::capacity::DeviceReport;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
-use martlet_replicator::{CensusOptions, census};
+use martlet_replicator::{CensusOptions, CensusReport, census};
 use martlet_ring::Ring;
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
-use martlet_serving::settings::span;
+use martlet_serving::parse_span;
 use martlet_storage_node::{Reserve, StorageNode};
 use martlet_topology::Topology;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
@@ -80,12 +81,16 @@ pub(crate) struct ServerStatusSource {
 
 impl ServerStatusSource {
     /// Returns the routes of `martlet admin` for status, capacity, dispersion and census.
-    pub(crate) fn routes(self) -> Router {
-        Router::new()
-            .route(wire::STATUS, get(status))
-            .route(wire::CAPACITY, get(capacity))
-            .route(wire::DISPERSION, get(dispersion))
-            .route(wire::CENSUS, get(count))
+    pub(crate) fn routes(self) -> ApiRoutes {
+        let of_process = ApiDoc::reply::<ServerStatus>("Show the status of the process");
+        let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
+        let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
+        let counting = ApiDoc::reply::<CensusReport>("Compare all devices with the rings");
+        ApiRoutes::new()
+            .get(wire::STATUS, of_process, status)
+            .get(wire::CAPACITY, forecast, capacity)
+            .get(wire::DISPERSION, spread, dispersion)
+            .get(wire::CENSUS, counting.query::<CensusQuery>(), count)
             .with_state(self)
     }
 
@@ -129,24 +134,21 @@ async fn capacity(State(source): State<ServerStatusSource>) -> Response {
 }
 
 /// Query parameters of a census.
-#[derive(Deserialize)]
-#[serde(default)]
-struct CountingSettings {
-    #[serde(deserialize_with = "span")]
-    pause: Duration,
-}
-
-impl Default for CountingSettings {
-    fn default() -> Self {
-        Self { pause: CensusOptions::default().pause }
-    }
+#[derive(Deserialize, JsonSchema)]
+struct CensusQuery {
+    /// Pause between two pages, such as `20ms`; longer pauses load the devices less.
+    pause: Option<String>,
 }
 
 async fn count(
     State(source): State<ServerStatusSource>,
-    Query(counting): Query<CountingSettings>,
+    Query(CensusQuery { pause }): Query<CensusQuery>,
 ) -> Response {
-    let options = CensusOptions { pause: counting.pause, ..CensusOptions::default() };
+    let mut options = CensusOptions::default();
+    match pause.as_deref().map(parse_span).transpose() {
+        Ok(pause) => options.pause = pause.unwrap_or(options.pause),
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, &format!("invalid pause: {why}")),
+    }
     // A census runs long and without progress, so it gets a blocking thread.
     let runtime = Handle::current();
     let counted = tokio::task::spawn_blocking(move || {

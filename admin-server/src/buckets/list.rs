@@ -12,7 +12,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::buckets::{BucketSummary, PAGE_DEFAULT, PAGE_MAX};
 use martlet_protocol::Versioning;
-use martlet_proxy::{BucketUsage, NamedBucket, ObjectStore, ROOT, is_companion};
+use martlet_proxy::{AccountOf, BucketUsage, NamedBucket, ObjectStore, ROOT, is_companion};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::BucketsState;
@@ -21,7 +22,7 @@ use crate::api::{ApiError, ApiResult};
 /// Concurrent reads of counts and owners for one page.
 const READS_AT_ONCE: usize = 16;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct BucketsQuery {
     /// Name of the tenant that owns the buckets, or `root`.
     tenant: Option<String>,
@@ -55,11 +56,10 @@ pub(super) async fn list(
     };
     let wanted: Vec<NamedBucket> = buckets.into_iter().filter(is_wanted).collect();
     let tenants = tenants_of(store, &wanted).await?;
-    let counted: Vec<Option<BucketUsage>> = stream::iter(&wanted)
-        .map(|named| store.directory().bucket_usage(&named.bucket))
-        .buffered(READS_AT_ONCE)
-        .try_collect()
-        .await?;
+    let reads: Vec<_> =
+        wanted.iter().map(|named| store.directory().bucket_usage(&named.bucket)).collect();
+    let counted: Vec<Option<BucketUsage>> =
+        stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
     let items: Vec<BucketSummary> = wanted
         .into_iter()
         .zip(counted)
@@ -84,16 +84,13 @@ async fn tenants_of(
     let mut owners: Vec<&str> = buckets.iter().map(|named| named.bucket.owner.as_str()).collect();
     owners.sort_unstable();
     owners.dedup();
-    let found: Vec<Option<(String, String)>> = stream::iter(owners)
-        .map(|owner| async move {
-            let account = store.directory().account_called(owner).await?;
-            Ok::<_, ApiError>(account.map(|account| (account.canonical_id, account.name)))
-        })
-        .buffered(READS_AT_ONCE)
-        .try_collect()
-        .await?;
+    let reads: Vec<_> =
+        owners.into_iter().map(|owner| store.directory().account_called(owner)).collect();
+    let found: Vec<Option<AccountOf>> =
+        stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+    let named = found.into_iter().flatten().map(|account| (account.canonical_id, account.name));
     let root = (ROOT.to_owned(), ROOT.to_owned());
-    Ok(found.into_iter().flatten().chain([root]).collect())
+    Ok(named.chain([root]).collect())
 }
 
 fn summary(
