@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -26,7 +26,7 @@ use tower::ServiceExt;
 
 use super::api::{ApiDoc, ApiRoutes};
 use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, classic};
 use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
@@ -41,7 +41,9 @@ const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Interval between two looks at the readiness for the service manager.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
-/// Media type of the metrics.
+/// Media type that clients of `OpenMetrics` accept, without its parameters.
+const OPEN_METRICS: &str = "application/openmetrics-text";
+/// Media type of the metrics for these clients.
 const METRICS_MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NOT_YET: &str = "the process is starting: try again in a moment";
 
@@ -253,7 +255,7 @@ impl AdminServer {
 fn public_routes() -> ApiRoutes<Arc<Operator>> {
     let health = ApiDoc::text("Show that the process answers", "text/plain").public();
     let ready = ApiDoc::reply::<Readiness>("Show the readiness; 503 if the process isn't ready");
-    let figures = ApiDoc::text("Show the metrics, for Prometheus", METRICS_MEDIA).public();
+    let figures = ApiDoc::text("Show the metrics, for Prometheus", "text/plain").public();
     ApiRoutes::new()
         .get("/healthz", health, || async { "ok\n" })
         .get("/readyz", ready.public(), readyz)
@@ -277,11 +279,15 @@ async fn readyz(State(operator): OperatorState) -> Response {
     (status, Json(readiness)).into_response()
 }
 
-async fn metrics(State(operator): OperatorState) -> Response {
+async fn metrics(State(operator): OperatorState, headers: HeaderMap) -> Response {
     let Some(text) = operator.metrics_text() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
-    ([(header::CONTENT_TYPE, METRICS_MEDIA)], text).into_response()
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.into_iter().any(|value| value.contains(OPEN_METRICS)) {
+        return ([(header::CONTENT_TYPE, METRICS_MEDIA)], text).into_response();
+    }
+    ([(header::CONTENT_TYPE, classic::MEDIA)], classic::classic(&text)).into_response()
 }
 
 async fn require_token(State(operator): OperatorState, request: Request, next: Next) -> Response {
@@ -358,6 +364,25 @@ mod tests {
         operator.drain();
         assert_eq!(status_of(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(status_of(&operator, "/healthz", None).await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn metrics_come_as_open_metrics_to_clients_that_accept_them() {
+        let operator = Arc::new(Operator::new(Vec::new()));
+        open(&operator);
+        let page = async |accept: &str| {
+            let request = Request::get("/metrics").header(header::ACCEPT, accept);
+            let request = request.body(Body::empty()).unwrap();
+            let reply = operator.clone().router().oneshot(request).await.unwrap();
+            let media = reply.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+            let bytes = axum::body::to_bytes(reply.into_body(), usize::MAX).await.unwrap();
+            (media, String::from_utf8(bytes.to_vec()).unwrap())
+        };
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2";
+        let (media, text) = page(prometheus).await;
+        assert!(media.starts_with(OPEN_METRICS) && text.ends_with("# EOF\n"), "{media}");
+        let (media, text) = page("*/*").await;
+        assert!(media.starts_with("text/plain") && !text.contains("EOF"), "{media}");
     }
 
     #[tokio::test]

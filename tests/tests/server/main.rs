@@ -16,6 +16,7 @@ mod in_place;
 mod locate;
 mod memory;
 mod memory_at_scale;
+mod metrics_page;
 mod openapi;
 mod patience;
 mod policies;
