@@ -16,6 +16,7 @@
 //! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
+//! * [`jobs`]: long work of one process.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
 //! * [`control`]: messages at the control port of a cluster on one machine.
@@ -32,6 +33,7 @@ pub mod buckets;
 pub mod checkpoints;
 pub mod control;
 pub mod forecast;
+pub mod jobs;
 pub mod limits;
 pub mod rewrap;
 pub mod rewrite;
@@ -40,9 +42,8 @@ mod status;
 mod store;
 
 pub use status::{
-    CAPACITY, CENSUS, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, MemberLine, MemoryLine,
-    MovesLine, NodeLine, ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS,
-    WorkerLine,
+    CAPACITY, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, MemberLine, MemoryLine, MovesLine,
+    NodeLine, ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS, WorkerLine,
 };
 pub use store::{
     BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,

@@ -14,8 +14,6 @@ pub const STATUS: &str = "/admin/v1/status";
 pub const WORKERS: &str = "/admin/v1/workers";
 /// Path of the capacity forecast.
 pub const CAPACITY: &str = "/admin/v1/capacity";
-/// Path of the census.
-pub const CENSUS: &str = "/admin/v1/census";
 /// Path of the rings' balance and dispersion.
 pub const DISPERSION: &str = "/admin/v1/dispersion";
 

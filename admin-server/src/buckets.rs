@@ -1,10 +1,8 @@
-//! Admin API of buckets: their list, settings beyond S3's, rewrites to another storage policy, rewraps of data
-//! keys, and checkpoint sets.
+//! Admin API of buckets: their list, settings beyond S3's, rewraps of data keys, and checkpoint sets.
 
 mod checkpoints;
 mod list;
 mod rewrap;
-mod rewrites;
 
 use std::sync::Arc;
 
@@ -18,26 +16,19 @@ use martlet_admin_api::checkpoints::{
     self as sets, RetentionPage, RulesLine, SetPage, WithdrawnLine,
 };
 use martlet_admin_api::rewrap::{self as rewrapping, RewrapLine};
-use martlet_admin_api::rewrite::{self, RewriteLine};
 use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::entry::{Bucket, ETagKind};
 use martlet_protocol::{Level, Settings};
-use martlet_proxy::{Error, ObjectStore, RewriteOptions, set_etag_kind};
-use martlet_replicator::{Foreground, WorkerPace};
-use martlet_serving::Size;
+use martlet_proxy::{Error, ObjectStore, set_etag_kind};
+use martlet_replicator::Foreground;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::refuse;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use self::rewrites::Rewrites;
-
-/// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
-const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
-
 /// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
 pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> ApiRoutes {
-    let api = Arc::new(BucketsApi { store, foreground, rewrites: Rewrites::default() });
+    let api = Arc::new(BucketsApi { store, foreground });
     settings_routes().merge(checkpoint_routes()).with_state(api)
 }
 
@@ -45,15 +36,11 @@ fn settings_routes() -> ApiRoutes<Arc<BucketsApi>> {
     let list = ApiDoc::reply::<ListPage<BucketSummary>>("List buckets, in pages");
     let show = ApiDoc::reply::<BucketLine>("Show the settings of a bucket");
     let set = ApiDoc::reply::<BucketLine>("Change settings of a bucket");
-    let rewritten = ApiDoc::reply::<RewriteLine>("Show the last rewrite of a bucket");
-    let rewrite = ApiDoc::reply::<RewriteLine>("Start or stop a rewrite of a bucket");
     let rewrap = ApiDoc::reply::<RewrapLine>("Rewrap the data keys of a page of versions");
     ApiRoutes::new()
         .get(buckets::BUCKETS, list.query::<list::BucketsQuery>(), list::list)
         .get(wire::BUCKET, show.query::<BucketQuery>(), self::show)
         .put(wire::BUCKET, set.query::<BucketChange>(), self::set)
-        .get(rewrite::REWRITE, rewritten.query::<BucketQuery>(), self::rewritten)
-        .put(rewrite::REWRITE, rewrite.query::<RewriteRequest>(), self::rewrite)
         .put(rewrapping::REWRAP, rewrap.query::<rewrap::RewrapRequest>(), rewrap::rewrap)
 }
 
@@ -79,7 +66,6 @@ fn checkpoint_routes() -> ApiRoutes<Arc<BucketsApi>> {
 struct BucketsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
-    rewrites: Rewrites,
 }
 
 type BucketsState = State<Arc<BucketsApi>>;
@@ -101,18 +87,6 @@ struct BucketChange {
     storage_policy: Option<String>,
     /// `md5` or `opaque`: kind of the ETags of new objects.
     etags: Option<String>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-struct RewriteRequest {
-    /// Name of the bucket.
-    bucket: String,
-    /// Maximum bytes per second, such as `200MiB`.
-    #[schemars(with = "Option<String>")]
-    rate: Option<Size>,
-    /// True stops the running rewrite.
-    #[serde(default)]
-    stop: bool,
 }
 
 async fn show(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Response {
@@ -147,46 +121,6 @@ async fn set(State(api): BucketsState, Query(change): Query<BucketChange>) -> Re
             refuse(StatusCode::BAD_REQUEST, sentence)
         }
     }
-}
-
-async fn rewritten(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Response {
-    match api.rewrites.of(&which.bucket) {
-        Some(line) => Json(line).into_response(),
-        None => not_rewritten(&which.bucket),
-    }
-}
-
-async fn rewrite(State(api): BucketsState, Query(request): Query<RewriteRequest>) -> Response {
-    let RewriteRequest { bucket, rate, stop } = request;
-    if stop {
-        return match api.rewrites.stop(&bucket) {
-            Some(line) => Json(line).into_response(),
-            None => not_rewritten(&bucket),
-        };
-    }
-    if rate.is_some_and(|Size(bytes)| bytes < RATE_BYTES_PER_S_MIN) {
-        let sentence = "--rate must be at least 1MiB per second";
-        return refuse(StatusCode::BAD_REQUEST, sentence);
-    }
-    // A misspelt name is refused at once.
-    if let Err(error) = api.store.bucket(&bucket).await {
-        return refused(&error);
-    }
-    let foreground = api.foreground.clone();
-    let budget = WorkerPace::default().latency_budget;
-    let options = RewriteOptions {
-        bytes_per_s: rate.map(|Size(bytes)| bytes),
-        clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
-    };
-    match api.rewrites.begin(api.store.clone(), &bucket, options) {
-        Ok(line) => Json(line).into_response(),
-        Err(sentence) => refuse(StatusCode::CONFLICT, &sentence),
-    }
-}
-
-fn not_rewritten(bucket: &str) -> Response {
-    let sentence = format!("no rewrite of {bucket} was started here since this process started");
-    refuse(StatusCode::NOT_FOUND, &sentence)
 }
 
 impl BucketsApi {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
-//! * [`buckets`]: settings of buckets beyond S3's; moves to another storage policy; rewraps of data
-//!   keys by a new master key.
+//! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
+//! * [`jobs`]: censuses, and moves of buckets to another storage policy, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
@@ -27,6 +27,7 @@
 pub mod accounts;
 mod api;
 pub mod buckets;
+pub mod jobs;
 pub mod objects;
 pub mod policies;
 mod quotas;

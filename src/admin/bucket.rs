@@ -5,8 +5,8 @@ mod rewrap;
 mod watch;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::jobs::{JobRequest, REWRITE};
 use martlet_admin_api::limits::BUCKET_QUOTA;
-use martlet_admin_api::rewrite::{self, RewriteLine};
 use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::Level;
 use martlet_protocol::entry::ETagKind;
@@ -14,6 +14,7 @@ use martlet_serving::{Failure, Size};
 
 use super::checkpoints::RulesArgs;
 use super::client::AdminEndpoint;
+use super::job;
 use super::limits::{self, QuotaArgs, UsageArgs};
 use super::print;
 
@@ -49,7 +50,7 @@ Examples:
     Checkpoints(RulesArgs),
     /// Move objects to the bucket's present storage policy
     #[command(after_help = "\
-The proxy at the admin address rewrites in the background, and this command shows the progress. \
+The proxy at the admin address rewrites as a job, and this command follows the job. \
 Interrupting the command doesn't stop the rewrite; running the command again shows the progress \
 again. Clients see the same objects before, during and after a rewrite. If a rewrite ends early, \
 start it again: it skips moved objects.
@@ -101,6 +102,9 @@ pub(super) struct RewriteArgs {
     /// Stop the running rewrite
     #[arg(long)]
     stop: bool,
+    /// Start the rewrite, print its job and return
+    #[arg(long, conflicts_with = "stop")]
+    detach: bool,
 }
 
 impl BucketCommand {
@@ -142,15 +146,20 @@ impl SetArgs {
 
 impl RewriteArgs {
     fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let mut query = vec![("bucket", self.bucket.as_str())];
-        let rate = self.rate.map(|Size(bytes)| bytes.to_string());
-        query.extend(rate.as_deref().map(|rate| ("rate", rate)));
         if self.stop {
-            query.push(("stop", "true"));
+            let job = job::cancel_running(server, REWRITE, &self.bucket)?;
+            print::show(&watch::line_of(&job)?, json, watch::text);
+            return Ok(());
         }
-        let begun: RewriteLine = server.set(rewrite::REWRITE, &query)?;
-        let line = watch::until_it_ends(server, begun, json)?;
+        let bytes_per_s = self.rate.map(|Size(bytes)| bytes);
+        let request = JobRequest::Rewrite { bucket: self.bucket.clone(), bytes_per_s };
+        let begun = job::start(server, &request)?;
+        if self.detach {
+            job::show_detached(&begun, json);
+            return Ok(());
+        }
+        let line = watch::line_of(&job::follow(server, begun, json)?)?;
         print::show(&line, json, watch::text);
-        if self.stop { Ok(()) } else { watch::check_outcome(&line) }
+        watch::check_outcome(&line)
     }
 }

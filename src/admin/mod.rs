@@ -7,6 +7,7 @@ mod census;
 mod checkpoints;
 mod client;
 mod connection;
+mod job;
 mod limits;
 mod policy;
 mod print;
@@ -20,9 +21,10 @@ use martlet_serving::Failure;
 
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::bucket::BucketCommand;
-use self::census::CensusArgs;
+use self::census::{CensusArgs, CensusOutcome};
 use self::checkpoints::CheckpointCommand;
 pub(crate) use self::connection::AdminConnectionArgs;
+use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
@@ -94,6 +96,9 @@ enum AdminCommand {
     /// Access keys of tenants and users
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Jobs of a process: censuses and rewrites
+    #[command(subcommand)]
+    Job(JobCommand),
     /// Print the OpenAPI document of the process's admin API
     Openapi,
     /// Rings of a cluster: show their epochs, push newer ones
@@ -132,6 +137,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
                 server()?.request_json(wire::DISPERSION, &[])?;
             print::show(&answer, args.json, |rings| print::dispersion(rings));
         }
+        AdminCommand::Job(command) => command.run(&server()?, args.json)?,
         AdminCommand::Openapi => {
             let document: serde_json::Value = server()?.request_json(wire::DOCUMENT, &[])?;
             print::show(&document, true, ToString::to_string);
@@ -139,9 +145,13 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
         AdminCommand::Census(census) => {
             let secret =
                 connection.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
-            let report = census::take(census, server()?, secret)?;
-            print::show(&report, args.json, print::census);
-            census::check_outcome(&report)?;
+            match census::take(census, &server()?, secret, args.json)? {
+                CensusOutcome::Report(report) => {
+                    print::show(&*report, args.json, print::census);
+                    census::check_outcome(&report)?;
+                }
+                CensusOutcome::Detached(job) => job::show_detached(&job, args.json),
+            }
         }
         AdminCommand::Workers(workers) => {
             let answer = workers.fetch(&connection)?;

@@ -15,7 +15,7 @@ mod settings;
 
 use std::sync::Arc;
 
-use martlet_admin_server::{accounts, buckets, objects, policies};
+use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
 use martlet_membership::{Member, MemberRole, NodeCollector, StatusSource};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
@@ -143,6 +143,7 @@ impl RunningProxy<'_> {
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
         let nodes = member.clone();
+        let clock: Arc<dyn Clock> = member.clock.clone();
         let status = StatusSource::new(&format!("proxy {name}"), &operator, &member);
         member.introduce_itself(status.report_source());
         operator.open(AdminParts {
@@ -158,7 +159,8 @@ impl RunningProxy<'_> {
                 .routes()
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
-                .merge(buckets::routes(store, foreground.clone()))
+                .merge(buckets::routes(store.clone(), foreground.clone()))
+                .merge(jobs::routes(store, foreground.clone(), clock))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

@@ -27,7 +27,7 @@ mod token_key;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use martlet_admin_server::{buckets, objects, policies};
+use martlet_admin_server::{buckets, jobs, objects, policies};
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
 use martlet_serving::folder::DataFolder;
@@ -168,6 +168,7 @@ impl RunningServer<'_> {
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))
+                .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock()))
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);

@@ -1,10 +1,10 @@
-//! Admin API of an embedded server: status, capacity, dispersion and census.
+//! Admin API of an embedded server: status, capacity and dispersion.
 
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use martlet_admin_api::forecast::{Capacity, RingSpread};
@@ -13,16 +13,10 @@ use martlet_membership::forecast;
 use martlet_membership::forecast::capacity::DeviceReport;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
-use martlet_replicator::{CensusOptions, CensusReport, census};
 use martlet_ring::Ring;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
-use martlet_serving::parse_span;
 use martlet_storage_node::{Reserve, StorageNode};
-use martlet_topology::Topology;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
@@ -75,22 +69,18 @@ pub(crate) struct ServerStatusSource {
     pub(crate) index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Arc<Ring>>,
-    /// Cluster that a census counts.
-    pub(crate) topology: Topology,
 }
 
 impl ServerStatusSource {
-    /// Returns the routes of `martlet admin` for status, capacity, dispersion and census.
+    /// Returns the routes of `martlet admin` for status, capacity and dispersion.
     pub(crate) fn routes(self) -> ApiRoutes {
         let of_process = ApiDoc::reply::<ServerStatus>("Show the status of the process");
         let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
         let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
-        let counting = ApiDoc::reply::<CensusReport>("Compare all devices with the rings");
         ApiRoutes::new()
             .get(wire::STATUS, of_process, status)
             .get(wire::CAPACITY, forecast, capacity)
             .get(wire::DISPERSION, spread, dispersion)
-            .get(wire::CENSUS, counting.query::<CensusQuery>(), count)
             .with_state(self)
     }
 
@@ -131,36 +121,6 @@ async fn capacity(State(source): State<ServerStatusSource>) -> Response {
     let reports: Vec<DeviceReport> =
         devices.map(|device| DeviceReport { node: "server".into(), device }).collect();
     Json(forecast::capacity::project(&source.data, &reports, Vec::new())).into_response()
-}
-
-/// Query parameters of a census.
-#[derive(Deserialize, JsonSchema)]
-struct CensusQuery {
-    /// Pause between two pages, such as `20ms`; longer pauses load the devices less.
-    pause: Option<String>,
-}
-
-async fn count(
-    State(source): State<ServerStatusSource>,
-    Query(CensusQuery { pause }): Query<CensusQuery>,
-) -> Response {
-    let mut options = CensusOptions::default();
-    match pause.as_deref().map(parse_span).transpose() {
-        Ok(pause) => options.pause = pause.unwrap_or(options.pause),
-        Err(why) => return refuse(StatusCode::BAD_REQUEST, &format!("invalid pause: {why}")),
-    }
-    // A census runs long and without progress, so it gets a blocking thread.
-    let runtime = Handle::current();
-    let counted = tokio::task::spawn_blocking(move || {
-        runtime.block_on(census(&source.topology, options, &mut |_| ()))
-    });
-    match counted.await {
-        Ok(report) => Json(report).into_response(),
-        Err(_) => refuse(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the count failed: see the log of the process",
-        ),
-    }
 }
 
 async fn dispersion(State(source): State<ServerStatusSource>) -> Response {

@@ -184,8 +184,12 @@ impl Store {
             memory: self.memory,
             index: self.index.clone(),
             data: self.data.clone(),
-            topology: self.topology.clone(),
         }
+    }
+
+    /// Returns the clock of the stamps.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
     }
 
     /// Puts the devices behind a data port, and makes the port known to clients that locate objects.

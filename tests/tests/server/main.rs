@@ -13,6 +13,7 @@ mod full_disk;
 mod herd;
 mod hung_disk;
 mod in_place;
+mod jobs;
 mod locate;
 mod memory;
 mod memory_at_scale;
