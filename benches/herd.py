@@ -177,7 +177,7 @@ def burst(folder, arguments):
             finally:
                 ranks.end()
         waits = cluster.metric("martlet_queue_waits_total")
-        waited_s = cluster.metric("martlet_queue_wait_us_total") / 1e6
+        waited_s = cluster.metric("martlet_queue_wait_seconds_total")
         expired = cluster.metric("martlet_queue_expired_total")
         return rows, waits, waited_s, expired
 

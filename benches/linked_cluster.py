@@ -73,7 +73,7 @@ class LinkedCluster:
         own = self.folder / host.name
         (own / "d1").mkdir(parents=True)
         role = "proxy" if host.name == "p1" else "storage-node"
-        lines = [f'name = "{host.name}"', f'data_dir = "{own / "data"}"', f'admin_address = "{host.address}:{ADMIN}"',
+        lines = [f'name = "{host.name}"', f'data_dir = "{own / "data"}"', f'admin_address = "{host.address}:{ADMIN}"', "admin_allow_clear = true",
                  f'cluster_key_file = "{self.folder / "cluster.key"}"',
                  f'rings = ["{self.folder / "index.ring"}", "{self.folder / "data-0.ring"}"]']
         if role == "proxy":

@@ -173,7 +173,7 @@ def config_of(options, diff_id, created):
             "Entrypoint": ["/usr/bin/martlet"],
             # Flags, not variables: variables would win over the settings files of other roles.
             "Cmd": ["server", "--data-dir", "/var/lib/martlet", "--s3-address", "0.0.0.0:9000",
-                    "--admin-address", "0.0.0.0:9001"],
+                    "--admin-address", "0.0.0.0:9001", "--admin-allow-clear"],
             "Volumes": {"/var/lib/martlet": {}},
             "WorkingDir": "/var/lib/martlet",
             "StopSignal": "SIGTERM",

@@ -5,7 +5,6 @@
 
 mod examined;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +14,7 @@ use martlet_doctor::{Finding, PeerView, Report, Verdict, examine};
 use martlet_serving::Failure;
 
 use self::examined::{ExaminedSettings, ReadSettings};
-use crate::admin::AdminEndpoint;
+use crate::admin::{AdminAddress, AdminConnection};
 use crate::environment;
 
 /// Check of the settings themselves.
@@ -53,7 +52,10 @@ pub(crate) struct DoctorArgs {
     cluster_key_file: Option<PathBuf>,
     /// Admin address of another process, whose view of this node is examined; repeatable
     #[arg(long = "peer", value_name = "HOST:PORT")]
-    peers: Vec<SocketAddr>,
+    peers: Vec<AdminAddress>,
+    /// Certificates of the authority that signed the certificates of these addresses (PEM)
+    #[arg(long, value_name = "FILE", env = "MARTLET_ADMIN_CA")]
+    admin_ca: Option<PathBuf>,
     /// Leave out the probe of syncs, which writes a file
     #[arg(long)]
     no_probe: bool,
@@ -113,15 +115,20 @@ fn report(args: &DoctorArgs, program: &Command) -> Result<Report, Failure> {
 /// Queries other processes at their admin addresses.
 fn views(args: &DoctorArgs, settings: &ExaminedSettings) -> Vec<PeerView> {
     let (folder, key) = (settings.data_dir(), settings.cluster_key_file());
-    let status = |address: SocketAddr| {
-        let endpoint = AdminEndpoint::new(address, &folder, key)?;
-        endpoint.request_json(wire::STATUS, &[])
+    let status = |address: &AdminAddress| {
+        let connection = AdminConnection {
+            address: address.clone(),
+            authority: args.admin_ca.clone(),
+            data_dir: folder.clone(),
+            cluster_key_file: key.map(Path::to_owned),
+        };
+        connection.endpoint()?.request_json(wire::STATUS, &[])
     };
     let peers = args.peers.iter();
     peers
         .map(|address| PeerView {
-            address: *address,
-            status: status(*address).map_err(|failure: Failure| failure.to_string()),
+            address: address.to_string(),
+            status: status(address).map_err(|failure: Failure| failure.to_string()),
         })
         .collect()
 }

@@ -3,6 +3,7 @@
 //! Secrets are sent in the bodies of requests, and those requests are never printed.
 
 use martlet_protocol::Network;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{RateChange, RateLine};
@@ -23,7 +24,8 @@ pub const KEY: &str = "/admin/v1/key";
 pub const ROTATE: &str = "/admin/v1/key/rotate";
 
 /// Page of a list.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub struct ListPage<T> {
     /// Items of the page.
     pub items: Vec<T>,
@@ -32,7 +34,7 @@ pub struct ListPage<T> {
 }
 
 /// Tenant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantLine {
     /// Name of the tenant.
     pub tenant: String,
@@ -45,6 +47,7 @@ pub struct TenantLine {
     /// True if the tenant's keys are accepted.
     pub enabled: bool,
     /// Networks that its requests may come from; empty for any network.
+    #[schemars(with = "Vec<String>")]
     pub networks: Vec<Network>,
     /// Limits on the rate of its requests.
     #[serde(default)]
@@ -52,7 +55,7 @@ pub struct TenantLine {
 }
 
 /// User of a tenant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UserLine {
     /// Name of the tenant.
     pub tenant: String,
@@ -71,7 +74,7 @@ pub struct UserLine {
 }
 
 /// Access key.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyLine {
     /// Access key.
     pub access_key: String,
@@ -93,6 +96,7 @@ pub struct KeyLine {
     /// True if the key is accepted.
     pub enabled: bool,
     /// Networks that requests may come from; empty for any network.
+    #[schemars(with = "Vec<String>")]
     pub networks: Vec<Network>,
     /// Limits on the rate of its requests.
     #[serde(default)]
@@ -106,24 +110,26 @@ pub struct KeyLine {
 }
 
 /// Request to create a tenant.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TenantRequest {
     /// Name of the tenant.
     pub tenant: String,
     /// Name for people. `None` uses the tenant's name.
     pub display_name: Option<String>,
     /// Networks that requests may come from; empty for any network.
+    #[schemars(with = "Vec<String>")]
     pub networks: Vec<Network>,
 }
 
 /// Request to change a tenant. `None` leaves a value unchanged.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TenantChange {
     /// Name of the tenant.
     pub tenant: String,
     /// True accepts the tenant's keys, false refuses them.
     pub enabled: Option<bool>,
     /// Networks that requests may come from; empty for any network.
+    #[schemars(with = "Option<Vec<String>>")]
     pub networks: Option<Vec<Network>>,
     /// Limits on the rate of requests.
     #[serde(default)]
@@ -131,7 +137,7 @@ pub struct TenantChange {
 }
 
 /// Request to create or change a user.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UserRequest {
     /// Name of the tenant.
     pub tenant: String,
@@ -144,7 +150,7 @@ pub struct UserRequest {
 }
 
 /// Request to create an access key.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct KeyRequest {
     /// Name of the tenant.
     pub tenant: String,
@@ -155,17 +161,19 @@ pub struct KeyRequest {
     /// Secret key. `None` makes a random one.
     pub secret_key: Option<String>,
     /// Networks that requests may come from; empty for any network.
+    #[schemars(with = "Vec<String>")]
     pub networks: Vec<Network>,
 }
 
 /// Request to change an access key. `None` leaves a value unchanged.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct KeyChange {
     /// Access key.
     pub access_key: String,
     /// True accepts the key, false refuses it.
     pub enabled: Option<bool>,
     /// Networks that requests may come from; empty for any network.
+    #[schemars(with = "Option<Vec<String>>")]
     pub networks: Option<Vec<Network>>,
     /// Limits on the rate of requests.
     #[serde(default)]
@@ -176,7 +184,7 @@ pub struct KeyChange {
 }
 
 /// Request for a new secret of a key.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Rotation {
     /// Access key.
     pub access_key: String,
@@ -185,7 +193,7 @@ pub struct Rotation {
 }
 
 /// Name of the deleted item.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DeletedLine {
     /// Name.
     pub deleted: String,

@@ -1,5 +1,6 @@
 //! JSON messages about checkpoint rules and sets of a bucket.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Path of a bucket's checkpoint rules; PUT replaces them, DELETE removes them.
@@ -10,7 +11,7 @@ pub const SETS: &str = "/admin/v1/bucket/checkpoints/sets";
 pub const RETENTION: &str = "/admin/v1/bucket/checkpoints/retention";
 
 /// Checkpoint rules of a bucket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RulesLine {
     /// Name of the bucket.
     pub bucket: String,
@@ -19,7 +20,7 @@ pub struct RulesLine {
 }
 
 /// Page of the sets of a bucket.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetPage {
     /// Sets in order of name.
     pub sets: Vec<SetLine>,
@@ -28,7 +29,7 @@ pub struct SetPage {
 }
 
 /// Checkpoint set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetLine {
     /// Name of the set: its folder.
     pub set: String,
@@ -37,7 +38,7 @@ pub struct SetLine {
 }
 
 /// Generation of a checkpoint set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GenerationLine {
     /// Number of the generation.
     pub generation: u64,
@@ -56,7 +57,7 @@ pub struct GenerationLine {
 }
 
 /// Page of a dry run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RetentionPage {
     /// Generations that rules will withdraw, if nothing changes until then.
     pub withdrawals: Vec<RetiredLine>,
@@ -65,7 +66,7 @@ pub struct RetentionPage {
 }
 
 /// Generation that a rule will withdraw.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RetiredLine {
     /// Name of the set.
     pub set: String,
@@ -80,7 +81,7 @@ pub struct RetiredLine {
 }
 
 /// Number of withdrawn generations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WithdrawnLine {
     /// Number of generations that left the view.
     pub withdrawn: u64,

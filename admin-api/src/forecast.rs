@@ -1,9 +1,10 @@
 //! JSON messages about the forecast of device fullness, and about rings' balance and dispersion.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Capacity of the cluster now, and after all pending moves.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Capacity {
     /// Fullness of each device.
     pub devices: Vec<DeviceCapacity>,
@@ -30,7 +31,7 @@ pub struct Capacity {
 }
 
 /// Fullness of a device now, and after all pending moves.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceCapacity {
     /// Device id in the rings.
     pub device: u32,
@@ -67,7 +68,7 @@ pub struct DeviceCapacity {
 }
 
 /// Balance and dispersion of a ring.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RingSpread {
     /// Name of the ring.
     pub ring: String,
@@ -92,7 +93,7 @@ pub struct RingSpread {
 }
 
 /// Deviation of a device from its share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceSpread {
     /// Device id in the rings.
     pub device: u32,
@@ -107,7 +108,7 @@ pub struct DeviceSpread {
 }
 
 /// Region, zone or node that holds too many replicas of some partitions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CrowdedLine {
     /// Region, zone or node.
     pub place: String,

@@ -12,9 +12,11 @@
 //! * `status`: [`ServerStatus`], a process's status and its view of the cluster; [`ProcessReport`],
 //!   a process's report about itself; [`ProcessWorkers`], the workers of a process.
 //! * `store`: storage policies, settings of buckets, extents of objects.
+//! * [`buckets`]: the list of buckets, in pages.
 //! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
+//! * [`jobs`]: long work of one process.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
 //! * [`control`]: messages at the control port of a cluster on one machine.
@@ -27,9 +29,11 @@
 //! arguments and no printing.
 
 pub mod accounts;
+pub mod buckets;
 pub mod checkpoints;
 pub mod control;
 pub mod forecast;
+pub mod jobs;
 pub mod limits;
 pub mod rewrap;
 pub mod rewrite;
@@ -38,7 +42,7 @@ mod status;
 mod store;
 
 pub use status::{
-    CAPACITY, CENSUS, ChangeLine, DISPERSION, DeviceLine, MemberLine, MemoryLine, MovesLine,
+    CAPACITY, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, MemberLine, MemoryLine, MovesLine,
     NodeLine, ProcessReport, ProcessWorkers, RingLine, SETTINGS, STATUS, ServerStatus,
     SettingsReply, WORKERS, WorkerLine,
 };

@@ -1,5 +1,6 @@
 //! JSON messages about quotas and rates.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Path of a tenant's quota; PUT changes it.
@@ -10,7 +11,7 @@ pub const BUCKET_QUOTA: &str = "/admin/v1/bucket/quota";
 pub const BUCKET_USAGE: &str = "/admin/v1/bucket/usage";
 
 /// New value of a bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// No bound.
@@ -31,7 +32,7 @@ impl Bound {
 }
 
 /// Request to change a quota. `None` leaves a bound unchanged.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QuotaChange {
     /// Name of the tenant or the bucket.
     pub name: String,
@@ -45,7 +46,7 @@ pub struct QuotaChange {
 }
 
 /// Quota and usage.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuotaLine {
     /// Name of the tenant or the bucket.
     pub name: String,
@@ -68,7 +69,7 @@ pub struct QuotaLine {
 }
 
 /// Change of rates. `None` leaves a rate unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RateChange {
     /// Requests per second.
     pub requests: Option<Bound>,
@@ -77,7 +78,7 @@ pub struct RateChange {
 }
 
 /// Limits on the rate of requests at each proxy. `None` means no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RateLine {
     /// Requests per second.
     pub requests: Option<u64>,

@@ -1,5 +1,6 @@
 //! JSON messages about rewraps of a bucket's data keys.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Path that rewraps the next page, by PUT.
@@ -8,7 +9,7 @@ pub const REWRAP: &str = "/admin/v1/bucket/rewrap";
 pub const PAGE: usize = 200;
 
 /// Result of one page, or of all pages so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RewrapLine {
     /// Name of the bucket.
     pub bucket: String,

@@ -1,12 +1,10 @@
 //! JSON messages about the rewrite of a bucket.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Path of a bucket's rewrite; PUT begins or stops it.
-pub const REWRITE: &str = "/admin/v1/bucket/rewrite";
-
-/// Last rewrite of a bucket on one proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Figures of a rewrite: the detail of its job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RewriteLine {
     /// Name of the bucket.
     pub bucket: String,

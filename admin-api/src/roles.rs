@@ -1,5 +1,6 @@
 //! JSON messages about roles of tenants and policies of users.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Path of the list of a tenant's roles; POST creates a role.
@@ -10,7 +11,7 @@ pub const ROLE: &str = "/admin/v1/role";
 pub const USER_POLICY: &str = "/admin/v1/user/policy";
 
 /// Role of a tenant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleLine {
     /// Name of the tenant.
     pub tenant: String,
@@ -31,7 +32,7 @@ pub struct RoleLine {
 }
 
 /// Request to create or change a role. `None` leaves a value unchanged.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RoleRequest {
     /// Name of the tenant.
     pub tenant: String,
@@ -48,7 +49,7 @@ pub struct RoleRequest {
 }
 
 /// Policy of a user.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UserPolicy {
     /// Name of the tenant.
     pub tenant: String,

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Path of the OpenAPI document of all routes.
+pub const DOCUMENT: &str = "/openapi.json";
 /// Path of the status of a process and its cluster.
 pub const STATUS: &str = "/admin/v1/status";
 /// Path of the background workers.
 pub const WORKERS: &str = "/admin/v1/workers";
 /// Path of the capacity forecast.
 pub const CAPACITY: &str = "/admin/v1/capacity";
-/// Path of the census.
-pub const CENSUS: &str = "/admin/v1/census";
 /// Path of the rings' balance and dispersion.
 pub const DISPERSION: &str = "/admin/v1/dispersion";
 
@@ -30,7 +31,7 @@ pub struct SettingsReply {
 }
 
 /// Status of a process, and its view of the cluster.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ServerStatus {
     /// Report of the queried process.
     #[serde(flatten)]
@@ -53,7 +54,7 @@ pub struct ServerStatus {
 }
 
 /// Report of a process about itself, for operators and for the storage nodes of its cluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessReport {
     /// Version of Martlet.
     pub version: String,
@@ -85,7 +86,7 @@ pub struct ProcessReport {
 }
 
 /// Split of the memory that a process with devices takes for them, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryLine {
     /// All of it: the setting `memory`, or its default.
     pub memory_bytes: u64,
@@ -105,7 +106,7 @@ impl ProcessReport {
 }
 
 /// Report of a process that is not a storage node, as storage nodes received it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberLine {
     /// Age of the report in milliseconds.
     pub heard_ms_ago: u64,
@@ -115,7 +116,7 @@ pub struct MemberLine {
 }
 
 /// Edition of a ring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RingLine {
     /// Name of the ring.
     pub name: String,
@@ -126,7 +127,7 @@ pub struct RingLine {
 }
 
 /// Storage node as the queried process sees it, with the node's own report.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeLine {
     /// Name of the node.
     pub name: String,
@@ -154,7 +155,7 @@ pub struct NodeLine {
 }
 
 /// Moving replicas of a ring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MovesLine {
     /// Name of the ring.
     pub ring: String,
@@ -174,7 +175,7 @@ pub struct MovesLine {
 }
 
 /// Progress of a ring change of the index (rule P2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeLine {
     /// Number of the ring change.
     pub change: u64,
@@ -187,7 +188,7 @@ pub struct ChangeLine {
 }
 
 /// Status of a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceLine {
     /// Device id in the rings.
     pub device: u32,
@@ -230,7 +231,7 @@ pub struct DeviceLine {
 }
 
 /// Workers of a process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessWorkers {
     /// Role and name of the process.
     pub process: String,
@@ -242,7 +243,7 @@ pub struct ProcessWorkers {
 }
 
 /// Status of a worker.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerLine {
     /// Name of the worker.
     pub worker: String,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Path of an object's extents.
@@ -13,7 +14,7 @@ pub const BUCKET: &str = "/admin/v1/bucket";
 pub const POLICIES: &str = "/admin/v1/policies";
 
 /// Storage policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyLine {
     /// Number of the policy.
     pub id: u16,
@@ -32,7 +33,7 @@ pub struct PolicyLine {
 }
 
 /// Object, with its extents on disk.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectExtents {
     /// Name of the bucket.
     pub bucket: String,
@@ -49,7 +50,7 @@ pub struct ObjectExtents {
 }
 
 /// Extent of an object, with its place on disk.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ExtentLine {
     /// Id of the extent.
     pub id: String,
@@ -68,7 +69,7 @@ pub struct ExtentLine {
 }
 
 /// Settings of a bucket beyond those of S3.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BucketLine {
     /// Name of the bucket.
     pub bucket: String,
@@ -85,7 +86,7 @@ pub struct BucketLine {
 }
 
 /// Error reply, with its reason.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorReply {
     /// Reason, as a sentence.
     pub error: String,

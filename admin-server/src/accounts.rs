@@ -5,20 +5,20 @@ mod state;
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use martlet_admin_api::accounts::{
-    self as wire, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange, TenantLine,
-    TenantRequest, UserLine, UserRequest,
+    self as wire, DeletedLine, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange,
+    TenantLine, TenantRequest, UserLine, UserRequest,
 };
 use martlet_admin_api::limits::{Bound, RateChange, RateLine};
 use martlet_proxy::{
     Accounts, DefaultView, Key, NewKey, NewUser, ObjectStore, Page, Rate, Role, Tenant, User,
 };
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 
 use self::state::{AccountsApi, AccountsQuery, AccountsState};
 use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
@@ -26,20 +26,55 @@ use super::quotas;
 
 /// Routes of `martlet admin tenant`, `user` and `key`. `root_key` is the access key of the root
 /// identity, which has no account.
-pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
+pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> ApiRoutes {
     let limits = quotas::routes(accounts.clone(), store.clone());
     let api = AccountsApi { accounts, store, root_key: root_key.to_owned() };
-    Router::new()
-        .route(wire::TENANTS, get(tenants).post(create_tenant))
-        .route(wire::TENANT, get(tenant).put(change_tenant).delete(delete_tenant))
-        .route(wire::USERS, get(users).post(create_user))
-        .route(wire::USER, get(user).put(change_user).delete(delete_user))
-        .route(wire::KEYS, get(keys).post(create_key))
-        .route(wire::KEY, get(key).put(change_key).delete(delete_key))
-        .route(wire::ROTATE, post(rotate_key))
-        .merge(roles::routes())
-        .with_state(api)
-        .merge(limits)
+    let accounts = tenant_routes().merge(user_routes()).merge(key_routes()).merge(roles::routes());
+    accounts.with_state(api).merge(limits)
+}
+
+fn tenant_routes() -> ApiRoutes<AccountsApi> {
+    let list = ApiDoc::reply::<ListPage<TenantLine>>("List tenants, in pages");
+    let create = ApiDoc::reply::<TenantLine>("Create a tenant");
+    let show = ApiDoc::reply::<TenantLine>("Show a tenant");
+    let change = ApiDoc::reply::<TenantLine>("Change a tenant");
+    let delete = ApiDoc::reply::<DeletedLine>("Delete a tenant without users, keys and buckets");
+    ApiRoutes::new()
+        .get(wire::TENANTS, list.query::<AccountsQuery>(), tenants)
+        .post(wire::TENANTS, create.body::<TenantRequest>(), create_tenant)
+        .get(wire::TENANT, show.query::<AccountsQuery>(), tenant)
+        .put(wire::TENANT, change.body::<TenantChange>(), change_tenant)
+        .delete(wire::TENANT, delete.query::<AccountsQuery>(), delete_tenant)
+}
+
+fn user_routes() -> ApiRoutes<AccountsApi> {
+    let list = ApiDoc::reply::<ListPage<UserLine>>("List the users of a tenant, in pages");
+    let create = ApiDoc::reply::<UserLine>("Create a user");
+    let show = ApiDoc::reply::<UserLine>("Show a user");
+    let change = ApiDoc::reply::<UserLine>("Change a user");
+    let delete = ApiDoc::reply::<DeletedLine>("Delete a user without keys");
+    ApiRoutes::new()
+        .get(wire::USERS, list.query::<AccountsQuery>(), users)
+        .post(wire::USERS, create.body::<UserRequest>(), create_user)
+        .get(wire::USER, show.query::<AccountsQuery>(), user)
+        .put(wire::USER, change.body::<UserRequest>(), change_user)
+        .delete(wire::USER, delete.query::<AccountsQuery>(), delete_user)
+}
+
+fn key_routes() -> ApiRoutes<AccountsApi> {
+    let list = ApiDoc::reply::<ListPage<KeyLine>>("List access keys, in pages");
+    let create = ApiDoc::reply::<KeyLine>("Create an access key; the reply has its secret key");
+    let show = ApiDoc::reply::<KeyLine>("Show an access key, without its secret key");
+    let change = ApiDoc::reply::<KeyLine>("Change an access key");
+    let delete = ApiDoc::reply::<DeletedLine>("Delete an access key");
+    let rotate = ApiDoc::reply::<KeyLine>("Replace the secret key; the reply has the new one");
+    ApiRoutes::new()
+        .get(wire::KEYS, list.query::<AccountsQuery>(), keys)
+        .post(wire::KEYS, create.body::<KeyRequest>(), create_key)
+        .get(wire::KEY, show.query::<AccountsQuery>(), key)
+        .put(wire::KEY, change.body::<KeyChange>(), change_key)
+        .delete(wire::KEY, delete.query::<AccountsQuery>(), delete_key)
+        .post(wire::ROTATE, rotate.body::<Rotation>(), rotate_key)
 }
 
 /// Pause between two attempts to seal secrets.

@@ -45,6 +45,11 @@ impl ApiError {
     pub(crate) fn bad(sentence: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, sentence.into())
     }
+
+    /// Makes the refusal of a request for an item that doesn't exist.
+    pub(crate) fn missing(sentence: impl Into<String>) -> Self {
+        Self(StatusCode::NOT_FOUND, sentence.into())
+    }
 }
 
 /// Returns a required parameter.

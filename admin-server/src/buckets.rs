@@ -1,74 +1,92 @@
-//! Admin API of buckets: settings beyond S3's, rewrites to another storage policy, rewraps of data
-//! keys, and checkpoint sets.
+//! Admin API of buckets: their list, settings beyond S3's, rewraps of data keys, and checkpoint sets.
 
 mod checkpoints;
+mod list;
 mod rewrap;
-mod rewrites;
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
-use axum::{Json, Router};
-use martlet_admin_api::{
-    self as wire, BucketLine, checkpoints as sets, rewrap as rewrapping, rewrite,
+use martlet_admin_api::accounts::ListPage;
+use martlet_admin_api::buckets::{self, BucketSummary};
+use martlet_admin_api::checkpoints::{
+    self as sets, RetentionPage, RulesLine, SetPage, WithdrawnLine,
 };
+use martlet_admin_api::rewrap::{self as rewrapping, RewrapLine};
+use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::entry::{Bucket, ETagKind};
 use martlet_protocol::{Level, Settings};
-use martlet_proxy::{Error, ObjectStore, RewriteOptions, set_etag_kind};
-use martlet_replicator::{Foreground, WorkerPace};
-use martlet_serving::Size;
+use martlet_proxy::{Error, ObjectStore, set_etag_kind};
+use martlet_replicator::Foreground;
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::refuse;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use self::rewrites::Rewrites;
-
-/// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
-const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
-
 /// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
-pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
-    let api = Arc::new(BucketsApi { store, foreground, rewrites: Rewrites::default() });
-    Router::new()
-        .route(wire::BUCKET, get(show).put(set))
-        .route(rewrite::REWRITE, get(rewritten).put(rewrite))
-        .route(rewrapping::REWRAP, put(rewrap::rewrap))
-        .route(sets::RULES, get(checkpoints::rules).put(checkpoints::set_rules))
-        .route(sets::SETS, get(checkpoints::sets).delete(checkpoints::withdraw))
-        .route(sets::RETENTION, get(checkpoints::retention))
-        .with_state(api)
+pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> ApiRoutes {
+    let api = Arc::new(BucketsApi { store, foreground });
+    settings_routes().merge(checkpoint_routes()).with_state(api)
+}
+
+fn settings_routes() -> ApiRoutes<Arc<BucketsApi>> {
+    let list = ApiDoc::reply::<ListPage<BucketSummary>>("List buckets, in pages");
+    let show = ApiDoc::reply::<BucketLine>("Show the settings of a bucket");
+    let set = ApiDoc::reply::<BucketLine>("Change settings of a bucket");
+    let rewrap = ApiDoc::reply::<RewrapLine>("Rewrap the data keys of a page of versions");
+    ApiRoutes::new()
+        .get(buckets::BUCKETS, list.query::<list::BucketsQuery>(), list::list)
+        .get(wire::BUCKET, show.query::<BucketQuery>(), self::show)
+        .put(wire::BUCKET, set.query::<BucketChange>(), self::set)
+        .put(rewrapping::REWRAP, rewrap.query::<rewrap::RewrapRequest>(), rewrap::rewrap)
+}
+
+fn checkpoint_routes() -> ApiRoutes<Arc<BucketsApi>> {
+    let rules = ApiDoc::reply::<RulesLine>("Show the checkpoint rules of a bucket");
+    let set_rules =
+        ApiDoc::reply::<RulesLine>("Replace or remove the checkpoint rules of a bucket");
+    let list = ApiDoc::reply::<SetPage>("List the checkpoint sets of a bucket, in pages");
+    let withdraw = ApiDoc::reply::<WithdrawnLine>("Withdraw generations of a checkpoint set");
+    let retention = ApiDoc::reply::<RetentionPage>("List what rules will withdraw, in pages");
+    ApiRoutes::new()
+        .get(sets::RULES, rules.query::<BucketQuery>(), checkpoints::rules)
+        .put(sets::RULES, set_rules.body::<RulesLine>(), checkpoints::set_rules)
+        .get(sets::SETS, list.query::<checkpoints::SetsQuery>(), checkpoints::sets)
+        .delete(sets::SETS, withdraw.query::<checkpoints::Withdrawal>(), checkpoints::withdraw)
+        .get(
+            sets::RETENTION,
+            retention.query::<checkpoints::RetentionQuery>(),
+            checkpoints::retention,
+        )
 }
 
 struct BucketsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
-    rewrites: Rewrites,
 }
 
 type BucketsState = State<Arc<BucketsApi>>;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct BucketQuery {
+    /// Name of the bucket.
     bucket: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct BucketChange {
+    /// Name of the bucket.
     bucket: String,
+    /// `available`, `strict` or `any`: consistency of requests that name none.
+    #[schemars(with = "Option<String>")]
     consistency: Option<Level>,
+    /// Name of the storage policy of new objects.
     storage_policy: Option<String>,
+    /// `md5` or `opaque`: kind of the ETags of new objects.
     etags: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct RewriteRequest {
-    bucket: String,
-    /// Maximum bytes per second.
-    rate: Option<Size>,
-    #[serde(default)]
-    stop: bool,
 }
 
 async fn show(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Response {
@@ -103,46 +121,6 @@ async fn set(State(api): BucketsState, Query(change): Query<BucketChange>) -> Re
             refuse(StatusCode::BAD_REQUEST, sentence)
         }
     }
-}
-
-async fn rewritten(State(api): BucketsState, Query(which): Query<BucketQuery>) -> Response {
-    match api.rewrites.of(&which.bucket) {
-        Some(line) => Json(line).into_response(),
-        None => not_rewritten(&which.bucket),
-    }
-}
-
-async fn rewrite(State(api): BucketsState, Query(request): Query<RewriteRequest>) -> Response {
-    let RewriteRequest { bucket, rate, stop } = request;
-    if stop {
-        return match api.rewrites.stop(&bucket) {
-            Some(line) => Json(line).into_response(),
-            None => not_rewritten(&bucket),
-        };
-    }
-    if rate.is_some_and(|Size(bytes)| bytes < RATE_BYTES_PER_S_MIN) {
-        let sentence = "--rate must be at least 1MiB per second";
-        return refuse(StatusCode::BAD_REQUEST, sentence);
-    }
-    // A misspelt name is refused at once.
-    if let Err(error) = api.store.bucket(&bucket).await {
-        return refused(&error);
-    }
-    let foreground = api.foreground.clone();
-    let budget = WorkerPace::default().latency_budget;
-    let options = RewriteOptions {
-        bytes_per_s: rate.map(|Size(bytes)| bytes),
-        clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
-    };
-    match api.rewrites.begin(api.store.clone(), &bucket, options) {
-        Ok(line) => Json(line).into_response(),
-        Err(sentence) => refuse(StatusCode::CONFLICT, &sentence),
-    }
-}
-
-fn not_rewritten(bucket: &str) -> Response {
-    let sentence = format!("no rewrite of {bucket} was started here since this process started");
-    refuse(StatusCode::NOT_FOUND, &sentence)
 }
 
 impl BucketsApi {

@@ -5,15 +5,15 @@
 //! ```
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
-//! * [`buckets`]: settings of buckets beyond S3's; moves to another storage policy; rewraps of data
-//!   keys by a new master key.
+//! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
+//! * [`jobs`]: censuses, and moves of buckets to another storage policy, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
 //! * `api`: parameters, bodies, pages and refusals that the routes share.
 //!
-//! Each module returns a [`Router`](axum::Router). A role merges the routers into the routes of its
-//! admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
+//! Each module returns [`ApiRoutes`](martlet_serving::api::ApiRoutes): routes with their description.
+//! A role merges them into the routes of its admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
 //! these routes make no access checks of their own.
 //!
 //! Messages are those of [`martlet_admin_api`]. Rules about accounts, quotas and policies belong to
@@ -27,6 +27,7 @@
 pub mod accounts;
 mod api;
 pub mod buckets;
+pub mod jobs;
 pub mod objects;
 pub mod policies;
 mod quotas;

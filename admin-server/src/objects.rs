@@ -1,24 +1,28 @@
 //! Admin API of objects' extents and their places on disk.
 
+use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use martlet_admin_api::{self as wire, ExtentLine, ObjectExtents};
 use martlet_protocol::entry::{Body, Object};
 use martlet_proxy::{Error, ExtentPlace, ObjectStore};
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::refuse;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Route of `martlet admin extents`.
-pub fn extents_of(store: ObjectStore) -> Router {
-    Router::new().route(wire::EXTENTS, get(extents)).with_state(store)
+pub fn extents_of(store: ObjectStore) -> ApiRoutes {
+    let doc = ApiDoc::reply::<ObjectExtents>("Show the extents of an object");
+    ApiRoutes::new().get(wire::EXTENTS, doc.query::<ObjectQuery>(), extents).with_state(store)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct ObjectQuery {
+    /// Name of the bucket.
     bucket: String,
+    /// Key of the object.
     key: String,
 }
 

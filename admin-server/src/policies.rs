@@ -1,16 +1,17 @@
 //! Admin API of storage policies, for processes with an S3 port.
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
 use martlet_admin_api::{self as wire, PolicyLine};
 use martlet_proxy::ObjectStore;
 use martlet_ring::Ring;
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_topology::Cluster;
 
 /// Route of `martlet admin policy`.
-pub fn routes(store: ObjectStore) -> Router {
-    Router::new().route(wire::POLICIES, get(list)).with_state(store)
+pub fn routes(store: ObjectStore) -> ApiRoutes {
+    let doc = ApiDoc::reply::<Vec<PolicyLine>>("List the storage policies");
+    ApiRoutes::new().get(wire::POLICIES, doc, list).with_state(store)
 }
 
 async fn list(State(store): State<ObjectStore>) -> Json<Vec<PolicyLine>> {

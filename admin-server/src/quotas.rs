@@ -1,23 +1,29 @@
 //! Admin API of quotas and usage of tenants and buckets.
 
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
 use martlet_admin_api::limits::{self as wire, Bound, QuotaChange, QuotaLine};
 use martlet_protocol::usage::{Quota, Usage, UsageCounter};
 use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
+use martlet_serving::api::{ApiDoc, ApiRoutes};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::api::{ApiResult, named, read};
 
 /// Routes that show and set quotas.
-pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
-    Router::new()
-        .route(wire::TENANT_QUOTA, get(tenant).put(set_tenant))
-        .route(wire::BUCKET_QUOTA, get(bucket).put(set_bucket))
-        .route(wire::BUCKET_USAGE, get(usage))
+pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> ApiRoutes {
+    let show = ApiDoc::reply::<QuotaLine>("Show a quota, with the last count");
+    let set = ApiDoc::reply::<QuotaLine>("Change a quota").body::<QuotaChange>();
+    let count = ApiDoc::reply::<QuotaLine>("Show the usage of a bucket, counting it if needed");
+    ApiRoutes::new()
+        .get(wire::TENANT_QUOTA, show.query::<QuotaQuery>(), tenant)
+        .put(wire::TENANT_QUOTA, set, set_tenant)
+        .get(wire::BUCKET_QUOTA, show.query::<QuotaQuery>(), bucket)
+        .put(wire::BUCKET_QUOTA, set, set_bucket)
+        .get(wire::BUCKET_USAGE, count.query::<QuotaQuery>(), usage)
         .with_state(QuotasApi { accounts, store })
 }
 
@@ -29,10 +35,13 @@ struct QuotasApi {
 
 type QuotasState = State<QuotasApi>;
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 struct QuotaQuery {
+    /// Name of the tenant, for routes of a tenant.
     tenant: Option<String>,
+    /// Name of the bucket, for routes of a bucket.
     bucket: Option<String>,
+    /// True counts the bucket even if a count exists.
     #[serde(default)]
     now: bool,
 }

@@ -22,6 +22,8 @@ const INSTALL: &str = "install.sh";
 pub(crate) const MEMBER_CERTIFICATE: &str = "member";
 /// Certificate and key of the S3 port, without their extensions.
 pub(crate) const S3_CERTIFICATE: &str = "s3";
+/// Certificate and key of the admin port, without their extensions.
+pub(crate) const ADMIN_CERTIFICATE: &str = "admin";
 const HEADER: &str = "# Written by `martlet cluster apply`. Edit the cluster's file instead: the next \
                       apply replaces this one.\n";
 const UNIT_TEXT: &str = include_str!("machine/martlet-node.service");
@@ -101,14 +103,15 @@ fn names(names: impl IntoIterator<Item = String>) -> Value {
 fn own_settings(spec: &ClusterSpec, node: &NodeSpec, makes_first: bool) -> Table {
     let bind = node.bind().unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let address = |port: u16| text(&SocketAddr::new(bind, port).to_string());
-    let admin = SocketAddr::from(([127, 0, 0, 1], spec.ports.admin));
+    let loopback = || text(&SocketAddr::from(([127, 0, 0, 1], spec.ports.admin)).to_string());
+    let admin = if spec.tls.admin { address(spec.ports.admin) } else { loopback() };
     let rings = spec.rings().into_iter().map(|ring| format!("{}.ring", ring.file));
     let roles = node.roles.get_ref().iter().map(|role| role.name().to_owned());
     let mut table = Table::from_iter([
         ("name".to_owned(), text(node.name())),
         ("roles".to_owned(), names(roles)),
         ("data_dir".to_owned(), text(&spec.data_dir.get_ref().display().to_string())),
-        ("admin_address".to_owned(), text(&admin.to_string())),
+        ("admin_address".to_owned(), admin),
         ("cluster_key_file".to_owned(), text(CLUSTER_KEY)),
         ("rings".to_owned(), names(rings)),
     ]);
@@ -117,6 +120,10 @@ fn own_settings(spec: &ClusterSpec, node: &NodeSpec, makes_first: bool) -> Table
         set("tls_certificate", text(&format!("{MEMBER_CERTIFICATE}.crt")));
         set("tls_key", text(&format!("{MEMBER_CERTIFICATE}.key")));
         set("tls_ca", text(AUTHORITY));
+    }
+    if spec.tls.admin {
+        set("admin_tls_certificate", text(&format!("{ADMIN_CERTIFICATE}.crt")));
+        set("admin_tls_key", text(&format!("{ADMIN_CERTIFICATE}.key")));
     }
     if node.has(NodeRole::StorageNode) {
         set("internal_address", address(spec.ports.internal));
@@ -212,6 +219,14 @@ mod tests {
         assert_eq!(table["devices"]["d2"].as_str(), Some("/srv/martlet/d2"));
         assert_eq!(table["rings"].as_array().unwrap().len(), 2);
         assert!(!table.contains_key("first_tenant"));
+    }
+
+    #[test]
+    fn an_admin_port_for_other_machines_has_a_certificate() {
+        let table: Table = file(&format!("{THREE}\n[tls]\nadmin = true\n"), 0).parse().unwrap();
+        assert_eq!(table["admin_address"].as_str(), Some("10.0.0.1:9001"));
+        assert_eq!(table["admin_tls_certificate"].as_str(), Some("admin.crt"));
+        assert_eq!(table["admin_tls_key"].as_str(), Some("admin.key"));
     }
 
     #[test]

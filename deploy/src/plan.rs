@@ -291,7 +291,7 @@ fn certificates(
     now: OffsetDateTime,
     wanted: &mut Vec<WantedFile>,
 ) -> Result<Vec<CertificateStep>, Failure> {
-    if !spec.tls.members && !spec.tls.s3 {
+    if !spec.tls.members && !spec.tls.s3 && !spec.tls.admin {
         return Ok(Vec::new());
     }
     let mut authority = Authority::find_or_make(spec.name.get_ref(), made, now)?;
@@ -303,7 +303,10 @@ fn certificates(
             asked.push((folder.join(machine::MEMBER_CERTIFICATE), member_names(node)));
         }
         if spec.tls.s3 && node.has(NodeRole::Proxy) {
-            asked.push((folder.join(machine::S3_CERTIFICATE), s3_names(spec, node)));
+            asked.push((folder.join(machine::S3_CERTIFICATE), client_names(spec, node)));
+        }
+        if spec.tls.admin {
+            asked.push((folder.join(machine::ADMIN_CERTIFICATE), client_names(spec, node)));
         }
         let path = folder.join(AUTHORITY);
         wanted.push(WantedFile::new(path, FileKind::Certificate, authority.certificate()));
@@ -325,7 +328,8 @@ fn member_names(node: &NodeSpec) -> BTreeSet<String> {
     BTreeSet::from([node.address().to_owned(), node.name().to_owned()])
 }
 
-fn s3_names(spec: &ClusterSpec, node: &NodeSpec) -> BTreeSet<String> {
+/// Names in certificates of ports for clients and operators.
+fn client_names(spec: &ClusterSpec, node: &NodeSpec) -> BTreeSet<String> {
     let more = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     member_names(node).into_iter().chain(more).chain(spec.tls.names.iter().cloned()).collect()
 }

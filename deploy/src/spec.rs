@@ -65,7 +65,7 @@ pub(crate) struct PortSpec {
     pub(crate) s3: u16,
     /// Port for other members, at the machine's address.
     pub(crate) internal: u16,
-    /// Admin port, on 127.0.0.1.
+    /// Admin port: on 127.0.0.1, or over TLS at the machine's address.
     pub(crate) admin: u16,
 }
 
@@ -83,7 +83,10 @@ pub(crate) struct TlsSpec {
     pub(crate) members: bool,
     /// True if the S3 port uses TLS with certificates of the cluster's authority.
     pub(crate) s3: bool,
-    /// Further host names in the certificates of the S3 port.
+    /// True if the admin port listens at the machine's address, with TLS by a certificate of the
+    /// cluster's authority.
+    pub(crate) admin: bool,
+    /// Further host names in the certificates of the S3 port and of the admin port.
     pub(crate) names: Vec<String>,
     /// Days for which certificates of machines are valid.
     pub(crate) days: u32,
@@ -91,7 +94,7 @@ pub(crate) struct TlsSpec {
 
 impl Default for TlsSpec {
     fn default() -> Self {
-        Self { members: true, s3: true, names: Vec::new(), days: 730 }
+        Self { members: true, s3: true, admin: false, names: Vec::new(), days: 730 }
     }
 }
 

@@ -109,7 +109,7 @@ mod tests {
     use crate::finding::Verdict;
 
     fn view(status: Result<ServerStatus, String>) -> PeerView {
-        PeerView { address: "10.0.0.2:9001".parse().unwrap(), status }
+        PeerView { address: "10.0.0.2:9001".to_owned(), status }
     }
 
     fn status(answers: bool) -> ServerStatus {

@@ -79,7 +79,7 @@ pub struct CertificateFiles {
 #[derive(Debug)]
 pub struct PeerView {
     /// Admin address.
-    pub address: SocketAddr,
+    pub address: String,
     /// Status, or the reason for its absence.
     pub status: Result<ServerStatus, String>,
 }

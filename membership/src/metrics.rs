@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls};
+use martlet_serving::metrics::MetricKind::{
+    Rises, RisesAndFalls, RisesByMicroseconds, SpanOfMicroseconds, SpanOfMilliseconds,
+};
 use martlet_serving::metrics::{Figure, encode_figures};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -35,20 +37,22 @@ const NODE_FIGURES: [Figure<NodeFigures>; 7] = [
     }),
     Figure("node_replies", "Replies from the node", Rises, |node| node.replies),
     Figure("node_silences", "Status requests without an answer", Rises, |node| node.silences),
-    Figure("node_wait_us", "Total microseconds until replies", Rises, |node| node.waited_us),
-    Figure("node_latency_us", "Recent microseconds until a reply", RisesAndFalls, |node| {
+    Figure("node_wait_seconds", "Time until replies, added up", RisesByMicroseconds, |node| {
+        node.waited_us
+    }),
+    Figure("node_latency_seconds", "Recent time until a reply", SpanOfMicroseconds, |node| {
         node.latency_us
     }),
     Figure(
-        "node_clock_ahead_ms",
-        "Milliseconds that the node's clock is ahead of the cluster's",
-        RisesAndFalls,
+        "node_clock_ahead_seconds",
+        "Time by which the node's clock is ahead of the cluster's",
+        SpanOfMilliseconds,
         |node| node.ahead_ms,
     ),
     Figure(
-        "node_clock_behind_ms",
-        "Milliseconds that the node's clock is behind the cluster's",
-        RisesAndFalls,
+        "node_clock_behind_seconds",
+        "Time by which the node's clock is behind the cluster's",
+        SpanOfMilliseconds,
         |node| node.behind_ms,
     ),
 ];

@@ -2,16 +2,17 @@
 
 use std::sync::{Arc, Weak};
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{
-    self as wire, DeviceLine, MemoryLine, ProcessReport, ServerStatus, WorkerLine,
+    self as wire, DeviceLine, MemoryLine, ProcessReport, ProcessWorkers, ServerStatus, WorkerLine,
 };
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::{Operator, Readiness, refuse};
 
 use super::Member;
@@ -74,12 +75,16 @@ impl StatusSource {
     }
 
     /// Returns the routes of `martlet admin` for status, workers, capacity and dispersion.
-    pub fn routes(self) -> Router {
-        Router::new()
-            .route(wire::STATUS, get(status))
-            .route(wire::WORKERS, get(workers))
-            .route(wire::CAPACITY, get(capacity))
-            .route(wire::DISPERSION, get(dispersion))
+    pub fn routes(self) -> ApiRoutes {
+        let of_cluster = ApiDoc::reply::<ServerStatus>("Show the status of the cluster");
+        let of_workers = ApiDoc::reply::<Vec<ProcessWorkers>>("List the workers of all processes");
+        let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
+        let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
+        ApiRoutes::new()
+            .get(wire::STATUS, of_cluster, status)
+            .get(wire::WORKERS, of_workers, workers)
+            .get(wire::CAPACITY, forecast, capacity)
+            .get(wire::DISPERSION, spread, dispersion)
             .with_state(self)
     }
 

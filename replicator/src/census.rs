@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use martlet_protocol::DeviceId;
 use martlet_topology::Topology;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::StepTopology;
@@ -43,7 +44,7 @@ impl Default for CensusOptions {
 }
 
 /// Counts of one kind of item.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KindCounts {
     /// Registers, or extents.
     pub things: u64,
@@ -64,7 +65,7 @@ impl KindCounts {
 }
 
 /// Result of a census.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CensusReport {
     /// Partitions of all rings.
     pub partitions: u64,
@@ -80,8 +81,10 @@ pub struct CensusReport {
     /// Replicas that are moving between devices, according to the rings.
     pub moving: u64,
     /// Devices of the rings that did not answer.
+    #[schemars(with = "Vec<u32>")]
     pub silent: Vec<DeviceId>,
     /// Devices of the index ring that answer and have no votes.
+    #[schemars(with = "Vec<u32>")]
     pub without_votes: Vec<DeviceId>,
     /// The first faults, one line each.
     pub findings: Vec<String>,
@@ -90,7 +93,7 @@ pub struct CensusReport {
 }
 
 /// Progress of a census.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CensusProgress {
     /// Registers counted.
     pub registers: u64,

@@ -1,4 +1,4 @@
-//! TLS certificate of a port for clients: read from two files, and again when they change.
+//! TLS certificate of a port: read from two files, and again when they change.
 //!
 //! Renewal replaces the files one after the other. New connections get the new certificate within
 //! [`LOOK_EVERY`]; open connections keep theirs. An unusable certificate is logged once, and the

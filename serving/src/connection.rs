@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -19,7 +20,7 @@ use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion, WriteTimeout};
 use rustls::{CipherSuite, ProtocolVersion, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -36,6 +37,15 @@ use super::streams::{CloseReason, Streams, TrackedBody};
 /// that exceeds it raises it.
 const READ_BUFFER_BYTES_MIN: usize = 128 * 1024;
 const HEADERS_MAX: usize = 128;
+/// First byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 22;
+/// Reply to a client in clear at a port with TLS.
+const NEEDS_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    content-type: application/json\r\ncontent-length: 76\r\nconnection: close\r\n\r\n\
+    {\"error\":\"this port has TLS: write https:// instead of http:// in its URL\"}\n";
+/// Timeout for that reply, and the bytes that are read from the client after it.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+const UNREAD_BYTES_MAX: u64 = 64 * 1024;
 /// Heads up to this multiple of the limit are read, so that an error reply can refuse them.
 const HEADS: usize = 4;
 /// Maximum number of concurrent streams on an HTTP/2 connection.
@@ -100,6 +110,27 @@ impl ConnectionFacts {
     }
 }
 
+/// Returns true if the first byte of a client at a port with TLS begins no TLS record.
+async fn speaks_in_clear(stream: &TcpStream, patience: Duration) -> bool {
+    let mut first = [0];
+    match timeout(patience, stream.peek(&mut first)).await {
+        Ok(Ok(1)) => first[0] != TLS_HANDSHAKE,
+        // A silent or broken connection fails in the handshake.
+        _ => false,
+    }
+}
+
+/// Answers a client in clear with the scheme that the port needs, and closes the connection.
+async fn refuse_clear(mut stream: TcpStream) {
+    let farewell = async {
+        stream.write_all(NEEDS_TLS).await?;
+        stream.shutdown().await?;
+        // A close with unread bytes would reset the connection before the client reads the reply.
+        tokio::io::copy(&mut stream.take(UNREAD_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    let _ = timeout(REFUSAL_TIMEOUT, farewell).await;
+}
+
 /// Serves a connection until it ends.
 pub(super) async fn serve_connection<S, B>(
     stream: TcpStream,
@@ -117,6 +148,10 @@ pub(super) async fn serve_connection<S, B>(
         return;
     }
     let peer = stream.peer_addr().map(|address| address.ip()).ok();
+    if tls.is_some() && speaks_in_clear(&stream, served.limits.header_timeout).await {
+        tracing::debug!("refusing a connection in clear at a port with TLS");
+        return refuse_clear(stream).await;
+    }
     let patient = WriteTimeout::new(stream, served.limits.write_idle);
     let origin = ConnectionFacts { peer, tls: None, proven: served.place.proven().clone() };
     let outcome = match tls {

@@ -14,9 +14,12 @@ pub type ShownSettings = BTreeMap<String, String>;
 pub const HIDDEN: &str = "(not shown)";
 
 /// Settings whose values are shown: addresses, paths, numbers, times and names of machines.
-pub const PLAIN: [&str; 64] = [
+pub const PLAIN: [&str; 67] = [
     "access_log",
     "admin_address",
+    "admin_allow_clear",
+    "admin_tls_certificate",
+    "admin_tls_key",
     "allow_signature_v2",
     "audit_rate",
     "body_idle_timeout",

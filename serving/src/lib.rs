@@ -18,7 +18,9 @@
 //!   [`Certificate`] that is read again when it changes; `small_reads` and `streams` bound the
 //!   memory and time of silent clients. [`DrainedBody`] reads the rest of a refused body.
 //! * [`operator`]: the admin address: health and metrics for any client, all other routes for
-//!   holders of an [`AdminToken`].
+//!   holders of an [`AdminToken`]. `admin_port` binds it, over TLS or on loopback.
+//! * [`api`]: routes of the admin API with their description, and the OpenAPI document made of both.
+//! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
 //! * [`runtime`], [`Signals`], [`logging`]: the process itself. `service_manager` reports its start,
 //!   its condition and its end to systemd.
@@ -31,6 +33,8 @@
 //! [`listen::serve`], and its health, metrics and admin routes to
 //! [`Operator::open`](operator::Operator::open).
 
+mod admin_port;
+pub mod api;
 mod body_drain;
 mod certificate;
 mod connection;
@@ -56,6 +60,7 @@ mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
+mod trust;
 mod units;
 
 pub use body_drain::DrainedBody;
@@ -65,4 +70,5 @@ pub use nearest::nearest;
 pub use signals::Signals;
 pub use stop::wait_for_stop;
 pub use token::AdminToken;
+pub use trust::client_config;
 pub use units::{Size, parse_span};

@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
 use martlet_admin_api::{ErrorReply, SETTINGS, SettingsReply};
 use martlet_protocol::http::AuthenticatedFlag;
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits};
-use super::metrics::Metrics;
+use super::api::{ApiDoc, ApiRoutes};
+use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
+use super::metrics::{Metrics, classic};
 use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
 use super::token::AdminToken;
+pub use crate::admin_port::bind;
 use crate::disclosure::ShownSettings;
-use crate::failure::Failure;
 
 /// Bounds on admin connections. A quarter is reserved for connections with a token.
 const PLACES: ConnectionLimits = ConnectionLimits { all: 64, keyless: 48, keyless_per_address: 32 };
@@ -42,6 +42,10 @@ const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Interval between two looks at the readiness for the service manager.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
+/// Media type that clients of `OpenMetrics` accept, without its parameters.
+const OPEN_METRICS: &str = "application/openmetrics-text";
+/// Media type of the metrics for these clients.
+const METRICS_MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NOT_YET: &str = "the process is starting: try again in a moment";
 
 /// Condition of a role, apart from its start and stop.
@@ -67,13 +71,20 @@ pub struct AdminParts {
     /// Metrics of the process.
     pub metrics: Metrics,
     /// Routes that require a token.
-    pub routes: Router,
+    pub routes: ApiRoutes,
+}
+
+/// Parts of an open role, with the routes as they are served.
+struct OpenParts {
+    parts: AdminParts,
+    /// Routes that require a token, with that of their document.
+    router: Router,
 }
 
 /// State of the admin address.
 pub struct Operator {
     tokens: Vec<AdminToken>,
-    parts: OnceLock<AdminParts>,
+    parts: OnceLock<OpenParts>,
     stage: Mutex<ProcessStage>,
     address: OnceLock<SocketAddr>,
     manager: ServiceManager,
@@ -90,7 +101,7 @@ enum ProcessStage {
 }
 
 /// Readiness of the process for requests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Readiness {
     /// True if the process is ready.
     pub ready: bool,
@@ -135,12 +146,12 @@ impl Operator {
 
     /// Returns the metrics as text, once the role is open.
     pub fn metrics_text(&self) -> Option<String> {
-        self.parts.get().map(|parts| parts.metrics.text())
+        self.parts.get().map(|open| open.parts.metrics.text())
     }
 
     /// Returns the routes that require a token, once the role is open.
-    pub fn protected_routes(&self) -> Option<Router> {
-        self.parts.get().map(|parts| parts.routes.clone())
+    pub fn protected_routes(&self) -> Option<ApiRoutes> {
+        self.parts.get().map(|open| open.parts.routes.clone())
     }
 
     /// Returns the address that it listens on, once it is served.
@@ -153,7 +164,8 @@ impl Operator {
     /// The service manager hears that the process has started, ready or not: a storage node of a
     /// new cluster is ready only beside others, which the manager may start after it.
     pub fn open(&self, parts: AdminParts) {
-        if self.parts.set(parts).is_ok() {
+        let router = parts.routes.clone().with_document(public_routes()).into_router();
+        if self.parts.set(OpenParts { parts, router }).is_ok() {
             *self.stage.lock() = ProcessStage::Open;
             self.manager.report_start();
             self.opened.send_replace(true);
@@ -170,7 +182,7 @@ impl Operator {
     pub async fn readiness(&self) -> Readiness {
         let stage = *self.stage.lock();
         let condition = match self.parts.get() {
-            Some(parts) => parts.health.condition().await,
+            Some(open) => open.parts.health.condition().await,
             None => RoleCondition::default(),
         };
         readiness(stage, condition)
@@ -183,23 +195,18 @@ impl Operator {
             .fallback(protected)
             .layer(middleware::from_fn_with_state(self.clone(), require_token))
             .with_state(self.clone());
-        Router::new()
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .with_state(self)
-            .fallback_service(protected)
+        public_routes().into_router().with_state(self).fallback_service(protected)
     }
 
     /// Serves the admin address until the returned [`AdminServer`] is ended.
-    pub fn serve(self: Arc<Self>, listener: TcpListener, common: &CommonSettings) -> AdminServer {
+    pub fn serve(self: Arc<Self>, port: Port, common: &CommonSettings) -> AdminServer {
         let limits = Limits {
             places: PLACES,
             header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
             write_idle: common.body_idle_timeout,
             head_bytes: HEAD_BYTES_MAX,
         };
-        if let Ok(address) = listener.local_addr() {
+        if let Ok(address) = port.listener.local_addr() {
             // `serve` is called once, so the address is unset.
             let _ = self.address.set(address);
         }
@@ -210,7 +217,7 @@ impl Operator {
             tokio::spawn(self.clone().report_readiness(stopped.clone()));
         }
         let service = TowerToHyperService::new(self.router());
-        let task = tokio::spawn(listen::serve(listener, service, limits, stopped, FAREWELL));
+        let task = tokio::spawn(listen::serve(port, service, limits, stopped, FAREWELL));
         AdminServer { stop, task }
     }
 
@@ -249,12 +256,15 @@ impl AdminServer {
     }
 }
 
-/// Binds the admin address and logs it.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listener = listen::bind(address, "--admin-address").await?;
-    let address = listen::address_of(&listener)?;
-    tracing::info!(%address, "listening for operators: /healthz, /readyz, /metrics");
-    Ok(listener)
+/// Routes that need no token.
+fn public_routes() -> ApiRoutes<Arc<Operator>> {
+    let health = ApiDoc::text("Show that the process answers", "text/plain").public();
+    let ready = ApiDoc::reply::<Readiness>("Show the readiness; 503 if the process isn't ready");
+    let figures = ApiDoc::text("Show the metrics, for Prometheus", "text/plain").public();
+    ApiRoutes::new()
+        .get("/healthz", health, || async { "ok\n" })
+        .get("/readyz", ready.public(), readyz)
+        .get("/metrics", figures, metrics)
 }
 
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
@@ -274,12 +284,15 @@ async fn readyz(State(operator): OperatorState) -> Response {
     (status, Json(readiness)).into_response()
 }
 
-async fn metrics(State(operator): OperatorState) -> Response {
-    let Some(parts) = operator.parts.get() else {
+async fn metrics(State(operator): OperatorState, headers: HeaderMap) -> Response {
+    let Some(text) = operator.metrics_text() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], parts.metrics.text()).into_response()
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.into_iter().any(|value| value.contains(OPEN_METRICS)) {
+        return ([(header::CONTENT_TYPE, METRICS_MEDIA)], text).into_response();
+    }
+    ([(header::CONTENT_TYPE, classic::MEDIA)], classic::classic(&text)).into_response()
 }
 
 async fn settings(State(operator): OperatorState) -> Response {
@@ -302,7 +315,7 @@ async fn require_token(State(operator): OperatorState, request: Request, next: N
 
 async fn protected(State(operator): OperatorState, request: Request) -> Response {
     match operator.parts.get() {
-        Some(parts) => match parts.routes.clone().oneshot(request).await {
+        Some(open) => match open.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         },
@@ -318,6 +331,7 @@ pub fn refuse(status: StatusCode, sentence: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
+    use martlet_admin_api::DOCUMENT;
 
     use super::*;
 
@@ -340,7 +354,8 @@ mod tests {
     }
 
     fn open(operator: &Operator) {
-        let routes = Router::new().route("/secret", get(|| async { "told" }));
+        let doc = ApiDoc::reply::<String>("Show a secret");
+        let routes = ApiRoutes::new().get("/secret", doc, || async { "told" });
         operator.open(AdminParts {
             health: Arc::new(HealthyRole),
             metrics: Metrics::default(),
@@ -363,6 +378,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn metrics_come_as_open_metrics_to_clients_that_accept_them() {
+        let operator = Arc::new(Operator::new(Vec::new()));
+        open(&operator);
+        let page = async |accept: &str| {
+            let request = Request::get("/metrics").header(header::ACCEPT, accept);
+            let request = request.body(Body::empty()).unwrap();
+            let reply = operator.clone().router().oneshot(request).await.unwrap();
+            let media = reply.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+            let bytes = axum::body::to_bytes(reply.into_body(), usize::MAX).await.unwrap();
+            (media, String::from_utf8(bytes.to_vec()).unwrap())
+        };
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2";
+        let (media, text) = page(prometheus).await;
+        assert!(media.starts_with(OPEN_METRICS) && text.ends_with("# EOF\n"), "{media}");
+        let (media, text) = page("*/*").await;
+        assert!(media.starts_with("text/plain") && !text.contains("EOF"), "{media}");
+    }
+
+    #[tokio::test]
     async fn what_is_protected_is_told_to_holders_of_any_of_the_secrets() {
         let tokens = [AdminToken::of(b"root"), AdminToken::of(b"cluster")];
         let operator = Arc::new(Operator::new(tokens.to_vec()));
@@ -373,6 +407,7 @@ mod tests {
         open(&operator);
         for token in tokens.map(AdminToken::to_text) {
             assert_eq!(status_of(&operator, "/secret", Some(&token)).await, StatusCode::OK);
+            assert_eq!(status_of(&operator, DOCUMENT, Some(&token)).await, StatusCode::OK);
             assert_eq!(status_of(&operator, "/nowhere", Some(&token)).await, StatusCode::NOT_FOUND);
         }
         let root = AdminToken::of(b"root").to_text();
@@ -380,6 +415,7 @@ mod tests {
         assert_eq!(status_of(&operator, SETTINGS, None).await, StatusCode::UNAUTHORIZED);
         let other = AdminToken::of(b"other").to_text();
         for token in [None, Some("root"), Some(other.as_str())] {
+            assert_eq!(status_of(&operator, DOCUMENT, token).await, StatusCode::UNAUTHORIZED);
             assert_eq!(status_of(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);
             assert_eq!(status_of(&operator, "/nowhere", token).await, StatusCode::UNAUTHORIZED);
         }
@@ -397,8 +433,9 @@ mod tests {
         };
         let manager = ServiceManager::at(Some(path.as_os_str()));
         let operator = Arc::new(Operator::under(manager, Vec::new()));
-        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let answering = operator.clone().serve(listener, &CommonSettings::default());
+        let common = CommonSettings::default();
+        let port = bind("127.0.0.1:0".parse().unwrap(), &common).await.unwrap();
+        let answering = operator.clone().serve(port, &common);
         assert_eq!(received().await, "STATUS=not ready; the process is starting");
         open(&operator);
         assert_eq!(received().await, "READY=1");

@@ -39,7 +39,27 @@ pub struct CommonArgs {
     log: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
+    admin: AdminPortArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     connections: ConnectionArgs,
+}
+
+/// Flags for the admin address of every role.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+struct AdminPortArgs {
+    /// PEM file with the certificate chain of the admin address, for HTTPS
+    #[arg(long, value_name = "FILE", requires = "admin_tls_key")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of the admin address
+    #[arg(long, value_name = "FILE", requires = "admin_tls_certificate")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_tls_key: Option<PathBuf>,
+    /// Serve the admin address in clear even where other machines can reach it
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    admin_allow_clear: bool,
 }
 
 /// Flags for connections and threads of every role.
@@ -103,6 +123,14 @@ pub struct CommonSettings {
     pub log_format: LogFormat,
     /// Filter of log lines.
     pub log: String,
+    /// PEM file with the TLS certificate of the admin address. Without one the address is served in
+    /// clear.
+    pub admin_tls_certificate: Option<PathBuf>,
+    /// PEM file with the certificate's private key.
+    pub admin_tls_key: Option<PathBuf>,
+    /// True if an admin address in clear may be one that other machines reach.
+    #[serde(deserialize_with = "flag")]
+    pub admin_allow_clear: bool,
     /// All settings of the process that are set, in the form in which they may be shown.
     #[serde(skip)]
     pub shown: ShownSettings,
@@ -121,6 +149,9 @@ impl Default for CommonSettings {
             log_format: LogFormat::Text,
             // s3s logs every client mistake as an error, together with the body.
             log: "info,s3s=off".to_owned(),
+            admin_tls_certificate: None,
+            admin_tls_key: None,
+            admin_allow_clear: false,
             shown: ShownSettings::new(),
         }
     }
@@ -128,7 +159,7 @@ impl Default for CommonSettings {
 
 impl CommonSettings {
     /// Names of the settings of every role.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 12] = [
         "header_timeout",
         "body_idle_timeout",
         "drain_timeout",
@@ -138,6 +169,9 @@ impl CommonSettings {
         "max_threads",
         "log_format",
         "log",
+        "admin_tls_certificate",
+        "admin_tls_key",
+        "admin_allow_clear",
     ];
 
     /// Refuses invalid values.
@@ -153,6 +187,11 @@ impl CommonSettings {
         }
         if self.max_threads == 0 {
             return Err(Failure::usage("max_threads must be at least 1"));
+        }
+        if self.admin_tls_certificate.is_some() != self.admin_tls_key.is_some() {
+            return Err(Failure::usage(
+                "TLS at the admin address needs both admin_tls_certificate and admin_tls_key",
+            ));
         }
         Ok(())
     }
@@ -427,6 +466,8 @@ mod tests {
         assert_eq!(common.shown["mine"], "(not shown)");
         assert_eq!(common.header_timeout, Duration::from_millis(1500));
         assert!(CommonSettings { max_connections: 0, ..common.clone() }.check().is_err());
-        assert!(CommonSettings { max_threads: 0, ..common }.check().is_err());
+        assert!(CommonSettings { max_threads: 0, ..common.clone() }.check().is_err());
+        let half = CommonSettings { admin_tls_key: Some("/k".into()), ..common };
+        assert!(half.check().unwrap_err().to_string().contains("admin_tls_certificate"));
     }
 }

@@ -1,11 +1,12 @@
 //! `martlet admin bucket`: settings, quotas, checkpoint rules, rewrites and rewraps of buckets.
 
+mod list;
 mod rewrap;
 mod watch;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::jobs::{JobRequest, REWRITE};
 use martlet_admin_api::limits::BUCKET_QUOTA;
-use martlet_admin_api::rewrite::{self, RewriteLine};
 use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::Level;
 use martlet_protocol::entry::ETagKind;
@@ -13,12 +14,23 @@ use martlet_serving::{Failure, Size};
 
 use super::checkpoints::RulesArgs;
 use super::client::AdminEndpoint;
+use super::job;
 use super::limits::{self, QuotaArgs, UsageArgs};
 use super::print;
 
 /// Subcommands of `martlet admin bucket`.
 #[derive(Debug, Subcommand)]
 pub(super) enum BucketCommand {
+    /// List buckets with their owners, settings, and sizes at the last count
+    #[command(after_help = "\
+Sizes are those of the last count. Workers count buckets while they or their tenants have a quota; \
+other buckets have no size here: use bucket usage.
+
+Examples:
+  martlet admin bucket list
+  martlet admin bucket list --tenant research --json
+  martlet admin bucket list --limit 100 --after train")]
+    List(list::ListArgs),
     /// Show the settings of a bucket
     Show {
         /// Bucket
@@ -38,7 +50,7 @@ Examples:
     Checkpoints(RulesArgs),
     /// Move objects to the bucket's present storage policy
     #[command(after_help = "\
-The proxy at the admin address rewrites in the background, and this command shows the progress. \
+The proxy at the admin address rewrites as a job, and this command follows the job. \
 Interrupting the command doesn't stop the rewrite; running the command again shows the progress \
 again. Clients see the same objects before, during and after a rewrite. If a rewrite ends early, \
 start it again: it skips moved objects.
@@ -90,6 +102,9 @@ pub(super) struct RewriteArgs {
     /// Stop the running rewrite
     #[arg(long)]
     stop: bool,
+    /// Start the rewrite, print its job and return
+    #[arg(long, conflicts_with = "stop")]
+    detach: bool,
 }
 
 impl BucketCommand {
@@ -100,6 +115,7 @@ impl BucketCommand {
             _ => &server,
         };
         let answer = match self {
+            Self::List(args) => return args.run(server, json),
             Self::Show { bucket } => show(server, bucket)?,
             Self::Set(args) => args.send(server)?,
             Self::Quota(args) => return args.run(server, BUCKET_QUOTA, "bucket", json),
@@ -130,15 +146,20 @@ impl SetArgs {
 
 impl RewriteArgs {
     fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let mut query = vec![("bucket", self.bucket.as_str())];
-        let rate = self.rate.map(|Size(bytes)| bytes.to_string());
-        query.extend(rate.as_deref().map(|rate| ("rate", rate)));
         if self.stop {
-            query.push(("stop", "true"));
+            let job = job::cancel_running(server, REWRITE, &self.bucket)?;
+            print::show(&watch::line_of(&job)?, json, watch::text);
+            return Ok(());
         }
-        let begun: RewriteLine = server.set(rewrite::REWRITE, &query)?;
-        let line = watch::until_it_ends(server, begun, json)?;
+        let bytes_per_s = self.rate.map(|Size(bytes)| bytes);
+        let request = JobRequest::Rewrite { bucket: self.bucket.clone(), bytes_per_s };
+        let begun = job::start(server, &request)?;
+        if self.detach {
+            job::show_detached(&begun, json);
+            return Ok(());
+        }
+        let line = watch::line_of(&job::follow(server, begun, json)?)?;
         print::show(&line, json, watch::text);
-        if self.stop { Ok(()) } else { watch::check_outcome(&line) }
+        watch::check_outcome(&line)
     }
 }

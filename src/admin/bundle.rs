@@ -20,7 +20,7 @@ mod archive;
 mod collect;
 mod metrics;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -28,7 +28,7 @@ use martlet_serving::{Failure, Size, parse_span};
 
 use self::archive::Archive;
 use self::collect::Collector;
-use super::client::AdminEndpoint;
+use super::connection::AdminConnection;
 use crate::doctor::ExaminedRole;
 
 /// Arguments of `martlet admin support-bundle`.
@@ -70,12 +70,12 @@ pub(super) struct BundleArgs {
 /// Gathers the parts and writes the archive.
 pub(super) fn run(
     args: &BundleArgs,
-    server: AdminEndpoint,
-    data_dir: &Path,
+    connection: &AdminConnection,
     program: &clap::Command,
 ) -> Result<(), Failure> {
+    let server = connection.endpoint()?;
     let mut archive = Archive::new(args.max_size.0, args.timeout);
-    Collector { args, server, data_dir, program }.collect(&mut archive);
+    Collector { args, connection, server, program }.collect(&mut archive);
     let (written, missing) = (archive.count(), archive.missing());
     let path = archive.write(args.output.as_deref())?;
     println!("{}: {written} parts, {missing} missing (see index.json)", path.display());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use martlet_admin_api::jobs::{JobLine, JobRequest};
 use martlet_admin_api::{self as wire, ServerStatus};
 use martlet_membership::{ClusterSecret, RingName, RingSet, TlsArgs, client_options, routes};
 use martlet_protocol::http::HttpBackend;
@@ -19,9 +20,8 @@ use martlet_serving::{Failure, parse_span};
 use martlet_topology::{Cluster, Topology};
 
 use super::client::AdminEndpoint;
+use super::job;
 
-/// Timeout for a census by a single server.
-const PATIENCE: Duration = Duration::from_hours(24);
 /// Interval between two lines of progress.
 const PRINT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -31,20 +31,40 @@ pub(super) struct CensusArgs {
     /// Pause between two pages; longer pauses load the cluster less
     #[arg(long, value_name = "SPAN", default_value = "5ms", value_parser = parse_span)]
     pause: Duration,
+    /// Let the server or proxy at the admin address count, print its job and return
+    #[arg(long)]
+    detach: bool,
     #[command(flatten)]
     tls: TlsArgs,
 }
 
-/// Takes a census and returns its report. With a cluster's key it queries the nodes, otherwise the
-/// server counts its own devices.
+/// Outcome of the command: the report, or a job that was not followed.
+pub(super) enum CensusOutcome {
+    Report(Box<CensusReport>),
+    Detached(Box<JobLine>),
+}
+
+/// Takes a census. With a cluster's key this command queries the nodes, unless it is detached.
+/// Otherwise the server counts its own devices as a job.
 pub(super) fn take(
     args: &CensusArgs,
-    server: AdminEndpoint,
+    server: &AdminEndpoint,
     secret: Option<ClusterSecret>,
-) -> Result<CensusReport, Failure> {
-    let Some(secret) = secret else {
-        let pause = format!("{}ms", args.pause.as_millis());
-        return server.patient(PATIENCE).request_json(wire::CENSUS, &[("pause", &pause)]);
+    json: bool,
+) -> Result<CensusOutcome, Failure> {
+    let Some(secret) = secret.filter(|_| !args.detach) else {
+        let pause_ms = u64::try_from(args.pause.as_millis()).unwrap_or(u64::MAX);
+        let job = job::start(server, &JobRequest::Census { pause_ms: Some(pause_ms) })?;
+        if args.detach {
+            return Ok(CensusOutcome::Detached(Box::new(job)));
+        }
+        let ended = job::follow(server, job, json)?;
+        job::check_outcome(&ended)?;
+        let report = serde_json::from_value(ended.detail.unwrap_or_default());
+        let report = report.map_err(|error| {
+            Failure::refused(format!("the report is not one of this version: {error}"))
+        })?;
+        return Ok(CensusOutcome::Report(Box::new(report)));
     };
     let status: ServerStatus = server.request_json(wire::STATUS, &[])?;
     if let Some(why) = rings_in_motion(&status) {
@@ -63,7 +83,8 @@ pub(super) fn take(
         let rings = rings(&status, reach).await?;
         let topology = topology(&rings, Term(status.term), reach)?;
         let options = CensusOptions { pause: args.pause, ..CensusOptions::default() };
-        Ok(census(&topology, options, &mut progress_printer()).await)
+        let report = census(&topology, options, &mut progress_printer()).await;
+        Ok(CensusOutcome::Report(Box::new(report)))
     })
 }
 

@@ -1,7 +1,6 @@
 //! Client of the admin API: one request and its reply.
 
-use std::fmt::Write;
-use std::net::SocketAddr;
+use std::fmt::{Display, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,38 +10,48 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use martlet_admin_api::ErrorReply;
-use martlet_membership::ClusterSecret;
-use martlet_serving::{AdminToken, Failure};
+use martlet_serving::{AdminToken, Failure, client_config};
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, Error as TlsError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
-use crate::server::credentials::{self, Credentials};
+use super::address::AdminAddress;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest reply of a process.
 const REPLY_BYTES_MAX: usize = 256 << 20;
 
 /// Admin API of a process.
+#[derive(Clone)]
 pub(crate) struct AdminEndpoint {
-    address: SocketAddr,
+    address: AdminAddress,
+    /// TLS, and the name that the certificate must have. `None` for requests in clear.
+    tls: Option<AdminTls>,
     token: String,
     patience: Duration,
 }
 
+#[derive(Clone)]
+struct AdminTls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
 impl AdminEndpoint {
-    /// Makes a client of the process at `address`. Its secret is the cluster's key if a key file is
-    /// named. Otherwise it is the root secret from the environment or from `data_dir`.
-    pub(crate) fn new(
-        address: SocketAddr,
-        data_dir: &Path,
-        cluster_key_file: Option<&Path>,
+    /// Makes a client of the process at `address`. `authority` is a file with the authorities that
+    /// may have signed its certificate; `None` means those that this system trusts.
+    pub(super) fn new(
+        address: AdminAddress,
+        authority: Option<&Path>,
+        token: AdminToken,
     ) -> Result<Self, Failure> {
-        let token = match cluster_key_file {
-            Some(file) => ClusterSecret::load(file)?.token,
-            None => root_token(data_dir)?,
-        };
-        Ok(Self { address, token: token.to_text(), patience: PATIENCE })
+        let is_secure = address.is_secure(authority.is_some());
+        let tls = is_secure.then(|| AdminTls::new(address.host(), authority)).transpose()?;
+        Ok(Self { address, tls, token: token.to_text(), patience: PATIENCE })
     }
 
     /// Returns this client with another timeout.
@@ -51,13 +60,8 @@ impl AdminEndpoint {
     }
 
     /// Returns the address.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns a client of another process with the same secret.
-    pub(crate) fn at(&self, address: SocketAddr) -> Self {
-        Self { address, token: self.token.clone(), patience: self.patience }
+    pub(crate) fn address(&self) -> &AdminAddress {
+        &self.address
     }
 
     /// Sends a GET request and returns the reply as text.
@@ -170,17 +174,6 @@ impl AdminEndpoint {
         target: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let broken = |error: &dyn std::fmt::Display| {
-            Failure::refused(format!(
-                "no server answers at {}: {error}; check that it is running and that this is its \
-                 admin address",
-                self.address
-            ))
-        };
-        let stream = TcpStream::connect(self.address).await.map_err(|error| broken(&error))?;
-        stream.set_nodelay(true).map_err(|error| broken(&error))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
         let request = Request::builder()
             .method(method)
             .uri(target)
@@ -188,6 +181,26 @@ impl AdminEndpoint {
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Full::new(body))
             .expect("target, host and token are valid in a request's head");
+        let stream = TcpStream::connect((self.address.host(), self.address.port())).await;
+        let stream = stream.map_err(|error| self.broken(&error))?;
+        stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
+        match self.tls.clone() {
+            None => self.converse(stream, request).await,
+            Some(AdminTls { connector, name }) => {
+                let stream = connector.connect(name, stream).await;
+                self.converse(stream.map_err(|error| self.distrusted(&error))?, request).await
+            }
+        }
+    }
+
+    /// Sends a request on a connection, and receives the reply.
+    async fn converse(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = shaken.map_err(|error| self.broken(&error))?;
         let text = |error: hyper::Error| error.to_string();
         let exchange = async {
             let response = sender.send_request(request).await.map_err(text)?;
@@ -199,26 +212,56 @@ impl AdminEndpoint {
             answer = exchange => answer,
             Err(error) = connection => Err(text(error)),
         };
-        answer.map_err(|error| broken(&error))
+        answer.map_err(|error| self.broken(&error))
+    }
+
+    fn broken(&self, error: &dyn Display) -> Failure {
+        Failure::refused(format!(
+            "no server answers at {}: {error}; check that it is running and that this is its admin \
+             address",
+            self.address
+        ))
+    }
+
+    /// Failure of a TLS handshake, with its remedy.
+    fn distrusted(&self, error: &std::io::Error) -> Failure {
+        let address = &self.address;
+        let tls = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
+        Failure::refused(match tls {
+            Some(TlsError::InvalidMessage(_)) => format!(
+                "{address} answers in clear, without TLS: set admin_tls_certificate and \
+                 admin_tls_key there, or write http://{address}"
+            ),
+            Some(TlsError::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            )) => format!(
+                "no trusted authority has signed the certificate of {address}: name the \
+                 authority's file with --admin-ca"
+            ),
+            Some(TlsError::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => format!(
+                "the certificate of {address} is not for the name {}: use one of its names in \
+                 --admin-address",
+                address.host()
+            ),
+            _ => return self.broken(&format!("TLS failed: {error}")),
+        })
+    }
+}
+
+impl AdminTls {
+    fn new(host: &str, authority: Option<&Path>) -> Result<Self, Failure> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            Failure::usage(format!("\"{host}\" is not a host name that certificates can name"))
+        })?;
+        let config = client_config(authority, "file of --admin-ca")?;
+        Ok(Self { connector: TlsConnector::from(config), name })
     }
 }
 
 fn json(body: &impl Serialize) -> Bytes {
     serde_json::to_vec(body).expect("plain data can be encoded").into()
-}
-
-fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {
-    if let Ok(secret) = std::env::var("MARTLET_ROOT_SECRET_KEY") {
-        return Ok(AdminToken::of(secret.as_bytes()));
-    }
-    let credentials = Credentials::read(&data_dir.join(credentials::FILE))?.ok_or_else(|| {
-        Failure::refused(format!(
-            "no credentials in {}: name the server's data folder with --data-dir, set \
-             MARTLET_ROOT_SECRET_KEY, or name the key of a cluster with --cluster-key-file",
-            data_dir.display()
-        ))
-    })?;
-    Ok(credentials.admin_token())
 }
 
 fn target(path: &str, query: &[(&str, &str)]) -> String {

@@ -1,19 +1,19 @@
 //! `martlet admin`: queries a running process and prints its answers, for people or as JSON.
 
 mod accounts;
+mod address;
 mod bucket;
 mod bundle;
 mod census;
 mod checkpoints;
 mod client;
+mod connection;
+mod job;
 mod limits;
 mod policy;
 mod print;
 mod ring;
 mod workers;
-
-use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use martlet_admin_api as wire;
@@ -21,11 +21,13 @@ use martlet_membership::ClusterSecret;
 use martlet_serving::Failure;
 
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
+pub(crate) use self::address::AdminAddress;
 use self::bucket::BucketCommand;
 use self::bundle::BundleArgs;
-use self::census::CensusArgs;
+use self::census::{CensusArgs, CensusOutcome};
 use self::checkpoints::CheckpointCommand;
-pub(crate) use self::client::AdminEndpoint;
+pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
+use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
@@ -42,33 +44,14 @@ Examples:
   martlet admin bucket set checkpoints --consistency strict
   martlet admin tenant create research
   martlet admin key create --tenant research
-  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key status
-  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key capacity
-  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key census
-  martlet admin --cluster-key-file cluster.key workers --url http://10.0.0.1:6301
+  martlet admin --admin-address n1:6201 --admin-ca ca.crt --cluster-key-file cluster.key status
+  martlet admin --admin-config admin.toml capacity       # the flags above, from a file
+  martlet admin --admin-config admin.toml census
+  martlet admin --cluster-key-file cluster.key workers --url http://127.0.0.1:6301
   martlet admin --cluster-key-file cluster.key ring push index.ring --node 10.0.0.1:6200")]
 pub(crate) struct AdminArgs {
-    /// Admin address of the server
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOST:PORT",
-        env = "MARTLET_ADMIN_ADDRESS",
-        default_value = "127.0.0.1:9001"
-    )]
-    admin_address: SocketAddr,
-    /// Data folder of the server, to read its credentials
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "MARTLET_DATA_DIR",
-        default_value = "martlet-data"
-    )]
-    data_dir: PathBuf,
-    /// File with the cluster's key, for members of a cluster
-    #[arg(long, global = true, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
-    cluster_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    connection: AdminConnectionArgs,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -118,6 +101,11 @@ enum AdminCommand {
     /// Access keys of tenants and users
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Jobs of a process: censuses and rewrites
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Print the OpenAPI document of the process's admin API
+    Openapi,
     /// Rings of a cluster: show their epochs, push newer ones
     #[command(subcommand)]
     Ring(RingCommand),
@@ -125,18 +113,16 @@ enum AdminCommand {
 
 /// Returns the settings of a bucket, from the process at an admin address.
 pub(crate) fn bucket(
-    address: SocketAddr,
-    data_dir: &std::path::Path,
-    cluster_key_file: Option<&std::path::Path>,
+    connection: &AdminConnectionArgs,
     name: &str,
 ) -> Result<wire::BucketLine, Failure> {
-    bucket::show(&AdminEndpoint::new(address, data_dir, cluster_key_file)?, name)
+    bucket::show(&connection.resolve()?.endpoint()?, name)
 }
 
 /// Runs the command and prints its answer. `program` is the whole command line.
 pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failure> {
-    let server =
-        || AdminEndpoint::new(args.admin_address, &args.data_dir, args.cluster_key_file.as_deref());
+    let connection = args.connection.resolve()?;
+    let server = || connection.endpoint();
     match &args.command {
         AdminCommand::Extents { bucket, key } => {
             let query = [("bucket", bucket.as_str()), ("key", key.as_str())];
@@ -156,16 +142,24 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
                 server()?.request_json(wire::DISPERSION, &[])?;
             print::show(&answer, args.json, |rings| print::dispersion(rings));
         }
+        AdminCommand::Job(command) => command.run(&server()?, args.json)?,
+        AdminCommand::Openapi => {
+            let document: serde_json::Value = server()?.request_json(wire::DOCUMENT, &[])?;
+            print::show(&document, true, ToString::to_string);
+        }
         AdminCommand::Census(census) => {
-            let secret = args.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
-            let report = census::take(census, server()?, secret)?;
-            print::show(&report, args.json, print::census);
-            census::check_outcome(&report)?;
+            let secret =
+                connection.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
+            match census::take(census, &server()?, secret, args.json)? {
+                CensusOutcome::Report(report) => {
+                    print::show(&*report, args.json, print::census);
+                    census::check_outcome(&report)?;
+                }
+                CensusOutcome::Detached(job) => job::show_detached(&job, args.json),
+            }
         }
         AdminCommand::Workers(workers) => {
-            let answer = workers.fetch(args.admin_address, |address| {
-                AdminEndpoint::new(address, &args.data_dir, args.cluster_key_file.as_deref())
-            })?;
+            let answer = workers.fetch(&connection)?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
         AdminCommand::Policy(command) => {
@@ -173,7 +167,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
         AdminCommand::SupportBundle(command) => {
-            bundle::run(command, server()?, &args.data_dir, program)?;
+            bundle::run(command, &connection, program)?;
         }
         AdminCommand::Bucket(command) => command.run(server()?, args.json)?,
         AdminCommand::Checkpoints(command) => command.run(&server()?, args.json)?,
@@ -182,7 +176,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Role(command) => command.run(&server()?, args.json)?,
         AdminCommand::Key(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => {
-            let file = args.cluster_key_file.as_deref().ok_or_else(|| {
+            let file = connection.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("no cluster key is given: name its file with --cluster-key-file")
             })?;
             ring::run(command, file, args.json)?;

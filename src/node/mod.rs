@@ -94,9 +94,9 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     if let Some(proxy) = &settings.proxy {
         tokens.push(AdminToken::of(proxy.root()?.1.0.as_bytes()));
     }
-    let listener = admin::bind(address).await?;
+    let port = admin::bind(address, &settings.common).await?;
     let operator = Arc::new(Operator::new(tokens));
-    let answering = operator.clone().serve(listener, &settings.common);
+    let answering = operator.clone().serve(port, &settings.common);
     let mut set = RoleSet::default();
     if let Some(proxy) = settings.proxy {
         set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host).boxed_local());

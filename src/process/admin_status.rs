@@ -1,11 +1,11 @@
 //! Status lines of devices and workers for the admin API.
 
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::Json;
 use martlet_admin_api::{self as wire, DeviceLine, ProcessWorkers, WorkerLine};
 use martlet_protocol::DeviceId;
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_replicator::WorkerStatus;
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::RoleCondition;
 use martlet_storage_node::Reserve;
 
@@ -87,13 +87,14 @@ fn device_line(
 }
 
 /// Route of `martlet admin workers`, in a process that reports only its own workers.
-pub(crate) fn workers(process: &'static str, source: WorkerSource) -> Router {
+pub(crate) fn workers(process: &'static str, source: WorkerSource) -> ApiRoutes {
     let lines = move || {
         let workers = worker_lines(&source);
         let own = ProcessWorkers { process: process.to_owned(), heard_ms_ago: None, workers };
         async move { Json(vec![own]) }
     };
-    Router::new().route(wire::WORKERS, get(lines))
+    let doc = ApiDoc::reply::<Vec<ProcessWorkers>>("List the workers of the process");
+    ApiRoutes::new().get(wire::WORKERS, doc, lines)
 }
 
 /// Returns status lines of this process's workers.

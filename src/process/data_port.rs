@@ -115,6 +115,7 @@ impl DataPortSettings {
     ) -> Result<Option<OpenDataPort>, Failure> {
         let Some(address) = self.data_address else { return Ok(None) };
         let own = self.data_tls_certificate.as_deref().zip(self.data_tls_key.as_deref());
+        // A server's data port falls back on the certificate of its S3 port.
         let (settings, files) = match own {
             Some(own) => ("data_tls", Some(own)),
             None => ("s3_tls", certificate),

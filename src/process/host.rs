@@ -42,9 +42,9 @@ impl RoleAdmin {
         match self {
             Self::Shared(operator) => Ok((operator, AnsweringAdmin(None))),
             Self::Own => {
-                let listener = admin::bind(address).await?;
+                let port = admin::bind(address, common).await?;
                 let operator = Arc::new(Operator::new(tokens));
-                let answering = operator.clone().serve(listener, common);
+                let answering = operator.clone().serve(port, common);
                 Ok((operator, AnsweringAdmin(Some(answering))))
             }
         }

@@ -15,14 +15,14 @@ mod settings;
 
 use std::sync::Arc;
 
-use axum::Router;
-use martlet_admin_server::{accounts, buckets, objects, policies};
+use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
 use martlet_membership::{Member, MemberRole, NodeCollector, StatusSource};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::Foreground;
 use martlet_s3compat::{InPlaceConfig, S3Service};
+use martlet_serving::api::ApiRoutes;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
@@ -129,7 +129,7 @@ struct RunningProxy<'a> {
     store: ObjectStore,
     service: S3Service,
     /// Admin routes of tenants, users, roles, keys and quotas.
-    routes: Router,
+    routes: ApiRoutes,
     /// Source of the observers' metrics.
     figures: ObserverSource,
     operator: Arc<Operator>,
@@ -144,6 +144,7 @@ impl RunningProxy<'_> {
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
         let nodes = member.clone();
+        let clock: Arc<dyn Clock> = member.clock.clone();
         let status = StatusSource::new(&format!("proxy {name}"), &operator, &member);
         member.introduce_itself(status.report_source());
         operator.open(AdminParts {
@@ -159,7 +160,8 @@ impl RunningProxy<'_> {
                 .routes()
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
-                .merge(buckets::routes(store, foreground.clone()))
+                .merge(buckets::routes(store.clone(), foreground.clone()))
+                .merge(jobs::routes(store, foreground.clone(), clock))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

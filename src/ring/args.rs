@@ -1,10 +1,11 @@
 //! Arguments of `martlet ring`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use martlet_serving::Size;
+
+use crate::admin::AdminConnectionArgs;
 
 /// Arguments of `martlet ring`.
 #[derive(Args, Debug)]
@@ -250,20 +251,8 @@ pub(super) struct LocateArgs {
     /// Number of index shards of a bucket given by id
     #[arg(long, default_value_t = martlet_protocol::limits::INDEX_SHARDS_DEFAULT)]
     pub(super) shards: u16,
-    /// Admin address of the server or proxy to query
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "MARTLET_ADMIN_ADDRESS",
-        default_value = "127.0.0.1:9001"
-    )]
-    pub(super) admin_address: SocketAddr,
-    /// Data folder of the server to query, for its credentials
-    #[arg(long, value_name = "DIR", env = "MARTLET_DATA_DIR", default_value = "martlet-data")]
-    pub(super) data_dir: PathBuf,
-    /// File with the key of the cluster to query
-    #[arg(long, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
-    pub(super) cluster_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) connection: AdminConnectionArgs,
     /// Extent by its id (32 hexadecimal digits), on a data ring
     #[arg(long, value_name = "ID", conflicts_with_all = ["bucket", "partition"])]
     pub(super) extent: Option<String>,

@@ -98,8 +98,7 @@ fn key_of(ring: &Ring, bucket: [u8; 16], shards: u16, key: &str) -> Result<Locat
 
 /// Returns id and index shards of a bucket by its name, from the admin API of a running server.
 fn look_up(bucket: &str, args: &LocateArgs) -> Result<([u8; 16], u16), Failure> {
-    let key_file = args.cluster_key_file.as_deref();
-    let line = admin::bucket(args.admin_address, &args.data_dir, key_file, bucket);
+    let line = admin::bucket(&args.connection, bucket);
     let line = line.map_err(|failure| {
         Failure::refused(format!(
             "the id of bucket `{bucket}` can't be looked up: {failure}. Pass the id that `martlet \

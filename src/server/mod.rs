@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use martlet_admin_server::{buckets, objects, policies};
+use martlet_admin_server::{buckets, jobs, objects, policies};
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
 use martlet_serving::folder::DataFolder;
@@ -73,7 +73,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let (credentials, new) = Credentials::find_or_make(&settings.s3, &folder)?;
     let s3 = settings.s3.listen().await?;
     let data_port = settings.data_port.listen(settings.s3.certificate_files(), None).await?;
-    let admin = admin::bind(settings.admin_address).await?;
+    let admin = admin::bind(settings.admin_address, &settings.common).await?;
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
@@ -175,6 +175,7 @@ impl RunningServer<'_> {
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))
+                .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock()))
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);

@@ -1,27 +1,22 @@
-//! Admin API of an embedded server: status, capacity, dispersion and census.
+//! Admin API of an embedded server: status, capacity and dispersion.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::extract::{Query, State};
+use axum::Json;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{self as wire, DeviceLine, ProcessReport, ServerStatus};
 use martlet_membership::forecast;
 use martlet_membership::forecast::capacity::DeviceReport;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
-use martlet_replicator::{CensusOptions, census};
 use martlet_ring::Ring;
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
-use martlet_serving::settings::span;
 use martlet_storage_node::{Reserve, StorageNode};
-use martlet_topology::Topology;
-use serde::Deserialize;
-use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
@@ -74,18 +69,18 @@ pub(crate) struct ServerStatusSource {
     pub(crate) index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Arc<Ring>>,
-    /// Cluster that a census counts.
-    pub(crate) topology: Topology,
 }
 
 impl ServerStatusSource {
-    /// Returns the routes of `martlet admin` for status, capacity, dispersion and census.
-    pub(crate) fn routes(self) -> Router {
-        Router::new()
-            .route(wire::STATUS, get(status))
-            .route(wire::CAPACITY, get(capacity))
-            .route(wire::DISPERSION, get(dispersion))
-            .route(wire::CENSUS, get(count))
+    /// Returns the routes of `martlet admin` for status, capacity and dispersion.
+    pub(crate) fn routes(self) -> ApiRoutes {
+        let of_process = ApiDoc::reply::<ServerStatus>("Show the status of the process");
+        let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
+        let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
+        ApiRoutes::new()
+            .get(wire::STATUS, of_process, status)
+            .get(wire::CAPACITY, forecast, capacity)
+            .get(wire::DISPERSION, spread, dispersion)
             .with_state(self)
     }
 
@@ -126,39 +121,6 @@ async fn capacity(State(source): State<ServerStatusSource>) -> Response {
     let reports: Vec<DeviceReport> =
         devices.map(|device| DeviceReport { node: "server".into(), device }).collect();
     Json(forecast::capacity::project(&source.data, &reports, Vec::new())).into_response()
-}
-
-/// Query parameters of a census.
-#[derive(Deserialize)]
-#[serde(default)]
-struct CountingSettings {
-    #[serde(deserialize_with = "span")]
-    pause: Duration,
-}
-
-impl Default for CountingSettings {
-    fn default() -> Self {
-        Self { pause: CensusOptions::default().pause }
-    }
-}
-
-async fn count(
-    State(source): State<ServerStatusSource>,
-    Query(counting): Query<CountingSettings>,
-) -> Response {
-    let options = CensusOptions { pause: counting.pause, ..CensusOptions::default() };
-    // A census runs long and without progress, so it gets a blocking thread.
-    let runtime = Handle::current();
-    let counted = tokio::task::spawn_blocking(move || {
-        runtime.block_on(census(&source.topology, options, &mut |_| ()))
-    });
-    match counted.await {
-        Ok(report) => Json(report).into_response(),
-        Err(_) => refuse(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the count failed: see the log of the process",
-        ),
-    }
 }
 
 async fn dispersion(State(source): State<ServerStatusSource>) -> Response {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::Router;
 use martlet_admin_server::accounts;
 use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::id::random_bytes;
@@ -14,6 +13,7 @@ use martlet_proxy::{Accounts, ObjectStore, Vault};
 use martlet_replicator::{DeviceScope, Foreground, Runner, StandardWorkers};
 use martlet_ring::Ring;
 use martlet_s3compat::{InPlaceConfig, S3Service};
+use martlet_serving::api::ApiRoutes;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::operator::Operator;
 use martlet_serving::{Failure, Size};
@@ -52,7 +52,7 @@ pub(crate) struct Store {
     /// Counts of checkpoint sets, as the worker meets them.
     pub(crate) checkpoint_counts: CheckpointCounts,
     /// Admin routes of tenants, users, roles, keys and quotas.
-    pub(crate) accounts: Router,
+    pub(crate) accounts: ApiRoutes,
     /// Observers of requests and of lifecycle rules.
     pub(crate) observers: ObserverTasks,
     node: Arc<StorageNode>,
@@ -187,8 +187,12 @@ impl Store {
             memory: self.memory,
             index: self.index.clone(),
             data: self.data.clone(),
-            topology: self.topology.clone(),
         }
+    }
+
+    /// Returns the clock of the stamps.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
     }
 
     /// Puts the devices behind a data port, and makes the port known to clients that locate objects.

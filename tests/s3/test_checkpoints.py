@@ -276,4 +276,4 @@ def test_operators_see_sets_holds_and_what_comes_next(s3, server, train):
     assert admin(server.admin_port, "checkpoints", "retention", train, "run-8/step-2/") == [planned]
     until(lambda: (server.metric("^martlet_checkpoint_generations$") or 0) >= 5)
     assert server.metric("^martlet_checkpoint_pinned_bytes$") >= 10
-    assert server.metric("^martlet_checkpoint_oldest_pending_ms$") > 0
+    assert server.metric("^martlet_checkpoint_oldest_pending_seconds$") > 0

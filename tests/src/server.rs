@@ -138,6 +138,14 @@ impl Setup {
         server
     }
 
+    /// Starts the server and waits until it prints its addresses. For servers whose admin address
+    /// has TLS, which [`Setup::start`] does not speak.
+    pub async fn start_and_announce(&self) -> Server {
+        let mut server = self.spawn();
+        server.wait_until(Server::is_announced).await;
+        server
+    }
+
     /// Starts the server without waiting.
     fn spawn(&self) -> Server {
         let (out, err) = (self.join("out"), self.join("err"));
@@ -261,8 +269,17 @@ impl Server {
     }
 
     async fn wait_until_ready(&mut self) {
+        self.wait_until(Self::is_announced).await;
         let begun = Instant::now();
-        while !self.is_ready().await {
+        while !self.admin("/readyz").await.is_ok_and(|reply| reply.status == 200) {
+            assert!(begun.elapsed() < PATIENCE, "it does not become ready:\n{}", self.logged());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
+        let begun = Instant::now();
+        while !is_so(self) {
             if let Some(status) = self.process.try_wait().unwrap() {
                 panic!("it ended with {status}:\n{}", self.logged());
             }
@@ -271,13 +288,14 @@ impl Server {
         }
     }
 
-    async fn is_ready(&mut self) -> bool {
+    /// Reads the addresses that the server has printed. Returns true if there are both.
+    fn is_announced(&mut self) -> bool {
         let printed = self.printed().replace("https://", "http://");
         let s3 = address_after(&printed, "Martlet serves S3 at http://");
         let admin = address_after(&self.logged(), " address=");
         let (Some(s3), Some(admin)) = (s3, admin) else { return false };
         (self.s3_address, self.admin_address) = (s3, admin);
-        self.admin("/readyz").await.is_ok_and(|reply| reply.status == 200)
+        true
     }
 }
 

@@ -1,23 +1,37 @@
 //! Admin API of roles and of users' policies. Documents that can't be evaluated are refused when
 //! they are stored.
 
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
+use martlet_admin_api::accounts::{DeletedLine, ListPage};
 use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest, USER_POLICY, UserPolicy};
 use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
 use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
+use martlet_serving::api::{ApiDoc, ApiRoutes};
 
 use super::state::{AccountsApi, AccountsQuery, AccountsState};
 use crate::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
 
-pub(super) fn routes() -> Router<AccountsApi> {
-    Router::new()
-        .route(ROLES, get(roles).post(create_role))
-        .route(ROLE, get(role).put(change_role).delete(delete_role))
-        .route(USER_POLICY, get(user_policy).put(put_user_policy).delete(delete_user_policy))
+pub(super) fn routes() -> ApiRoutes<AccountsApi> {
+    let list = ApiDoc::reply::<ListPage<RoleLine>>("List the roles of a tenant, in pages");
+    let create = ApiDoc::reply::<RoleLine>("Create a role");
+    let show = ApiDoc::reply::<RoleLine>("Show a role");
+    let change = ApiDoc::reply::<RoleLine>("Change a role");
+    let delete = ApiDoc::reply::<DeletedLine>("Delete a role");
+    let show_policy = ApiDoc::reply::<UserPolicy>("Show the policy of a user");
+    let set_policy = ApiDoc::reply::<UserPolicy>("Set the policy of a user");
+    let delete_policy = ApiDoc::reply::<DeletedLine>("Delete the policy of a user");
+    ApiRoutes::new()
+        .get(ROLES, list.query::<AccountsQuery>(), roles)
+        .post(ROLES, create.body::<RoleRequest>(), create_role)
+        .get(ROLE, show.query::<AccountsQuery>(), role)
+        .put(ROLE, change.body::<RoleRequest>(), change_role)
+        .delete(ROLE, delete.query::<AccountsQuery>(), delete_role)
+        .get(USER_POLICY, show_policy.query::<AccountsQuery>(), user_policy)
+        .put(USER_POLICY, set_policy.body::<UserPolicy>(), put_user_policy)
+        .delete(USER_POLICY, delete_policy.query::<AccountsQuery>(), delete_user_policy)
 }
 
 fn line(role: SessionRole) -> RoleLine {

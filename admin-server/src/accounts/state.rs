@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use martlet_proxy::{Accounts, ObjectStore};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// State of all routes of accounts.
@@ -17,11 +18,16 @@ pub(super) struct AccountsApi {
 pub(super) type AccountsState = State<AccountsApi>;
 
 /// Query parameters of all routes. A route refuses a request without the parameters that it needs.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 pub(super) struct AccountsQuery {
+    /// Name of the tenant.
     pub(super) tenant: Option<String>,
+    /// Name of the user.
     pub(super) user: Option<String>,
+    /// Name of the role.
     pub(super) role: Option<String>,
+    /// Access key.
     pub(super) access_key: Option<String>,
+    /// `next` of the page before.
     pub(super) after: Option<String>,
 }

@@ -8,6 +8,7 @@ use martlet_admin_api::checkpoints::{
     GenerationLine, RetentionPage, RetiredLine, RulesLine, SetLine, SetPage, WithdrawnLine,
 };
 use martlet_proxy::{Generation, GenerationState, PlannedWithdrawal, SetState};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{BucketQuery, BucketsState};
@@ -16,25 +17,33 @@ use crate::api::{ApiResult, read};
 /// Sets in one page.
 const PAGE: usize = 100;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct SetsQuery {
+    /// Name of the bucket.
     bucket: String,
+    /// `next` of the page before.
     after: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct RetentionQuery {
+    /// Name of the bucket.
     bucket: String,
     /// Set of a series; all sets of the bucket without one.
     set: Option<String>,
+    /// `next` of the page before.
     after: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct Withdrawal {
+    /// Name of the bucket.
     bucket: String,
+    /// Name of the set.
     set: String,
+    /// Number of the generation. Default: all of them.
     generation: Option<u64>,
+    /// True deletes their objects too.
     #[serde(default)]
     delete_objects: bool,
 }

@@ -11,6 +11,7 @@ use martlet_admin_api::rewrap::{PAGE, RewrapLine};
 use martlet_protocol::VersionId;
 use martlet_proxy::{Error, ObjectStore, Rewrapped};
 use martlet_replicator::{Foreground, WorkerPace};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::sleep;
 
@@ -21,10 +22,13 @@ const REST: Duration = Duration::from_millis(50);
 /// Number of checks before a page goes on despite waiting clients: 2 s in all.
 const RESTS_MAX: u32 = 40;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct RewrapRequest {
+    /// Name of the bucket.
     bucket: String,
+    /// `after_key` of the page before.
     after_key: Option<String>,
+    /// `after_version` of the page before.
     after_version: Option<String>,
 }
 

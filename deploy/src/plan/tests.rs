@@ -172,6 +172,20 @@ fn a_first_tenant_and_tls_may_come_later() {
 }
 
 #[test]
+fn admin_ports_for_other_machines_get_certificates() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("out");
+    plan(THREE, &out, Vec::new()).write(&locked(&out)).unwrap();
+    assert!(!out.join("n1/admin.crt").exists());
+    let text = format!("{THREE}\n[tls]\nmembers = false\ns3 = false\nadmin = true\n");
+    plan(&text, &out, Vec::new()).write(&locked(&out)).unwrap();
+    for name in ["n1/admin.crt", "n1/admin.key", "n3/admin.crt", "n3/ca.crt"] {
+        assert!(out.join(name).exists(), "{name}");
+    }
+    assert!(plan(&text, &out, Vec::new()).is_empty(), "the certificates stay");
+}
+
+#[test]
 fn one_machine_makes_the_first_tenant_and_no_other_takes_over() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("out");

@@ -42,6 +42,7 @@ fn a_short_file_is_a_whole_cluster() {
     assert_eq!(devices[5].node.address, "[fd00::3]:6200");
     assert!(devices.iter().all(|device| device.weight.to_bits() == 4000_f64.to_bits()));
     assert!(spec.tls.members && spec.tls.s3, "TLS is on unless the file turns it off");
+    assert!(!spec.tls.admin, "the admin port is on loopback unless the file opens it");
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::error::Error as StdError;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,11 +12,8 @@ use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
-use martlet_serving::Failure;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use martlet_serving::{Failure, client_config};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -63,49 +59,9 @@ impl Connector {
         let name = ServerName::try_from(name).map_err(|_| {
             Failure::usage(format!("\"{host}\" is not a host name that certificates can name"))
         })?;
-        let roots = match ca_file {
-            Some(path) => roots_of(path)?,
-            None => system_roots()?,
-        };
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider has suites for both versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let connector = TlsConnector::from(Arc::new(config));
+        let connector = TlsConnector::from(client_config(ca_file, "ca_file")?);
         Ok(Self { tls: Some(WebhookTls { connector, name }), ..Self::plain() })
     }
-}
-
-/// Loads the certificate authorities of a PEM file.
-fn roots_of(path: &Path) -> Result<RootCertStore, Failure> {
-    let unusable = |why: &dyn std::fmt::Display| {
-        Failure::usage(format!("the ca_file {} can't be used: {why}", path.display()))
-    };
-    let text = std::fs::read(path).map_err(|error| unusable(&error))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|error| unusable(&error))?;
-        roots.add(certificate).map_err(|error| unusable(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(unusable(&"it contains no certificate (PEM)"));
-    }
-    Ok(roots)
-}
-
-/// Loads the certificate authorities that this system trusts.
-fn system_roots() -> Result<RootCertStore, Failure> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-        return Err(Failure::usage(format!(
-            "this system has no CA certificates to verify a webhook with{why}: set ca_file"
-        )));
-    }
-    Ok(roots)
 }
 
 impl Service<Uri> for Connector {

@@ -1,9 +1,11 @@
-//! Metrics of a process at `/metrics`, in Prometheus' text format.
+//! Metrics of a process at `/metrics`: as `OpenMetrics` for clients that accept it, else in
+//! Prometheus' text format 0.0.4.
 //!
 //! The crate of a subject brings its own metrics. Metrics that change with each request are
 //! registered once. Other metrics have a [`Collector`], which is called on each scrape; most
 //! collectors encode a fixed set of [`Figure`]s for every item of a kind.
 
+pub(crate) mod classic;
 mod figures;
 mod merge;
 
@@ -52,7 +54,7 @@ impl Metrics {
         self
     }
 
-    /// Returns all metrics as text.
+    /// Returns all metrics as `OpenMetrics` text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a String can't fail");

@@ -1,65 +1,19 @@
-//! Progress of a rewrite, shown until the rewrite ends.
+//! Result of a rewrite, for people.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
-use std::thread;
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use martlet_admin_api::jobs::JobLine;
+use martlet_admin_api::rewrite::RewriteLine;
 use martlet_serving::Failure;
 
-use super::rewrite::{self, RewriteLine};
-use crate::admin::client::AdminEndpoint;
-use crate::admin::print::{size, span};
+use crate::admin::print::size;
 
-/// Interval between two requests for the progress.
-const TICK: Duration = Duration::from_millis(300);
-
-/// Polls the rewrite until it has ended. A terminal shows a progress bar.
-pub(super) fn until_it_ends(
-    server: &AdminEndpoint,
-    mut line: RewriteLine,
-    json: bool,
-) -> Result<RewriteLine, Failure> {
-    let is_seen = !json && std::io::stderr().is_terminal();
-    let bar = if is_seen { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid");
-    bar.set_style(style);
-    while line.is_running() {
-        bar.set_length(line.bytes_to_move.max(1));
-        bar.set_position(line.bytes_to_move - line.left_bytes.min(line.bytes_to_move));
-        bar.set_message(message(&line));
-        rest();
-        line = server.request_json(rewrite::REWRITE, &[("bucket", &line.bucket)])?;
-    }
-    bar.finish_and_clear();
-    Ok(line)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the command's only thread has no other work")]
-fn rest() {
-    thread::sleep(TICK);
-}
-
-/// Text beside the bar.
-fn message(line: &RewriteLine) -> String {
-    let (all, all_bytes) = (line.objects_to_move, size(line.bytes_to_move));
-    if line.state == "looking" {
-        return format!("scanning: {all} objects to move, {all_bytes}");
-    }
-    let mut message = format!(
-        "{} of {all} objects moved, {} of {all_bytes}, {} seen",
-        line.moved,
-        size(line.moved_bytes),
-        line.seen
-    );
-    if line.failed > 0 {
-        let _ = write!(message, ", {} failed", line.failed);
-    }
-    match line.eta_s {
-        Some(seconds) => message + &format!(", {} left", span(seconds.saturating_mul(1000))),
-        None => message,
-    }
+/// Returns the figures of a rewrite from its job.
+pub(super) fn line_of(job: &JobLine) -> Result<RewriteLine, Failure> {
+    let detail = job.detail.clone().unwrap_or_default();
+    serde_json::from_value(detail).map_err(|error| {
+        Failure::refused(format!("the job {} is not a rewrite of this version: {error}", job.id))
+    })
 }
 
 /// Formats the result of a rewrite.
@@ -108,14 +62,6 @@ mod tests {
             eta_s: Some(90),
             ..RewriteLine::default()
         }
-    }
-
-    #[test]
-    fn the_bar_says_what_was_moved_and_what_is_left() {
-        let text = "4 of 10 objects moved, 4.0 MiB of 10.0 MiB, 7 seen, 90 s left";
-        assert_eq!(message(&moving()), text);
-        let looking = RewriteLine { state: "looking".into(), ..moving() };
-        assert_eq!(message(&looking), "scanning: 10 objects to move, 10.0 MiB");
     }
 
     #[test]

@@ -19,7 +19,9 @@ use serde::de::DeserializeOwned;
 
 use super::archive::Archive;
 use super::{BundleArgs, metrics};
+use crate::admin::address::AdminAddress;
 use crate::admin::client::AdminEndpoint;
+use crate::admin::connection::AdminConnection;
 use crate::doctor;
 
 /// Most processes that are asked.
@@ -37,16 +39,15 @@ const OUT_OF_TIME: &str = "the time of --timeout was over";
 /// Source of all parts.
 pub(super) struct Collector<'a> {
     pub(super) args: &'a BundleArgs,
+    pub(super) connection: &'a AdminConnection,
     pub(super) server: AdminEndpoint,
-    /// Data folder of a server on this machine.
-    pub(super) data_dir: &'a Path,
     pub(super) program: &'a clap::Command,
 }
 
 /// Replies of a process.
 struct ProcessParts {
     name: String,
-    address: SocketAddr,
+    address: AdminAddress,
     settings: Result<SettingsReply, String>,
     metrics: Result<String, String>,
 }
@@ -91,7 +92,7 @@ impl Collector<'_> {
         let reply: Result<T, String> = match archive.left() {
             None => Err(OUT_OF_TIME.to_owned()),
             Some(left) => {
-                let server = self.server.at(self.server.address()).patient(left.min(PATIENCE));
+                let server = self.server.clone().patient(left.min(PATIENCE));
                 server.request_json(path, &[]).map_err(|failure| failure.to_string())
             }
         };
@@ -141,20 +142,25 @@ impl Collector<'_> {
             let late = || OUT_OF_TIME.to_owned();
             return ProcessParts { name, address, settings: Err(late()), metrics: Err(late()) };
         }
-        let endpoint = self.server.at(address).patient(left.min(PATIENCE));
         let text = |failure: Failure| failure.to_string();
-        let settings = endpoint.request_json(wire::SETTINGS, &[]).map_err(text);
-        let metrics = match &settings {
+        let endpoint = self.connection.endpoint_at(&address).map_err(text);
+        let endpoint = endpoint.map(|endpoint| endpoint.patient(left.min(PATIENCE)));
+        let settings = endpoint
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|endpoint| endpoint.request_json(wire::SETTINGS, &[]).map_err(text));
+        let metrics = match (&settings, &endpoint) {
             // An address that doesn't answer isn't waited for twice.
-            Err(error) => Err(error.clone()),
-            Ok(_) => endpoint.request_text("/metrics").map_err(text),
+            (Err(error), _) | (_, Err(error)) => Err(error.clone()),
+            (Ok(_), Ok(endpoint)) => endpoint.request_text("/metrics").map_err(text),
         };
         ProcessParts { name, address, settings, metrics }
     }
 
     fn doctor(&self, left: Option<Duration>) -> Result<serde_json::Value, String> {
         left.ok_or(OUT_OF_TIME)?;
-        let Self { args, data_dir, program, .. } = self;
+        let Self { args, program, .. } = self;
+        let data_dir = &self.connection.data_dir;
         Ok(doctor::shareable_report(args.config.as_deref(), args.role, data_dir, program))
     }
 
@@ -196,13 +202,13 @@ fn hide_errors(workers: &mut [WorkerLine]) {
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     name: String,
-    address: SocketAddr,
+    address: AdminAddress,
 }
 
 /// Returns the processes that a status names: the queried one at the address of the query, the
 /// others at the addresses of their reports. Each address is listed once: the roles of a machine
 /// share one.
-fn processes(status: &ServerStatus, asked: SocketAddr) -> Vec<Process> {
+fn processes(status: &ServerStatus, asked: &AdminAddress) -> Vec<Process> {
     let mut by_address: BTreeMap<SocketAddr, String> = BTreeMap::new();
     let of_nodes = status.nodes.iter().filter_map(|node| node.report.as_ref());
     let reports = of_nodes.chain(status.members.iter().map(|member| &member.report));
@@ -211,9 +217,12 @@ fn processes(status: &ServerStatus, asked: SocketAddr) -> Vec<Process> {
             by_address.entry(address).or_insert_with(|| file_name(&report.role));
         }
     }
-    by_address.insert(asked, file_name(&status.own.role));
-    let all = by_address.into_iter().map(|(address, name)| Process { name, address });
-    all.take(PROCESSES_MAX).collect()
+    // The queried process may report the address too, as a role of its machine.
+    by_address.retain(|address, _| asked.beside(*address) != *asked);
+    let others = by_address.into_iter();
+    let others = others.map(|(address, name)| Process { name, address: asked.beside(address) });
+    let own = Process { name: file_name(&status.own.role), address: asked.clone() };
+    others.take(PROCESSES_MAX - 1).chain([own]).collect()
 }
 
 /// Returns a role and name as the name of a folder.
@@ -266,7 +275,7 @@ mod tests {
             ],
             ..ServerStatus::default()
         };
-        let found = processes(&status, "10.0.0.9:9001".parse().unwrap());
+        let found = processes(&status, &"10.0.0.9:9001".parse().unwrap());
         let names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["storage-node-n1", "replicator-r-1", "proxy-p1"]);
         assert_eq!(found[2].address, "10.0.0.9:9001".parse().unwrap());

@@ -1,6 +1,7 @@
 //! Metrics of checkpoint sets.
 
 use std::fmt;
+use std::time::Duration;
 
 use martlet_protocol::checkpoints::SetCounts;
 use prometheus_client::collector::Collector;
@@ -41,21 +42,19 @@ fn encode_sets(mut encoder: DescriptorEncoder<'_>, sets: &SetCounts) -> fmt::Res
     for (state, count) in states {
         gauge(count).encode(generations.encode_family(&[("state", state)])?)?;
     }
-    for (name, help, value) in [
-        (
-            "checkpoint_oldest_pending_ms",
-            "Age of the oldest pending generation",
-            sets.oldest_pending_ms,
-        ),
-        (
-            "checkpoint_pinned_bytes",
-            "Bytes of generations whose versions are pinned; shared versions count for each",
-            sets.pinned_bytes,
-        ),
-    ] {
-        gauge(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-    }
-    Ok(())
+    let age = ConstGauge::new(Duration::from_millis(sets.oldest_pending_ms).as_secs_f64());
+    age.encode(encoder.encode_descriptor(
+        "checkpoint_oldest_pending_seconds",
+        "Age of the oldest pending generation",
+        None,
+        MetricType::Gauge,
+    )?)?;
+    gauge(sets.pinned_bytes).encode(encoder.encode_descriptor(
+        "checkpoint_pinned_bytes",
+        "Bytes of generations whose versions are pinned; shared versions count for each",
+        None,
+        MetricType::Gauge,
+    )?)
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
             "martlet_checkpoint_generations{state=\"pending\"} 1",
             "martlet_checkpoint_generations{state=\"committed\"} 20",
             "martlet_checkpoint_generations{state=\"removing\"} 3",
-            "martlet_checkpoint_oldest_pending_ms 7000",
+            "martlet_checkpoint_oldest_pending_seconds 7.0",
             "martlet_checkpoint_pinned_bytes 1099511627776",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");

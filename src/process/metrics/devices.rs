@@ -4,7 +4,7 @@ use std::fmt;
 
 use martlet_protocol::backend::DeviceHealth;
 use martlet_replicator::WorkerStatus;
-use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls};
+use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls, SpanOfMilliseconds};
 use martlet_serving::metrics::{Figure, encode_figures};
 use martlet_storage_node::DeviceMetrics;
 use prometheus_client::collector::Collector;
@@ -127,9 +127,12 @@ const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [
         worker.totals.kept
     }),
     Figure("worker_backlog", "Items waiting", RisesAndFalls, |worker| worker.totals.backlog),
-    Figure("worker_oldest_age_ms", "Age of the oldest waiting item", RisesAndFalls, |worker| {
-        worker.totals.oldest_age_ms
-    }),
+    Figure(
+        "worker_oldest_age_seconds",
+        "Age of the oldest waiting item",
+        SpanOfMilliseconds,
+        |worker| worker.totals.oldest_age_ms,
+    ),
 ];
 
 /// Collector of the devices' metrics.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use martlet_proxy::{ObjectStore, WindowFigures};
 use martlet_s3compat::{QueueFigures, S3Service, WaitingKey};
-use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls};
+use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls, RisesByMicroseconds};
 use martlet_serving::metrics::{Figure, encode_figures};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -15,9 +15,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 const QUEUE_FIGURES: [Figure<QueueFigures>; 4] = [
     Figure("queue_waiting", "Requests that wait for their turn", RisesAndFalls, |it| it.waiting),
     Figure("queue_waits", "Waits that ended with a turn", Rises, |it| it.waits),
-    Figure("queue_wait_us", "Time of waits that ended with a turn, in microseconds", Rises, |it| {
-        it.waited_us
-    }),
+    Figure(
+        "queue_wait_seconds",
+        "Time of waits that ended with a turn",
+        RisesByMicroseconds,
+        |it| it.waited_us,
+    ),
     Figure("queue_expired", "Waits that ended without a turn", Rises, |it| it.expired),
 ];
 
@@ -131,7 +134,7 @@ mod tests {
             "martlet_queue_waiting{kind=\"part\"} 3",
             "martlet_queue_key_waiting{key=\"AK1\"} 3",
             "martlet_queue_waits_total{kind=\"part\"} 40",
-            "martlet_queue_wait_us_total{kind=\"part\"} 5000",
+            "martlet_queue_wait_seconds_total{kind=\"part\"} 0.005",
             "martlet_queue_expired_total{kind=\"part\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");

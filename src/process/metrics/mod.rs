@@ -85,8 +85,8 @@ mod tests {
         requests.limited(martlet_s3compat::LimitReason::Share);
         let text = metrics.text();
         for line in [
-            "martlet_requests_total{operation=\"refused PUT\",status=\"403\"} 2",
-            "martlet_request_first_byte_seconds_bucket{le=\"0.005\",operation=\"refused PUT\"} 2",
+            "martlet_requests_total{operation=\"refused_put\",status=\"403\"} 2",
+            "martlet_request_first_byte_seconds_bucket{le=\"0.005\",operation=\"refused_put\"} 2",
             "martlet_request_body_bytes_total 7",
             "martlet_requests_limited_total{limit=\"share\"} 1",
             "martlet_requests_in_flight 0",

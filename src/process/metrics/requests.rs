@@ -35,11 +35,11 @@ impl Labels {
     pub(crate) fn of<B>(method: &Method, response: &Response<B>) -> Self {
         let operation = response.extensions().get::<&'static Operation>();
         let turned_away = match *method {
-            Method::GET => "refused GET",
-            Method::PUT => "refused PUT",
-            Method::POST => "refused POST",
-            Method::DELETE => "refused DELETE",
-            Method::HEAD => "refused HEAD",
+            Method::GET => "refused_get",
+            Method::PUT => "refused_put",
+            Method::POST => "refused_post",
+            Method::DELETE => "refused_delete",
+            Method::HEAD => "refused_head",
             _ => "refused",
         };
         Self {

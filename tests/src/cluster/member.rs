@@ -108,6 +108,7 @@ impl ClusterMember {
         let cluster = folder.parent().unwrap();
         let settings = format!(
             "name = \"{name}\"\ndata_dir = {}\nadmin_address = \"{admin_address}\"\n\
+             admin_allow_clear = true\n\
              cluster_key_file = {}\nrings = [{}]\n{}{lines}",
             quoted(&data),
             quoted(&cluster.join("cluster.key")),

@@ -172,7 +172,7 @@ async fn capacity_dispersion_and_workers_are_told() {
         let name = format!("martlet_worker_{name}{{worker=\"reclaim\"}}");
         assert!(metrics.contains(&name), "{name}\n{metrics}");
     }
-    for name in ["oldest_age_ms", "rate", "failures_total", "yields_total"] {
+    for name in ["oldest_age_seconds", "rate", "failures_total", "yields_total"] {
         let name = format!("martlet_worker_{name}{{worker=\"update\"}}");
         assert!(metrics.contains(&name), "{name}\n{metrics}");
     }

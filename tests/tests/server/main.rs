@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod admin_command;
+mod admin_tls;
 mod bench;
+mod bucket_list;
 mod crash;
 mod devices;
 mod direct_socket;
@@ -12,9 +14,12 @@ mod full_disk;
 mod herd;
 mod hung_disk;
 mod in_place;
+mod jobs;
 mod locate;
 mod memory;
 mod memory_at_scale;
+mod metrics_page;
+mod openapi;
 mod patience;
 mod policies;
 mod private;

@@ -1,97 +1,73 @@
-//! Rewrites of buckets that run in this process, one at a time.
+//! Rewrite of a bucket as a job.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use martlet_admin_api::jobs::{self, JobProgress};
 use martlet_admin_api::rewrite::RewriteLine;
 use martlet_proxy::{ObjectStore, Rewrite, RewriteOptions, RewriteProgress};
-use parking_lot::Mutex;
+use serde_json::Value;
 
-/// Last rewrite of each bucket since the process started.
-#[derive(Default)]
-pub(super) struct Rewrites {
-    known: Mutex<BTreeMap<String, Arc<RewriteRun>>>,
-}
+use super::table::{JobOutcome, JobWork};
 
-struct RewriteRun {
+/// Move of a bucket's objects to its storage policy.
+pub(super) struct RewriteWork {
+    store: ObjectStore,
     rewrite: Rewrite,
-    /// Result, set when the rewrite ends.
-    outcome: OnceLock<Result<(), String>>,
 }
 
-impl RewriteRun {
-    fn line(&self) -> RewriteLine {
-        line(self.rewrite.bucket(), &self.rewrite.progress(), self.outcome.get())
-    }
-
-    fn is_running(&self) -> bool {
-        self.outcome.get().is_none()
+impl RewriteWork {
+    pub(super) fn new(store: ObjectStore, bucket: &str, options: RewriteOptions) -> Self {
+        Self { store, rewrite: Rewrite::new(bucket, options) }
     }
 }
 
-impl Rewrites {
-    /// Returns the state of a bucket's last rewrite.
-    pub(super) fn of(&self, bucket: &str) -> Option<RewriteLine> {
-        self.known.lock().get(bucket).map(|run| run.line())
+impl JobWork for RewriteWork {
+    fn kind(&self) -> &'static str {
+        jobs::REWRITE
     }
 
-    /// Begins a rewrite of a bucket, or returns its running rewrite.
-    ///
-    /// # Errors
-    /// A sentence, if another bucket's rewrite is running: their rates would add up.
-    pub(super) fn begin(
-        &self,
-        store: ObjectStore,
-        bucket: &str,
-        options: RewriteOptions,
-    ) -> Result<RewriteLine, String> {
-        let mut known = self.known.lock();
-        if let Some(other) = known.values().find(|run| run.is_running()) {
-            if other.rewrite.bucket() == bucket {
-                return Ok(other.line());
-            }
-            return Err(format!(
-                "the bucket {} is already being rewritten here: wait for the end, or use another \
-                 proxy",
-                other.rewrite.bucket()
-            ));
-        }
-        let rewrite = Rewrite::new(bucket, options);
-        let run = Arc::new(RewriteRun { rewrite, outcome: OnceLock::new() });
-        known.insert(bucket.to_owned(), run.clone());
-        let line = run.line();
-        tokio::spawn(async move {
-            let own = run.clone();
-            let work = tokio::spawn(async move { store.rewrite(&own.rewrite).await });
-            // A panic of the rewrite also counts as its end, so that other rewrites may begin.
-            let outcome = match work.await {
-                Ok(outcome) => outcome.map_err(|error| error.to_string()),
-                Err(error) => Err(format!("the rewrite failed: {error}")),
-            };
-            let RewriteProgress { moved, moved_bytes, failed, .. } = run.rewrite.progress();
-            let (bucket, error) = (run.rewrite.bucket(), outcome.as_ref().err());
-            tracing::info!(bucket, moved, moved_bytes, failed, error, "ended a rewrite");
-            // The outcome is set only here.
-            let _ = run.outcome.set(outcome);
-        });
-        Ok(line)
+    fn subject(&self) -> String {
+        self.rewrite.bucket().to_owned()
     }
 
-    /// Stops the running rewrite of a bucket. Returns its progress.
-    pub(super) fn stop(&self, bucket: &str) -> Option<RewriteLine> {
-        let known = self.known.lock();
-        let run = known.get(bucket)?;
-        run.rewrite.stop();
-        Some(run.line())
+    fn run(self: Arc<Self>) -> BoxFuture<'static, JobOutcome> {
+        let rewriting = async move {
+            self.store.rewrite(&self.rewrite).await.map_err(|error| error.to_string())
+        };
+        rewriting.boxed()
+    }
+
+    fn cancel(&self) {
+        // Objects under way are undone in good order.
+        self.rewrite.stop();
+    }
+
+    fn progress(&self) -> JobProgress {
+        let progress = self.rewrite.progress();
+        let RewriteProgress { objects_to_move, bytes_to_move, seen, moved, failed, .. } = progress;
+        let total = progress.looked.then_some(bytes_to_move);
+        let text = if progress.looked {
+            format!("{moved} of {objects_to_move} objects moved, {seen} seen, {failed} failed")
+        } else {
+            format!("scanning: {objects_to_move} objects to move")
+        };
+        JobProgress { done: progress.moved_bytes, total, unit: "bytes".to_owned(), text }
+    }
+
+    fn eta_s(&self) -> Option<u64> {
+        eta(&self.rewrite.progress()).map(|eta| eta.as_secs())
+    }
+
+    fn detail(&self, outcome: Option<&JobOutcome>) -> Option<Value> {
+        let line = line(self.rewrite.bucket(), &self.rewrite.progress(), outcome);
+        serde_json::to_value(line).ok()
     }
 }
 
-fn line(
-    bucket: &str,
-    progress: &RewriteProgress,
-    outcome: Option<&Result<(), String>>,
-) -> RewriteLine {
+fn line(bucket: &str, progress: &RewriteProgress, outcome: Option<&JobOutcome>) -> RewriteLine {
     let state = match (outcome, progress.looked) {
         (None, false) => "looking",
         (None, true) => "moving",

@@ -1,0 +1,100 @@
+//! JSON messages about jobs: long work of one process, which its operators start, follow and cancel.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Path of the list of jobs; POST starts a job.
+pub const JOBS: &str = "/admin/v1/jobs";
+/// Path of a job; DELETE cancels it.
+pub const JOB: &str = "/admin/v1/job";
+/// Number of ended jobs that a process remembers.
+pub const HISTORY_MAX: usize = 100;
+
+/// Kind of the job that compares all devices with the rings.
+pub const CENSUS: &str = "census";
+/// Kind of the job that moves a bucket's objects to its storage policy.
+pub const REWRITE: &str = "rewrite";
+
+/// Request to start a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum JobRequest {
+    /// Compares all devices with the rings.
+    Census {
+        /// Pause between two pages, in milliseconds. Default: 5.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pause_ms: Option<u64>,
+    },
+    /// Moves a bucket's objects to its storage policy.
+    Rewrite {
+        /// Name of the bucket.
+        bucket: String,
+        /// Maximum bytes per second, at least 1 MiB. Default: unlimited while clients don't wait.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes_per_s: Option<u64>,
+    },
+}
+
+/// Job of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobLine {
+    /// Id of the job. A restart of the process forgets all jobs, and ids are not used again.
+    pub id: String,
+    /// `census` or `rewrite`.
+    pub kind: String,
+    /// Name of the bucket that is rewritten. Empty for other kinds.
+    pub subject: String,
+    /// `running`, `done`, `failed` or `cancelled`.
+    pub state: String,
+    /// Start of the job, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// End of the job, in milliseconds since 1970. `None` while it runs.
+    pub ended_ms: Option<u64>,
+    /// Progress of the job.
+    pub progress: JobProgress,
+    /// Estimated seconds until the end. `None` if the time is unknown, or after the end.
+    pub eta_s: Option<u64>,
+    /// Reason for a failure.
+    pub error: Option<String>,
+    /// A rewrite's figures; a census's report, once it is done.
+    pub detail: Option<Value>,
+}
+
+/// Progress of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobProgress {
+    /// Work that is done.
+    pub done: u64,
+    /// All work. `None` if its amount is unknown.
+    pub total: Option<u64>,
+    /// Unit of both, such as `bytes`.
+    pub unit: String,
+    /// Progress as a sentence for people.
+    pub text: String,
+}
+
+impl JobLine {
+    /// Returns true until the job has ended.
+    pub fn is_running(&self) -> bool {
+        self.state == "running"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_name_their_kind_and_nothing_unknown() {
+        let census: JobRequest = serde_json::from_str(r#"{"kind": "census"}"#).unwrap();
+        assert_eq!(census, JobRequest::Census { pause_ms: None });
+        let text = r#"{"kind":"rewrite","bucket":"b","bytes_per_s":5}"#;
+        let rewrite: JobRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&rewrite).unwrap(), text);
+        for wrong in [r#"{"kind":"other"}"#, r#"{"kind":"rewrite"}"#, r#"{"kind":"census","x":1}"#]
+        {
+            assert!(serde_json::from_str::<JobRequest>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Admin API of jobs: censuses and rewrites, which run as tasks of this process.
+//!
+//! * [`table`]: start, history and cancellation.
+//! * [`census`], [`rewrite`]: the work.
+
+mod census;
+mod rewrite;
+mod table;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::response::IntoResponse;
+use martlet_admin_api::accounts::ListPage;
+use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest};
+use martlet_protocol::Clock;
+use martlet_proxy::{ObjectStore, RewriteOptions};
+use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
+use martlet_serving::api::{ApiDoc, ApiRoutes};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use self::census::CensusWork;
+use self::rewrite::RewriteWork;
+use self::table::{JobWork, Jobs};
+use crate::api::{ApiError, ApiResult, read};
+
+/// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
+const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
+/// Maximum pause of a census between two pages.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+
+/// Routes of `martlet admin job`. `foreground` measures the latency of clients' requests.
+pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Clock>) -> ApiRoutes {
+    let list = ApiDoc::reply::<ListPage<JobLine>>("List running jobs and the last ended ones");
+    let start = ApiDoc::reply::<JobLine>("Start a job, or return the one that is running");
+    let show = ApiDoc::reply::<JobLine>("Show state, progress and outcome of a job");
+    let cancel = ApiDoc::reply::<JobLine>("Cancel a job");
+    ApiRoutes::new()
+        .get(wire::JOBS, list, self::list)
+        .post(wire::JOBS, start.body::<JobRequest>(), self::start)
+        .get(wire::JOB, show.query::<JobQuery>(), self::show)
+        .delete(wire::JOB, cancel.query::<JobQuery>(), self::cancel)
+        .with_state(JobsApi { store, foreground, jobs: Arc::new(Jobs::new(clock)) })
+}
+
+#[derive(Clone)]
+struct JobsApi {
+    store: ObjectStore,
+    foreground: Arc<Foreground>,
+    jobs: Arc<Jobs>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct JobQuery {
+    /// Id of the job.
+    id: String,
+}
+
+async fn list(State(api): State<JobsApi>) -> Json<ListPage<JobLine>> {
+    Json(ListPage { items: api.jobs.list(), next: None })
+}
+
+async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
+    let work: Arc<dyn JobWork> = match read(&body)? {
+        JobRequest::Census { pause_ms } => Arc::new(api.census(pause_ms)?),
+        JobRequest::Rewrite { bucket, bytes_per_s } => {
+            Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
+        }
+    };
+    Ok(Json(api.jobs.start(work)?).into_response())
+}
+
+async fn show(State(api): State<JobsApi>, Query(JobQuery { id }): Query<JobQuery>) -> ApiResult {
+    Ok(Json(api.jobs.get(&id)?).into_response())
+}
+
+async fn cancel(State(api): State<JobsApi>, Query(JobQuery { id }): Query<JobQuery>) -> ApiResult {
+    Ok(Json(api.jobs.cancel(&id)?).into_response())
+}
+
+impl JobsApi {
+    fn census(&self, pause_ms: Option<u64>) -> Result<CensusWork, ApiError> {
+        let mut options = CensusOptions::default();
+        if let Some(pause_ms) = pause_ms {
+            options.pause = Duration::from_millis(pause_ms);
+        }
+        if options.pause > PAUSE_MAX {
+            return Err(ApiError::bad("pause_ms must be at most 60000"));
+        }
+        Ok(CensusWork::new(self.store.topology().clone(), options))
+    }
+
+    async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {
+        if rate.is_some_and(|rate| rate < RATE_BYTES_PER_S_MIN) {
+            return Err(ApiError::bad("the rate must be at least 1MiB per second"));
+        }
+        // A misspelt name is refused at once.
+        self.store.bucket(bucket).await?;
+        let foreground = self.foreground.clone();
+        let budget = WorkerPace::default().latency_budget;
+        let options = RewriteOptions {
+            bytes_per_s: rate,
+            clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
+        };
+        Ok(RewriteWork::new(self.store.clone(), bucket, options))
+    }
+}

@@ -1,0 +1,165 @@
+//! Process that a command queries: address, authority and secret, from flags, variables or a file.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use martlet_membership::ClusterSecret;
+use martlet_serving::{AdminToken, Failure};
+use serde::Deserialize;
+
+use super::address::AdminAddress;
+use super::client::AdminEndpoint;
+use crate::server::credentials::{self, Credentials};
+
+/// Default port of the admin address.
+const PORT: u16 = 9001;
+/// Default data folder of a server.
+const DATA_DIR: &str = "martlet-data";
+
+/// Flags and variables that name the queried process.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct AdminConnectionArgs {
+    /// Admin address of the process, such as n1:9001. Other machines are reached over HTTPS, unless
+    /// the address begins with http:// [default: 127.0.0.1:9001]
+    #[arg(long, global = true, value_name = "HOST:PORT", env = "MARTLET_ADMIN_ADDRESS")]
+    admin_address: Option<AdminAddress>,
+    /// Certificates of the authority that signed the admin address's certificate (PEM) [default:
+    /// the authorities that this system trusts]
+    #[arg(long, global = true, value_name = "FILE", env = "MARTLET_ADMIN_CA")]
+    admin_ca: Option<PathBuf>,
+    /// Data folder of the server, to read its credentials [default: martlet-data]
+    #[arg(long, global = true, value_name = "DIR", env = "MARTLET_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// File with the cluster's key, for members of a cluster
+    #[arg(long, global = true, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
+    cluster_key_file: Option<PathBuf>,
+    /// TOML file with the values of the flags above, by their names; flags and variables override it
+    #[arg(long, global = true, value_name = "FILE", env = "MARTLET_ADMIN_CONFIG")]
+    admin_config: Option<PathBuf>,
+}
+
+/// Contents of the file of `--admin-config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AdminFile {
+    admin_address: Option<AdminAddress>,
+    admin_ca: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+    cluster_key_file: Option<PathBuf>,
+}
+
+/// Process that a command queries.
+#[derive(Debug)]
+pub(crate) struct AdminConnection {
+    /// Admin address.
+    pub(crate) address: AdminAddress,
+    /// File with the authorities that may have signed the address's certificate.
+    pub(crate) authority: Option<PathBuf>,
+    /// Data folder of the server, with its credentials.
+    pub(crate) data_dir: PathBuf,
+    /// File with the cluster's key.
+    pub(crate) cluster_key_file: Option<PathBuf>,
+}
+
+impl AdminConnectionArgs {
+    /// Merges flags and variables with the file, if one is named.
+    ///
+    /// # Errors
+    /// The file can't be read, or contains an unknown name or an invalid value.
+    pub(crate) fn resolve(&self) -> Result<AdminConnection, Failure> {
+        let file = self.admin_config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let flags = self.clone();
+        let address = flags.admin_address.or(file.admin_address);
+        Ok(AdminConnection {
+            address: address.unwrap_or_else(|| AdminAddress::local(PORT)),
+            authority: flags.admin_ca.or(file.admin_ca),
+            data_dir: flags.data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into()),
+            cluster_key_file: flags.cluster_key_file.or(file.cluster_key_file),
+        })
+    }
+}
+
+/// Reads a file of settings. Relative paths in it begin in its folder.
+fn read(path: &Path) -> Result<AdminFile, Failure> {
+    let unusable = |why: &dyn std::fmt::Display| {
+        Failure::usage(format!("the settings in {} can't be used: {why}", path.display()))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(&error))?;
+    let file: AdminFile = toml::from_str(&text).map_err(|error| unusable(&error.message()))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let within = |path: Option<PathBuf>| path.map(|path| folder.join(path));
+    Ok(AdminFile {
+        admin_address: file.admin_address,
+        admin_ca: within(file.admin_ca),
+        data_dir: within(file.data_dir),
+        cluster_key_file: within(file.cluster_key_file),
+    })
+}
+
+impl AdminConnection {
+    /// Makes a client of the process.
+    pub(crate) fn endpoint(&self) -> Result<AdminEndpoint, Failure> {
+        self.endpoint_at(&self.address)
+    }
+
+    /// Makes a client of another process, with this authority and secret. The secret is the
+    /// cluster's key if a key file is named, else the root secret.
+    pub(super) fn endpoint_at(&self, address: &AdminAddress) -> Result<AdminEndpoint, Failure> {
+        let token = match &self.cluster_key_file {
+            Some(file) => ClusterSecret::load(file)?.token,
+            None => root_token(&self.data_dir)?,
+        };
+        AdminEndpoint::new(address.clone(), self.authority.as_deref(), token)
+    }
+}
+
+/// Returns the token of the root secret, from the environment or from a server's data folder.
+fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {
+    if let Ok(secret) = std::env::var("MARTLET_ROOT_SECRET_KEY") {
+        return Ok(AdminToken::of(secret.as_bytes()));
+    }
+    let credentials = Credentials::read(&data_dir.join(credentials::FILE))?.ok_or_else(|| {
+        Failure::refused(format!(
+            "no credentials in {}: name the server's data folder with --data-dir, set \
+             MARTLET_ROOT_SECRET_KEY, or name the key of a cluster with --cluster-key-file",
+            data_dir.display()
+        ))
+    })?;
+    Ok(credentials.admin_token())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_override_the_file_and_the_file_the_defaults() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("admin.toml");
+        let text = "admin_address = 'https://n1:9001'\nadmin_ca = 'ca.crt'\n\
+                    cluster_key_file = '/etc/martlet/cluster.key'\n";
+        std::fs::write(&path, text).unwrap();
+        let args = AdminConnectionArgs {
+            admin_address: Some("n2:9001".parse().unwrap()),
+            admin_config: Some(path),
+            ..AdminConnectionArgs::default()
+        };
+        let merged = args.resolve().unwrap();
+        assert_eq!(merged.address.to_string(), "n2:9001");
+        assert_eq!(merged.authority, Some(place.path().join("ca.crt")));
+        assert_eq!(merged.cluster_key_file, Some("/etc/martlet/cluster.key".into()));
+        let usual = AdminConnectionArgs::default().resolve().unwrap();
+        assert_eq!((usual.address, usual.data_dir), (AdminAddress::local(9001), DATA_DIR.into()));
+    }
+
+    #[test]
+    fn unknown_names_in_the_file_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refusal = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            read(file.path()).unwrap_err().to_string()
+        };
+        assert!(refusal("admin_adress = 'n1:1'").contains("admin_adress"));
+        assert!(refusal("admin_address = 'n1'").contains("write HOST:PORT"));
+    }
+}
