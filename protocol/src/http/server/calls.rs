@@ -12,8 +12,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::timeout;
 
+use super::body;
 use super::guard::Mismatch;
-use super::{HandlerState, body};
+use super::handler::HandlerState;
 use crate::backend::{Call, CallKind};
 use crate::error::{Error, Result};
 use crate::http::call_codec::{decode_call, encode_reply};

@@ -29,7 +29,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::guard::Guard;
-use super::{HandlerState, ServedCall};
+use super::handler::{HandlerState, ServedCall};
 use crate::backend::{Call, CallKind};
 use crate::error::{Error, Result};
 use crate::http::Announcement;

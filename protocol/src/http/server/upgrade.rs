@@ -15,9 +15,9 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::HandlerState;
 use super::channel::ServedChannel;
 use super::guard::Guard;
+use super::handler::HandlerState;
 use crate::error::{Error, Result};
 use crate::http::channel::session::{Nonce, SessionKeys};
 use crate::http::channel::{CHANNEL, PROTOCOL};

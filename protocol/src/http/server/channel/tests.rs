@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::super::flight::Flight;
+use super::super::handler::ServerOptions;
 use super::super::pressure::Pressure;
-use super::super::{HandlerState, ServerOptions};
 use super::*;
 use crate::backend::{Backend, ByteStream, DeviceStatus, NewExtent, RegisterView, Reply, Want};
 use crate::clock::SystemClock;
