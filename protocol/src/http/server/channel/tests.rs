@@ -300,7 +300,7 @@ async fn a_client_that_takes_no_replies_is_not_read() {
     let (mut reader, mut writer) = tokio::io::split(pipe);
     let rest = async {
         writer.write_all(&calls[sent..]).await.unwrap();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let replies = async {
         let mut found = 0;
