@@ -72,9 +72,8 @@ async fn a_node_that_dies_leaves_the_outcome_of_a_write_open_and_reads_are_repea
     let hangs = Arc::new(AtomicBool::new(true));
     let flag = hangs.clone();
     let memory = memory();
-    let choose = move |_: &Call<'_>| match flag.load(Ordering::SeqCst) {
-        true => Fault::Hang,
-        false => Fault::None,
+    let choose = move |_: &Call<'_>| {
+        if flag.load(Ordering::SeqCst) { Fault::Hang } else { Fault::None }
     };
     let faulty = Arc::new(FaultyBackend::new(memory.clone(), choose));
     hangs.store(false, Ordering::SeqCst);
