@@ -8,6 +8,8 @@
 //!
 //! * Index calls are `POST /v1/d/<device>/<call>` with postcard both ways. Extents are streamed:
 //!   `PUT` and `GET /v1/d/<device>/extents/<id>`.
+//! * Short index calls travel in a [`channel`], once one is open: frames on one connection, which
+//!   was authenticated once.
 //! * [`guarded`] only passes requests signed with the [`ClusterKey`]: method, path, query, date,
 //!   every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
 //! * Every reply carries its node's clock, ring tags and data port: [`NodeReport`].
@@ -30,6 +32,7 @@
 mod announce;
 mod call_codec;
 mod calls;
+mod channel;
 mod client;
 mod connection;
 mod fault;
@@ -46,6 +49,6 @@ pub use client::{ClientOptions, HttpBackend};
 pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use key::ClusterKey;
 pub use request::{REQUEST, current_request, in_request, with_request};
-pub use server::{ServeOptions, ServerOptions, guarded, router, serve};
+pub use server::{CallObserver, ServeOptions, ServedCall, ServerOptions, guarded, router, serve};
 pub use tls::{Tls, TlsFiles};
 pub use write_timeout::WriteTimeout;

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn;
 use martlet_data_port::DataPortFigures;
 use martlet_membership::routes::{self, Host};
 use martlet_membership::{
@@ -43,6 +43,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::configured_devices::ConfiguredDevices;
 use self::introduced::IntroducedNode;
 use self::operator::OpenNode;
 pub(crate) use self::settings::{
@@ -231,14 +232,16 @@ impl RunningNode<'_> {
         let mut tasks = JoinSet::new();
         let of_direct = self.start_direct(&mut tasks, stopped);
         let OpenNode { member, node, .. } = &self.opened;
-        let options =
-            ServerOptions { in_flight_max: self.settings.max_requests, ..ServerOptions::default() };
+        let options = ServerOptions {
+            in_flight_max: self.settings.max_requests,
+            call_observer: Some(Arc::new(requests::log_call)),
+            ..ServerOptions::default()
+        };
         let announcing = member.clone();
         let tag = data_port.as_ref().map(|port| DataPortTag::new(&port.known_as));
-        let given = from_fn_with_state(self.opened.devices.clone(), configured_devices::only);
+        let given = ConfiguredDevices::new(node.clone(), self.opened.devices.clone());
         let app = guarded(
-            router(node.clone(), options)
-                .layer(given)
+            router(Arc::new(given), options)
                 .layer(from_fn(requests::with_request_id))
                 .merge(routes::router(self.host.clone())),
             self.secret.key.clone(),

@@ -5,16 +5,16 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use martlet_protocol::http::{REQUEST, in_request, with_request};
+use martlet_protocol::http::{REQUEST, ServedCall, in_request, with_request};
 
 /// Handles a request with its id on every log line.
 pub(super) async fn with_request_id(request: Request, next: Next) -> Response {
@@ -23,16 +23,24 @@ pub(super) async fn with_request_id(request: Request, next: Next) -> Response {
     let answer = async {
         let began = Instant::now();
         let response = next.run(request).await;
-        log_request(&method, &uri, response.status(), began);
+        log_request(&method, uri.path(), response.status(), began.elapsed());
         response
     };
     let response = with_request(id.clone(), answer).await;
     response.map(|body| Body::new(RequestIdBody { body, id }))
 }
 
-fn log_request(method: &Method, uri: &Uri, status: StatusCode, began: Instant) {
-    let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let (path, is_odd, status) = (uri.path(), is_odd(status), status.as_u16());
+/// Logs a call of a channel as the request over HTTP that would carry the call.
+pub(super) fn log_call(call: ServedCall) {
+    if is_odd(call.status) || tracing::enabled!(tracing::Level::DEBUG) {
+        let path = format!("/v1/d/{}/{}", call.device.0, call.kind.name());
+        log_request(&Method::POST, &path, call.status, call.took);
+    }
+}
+
+fn log_request(method: &Method, path: &str, status: StatusCode, took: Duration) {
+    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let (is_odd, status) = (is_odd(status), status.as_u16());
     if is_odd {
         tracing::warn!(%method, path, status, took_us, "a request failed");
     } else {
@@ -78,6 +86,8 @@ mod tests {
     use axum::middleware::from_fn;
     use axum::routing::get;
     use http_body_util::BodyExt;
+    use martlet_protocol::DeviceId;
+    use martlet_protocol::backend::CallKind;
     use martlet_serving::testing::json_lines;
     use tower::ServiceExt;
 
@@ -104,6 +114,29 @@ mod tests {
         let line: serde_json::Value =
             serde_json::from_str(&logged("/bad", Some("00AB")).await).unwrap();
         assert_eq!((&line["request_id"], &line["level"]), (&"00AB".into(), &"WARN".into()));
+    }
+
+    #[test]
+    fn calls_of_channels_are_logged_like_requests() {
+        let (lines, _on) = json_lines();
+        let served = |status| ServedCall {
+            device: DeviceId(3),
+            kind: CallKind::Read,
+            status,
+            took: Duration::from_micros(7),
+        };
+        in_request(&HeaderValue::from_static("00AB"), || {
+            log_call(served(StatusCode::OK));
+            log_call(served(StatusCode::UNPROCESSABLE_ENTITY));
+        });
+        let text = lines.text();
+        let parse = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let logged: Vec<_> = text.lines().map(parse).collect();
+        for (line, level, status) in [(&logged[0], "DEBUG", 200), (&logged[1], "WARN", 422)] {
+            assert_eq!((&line["request_id"], &line["level"]), (&"00AB".into(), &level.into()));
+            assert_eq!((&line["path"], &line["status"]), (&"/v1/d/3/read".into(), &status.into()));
+            assert_eq!(line["took_us"], 7);
+        }
     }
 
     #[tokio::test]

@@ -13,10 +13,12 @@
 //! requests at the node.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::channel::message::Announced;
 use crate::data_port::DataPort;
 use crate::term::Term;
 
@@ -92,6 +94,9 @@ pub struct NodeReport {
     pub data_port: Option<DataPortTag>,
 }
 
+/// Receiver of a node's state; clients call the receiver for each reply.
+pub(super) type ReportObserver = Arc<dyn Fn(NodeReport) + Send + Sync>;
+
 impl Announcement {
     /// Creates an announcement of these rings. Ring names consist of letters, digits and dashes.
     ///
@@ -125,6 +130,23 @@ impl Announcement {
         &self.rings
     }
 
+    /// Fields of the announcement, for a frame of a channel.
+    pub(super) fn fields(&self) -> Announced<'_> {
+        let rings = self.rings.0.as_bytes();
+        let data_port = self.data_port.as_ref().map(|tag| tag.0.as_bytes());
+        Announced { rings, term: self.term.0, data_port }
+    }
+
+    /// Reads the fields of a frame; none if they aren't valid in headers.
+    pub(super) fn of_fields(fields: &Announced<'_>) -> Option<Self> {
+        let rings = RingTags(HeaderValue::from_bytes(fields.rings).ok()?);
+        let data_port = match fields.data_port {
+            Some(port) => Some(DataPortTag(HeaderValue::from_bytes(port).ok()?)),
+            None => None,
+        };
+        Some(Self { rings, term: Term(fields.term), data_port })
+    }
+
     pub(super) fn put_on(self, headers: &mut HeaderMap, now_ms: u64) {
         headers.insert(NOW, HeaderValue::from(now_ms));
         headers.insert(RINGS, self.rings.0);
@@ -153,6 +175,17 @@ fn tag(text: &str) -> Option<RingTag> {
 }
 
 impl NodeReport {
+    /// State of a node that announced itself in an earlier reply of its channel.
+    pub(super) fn announced(
+        announced: &Announcement,
+        now_ms: u64,
+        round_trip: Duration,
+        clients_wait: Option<Duration>,
+    ) -> Self {
+        let Announcement { rings, term, data_port } = announced.clone();
+        Self { now_ms, round_trip, rings, term, clients_wait, data_port }
+    }
+
     /// Reads a reply's headers; none if the clock or ring header is missing.
     pub(super) fn of(headers: &HeaderMap, round_trip: Duration) -> Option<Self> {
         let now_ms = headers.get(NOW)?.to_str().ok()?.parse().ok()?;
@@ -198,7 +231,11 @@ mod tests {
         let announced = Announcement::new(&tags()).with_data_port(Some(DataPortTag::new(&port)));
         announced.put_on(&mut headers, 1234);
         let report = NodeReport::of(&headers, Duration::ZERO).unwrap();
-        assert_eq!(report.data_port.unwrap().port(), Some(port));
+        assert_eq!(report.data_port.as_ref().unwrap().port(), Some(port));
+        let announced = Announcement::new(&tags()).at(Term(14)).with_data_port(report.data_port);
+        assert_eq!(Announcement::of_fields(&announced.fields()), Some(announced));
+        let odd = Announced { rings: b"\n", term: 1, data_port: None };
+        assert_eq!(Announcement::of_fields(&odd), None);
         put_clients_wait(&mut headers, Duration::from_millis(7));
         let report = NodeReport::of(&headers, Duration::ZERO).unwrap();
         assert_eq!(report.clients_wait, Some(Duration::from_millis(7)));

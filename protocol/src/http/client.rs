@@ -3,6 +3,7 @@
 //! * [`options`], [`remote_node`]: settings of a client, and the state that its calls share.
 //! * [`breaker`]: fails calls to an unreachable node at once, for 200 ms to 2 s.
 //! * [`connection`]: pooled connections.
+//! * [`channel`], [`channel_slot`], [`channel_opening`]: the connection of short calls.
 //! * [`exchange`]: one request and its reply, with signature, timeout and error classes.
 //! * [`extents`], [`upload`], [`download`]: streams of extents.
 //! * [`backend`]: the calls of the backend trait.
@@ -20,15 +21,20 @@ use bytes::Bytes;
 use http::{HeaderValue, Method};
 
 use self::breaker::Breaker;
+use self::channel_slot::ChannelSlot;
 use self::connection::Pool;
-use self::exchange::SmallRequest;
+use self::exchange::{SmallRequest, Target};
 pub use self::options::ClientOptions;
-use self::remote_node::{RemoteNode, ReportObserver};
+use self::remote_node::RemoteNode;
 use super::ClusterKey;
+use super::announce::ReportObserver;
 use crate::error::{Error, Result};
 
 mod backend;
 mod breaker;
+mod channel;
+mod channel_opening;
+mod channel_slot;
 mod connection;
 mod download;
 mod exchange;
@@ -55,12 +61,27 @@ impl HttpBackend {
         let host = HeaderValue::try_from(&address).unwrap_or(HeaderValue::from_static("node"));
         let pool = Pool::new(options.idle_connections_max);
         let breaker = Breaker::default();
-        Self(Arc::new(RemoteNode { address, host, key, options, report_observer, pool, breaker }))
+        let channel = ChannelSlot::default();
+        Self(Arc::new(RemoteNode {
+            address,
+            host,
+            key,
+            options,
+            report_observer,
+            pool,
+            channel,
+            breaker,
+        }))
     }
 
     /// Address of the node (`host:port`).
     pub fn address(&self) -> &str {
         &self.0.address
+    }
+
+    /// Returns true if short calls go by a channel now.
+    pub fn has_channel(&self) -> bool {
+        self.0.channel.is_open()
     }
 
     /// Sends GET to `path`, which begins with `/` and may be a path added by the node's binary.
@@ -82,6 +103,7 @@ impl HttpBackend {
         let uri =
             path.parse().map_err(|_| Error::invalid(format!("{path} is not a valid path")))?;
         let (reply_bytes_max, wait) = (self.0.options.reply_bytes_max, self.0.options.call);
-        self.0.call_once(SmallRequest { method, uri, body, reply_bytes_max, again, wait }).await
+        let target = Target::Path(method, uri);
+        self.0.call_once(SmallRequest { target, body, reply_bytes_max, again, wait }).await
     }
 }

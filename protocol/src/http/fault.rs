@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
 use crate::term::Term;
@@ -77,6 +78,51 @@ pub(super) fn of_reply(status: StatusCode, headers: &HeaderMap, body: &Bytes) ->
     Error::new(*kind, sentence)
 }
 
+/// An error in a frame of a channel; its message follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Fault<'a> {
+    kind: &'a str,
+    /// Term of the device, for callers with a lower term.
+    term: Option<u64>,
+    /// True if the error was raised before any effect.
+    is_untouched: bool,
+}
+
+impl Fault<'static> {
+    /// Encodes an error without its message.
+    pub(super) fn of(error: &Error) -> Self {
+        let term = error.newer_term().map(|term| term.0);
+        let kind = KINDS[place(error.kind())].1;
+        Self { kind, term, is_untouched: error.had_no_effect() }
+    }
+}
+
+impl Fault<'_> {
+    /// Decodes an error.
+    pub(super) fn into_error(self, message: &[u8]) -> Error {
+        let Some((kind, _, status)) = KINDS.iter().find(|known| known.1 == self.kind) else {
+            return Error::unavailable("the node answered with an error of an unknown kind");
+        };
+        if let Some(term) = self.term {
+            return Error::outdated(Term(term));
+        }
+        let error = Error::new(*kind, String::from_utf8_lossy(message));
+        if self.is_untouched { error.without_effect(status) } else { error }
+    }
+}
+
+/// Status of the reply with an error.
+pub(super) fn status(error: &Error) -> StatusCode {
+    KINDS[place(error.kind())].2
+}
+
+/// Message of an error, cut to the longest that is sent.
+pub(super) fn sentence(error: &Error) -> String {
+    let mut sentence = error.to_string();
+    sentence.truncate(sentence.floor_char_boundary(SENTENCE_BYTES_MAX));
+    sentence
+}
+
 fn place(kind: ErrorKind) -> usize {
     KINDS.iter().position(|known| known.0 == kind).expect("every kind has a name")
 }
@@ -86,6 +132,16 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+
+    /// Sends an error by HTTP and by a channel; both carry as much.
+    async fn both_ways(error: &Error) -> Error {
+        let found = there_and_back(reply(error)).await;
+        let by_channel = Fault::of(error).into_error(sentence(error).as_bytes());
+        assert_eq!((found.kind(), found.to_string()), (by_channel.kind(), by_channel.to_string()));
+        assert_eq!(found.had_no_effect(), by_channel.had_no_effect());
+        assert_eq!(found.newer_term(), by_channel.newer_term());
+        found
+    }
 
     async fn there_and_back(response: Response) -> Error {
         let (head, body) = response.into_parts();
@@ -106,7 +162,7 @@ mod tests {
         ];
         for kind in kinds {
             let error = Error::new(kind, "extent é is gone").with_source(Error::full("no room"));
-            let found = there_and_back(reply(&error)).await;
+            let found = both_ways(&error).await;
             assert_eq!((found.kind(), found.to_string()), (kind, error.to_string()));
             assert!(!found.had_no_effect());
         }
@@ -115,20 +171,20 @@ mod tests {
     #[tokio::test]
     async fn a_device_without_room_says_that_nothing_was_done() {
         let full = Error::full("the device is full").without_effect("no room");
-        let found = there_and_back(reply(&full)).await;
+        let found = both_ways(&full).await;
         assert!(found.kind() == ErrorKind::Full && found.had_no_effect());
     }
 
     #[tokio::test]
     async fn who_is_behind_is_told_the_term() {
-        let found = there_and_back(reply(&Error::outdated(Term(17)))).await;
+        let found = both_ways(&Error::outdated(Term(17))).await;
         assert_eq!((found.kind(), found.newer_term()), (ErrorKind::Unavailable, Some(Term(17))));
         assert!(found.had_no_effect());
     }
 
     #[tokio::test]
     async fn long_sentences_are_cut_between_characters() {
-        let found = there_and_back(reply(&Error::full("é".repeat(SENTENCE_BYTES_MAX)))).await;
+        let found = both_ways(&Error::full("é".repeat(SENTENCE_BYTES_MAX))).await;
         assert_eq!(found.to_string(), "é".repeat(SENTENCE_BYTES_MAX / 2));
     }
 

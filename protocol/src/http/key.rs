@@ -32,6 +32,11 @@ impl ClusterKey {
         calculate_signature(self.of_day(now_ms / DAY_MS), text)
     }
 
+    /// Feeds the key to a hasher that derives the keys of a channel.
+    pub(super) fn feed(&self, hasher: &mut blake3::Hasher) {
+        hasher.update(self.0.text.as_bytes());
+    }
+
     fn of_day(&self, day: u64) -> [u8; 32] {
         let known = self.0.days.read().iter().find(|known| known.0 == day).map(|known| known.1);
         known.unwrap_or_else(|| self.derive(day))

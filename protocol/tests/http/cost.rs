@@ -7,10 +7,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::Backend;
-use martlet_protocol::backend::Want;
+use martlet_protocol::backend::{EntryWrite, Want};
 use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
+use martlet_protocol::http::{ClientOptions, HttpBackend};
 
-use crate::world::{DEVICE, TestNode, extent, memory, register, stream, write};
+use crate::world::{DEVICE, TestNode, client, extent, memory, register, stream, write};
 
 const CALLS: u32 = 5000;
 const EXTENTS: u32 = 16;
@@ -39,7 +40,7 @@ async fn measured(what: &str, times: u32, unit: &str, per: f64, work: impl Async
 async fn what_a_hop_costs() {
     let memory = memory();
     let node = TestNode::start(memory.clone()).await;
-    let client = Arc::new(node.client());
+    let client_with_channel = Arc::new(node.client());
     let key = register();
     let mut put = write(&key);
     put.entry.value = Value::Object(Box::new(Object {
@@ -53,15 +54,30 @@ async fn what_a_hop_costs() {
         version: None,
     }));
     put.inline = Some(Bytes::from(vec![7; 4096]));
-    measured("write 4 KiB", CALLS, "ms", 1e3, async || {
+    let over_http = client(node.address, ClientOptions { channels: false, ..Default::default() });
+    calls(Arc::new(over_http), &put, "over HTTP").await;
+    calls(client_with_channel.clone(), &put, "by a channel").await;
+    assert!(client_with_channel.has_channel());
+    measured("read 4 KiB in process", CALLS, "ms", 1e3, async || {
+        memory.read(DEVICE, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
+    })
+    .await;
+    extents(&*client_with_channel, "over HTTP").await;
+    extents(&*memory, "in process").await;
+}
+
+async fn calls(client: Arc<HttpBackend>, put: &EntryWrite, way: &str) {
+    let key = &put.key;
+    measured(&format!("write 4 KiB {way}"), CALLS, "ms", 1e3, async || {
         client.write(DEVICE, put.clone()).await.unwrap();
     })
     .await;
-    measured("read 4 KiB", CALLS, "ms", 1e3, async || {
-        client.read(DEVICE, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
+    measured(&format!("read 4 KiB {way}"), CALLS, "ms", 1e3, async || {
+        client.read(DEVICE, key, Want::EntryAndInline, Term::ANY).await.unwrap();
     })
     .await;
-    measured("read 4 KiB, 16 at a time", 1, "ms", 1e3 / f64::from(CALLS), async || {
+    let all = 1e3 / f64::from(CALLS);
+    measured(&format!("read 4 KiB, 16 at a time, {way}"), 1, "ms", all, async || {
         let readers = (0..16).map(|_| {
             let (client, key) = (client.clone(), key.clone());
             tokio::spawn(async move {
@@ -73,12 +89,6 @@ async fn what_a_hop_costs() {
         futures::future::try_join_all(readers).await.unwrap();
     })
     .await;
-    measured("read 4 KiB in process", CALLS, "ms", 1e3, async || {
-        memory.read(DEVICE, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
-    })
-    .await;
-    extents(&*client, "over HTTP").await;
-    extents(&*memory, "in process").await;
 }
 
 async fn extents(backend: &dyn Backend, whither: &str) {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
 mod breaker;
+mod channels;
 mod conformance;
 mod cost;
 mod garbage;

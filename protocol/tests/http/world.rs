@@ -79,6 +79,12 @@ impl TestNode {
         drop(self.stop.take());
         (&mut self.task).await.unwrap();
     }
+
+    /// Ends the server at once, with its connections.
+    pub(crate) async fn kill(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
 }
 
 impl Drop for TestNode {

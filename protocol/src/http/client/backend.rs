@@ -2,28 +2,29 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use http::{Method, Uri};
 
 use super::HttpBackend;
-use super::exchange::SmallRequest;
+use super::exchange::{SmallRequest, Target};
 use super::remote_node::RemoteNode;
 use crate::backend::{Backend, ByteStream, Call, CallKind, DeviceStatus, NewExtent, Reply};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
 use crate::http::call_codec::{decode, decode_reply, encode_call};
 use crate::http::calls::{GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
+use crate::http::channel::is_short;
 use crate::id::{DeviceId, ExtentId};
 
 impl RemoteNode {
     /// Sends a call and decodes its reply.
-    async fn call(&self, device: DeviceId, call: &Call<'_>) -> Result<Reply> {
+    async fn call(self: &Arc<Self>, device: DeviceId, call: &Call<'_>) -> Result<Reply> {
         let kind = call.kind();
         let reply = self.call_once(SmallRequest {
-            method: Method::POST,
-            uri: path(&format!("/v1/d/{}/{}", device.0, kind.name())),
+            target: Target::Call { device, kind, is_short: is_short(call) },
             body: encode_call(call)?,
             reply_bytes_max: kind.reply_bytes_max(),
             again: kind.is_read(),
@@ -82,10 +83,6 @@ fn append(whole: &mut Reply, next: Reply) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn path(text: &str) -> Uri {
-    text.parse().expect("paths of numbers and names can be parsed")
-}
-
 #[async_trait]
 impl Backend for HttpBackend {
     async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
@@ -117,8 +114,7 @@ impl Backend for HttpBackend {
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
         let request = SmallRequest {
-            method: Method::GET,
-            uri: Uri::from_static("/v1/devices"),
+            target: Target::Path(Method::GET, Uri::from_static("/v1/devices")),
             body: bytes::Bytes::new(),
             reply_bytes_max: CallKind::Fences.reply_bytes_max(),
             again: true,

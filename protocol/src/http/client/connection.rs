@@ -121,7 +121,7 @@ impl Connection {
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         // The caller that waits for a reply receives the connection's error.
-        let driver = connection.map(drop).boxed().fuse();
+        let driver = connection.with_upgrades().map(drop).boxed().fuse();
         Ok(Self { sender, driver })
     }
 

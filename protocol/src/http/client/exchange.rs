@@ -4,7 +4,10 @@
 //! breaker ─ pooled connection, else a new one ─ head of the reply ─ report ─ body within bounds
 //!              └ connection had ended: nothing was sent, take the next
 //! ```
+//!
+//! A short call goes by the node's channel, if one is open and takes calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,24 +16,37 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::CallPermit;
+use super::channel::Outcome;
 use super::connection::{Connection, SendOutcome, gather};
 use super::remote_node::RemoteNode;
 use super::upload::RequestBody;
+use crate::backend::CallKind;
 use crate::error::{Error, Result};
 use crate::http::announce::NodeReport;
+use crate::http::channel::CALL_BYTES_MAX;
+use crate::http::channel::message::CallHead;
 use crate::http::{calls, fault, request, sign};
+use crate::id::DeviceId;
 
 /// A request with a small body and a small reply.
 #[derive(Clone, Debug)]
 pub(super) struct SmallRequest {
-    pub(super) method: Method,
-    pub(super) uri: Uri,
+    pub(super) target: Target,
     pub(super) body: Bytes,
     pub(super) reply_bytes_max: usize,
     /// True if the request may be repeated after a reused connection broke.
     pub(super) again: bool,
     /// Timeout of the exchange.
     pub(super) wait: Duration,
+}
+
+/// Receiver of a request within the node.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// A route.
+    Path(Method, Uri),
+    /// A call of a device. Short calls may go by the channel.
+    Call { device: DeviceId, kind: CallKind, is_short: bool },
 }
 
 /// Error without a reply.
@@ -58,9 +74,9 @@ pub(super) struct ReplyHead {
 
 impl RemoteNode {
     /// Sends a small request and collects its small reply, within the request's timeout.
-    pub(super) async fn call_once(&self, small: SmallRequest) -> Result<Bytes> {
+    pub(super) async fn call_once(self: &Arc<Self>, small: SmallRequest) -> Result<Bytes> {
         let pass = self.breaker.pass(&self.address)?;
-        match timeout(small.wait, self.call_with_retries(&small)).await {
+        match timeout(small.wait, self.call_by_any(&small)).await {
             Ok(Err(AttemptError::Unreached(error))) => {
                 self.unanswered(pass);
                 Err(error)
@@ -75,6 +91,45 @@ impl RemoteNode {
                 Err(self.too_long())
             }
         }
+    }
+
+    /// Sends a short call by the channel, if it takes calls, else by HTTP.
+    async fn call_by_any(
+        self: &Arc<Self>,
+        small: &SmallRequest,
+    ) -> Result<Result<Bytes>, AttemptError> {
+        let by_channel = match small.target {
+            Target::Call { device, kind, is_short: true } if small.body.len() <= CALL_BYTES_MAX => {
+                self.call_by_channel(small, device, kind).await
+            }
+            _ => Outcome::Unsent,
+        };
+        match by_channel {
+            Outcome::Replied(reply) => Ok(reply),
+            Outcome::Lost if !small.again => {
+                let message = format!("the channel to the node at {} broke", self.address);
+                Err(AttemptError::Broken(Error::unavailable(message), true))
+            }
+            Outcome::Unsent | Outcome::Lost => self.call_with_retries(small).await,
+        }
+    }
+
+    async fn call_by_channel(
+        self: &Arc<Self>,
+        small: &SmallRequest,
+        device: DeviceId,
+        kind: CallKind,
+    ) -> Outcome {
+        let Some(channel) = self.channel_for_call() else { return Outcome::Unsent };
+        let request = request::current_request();
+        let head = CallHead {
+            device: device.0,
+            kind: kind.name(),
+            deadline_ms: milliseconds(small.wait),
+            is_background: self.options.is_background,
+            request: request.as_ref().map(HeaderValue::as_bytes),
+        };
+        channel.call(&head, &small.body).await
     }
 
     /// Outer errors come from the connection, inner errors from the node.
@@ -101,14 +156,19 @@ impl RemoteNode {
 
     fn request(&self, small: &SmallRequest) -> Request<RequestBody> {
         let mut request = Request::new(RequestBody::Whole(small.body.clone()));
-        *request.method_mut() = small.method.clone();
-        *request.uri_mut() = small.uri.clone();
+        let (method, uri) = match &small.target {
+            Target::Path(method, uri) => (method.clone(), uri.clone()),
+            Target::Call { device, kind, .. } => {
+                (Method::POST, path(&format!("/v1/d/{}/{}", device.0, kind.name())))
+            }
+        };
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
         let headers = request.headers_mut();
         if !small.body.is_empty() {
             headers.insert(sign::DIGEST, sign::digest(&small.body));
         }
-        let limit_ms = u64::try_from(small.wait.as_millis()).unwrap_or(u64::MAX);
-        headers.insert(calls::DEADLINE, HeaderValue::from(limit_ms));
+        headers.insert(calls::DEADLINE, HeaderValue::from(milliseconds(small.wait)));
         self.seal(&mut request);
         request
     }
@@ -167,7 +227,7 @@ impl RemoteNode {
     }
 
     /// Sends a request; returns the request with the error if nothing was sent.
-    async fn send(
+    pub(super) async fn send(
         &self,
         mut connection: Connection,
         request: Request<RequestBody>,
@@ -191,15 +251,28 @@ impl RemoteNode {
         }
     }
 
-    /// Records an unreachable node and clears the pool: idle connections may be dead without a
-    /// sign.
+    /// Records an unreachable node, clears the pool and renews the channel: connections may be dead
+    /// without a sign.
     pub(super) fn unanswered(&self, pass: CallPermit<'_>) {
         if pass.unanswered() {
             self.pool.clear();
+            self.channel.renew();
         }
     }
 
     pub(super) fn too_long(&self) -> Error {
         Error::unavailable(format!("the node at {} did not answer in time", self.address))
     }
+}
+
+/// Returns the path of a request.
+///
+/// # Panics
+/// Never: paths of numbers and names can be parsed.
+pub(super) fn path(text: &str) -> Uri {
+    text.parse().expect("paths of numbers and names can be parsed")
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

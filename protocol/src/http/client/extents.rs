@@ -8,10 +8,9 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::backend::path;
 use super::connection::gather;
 use super::download::Download;
-use super::exchange::{AttemptError, ReplyHead};
+use super::exchange::{AttemptError, ReplyHead, path};
 use super::remote_node::RemoteNode;
 use super::upload::{ExtentUpload, RequestBody, UploadProgress};
 use crate::backend::{ByteStream, CallKind, NewExtent};

@@ -28,6 +28,8 @@ pub struct ClientOptions {
     /// True if all requests are background work: nodes don't count them as client requests, and
     /// report the duration of client requests in their replies.
     pub is_background: bool,
+    /// True if short calls go by a channel once one is open.
+    pub channels: bool,
 }
 
 impl Default for ClientOptions {
@@ -42,6 +44,7 @@ impl Default for ClientOptions {
             reply_bytes_max: 64 * 1024 * 1024,
             tls: None,
             is_background: false,
+            channels: true,
         }
     }
 }

@@ -1,17 +1,15 @@
 //! The remote node of a client: its address, and the state that all calls share.
 
 use std::fmt;
-use std::sync::Arc;
 
 use http::HeaderValue;
 
 use super::breaker::Breaker;
+use super::channel_slot::ChannelSlot;
 use super::connection::Pool;
 use super::options::ClientOptions;
-use crate::http::{ClusterKey, NodeReport};
-
-/// Receiver of a node's state; clients call the receiver for each reply.
-pub(super) type ReportObserver = Arc<dyn Fn(NodeReport) + Send + Sync>;
+use crate::http::ClusterKey;
+use crate::http::announce::ReportObserver;
 
 /// The remote node, with the client's options, pool and breaker.
 pub(super) struct RemoteNode {
@@ -21,6 +19,7 @@ pub(super) struct RemoteNode {
     pub(super) options: ClientOptions,
     pub(super) report_observer: ReportObserver,
     pub(super) pool: Pool,
+    pub(super) channel: ChannelSlot,
     pub(super) breaker: Breaker,
 }
 

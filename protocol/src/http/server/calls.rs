@@ -1,4 +1,4 @@
-//! Index calls: postcard in, postcard out.
+//! Index calls over HTTP, and what they share with calls of channels: postcard in, postcard out.
 //!
 //! Each call has a timeout, taken from the request's deadline header if present. After the timeout,
 //! or when the client disconnects, the work is dropped.
@@ -12,9 +12,10 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::timeout;
 
+use super::body;
 use super::guard::Mismatch;
-use super::{HandlerState, body};
-use crate::backend::CallKind;
+use super::handler::HandlerState;
+use crate::backend::{Call, CallKind};
 use crate::error::{Error, Result};
 use crate::http::call_codec::{decode_call, encode_reply};
 use crate::http::calls::{DEADLINE, REQUEST_BYTES_MAX};
@@ -34,22 +35,36 @@ pub(super) async fn call(
 ) -> Response {
     let answer = async {
         let call = decode_call(kind, &body::gather(body, REQUEST_BYTES_MAX).await?)?;
-        encode_reply(&served.backend.call(DeviceId(device), call).await?)
+        served.answer(DeviceId(device), call).await
     };
     respond(in_time(&served, &headers, answer).await)
 }
 
-/// Drops the work after the caller's timeout.
 async fn in_time(
     served: &HandlerState,
     headers: &HeaderMap,
     answer: impl Future<Output = Result<Bytes>>,
 ) -> Result<Bytes> {
     let requested = headers.get(DEADLINE).and_then(|value| value.to_str().ok()?.parse().ok());
-    let longest = served.options.idle;
-    let limit = requested.map_or(served.options.call, Duration::from_millis).min(longest);
-    let answer = timeout(limit, answer).await;
-    answer.unwrap_or_else(|_| Err(Error::unavailable("the call took longer than its timeout")))
+    let limit = requested.map_or(served.options.call, Duration::from_millis);
+    served.in_time(limit, answer).await
+}
+
+impl HandlerState {
+    /// Performs a call and encodes its result.
+    pub(super) async fn answer(&self, device: DeviceId, call: Call<'static>) -> Result<Bytes> {
+        encode_reply(&self.backend.call(device, call).await?)
+    }
+
+    /// Drops the work after the caller's timeout.
+    pub(super) async fn in_time(
+        &self,
+        requested: Duration,
+        answer: impl Future<Output = Result<Bytes>>,
+    ) -> Result<Bytes> {
+        let answer = timeout(requested.min(self.options.idle), answer).await;
+        answer.unwrap_or_else(|_| Err(Error::unavailable("the call took longer than its timeout")))
+    }
 }
 
 fn respond(answer: Result<Bytes>) -> Response {

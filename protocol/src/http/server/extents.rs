@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, header};
 use http_body::Body as _;
 use serde::Deserialize;
 
-use super::HandlerState;
 use super::body::ReceivedBody;
+use super::handler::HandlerState;
 use super::trailing_hashes::BodyWithHashes;
 use crate::backend::{ByteStream, ExtentHashes, NewExtent, SentHashes};
 use crate::error::{Error, Result};

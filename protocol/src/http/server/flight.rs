@@ -17,7 +17,10 @@ use http::StatusCode;
 use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::error::{Error, Result};
 use crate::http::fault;
+
+const TOO_MANY: &str = "too many concurrent requests";
 
 /// Permits for requests of one kind. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,6 +30,12 @@ impl Flight {
     pub(super) fn new(max: usize) -> Self {
         Self(Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))))
     }
+
+    /// Takes a permit for a call of a channel.
+    pub(super) fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        let refused = |_| Error::unavailable(TOO_MANY).without_effect("no free permit");
+        self.0.clone().try_acquire_owned().map_err(refused)
+    }
 }
 
 /// Passes a request if a permit is free, else refuses it with 503.
@@ -35,7 +44,7 @@ pub(super) async fn limit(State(flight): State<Flight>, request: Request, next: 
         Ok(place) => {
             next.run(request).await.map(|body| Body::new(PermitBody { body, _place: place }))
         }
-        Err(_) => fault::refusal(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests"),
+        Err(_) => fault::refusal(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY),
     }
 }
 

@@ -18,18 +18,22 @@ use http::StatusCode;
 use http_body::{Frame, SizeHint};
 
 use crate::clock::Clock;
+use crate::http::channel;
 use crate::http::sign::{self, Digest, RefusalReason};
 use crate::http::{Announcement, ClusterKey, fault};
 
+/// Key, clock and announcement of a node.
 #[derive(Clone)]
-struct Guard {
-    key: ClusterKey,
-    clock: Arc<dyn Clock>,
-    announce: Arc<dyn Fn() -> Announcement + Send + Sync>,
+pub(super) struct Guard {
+    pub(super) key: ClusterKey,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) announce: Arc<dyn Fn() -> Announcement + Send + Sync>,
 }
 
 /// Restricts `router` to members of the cluster: requests that aren't signed with `key` are
 /// refused, and every reply carries the time of `clock` and the headers of `announce`.
+///
+/// The request for a channel receives the key, and its channel the same clock and announcement.
 ///
 /// Routes added later are not guarded: call this last. A handler behind the guard must read its
 /// body to the end before it acts, as `axum`'s extractors do.
@@ -54,9 +58,12 @@ async fn watch(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 
 impl Guard {
     /// Verifies the head, and wraps the body so that its digest is checked.
-    fn admit(&self, request: Request) -> Result<Request, RefusalReason> {
+    fn admit(&self, mut request: Request) -> Result<Request, RefusalReason> {
         let (method, uri) = (request.method(), request.uri());
         let digest = sign::verify(&self.key, method, uri, request.headers(), self.clock.now_ms())?;
+        if request.uri().path() == channel::PATH {
+            request.extensions_mut().insert(self.clone());
+        }
         match digest {
             Digest::Streamed => Ok(request),
             Digest::Empty if http_body::Body::is_end_stream(request.body()) => Ok(request),

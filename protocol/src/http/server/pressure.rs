@@ -4,7 +4,7 @@
 //! Uploads of extents aren't measured: they last as long as their clients send.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -19,6 +19,18 @@ use crate::latency::Latency;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pressure(Arc<Latency>);
 
+impl Pressure {
+    /// Adds the duration of a client request that succeeded.
+    pub(super) fn observe(&self, took: Duration) {
+        self.0.observe(took);
+    }
+
+    /// Returns the average duration of client requests.
+    pub(super) fn get(&self) -> Duration {
+        self.0.get()
+    }
+}
+
 /// Measures a client request; reports the average in replies to background work.
 pub(super) async fn measure(
     State(pressure): State<Pressure>,
@@ -27,7 +39,7 @@ pub(super) async fn measure(
 ) -> Response {
     if request.headers().contains_key(BACKGROUND) {
         let mut response = next.run(request).await;
-        put_clients_wait(response.headers_mut(), pressure.0.get());
+        put_clients_wait(response.headers_mut(), pressure.get());
         return response;
     }
     let is_call = request.uri().path().starts_with("/v1/d/") && request.method() != Method::PUT;
@@ -35,7 +47,7 @@ pub(super) async fn measure(
     let response = next.run(request).await;
     // Refused requests end at once, and would make an overloaded node look idle.
     if is_call && response.status().is_success() {
-        pressure.0.observe(began.elapsed());
+        pressure.observe(began.elapsed());
     }
     response
 }

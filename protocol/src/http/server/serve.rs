@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use http::header::UPGRADE;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::upgrade::UpgradeSlot;
 use crate::http::{Tls, WriteTimeout};
 
 /// Bytes read or queued at a time, in streams.
@@ -115,29 +120,42 @@ async fn welcome(
     }
 }
 
-/// Serves one connection to its end. When the client disconnects, its request is dropped.
+/// Serves one connection to its end, as HTTP and then as a channel if it was upgraded. When the client disconnects, its request is dropped.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     app: Router,
     head: Duration,
     mut stopping: watch::Receiver<bool>,
 ) {
+    let slot = UpgradeSlot::default();
+    let (routed, kept) = (TowerToHyperService::new(app), slot.clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(kept.clone());
+        }
+        routed.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(
-            TokioIo::new(WriteTimeout::new(stream, STALL)),
-            TowerToHyperService::new(app),
-        );
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream, STALL)), service)
+        .with_upgrades();
     let mut connection = pin!(connection);
-    let stop = async {
-        let _ = stopping.wait_for(|stop| *stop).await;
+    let is_stopped = tokio::select! {
+        _ = connection.as_mut() => false,
+        () = stopped(&mut stopping) => true,
     };
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stop => connection.as_mut().graceful_shutdown(),
+    if is_stopped {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
     }
-    let _ = connection.await;
+    if let Some(channel) = slot.take() {
+        channel.serve(stopped(&mut stopping)).await;
+    }
+}
+
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
 }
