@@ -36,6 +36,7 @@ mod derived;
 pub mod entry;
 pub mod error;
 pub mod extent;
+pub mod extent_sums;
 pub mod extent_token;
 #[cfg(feature = "http")]
 pub mod http;

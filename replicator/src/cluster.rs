@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_protocol::{DeviceId, Error, ExtentId, Phase, PolicyId, Result, Term};
@@ -139,12 +139,6 @@ impl StepTopology {
         self.policies().any(|ring| ring.device(device).is_some())
     }
 
-    /// Number of extents on these devices, as far as they answer.
-    pub(crate) async fn extents_on(&self, devices: &BTreeSet<DeviceId>) -> u64 {
-        let statuses = self.statuses().await;
-        devices.iter().filter_map(|device| statuses.get(device)).map(|it| it.extents).sum()
-    }
-
     /// Returns every device of a policy's ring; each may have a copy of any of its extents.
     pub(crate) fn data_devices(&self, policy: PolicyId) -> Result<Vec<DeviceId>> {
         Ok(self.data(policy)?.devices().iter().map(|device| device.id).collect())
@@ -171,28 +165,6 @@ impl StepTopology {
             .filter(|status| matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full))
             .map(|status| (status.device, status))
             .collect()
-    }
-}
-
-/// Number of extents on the devices of a walk. Every node is asked for it, so it is kept for a
-/// while: an estimate needs no fresher one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ExtentCount(Option<(Instant, u64)>);
-
-impl ExtentCount {
-    /// Time for which the number is kept.
-    const KEPT: Duration = Duration::from_mins(5);
-
-    /// Returns the number, as of at most [`Self::KEPT`] ago.
-    pub(crate) async fn of(&mut self, cluster: &StepTopology, devices: &BTreeSet<DeviceId>) -> u64 {
-        match self.0 {
-            Some((at, count)) if at.elapsed() < Self::KEPT => count,
-            _ => {
-                let count = cluster.extents_on(devices).await;
-                self.0 = Some((Instant::now(), count));
-                count
-            }
-        }
     }
 }
 

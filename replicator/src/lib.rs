@@ -37,6 +37,7 @@ mod coded;
 mod collect;
 mod copying;
 mod cursors;
+mod differences;
 mod expire;
 mod foreground;
 mod identity;

@@ -1,129 +1,87 @@
-//! Walk over all extents of some devices, page by page. Workers with different purposes share this
-//! code.
+//! Walks over the extents of several devices, page by page. Workers with different purposes share
+//! this code.
 //!
 //! ```text
-//! step ── look at a page ── work: as much of it as fits ──┬── work is left: kept for the next step
-//!                                                         └── on to the next page, device, pass
+//! step ── some devices at a time ──▶ sums differ where? ── look at a page ── work: as much as fits
+//!   ▲                                                        │ work is left: kept for the next step
+//!   └──── progress of the devices that ended theirs ◀────────┴ on to the next page
 //! ```
 //!
-//! A page is looked at again if a ring has changed since. The position is saved with each page.
+//! * [`paged_worker`]: the trait of their workers; [`visits`]: placements that a walk visits;
+//!   [`walk`]: the walk over one device; [`positions`]: the form of positions as a cursor.
+//!
+//! Each device has passes of its own. A pass begins with a comparison of sums (rule X7) and visits
+//! the bins that differ. A device that hangs holds up its own walk: a step ends [`LAG`] after its
+//! begin at the latest, once any device has ended its part. Others that ended their pass begin the
+//! next one after [`AGAIN_MS`]. The worker is idle when every device has ended a pass.
+//!
+//! A page is looked at again if a ring has changed since. Positions are saved with each step.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+mod paged_worker;
+mod positions;
+pub(crate) mod visits;
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{BackendExt, DeviceId, ExtentId, Result};
-use martlet_ring::{Ring, RingHash};
+use martlet_protocol::{DeviceId, Result};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
-use crate::cluster::{DeviceCursor, ExtentCount, StepTopology, in_time};
-use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
+#[cfg(test)]
+pub(crate) use self::paged_worker::PAGE;
+pub(crate) use self::paged_worker::{ExtentPage, PagedWorker, PassPlace};
+use self::positions::{load_positions, save_positions};
+use self::walk::{DeviceWalk, EndedStep};
+use crate::cluster::StepTopology;
+use crate::cursors::{Cursors, MemoryCursors};
 use crate::worker::StepProgress;
 
-/// Extents in one page.
-pub(crate) const PAGE: usize = 500;
+/// Devices whose walks a step advances. Each holds its sums, a page, and the bytes of its work.
+pub(crate) const DEVICES_AT_ONCE: usize = 12;
+/// Duration of a step after which it leaves its slow devices to later steps.
+const LAG: Duration = Duration::from_secs(1);
+/// Time in milliseconds after which a device begins its next pass while another device is still in
+/// its pass.
+const AGAIN_MS: u64 = 60_000;
 
-/// Position and counters of a worker's walk.
-pub(crate) struct Pages<T> {
-    name: &'static str,
+/// Walks of a worker.
+pub(crate) struct Pages<W: PagedWorker> {
     cursors: Arc<dyn Cursors>,
-    rounds: DeviceCursor,
-    after: Option<ExtentId>,
-    page: Option<ExtentPage<T>>,
-    /// Number of completed passes, which decides the turns.
-    pub(crate) turn: u64,
-    pass: PassCounters,
-    /// Items left undone by the last whole pass, and the time since which items are left.
-    left: u64,
+    /// Walks that wait for their next step.
+    walks: BTreeMap<DeviceId, DeviceWalk<W::Action>>,
+    running: JoinSet<EndedStep<W::Action>>,
+    /// Devices of running walks.
+    busy: BTreeSet<DeviceId>,
+    /// Device that was started last.
+    last: DeviceId,
+    /// Time since which items are left, in milliseconds.
     since_ms: Option<u64>,
     /// Bytes of the last step.
-    pub(crate) step_bytes: u64,
-    /// Number of extents of a pass.
-    count: ExtentCount,
+    step_bytes: u64,
 }
 
-/// Counters of one pass.
-#[derive(Default)]
-struct PassCounters {
-    left: u64,
-    seen: u64,
-    full: HashSet<DeviceId>,
-}
-
-/// A page that was looked at, and its remaining work.
-pub(crate) struct ExtentPage<T> {
-    pub(crate) device: DeviceId,
-    pub(crate) deeds: VecDeque<T>,
-    rings: Vec<RingHash>,
-    /// Position of the next page; none at the end of the device.
-    next: Option<ExtentId>,
-}
-
-/// A worker that walks pages of extents.
-#[async_trait]
-pub(crate) trait PagedWorker: Send {
-    /// Possible work on an extent.
-    type Action: Send;
-
-    fn pages(&mut self) -> &mut Pages<Self::Action>;
-
-    /// Devices to walk.
-    fn devices(&self, cluster: &StepTopology) -> BTreeSet<DeviceId>;
-
-    fn now_ms(&self) -> u64;
-
-    /// Determines the work on a page of a device's extents.
-    async fn look(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
-        records: Vec<ExtentRecord>,
-    ) -> Result<(VecDeque<Self::Action>, StepProgress)>;
-
-    /// Does as much work on a page as fits into a step.
-    async fn work(
-        &mut self,
-        cluster: &StepTopology,
-        page: &mut ExtentPage<Self::Action>,
-    ) -> Result<StepProgress>;
-}
-
-impl<T> Pages<T> {
-    /// Creates a walk at its beginning.
-    pub(crate) fn new(name: &'static str) -> Self {
+impl<W: PagedWorker> Pages<W> {
+    /// Creates walks at their beginning.
+    pub(crate) fn new() -> Self {
         Self {
-            name,
             cursors: Arc::new(MemoryCursors::default()),
-            rounds: DeviceCursor::default(),
-            after: None,
-            page: None,
-            turn: 0,
-            pass: PassCounters::default(),
-            left: 0,
+            walks: BTreeMap::new(),
+            running: JoinSet::new(),
+            busy: BTreeSet::new(),
+            last: DeviceId(u32::MAX),
             since_ms: None,
             step_bytes: 0,
-            count: ExtentCount::default(),
         }
     }
 
-    /// Continues at the position in `cursors`.
+    /// Continues at the positions in `cursors`.
     pub(crate) fn resume_from(&mut self, cursors: Arc<dyn Cursors>) {
-        if let Some((device, after)) = load_place(&*cursors, self.name) {
-            self.rounds = DeviceCursor::from(device);
-            self.after = after;
-        }
+        let positions = load_positions(&*cursors, W::NAME).into_iter();
+        self.walks = positions.map(|(id, after)| (id, DeviceWalk::at(id, Some(after)))).collect();
         self.cursors = cursors;
-    }
-
-    /// Devices that refused bytes as full in this pass.
-    pub(crate) fn full(&self) -> &HashSet<DeviceId> {
-        &self.pass.full
-    }
-
-    /// Records devices that are full, until the end of this pass.
-    pub(crate) fn note_full(&mut self, devices: impl IntoIterator<Item = DeviceId>) {
-        self.pass.full.extend(devices);
     }
 
     /// Pause after a step, for a limit in bytes a second.
@@ -136,116 +94,97 @@ impl<T> Pages<T> {
         usual.max(Duration::from_millis(self.step_bytes.saturating_mul(1000) / rate.max(1)))
     }
 
-    /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, devices: &BTreeSet<DeviceId>) -> bool {
-        self.after = None;
-        let ended = self.rounds.advance(devices);
-        if ended {
-            self.turn += 1;
-            self.left = std::mem::take(&mut self.pass).left;
-            if self.left == 0 {
-                self.since_ms = None;
+    /// Advances the walks of some devices.
+    pub(crate) async fn step(
+        &mut self,
+        worker: &Arc<W>,
+        cluster: StepTopology,
+    ) -> Result<StepProgress> {
+        let devices = worker.devices(&cluster);
+        self.walks.retain(|device, _| devices.contains(device));
+        self.step_bytes = 0;
+        let mut started = self.start(worker, &Arc::new(cluster), &devices);
+        let mut progress = StepProgress::default();
+        let (until, mut any) = (Instant::now() + LAG, false);
+        // Walks of earlier steps that still run are not waited for, unless nothing else ends.
+        while !started.is_empty() || !any {
+            let Some(ended) = self.next_ended(any.then_some(until)).await else { break };
+            any = true;
+            progress.add(&ended.progress);
+            started.remove(&ended.walk.device);
+            if devices.contains(&ended.walk.device) {
+                self.walks.insert(ended.walk.device, ended.walk);
             }
         }
-        ended
+        self.step_bytes = progress.copied_bytes + progress.read_bytes;
+        let has_ended = |it: &DeviceId| self.walks.get(it).is_some_and(|it| it.ended_ms.is_some());
+        progress.idle = devices.iter().all(has_ended);
+        self.report(worker.now_ms(), &mut progress);
+        if progress.idle {
+            self.walks.values_mut().for_each(DeviceWalk::begin_anew);
+        }
+        let places = self.walks.iter().filter_map(|(device, walk)| Some((*device, walk.after?)));
+        save_positions(&*self.cursors, W::NAME, places);
+        Ok(progress)
     }
 
-    /// Continues after work on a page.
-    fn leave(
+    /// Starts the walks that are due, up to [`DEVICES_AT_ONCE`], in turns; returns their devices.
+    fn start(
         &mut self,
-        page: ExtentPage<T>,
+        worker: &Arc<W>,
+        cluster: &Arc<StepTopology>,
         devices: &BTreeSet<DeviceId>,
-        progress: &mut StepProgress,
-    ) {
-        self.pass.left += progress.kept;
-        if !page.deeds.is_empty() {
-            progress.backlog = page.deeds.len() as u64;
-            self.page = Some(page);
-            return;
+    ) -> BTreeSet<DeviceId> {
+        let now_ms = worker.now_ms();
+        let behind = devices.iter().filter(|it| **it > self.last);
+        let in_turn = behind.chain(devices.iter().filter(|it| **it <= self.last));
+        let is_due = |it: &&DeviceId| {
+            let ended_ms = self.walks.get(*it).and_then(|walk| walk.ended_ms);
+            let is_waiting = ended_ms.is_some_and(|at_ms| now_ms < at_ms.saturating_add(AGAIN_MS));
+            !self.busy.contains(*it) && !is_waiting
+        };
+        let due: Vec<DeviceId> = in_turn.filter(is_due).take(DEVICES_AT_ONCE).copied().collect();
+        for &device in &due {
+            let mut walk =
+                self.walks.remove(&device).unwrap_or_else(|| DeviceWalk::at(device, None));
+            walk.begin_anew();
+            let (worker, cluster) = (worker.clone(), cluster.clone());
+            self.busy.insert(device);
+            self.last = device;
+            self.running.spawn(async move { walk.step(&*worker, &cluster).await });
         }
-        self.after = page.next;
-        progress.idle = page.next.is_none() && self.advance(devices);
-        if let Some(device) = self.rounds.at(devices) {
-            save_place(&*self.cursors, self.name, device, self.after);
-        }
+        due.into_iter().collect()
     }
 
-    /// Adds the items left undone besides the page, and the age of the oldest.
+    /// Waits for the end of a running walk's step; none if nothing runs, or at `until`.
+    async fn next_ended(&mut self, until: Option<Instant>) -> Option<EndedStep<W::Action>> {
+        let next = self.running.join_next();
+        let ended = match until {
+            Some(until) => tokio::time::timeout_at(until, next).await.ok()??,
+            None => next.await?,
+        };
+        let ended = match ended.map_err(JoinError::try_into_panic) {
+            Ok(ended) => ended,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down.
+            Err(Err(_)) => return None,
+        };
+        self.busy.remove(&ended.walk.device);
+        Some(ended)
+    }
+
+    /// Sets the items left undone, the age of the oldest, and the items ahead.
     fn report(&mut self, now_ms: u64, progress: &mut StepProgress) {
-        progress.backlog += if progress.idle { self.left } else { self.pass.left };
+        progress.backlog = self.walks.values().map(DeviceWalk::left).sum();
+        progress.ahead = self.walks.values().map(DeviceWalk::ahead).sum();
         if progress.backlog > 0 {
             self.since_ms.get_or_insert(now_ms);
+        } else if progress.idle {
+            self.since_ms = None;
         }
         progress.oldest_age_ms = self.since_ms.map_or(0, |since| now_ms.saturating_sub(since));
     }
 }
 
-/// Processes one page, or a part of a page with much work.
-pub(crate) async fn step<W: PagedWorker>(
-    worker: &mut W,
-    cluster: &StepTopology,
-) -> Result<StepProgress> {
-    worker.pages().step_bytes = 0;
-    let devices = worker.devices(cluster);
-    let Some(device) = worker.pages().rounds.at(&devices) else {
-        return Ok(StepProgress { idle: true, ..StepProgress::default() });
-    };
-    let mut progress = match step_pages(worker, cluster, device, &devices).await {
-        Ok(progress) => progress,
-        Err(error) => {
-            // A device that is out keeps its extents until it returns.
-            let pages = worker.pages();
-            tracing::debug!(worker = pages.name, %device, %error, "leaving a device for a later \
-                                                                   pass");
-            pages.pass.left += 1;
-            let idle = pages.advance(&devices);
-            StepProgress { kept: 1, idle, ..StepProgress::default() }
-        }
-    };
-    let now_ms = worker.now_ms();
-    worker.pages().report(now_ms, &mut progress);
-    if !progress.idle {
-        let mut count = worker.pages().count;
-        let all = count.of(cluster, &devices).await;
-        worker.pages().count = count;
-        progress.ahead = all.saturating_sub(worker.pages().pass.seen);
-    }
-    Ok(progress)
-}
-
-async fn step_pages<W: PagedWorker>(
-    worker: &mut W,
-    cluster: &StepTopology,
-    device: DeviceId,
-    devices: &BTreeSet<DeviceId>,
-) -> Result<StepProgress> {
-    let stands = |page: &ExtentPage<_>| page.device == device && page.rings == rings(cluster);
-    let (mut page, mut progress) = match worker.pages().page.take().filter(stands) {
-        Some(page) => (page, StepProgress::default()),
-        None => look(worker, cluster, device).await?,
-    };
-    progress.add(&worker.work(cluster, &mut page).await?);
-    worker.pages().leave(page, devices, &mut progress);
-    Ok(progress)
-}
-
-/// Looks at the next page of a device.
-async fn look<W: PagedWorker>(
-    worker: &mut W,
-    cluster: &StepTopology,
-    device: DeviceId,
-) -> Result<(ExtentPage<W::Action>, StepProgress)> {
-    let after = worker.pages().after;
-    let records = in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await?;
-    let next = records.last().map(|record| record.extent.id).filter(|_| records.len() >= PAGE);
-    let items = records.len() as u64;
-    let (deeds, mut progress) = worker.look(cluster, device, records).await?;
-    progress.items = items;
-    worker.pages().pass.seen += items;
-    Ok((ExtentPage { device, deeds, rings: rings(cluster), next }, progress))
-}
-
-/// Rings that determine the work on a page.
-fn rings(cluster: &StepTopology) -> Vec<RingHash> {
-    cluster.policies().map(Ring::hash).collect()
-}
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! a page of a device's fragments ──presence──▶ the homes of their siblings
 //!    one was deleted         deleted here too, if the extent is not needed (rule X4)
 //!    one is missing at home  all other devices are queried; replicate-data copies it home
+//!    one moves for long      rebuilt by one of its watchers, beside the device that gives it
 //!    no device has it        rebuilt from any d others, written home, compared
 //!    fewer than d are left   left unchanged, and reported
 //!    silence                 left unchanged
@@ -20,24 +21,29 @@ mod page_check;
 mod plan;
 mod silence;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent_sums::ExtentClass;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 use martlet_topology::Topology;
+use parking_lot::Mutex;
 
 pub(crate) use self::build::Rebuild;
 use self::build::RebuildOutcome;
 use self::page_check::PageCheck;
+use self::plan::watched;
 use self::silence::Silence;
 use crate::cluster::{DeviceScope, StepTopology};
 use crate::coded::code_of;
 use crate::cursors::Cursors;
-use crate::pages::{self, ExtentPage, PagedWorker, Pages};
+use crate::differences::{ClassHome, Comparison, differing};
+use crate::pages::visits::Visits;
+use crate::pages::{ExtentPage, PagedWorker, Pages, PassPlace};
 use crate::replicate::ReplicateOptions;
 use crate::worker::{StepProgress, Worker};
 
@@ -50,32 +56,33 @@ const STEP_EXTENTS: usize = 32;
 /// The worker.
 pub struct Reconstruct {
     topology: Topology,
+    options: ReplicateOptions,
+    rebuilding: Arc<Rebuilding>,
+    pages: Pages<Rebuilding>,
+}
+
+/// The work on pages, shared by the walks over all devices.
+struct Rebuilding {
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
-    options: ReplicateOptions,
-    pages: Pages<Rebuild>,
-    silence: Silence,
+    young_ms: u64,
+    silence: Mutex<Silence>,
 }
 
 impl Reconstruct {
-    const NAME: &str = "reconstruct";
-
     /// Creates a worker over the devices of coded policies in `scope`.
     pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
-        Self {
-            topology: topology.into(),
-            clock,
-            scope,
-            options: ReplicateOptions::default(),
-            pages: Pages::new(Self::NAME),
-            silence: Silence::default(),
-        }
+        let options = ReplicateOptions::default();
+        let rebuilding = Rebuilding::new(clock, scope, options);
+        Self { topology: topology.into(), options, rebuilding, pages: Pages::new() }
     }
 
     /// Sets other options.
     #[must_use]
     pub fn with_options(self, options: ReplicateOptions) -> Self {
-        Self { options, ..self }
+        let Rebuilding { clock, scope, .. } = &*self.rebuilding;
+        let rebuilding = Rebuilding::new(clock.clone(), scope.clone(), options);
+        Self { options, rebuilding, ..self }
     }
 
     /// Continues at the position in `cursors`.
@@ -84,30 +91,63 @@ impl Reconstruct {
         self.pages.resume_from(cursors);
         self
     }
+}
+
+impl Rebuilding {
+    fn new(clock: Arc<dyn Clock>, scope: DeviceScope, options: ReplicateOptions) -> Arc<Self> {
+        let silence = Mutex::default();
+        Arc::new(Self { clock, scope, young_ms: options.young_ms, silence })
+    }
 
     /// Birth time from which on extents are left to their writers, in milliseconds since 1970.
     fn young_ms(&self) -> u64 {
-        (self.clock.now_ms() + 1).saturating_sub(self.options.young_ms)
+        (self.clock.now_ms() + 1).saturating_sub(self.young_ms)
     }
+}
 
-    fn record_outcome(&mut self, built: RebuildOutcome, progress: &mut StepProgress) {
-        progress.copied += built.made;
-        progress.copied_bytes += built.made_bytes;
-        progress.read_bytes += built.read_bytes;
-        progress.done += u64::from(built.failed.is_empty());
-        progress.kept += u64::from(!built.failed.is_empty());
-        let full = built.failed.into_iter().filter(|(_, kind)| *kind == ErrorKind::Full);
-        self.pages.note_full(full.map(|(home, _)| home));
+/// Adds a rebuild to the progress, and notes homes that are full.
+fn record_outcome(
+    built: RebuildOutcome,
+    full: &mut HashSet<DeviceId>,
+    progress: &mut StepProgress,
+) {
+    progress.copied += built.made;
+    progress.copied_bytes += built.made_bytes;
+    progress.read_bytes += built.read_bytes;
+    progress.done += u64::from(built.failed.is_empty());
+    progress.kept += u64::from(!built.failed.is_empty());
+    let refused = built.failed.into_iter().filter(|(_, kind)| *kind == ErrorKind::Full);
+    full.extend(refused.map(|(home, _)| home));
+}
+
+/// Fragments at home are compared with those that their holder watches.
+fn compare(ClassHome { ring, primaries, class, device }: ClassHome<'_>) -> Comparison {
+    if class == ExtentClass::COPY {
+        return Comparison::Pass;
+    }
+    let ExtentClass { k, m, needed, fragment } = class;
+    let is_of_code = code_of(ring).is_some_and(|code| (code.k(), code.m()) == (k, m));
+    let stored: Vec<u8> = (0..needed).chain(k..k.saturating_add(m)).collect();
+    let at = stored.iter().position(|it| *it == fragment);
+    let is_home = primaries.get(usize::from(fragment)) == Some(&device);
+    match at {
+        Some(at) if is_of_code && is_home => {
+            let watched = watched(at, stored.len(), needed).map(|at| stored[at]);
+            let with = watched.filter_map(|fragment| {
+                let home = primaries.get(usize::from(fragment))?;
+                Some((*home, ExtentClass { fragment, ..class }))
+            });
+            Comparison::With(with.collect())
+        }
+        _ => Comparison::Visit,
     }
 }
 
 #[async_trait]
-impl PagedWorker for Reconstruct {
-    type Action = Rebuild;
+impl PagedWorker for Rebuilding {
+    const NAME: &str = "reconstruct";
 
-    fn pages(&mut self) -> &mut Pages<Rebuild> {
-        &mut self.pages
-    }
+    type Action = Rebuild;
 
     /// Returns the devices in scope that belong to a coded ring.
     fn devices(&self, cluster: &StepTopology) -> BTreeSet<DeviceId> {
@@ -121,23 +161,27 @@ impl PagedWorker for Reconstruct {
         self.clock.now_ms()
     }
 
+    async fn visits(&self, at: PassPlace<'_>) -> Result<Visits> {
+        differing(at.cluster, at.device, compare).await
+    }
+
     async fn look(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
+        &self,
+        at: PassPlace<'_>,
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Rebuild>, StepProgress)> {
-        let (turn, young_ms, now_ms) = (self.pages.turn, self.young_ms(), self.clock.now_ms());
+        let (young_ms, now_ms) = (self.young_ms(), self.clock.now_ms());
         let mut progress = StepProgress::default();
-        let look = PageCheck { cluster, device, turn, young_ms, now_ms };
-        let jobs = look.jobs(records, &mut self.silence, &mut progress).await?;
+        let check = PageCheck { at, young_ms, now_ms };
+        let jobs = check.jobs(records, &self.silence, &mut progress).await?;
         Ok((jobs, progress))
     }
 
     async fn work(
-        &mut self,
-        cluster: &StepTopology,
+        &self,
+        at: PassPlace<'_>,
         page: &mut ExtentPage<Rebuild>,
+        full: &mut HashSet<DeviceId>,
     ) -> Result<StepProgress> {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         while bytes < STEP_BYTES && jobs.len() < STEP_EXTENTS {
@@ -145,10 +189,10 @@ impl PagedWorker for Reconstruct {
             bytes += job.traffic_bytes();
             jobs.push(job);
         }
-        let (full, young_ms) = (self.pages.full(), self.young_ms());
+        let (known, young_ms) = (&*full, self.young_ms());
         let ways = jobs.into_iter().map(|job| async move {
             let whole = job.coded.whole;
-            job.build(cluster, full, young_ms).await.inspect_err(|error| {
+            job.build(at.cluster, known, young_ms).await.inspect_err(|error| {
                 tracing::debug!(extent = %whole, %error, "could not reconstruct lost fragments for \
                                                           now");
             })
@@ -159,11 +203,10 @@ impl PagedWorker for Reconstruct {
         let mut progress = StepProgress::default();
         for outcome in outcomes {
             match outcome {
-                Ok(Some(built)) => self.record_outcome(built, &mut progress),
+                Ok(Some(built)) => record_outcome(built, full, &mut progress),
                 Ok(None) | Err(_) => progress.kept += 1,
             }
         }
-        self.pages.step_bytes = progress.copied_bytes + progress.read_bytes;
         Ok(progress)
     }
 }
@@ -171,7 +214,7 @@ impl PagedWorker for Reconstruct {
 #[async_trait]
 impl Worker for Reconstruct {
     fn name(&self) -> &'static str {
-        Self::NAME
+        Rebuilding::NAME
     }
 
     fn busy_pause(&self, usual: Duration) -> Duration {
@@ -180,7 +223,7 @@ impl Worker for Reconstruct {
 
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
-        pages::step(self, &cluster).await
+        self.pages.step(&self.rebuilding, cluster).await
     }
 }
 

@@ -263,6 +263,7 @@ impl Backend for StorageNode {
             Call::Aged { walk, after, limit } => {
                 index.aged(walk, after.as_deref(), limit).await?.into()
             }
+            Call::ExtentSums { policy, spans } => extents.sums(policy, &spans).into(),
         })
     }
 

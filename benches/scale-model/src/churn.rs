@@ -101,10 +101,12 @@ impl Node<'_> {
 
     fn extent_loads(&self) -> [WorkerLoad; 4] {
         let extents = self.extents();
-        let hours = Pace::new(self.constants, true).walk_hours(extents);
         let limit_h = self.get(Name::ReclaimAgeHours);
-        let walk = |worker, reason| {
-            self.load(worker, "e / page × (step + rest)", Pass { hours, limit_h, reason })
+        let compare = |worker, compared, reason| {
+            let hours = self.pass_hours(compared, self.get(Name::Extents));
+            let pass = Pass { hours, limit_h, reason };
+            let load = self.load(worker, "peers × call + bins that differ × (step + rest)", pass);
+            WorkerLoad { objects_max: self.objects_max(compared, limit_h), ..load }
         };
         let churn = extents * self.get(Name::ChurnDay);
         let reclaim = Pass {
@@ -120,9 +122,28 @@ impl Node<'_> {
         [
             self.load("reclaim", "c / rate", reclaim),
             self.load("sweep", "e / rate", sweep),
-            walk("replicate-data", "a returning device is whole within the reclaim age"),
-            walk("reconstruct", "a lost fragment is rebuilt within the reclaim age"),
+            compare("replicate-data", 2.0, "a returning device is whole within the reclaim age"),
+            compare("reconstruct", 3.0, "a lost fragment is rebuilt within the reclaim age"),
         ]
+    }
+
+    /// Returns the hours of a pass that compares each replica with some others.
+    fn pass_hours(&self, compared: f64, extents: f64) -> f64 {
+        let constants = self.constants.with(Name::Extents, extents);
+        let peers = self.partitions_a_device * compared;
+        Pace::new(&constants, true).pass_hours(f64::from(self.shape.devices_a_node), peers)
+    }
+
+    /// Returns the extents a device at which a comparing pass takes `limit_h`: visits grow with the
+    /// square of the extents.
+    fn objects_max(&self, compared: f64, limit_h: f64) -> f64 {
+        let (mut low, mut high) = (1.0, 1e15);
+        for _ in 0..200 {
+            let middle = f64::sqrt(low * high);
+            let fits = self.pass_hours(compared, middle) <= limit_h;
+            (low, high) = if fits { (middle, high) } else { (low, middle) };
+        }
+        low
     }
 
     fn index_loads(&self) -> [WorkerLoad; 4] {

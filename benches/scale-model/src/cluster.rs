@@ -85,6 +85,12 @@ impl Policy {
         self.width - self.spare
     }
 
+    /// Devices with which a replica's sums are compared: all other holders of a copy, or those of
+    /// the watched fragments.
+    pub(crate) fn compared(self) -> f64 {
+        f64::from(if self.is_coded() { self.spare } else { self.width - 1 })
+    }
+
     fn redundancy(self) -> Result<Redundancy> {
         if !self.is_coded() {
             return Ok(Redundancy::Replicated);

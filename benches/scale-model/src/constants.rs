@@ -67,10 +67,15 @@ constants! {
     OperatorHours "operator_hours" 4.0 "hours" Assumed "from the failure to the push of the ring without the device, or to the empty disk in its place";
     SuspectSeconds "suspect_seconds" 40.0 "seconds" Code "a device whose calls don't end is suspect (docs/ARCHITECTURE.md)";
     SilenceSeconds "silence_seconds" 900.0 "seconds" Code "reconstruct/silence.rs PATIENCE_MS: wait for a silent previous holder";
-    Page "page" 500.0 "extents" Code "replicator/src/pages.rs PAGE";
+    Page "page" 500.0 "extents" Code "replicator/src/pages/paged_worker.rs PAGE";
     PageSeconds "page_seconds" 0.0083 "seconds" Measured "benches/scale-model/walk.py: replicate-data, all rows in memory; dev build, two cores shared with other work";
     PageSeeks "page_seeks" 2.0 "reads" Assumed "rows of a page lie together: one read here, one on all peers at a time";
-    Walkers "walkers" 1.0 "devices at a time" Code "replicator/src/pages.rs: one device of a node after the other";
+    Walkers "walkers" 12.0 "devices at a time" Code "replicator/src/pages.rs DEVICES_AT_ONCE";
+    Bins "bins" 65_536.0 "sums a device" Code "protocol/src/extent_sums.rs BINS_MAX";
+    PeersAtOnce "peers_at_once" 4.0 "peers" Code "replicator/src/differences.rs PEERS_AT_ONCE: calls for sums";
+    InFlightSeconds "in_flight_seconds" 1.0 "seconds" Assumed "from the first holder that has or deletes an extent to the last: its bin differs";
+    IdlePause "idle_pause" 30.0 "seconds" Code "replicator/src/runner.rs idle_pause: between two passes";
+    GivesAloneHours "gives_alone_hours" 1.0 "hours" Code "reconstruct/silence.rs GIVES_ALONE_MS: until watchers help a giver";
     BusyPause "busy_pause" 0.02 "seconds" Code "replicator/src/runner.rs busy_pause";
     RestTimes "rest_times" 2.0 "steps" Code "ADR 73: rest after each step beside clients";
     RestMax "rest_max" 2.0 "seconds" Code "replicator/src/runner.rs yield_max";
@@ -92,7 +97,7 @@ constants! {
     ReclaimRate "reclaim_rate" 2000.0 "extents/s a node" Computed "docs/SCALE.md: reclaim, c/2,000";
     SweepRate "sweep_rate" 10000.0 "extents/s" Computed "docs/SCALE.md: sweep, e/10,000";
     CollectRate "collect_rate" 150_000.0 "registers/s" Computed "docs/SCALE.md: collect, r/150,000";
-    SumSeconds "sum_seconds" 0.002 "seconds" Assumed "a call for the sums of a partition";
+    SumSeconds "sum_seconds" 0.002 "seconds" Assumed "a call for the sums of registers or of extents in a partition";
     ListSeconds "list_seconds" 0.00862 "CPU s for 1,000 keys" Measured "docs/CLUSTER.md: LIST 1,000 keys";
     AuditDays "audit_days" 25.0 "days a pass" Code "replicator/src/audit.rs PASS";
     ReclaimAgeHours "reclaim_age_hours" 168.0 "hours" Code "docs/OPERATIONS.md: reclaim_age";
@@ -189,7 +194,12 @@ mod tests {
     #[test]
     fn constants_of_the_code_are_those_of_the_code() {
         let definitions = definitions! {
-            "pages.rs" "const PAGE: usize = 500;" Page 500.0;
+            "pages/paged_worker.rs" "const PAGE: usize = 500;" Page 500.0;
+            "pages.rs" "const DEVICES_AT_ONCE: usize = 12;" Walkers 12.0;
+            "differences.rs" "const PEERS_AT_ONCE: usize = 4;" PeersAtOnce 4.0;
+            "../../protocol/src/extent_sums.rs" "const BINS_MAX: usize = 65_536;" Bins 65_536.0;
+            "runner.rs" "idle_pause: Duration::from_secs(30)," IdlePause 30.0;
+            "reconstruct/silence.rs" "const GIVES_ALONE_MS: u64 = 60 * 60 * 1000;" GivesAloneHours 1.0;
             "runner.rs" "busy_pause: Duration::from_millis(20)," BusyPause 0.02;
             "runner.rs" "rest_beside_clients: 2," RestTimes 2.0;
             "runner.rs" "yield_max: Duration::from_secs(2)," RestMax 2.0;

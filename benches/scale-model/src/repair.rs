@@ -1,9 +1,9 @@
 //! Times at which copies of partitions arrive: walks of workers over their nodes' devices, and the
 //! copies that they make on their way.
 //!
-//! A worker of each node walks over all extents of its devices, in the order of devices and
-//! partitions, and copies what others lack when it comes to it. So a copy waits for the walk of its
-//! giver, which the copies before it delay. A partition is whole when its last giver has passed:
+//! A worker of each node compares the sums of its devices in passes, visits what differs in the
+//! order of devices and partitions, and copies what others lack when it comes to it. So a copy waits
+//! for the pass of its giver, which the copies before it delay. A partition is whole when its last giver has passed:
 //! each holder of a copy gives an equal share (`CopyTurn` in `replicate/plan.rs`), each of the `m`
 //! watchers of a fragment too (`reconstruct/plan.rs`).
 
@@ -26,7 +26,7 @@ pub(crate) struct Walks {
     partitions: f64,
     /// Position of each node's walk at hour 0, as a share of the walk.
     phases: Vec<f64>,
-    /// Hour at which each node has made the copies that it knows of.
+    /// Hour at which each lane of each node has made the copies that it knows of.
     busy_until: Vec<f64>,
     times: WalkTimes,
 }
@@ -34,8 +34,12 @@ pub(crate) struct Walks {
 /// Hours of a walk, and of work on one replica.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalkTimes {
-    /// A walk of one node without copies.
+    /// Devices of a node that are walked at a time.
+    pub(crate) lanes: u32,
+    /// A pass of one node without copies.
     pub(crate) walk: f64,
+    /// The visit of one replica by one giver.
+    pub(crate) visit: f64,
     /// All copies of one replica by one worker.
     pub(crate) copy: f64,
     /// Intake of one replica by one device.
@@ -44,7 +48,8 @@ pub(crate) struct WalkTimes {
 
 /// Part of a copy by one giver.
 struct Task {
-    node: usize,
+    /// Walk over some devices of a node, one after the other.
+    lane: usize,
     /// Hours of walking from the start to the partition.
     away: f64,
     copy: usize,
@@ -64,7 +69,7 @@ impl Walks {
             shape: placement.shape,
             partitions: f64::from(placement.partitions()),
             phases,
-            busy_until: vec![0.0; nodes],
+            busy_until: vec![0.0; nodes * times.lanes as usize],
             times,
         }
     }
@@ -72,16 +77,16 @@ impl Walks {
     /// Returns the hour at which each of the copies is complete. All become due at hour `start`.
     pub(crate) fn ends(&mut self, copies: &[Copy], start: f64) -> Vec<f64> {
         let mut tasks = self.tasks(copies, start);
-        tasks.sort_by(|a, b| a.node.cmp(&b.node).then(a.away.total_cmp(&b.away)));
+        tasks.sort_by(|a, b| a.lane.cmp(&b.lane).then(a.away.total_cmp(&b.away)));
         let mut ends = vec![start; copies.len()];
-        for tasks in tasks.chunk_by(|a, b| a.node == b.node) {
-            let node = tasks[0].node;
-            let mut busy = (self.busy_until[node] - start).max(0.0);
+        for tasks in tasks.chunk_by(|a, b| a.lane == b.lane) {
+            let lane = tasks[0].lane;
+            let mut busy = (self.busy_until[lane] - start).max(0.0);
             for task in tasks {
                 busy += task.hours;
                 ends[task.copy] = ends[task.copy].max(start + task.away + busy);
             }
-            self.busy_until[node] = start + busy;
+            self.busy_until[lane] = start + busy;
         }
         self.receive(copies, start, &mut ends);
         ends
@@ -89,16 +94,19 @@ impl Walks {
 
     fn tasks(&self, copies: &[Copy], start: f64) -> Vec<Task> {
         let mut tasks = Vec::with_capacity(copies.len() * 2);
-        let devices = f64::from(self.shape.devices_a_node);
+        let lanes = self.times.lanes;
+        let devices = f64::from(self.shape.devices_a_node.div_ceil(lanes));
         for (at, copy) in copies.iter().enumerate() {
             for giver in &copy.givers {
                 let node = self.shape.node_of(*giver);
-                let disk = f64::from(u32::from(*giver) % self.shape.devices_a_node);
-                let place = (disk + f64::from(copy.partition) / self.partitions) / devices;
+                let disk = u32::from(*giver) % self.shape.devices_a_node;
+                let lane = node * lanes as usize + (disk % lanes) as usize;
+                let turn = f64::from(disk / lanes);
+                let place = (turn + f64::from(copy.partition) / self.partitions) / devices;
                 let now = self.phases[node] + start / self.times.walk;
                 let away = (place - now).rem_euclid(1.0) * self.times.walk;
-                let hours = self.times.copy / copy.givers.len() as f64;
-                tasks.push(Task { node, away, copy: at, hours });
+                let hours = self.times.visit + self.times.copy / copy.givers.len() as f64;
+                tasks.push(Task { lane, away, copy: at, hours });
             }
         }
         tasks
@@ -169,7 +177,8 @@ mod tests {
 
     #[test]
     fn a_copy_waits_for_the_walk_and_for_copies_before_it() {
-        let mut walks = walks(WalkTimes { walk: 100.0, copy: 4.0, ingest: 0.0 });
+        let mut walks =
+            walks(WalkTimes { lanes: 1, walk: 100.0, visit: 0.0, copy: 4.0, ingest: 0.0 });
         let half = walks.partitions as u32 / 2;
         // Partition 0 of a node's second device is half a walk away, the middle of it 75 hours.
         let copies = [copy(half, None, &[1]), copy(0, None, &[1])];
@@ -181,8 +190,18 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_a_node_give_beside_each_other() {
+        let times = WalkTimes { lanes: 2, walk: 100.0, visit: 1.0, copy: 4.0, ingest: 0.0 };
+        let mut walks = walks(times);
+        let copies = [copy(0, None, &[0]), copy(0, None, &[1]), copy(0, None, &[1])];
+        // Two of one device wait for each other. Each visits what it gives.
+        assert_eq!(whole(&walks.ends(&copies, 0.0)), [5, 5, 10]);
+    }
+
+    #[test]
     fn a_device_takes_in_one_replica_after_the_other() {
-        let mut walks = walks(WalkTimes { walk: 100.0, copy: 0.0, ingest: 30.0 });
+        let mut walks =
+            walks(WalkTimes { lanes: 1, walk: 100.0, visit: 0.0, copy: 0.0, ingest: 30.0 });
         let copies = [
             copy(0, Some(9), &[1]),
             copy(0, Some(9), &[3]),

@@ -23,8 +23,6 @@ const RACK_BOOST: f64 = 8.0;
 const DELAYS_H: [f64; 7] = [0.25, 1.0, 4.0, 12.0, 24.0, 72.0, 168.0];
 /// Churn, in shares of all extents a day.
 const CHURNS: [f64; 4] = [0.005, 0.01, 0.03, 0.06];
-/// Page time that makes a walk as good as free.
-const NO_WALK_SECONDS: f64 = 1e-5;
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -153,13 +151,9 @@ fn repairs(plan: &Plan, ring: &PolicyRing, constants: &Constants) -> Repairs {
     if ring.policy.content == Content::Registers {
         return Repairs::Sync { delay, hours: pace.sync_hours(constants.get(Name::Registers)) };
     }
-    let devices = f64::from(plan.shape.devices_a_node);
     let work = ReplicaWork::of(constants, &pace, &ring.placement);
-    let times = WalkTimes {
-        walk: pace.walk_hours(constants.get(Name::Extents) * devices),
-        copy: work.repair_hours,
-        ingest: 0.0,
-    };
+    let walks = pace.walk_times(plan.shape, &ring.placement);
+    let times = WalkTimes { copy: work.repair_hours, ..walks };
     let mut random = Random::of_sequence(plan.seed, 2);
     let nodes = plan.shape.nodes() as usize;
     Repairs::Walks { delay, walks: Walks::new(&ring.placement, nodes, times, &mut random) }
@@ -221,18 +215,15 @@ fn alternatives(
     progress: &impl Progress,
 ) -> Result<Vec<Alternative>> {
     let base = &plan.constants;
-    let walk = base
-        .with(Name::PageSeconds, NO_WALK_SECONDS)
-        .with(Name::PageSeeks, NO_WALK_SECONDS)
-        .with(Name::BusyPause, NO_WALK_SECONDS);
-    let devices = f64::from(plan.shape.devices_a_node);
-    let beside = base.with(Name::Walkers, devices);
-    let both = walk.with(Name::Walkers, devices);
+    // Any change makes the only bin of a device differ: each pass visits everything.
+    let whole = base.with(Name::Bins, 1.0);
+    let single = base.with(Name::Walkers, 1.0);
+    let before = whole.with(Name::Walkers, 1.0);
     let all = [
         ("as it is", base.clone()),
-        ("a walk over changed partitions only", walk),
-        ("all devices of a node at a time", beside),
-        ("both", both),
+        ("walks over everything", whole),
+        ("one device of a node at a time", single),
+        ("both, as before ADR 107", before),
     ];
     progress.stage("other workers".to_owned(), all.len() as u32);
     let rates = FailureRates::of(base);

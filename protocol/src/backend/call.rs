@@ -16,7 +16,8 @@ use super::registers::{
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
-use crate::id::{BucketId, ExtentId};
+use crate::extent_sums::PolicySums;
+use crate::id::{BucketId, ExtentId, PolicyId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
 use crate::term::Term;
@@ -206,6 +207,10 @@ calls! {
     /// buckets of these registers. Reads no inline bytes.
     Aged "aged" { walk: AgedWalk, after: Option<Cow<'a, RegisterKey>>, limit: usize },
 
+    /// Returns the sums of the extents of all policies, or of one, in the bins that touch a span
+    /// (rule X7). Quarantined extents and extents that are being written don't count.
+    ExtentSums "extent-sums" { policy: Option<PolicyId>, spans: Cow<'a, [Span]> },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -282,6 +287,7 @@ impl Call<'_> {
             Self::Aged { walk, after, limit } => {
                 Call::Aged { walk, after: after.map(owned), limit }
             }
+            Self::ExtentSums { policy, spans } => Call::ExtentSums { policy, spans: owned(spans) },
         }
     }
 }
@@ -363,4 +369,6 @@ replies! {
     Sought(Vec<Sought>),
     /// Result of [`Call::Aged`].
     Aged(AgedPage),
+    /// Result of [`Call::ExtentSums`].
+    ExtentSums(Vec<PolicySums>),
 }

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
-use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::extent_sums::PolicySums;
+use crate::id::{BucketId, DeviceId, ExtentId, PolicyId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
 use crate::term::Term;
@@ -344,6 +345,16 @@ pub trait BackendExt: Backend {
         limit: usize,
     ) -> ReplyFuture<'a, AgedPage> {
         send(self, device, Call::Aged { walk, after: after.map(Cow::Borrowed), limit })
+    }
+
+    /// [`Call::ExtentSums`].
+    fn extent_sums<'a>(
+        &'a self,
+        device: DeviceId,
+        policy: Option<PolicyId>,
+        spans: &'a [Span],
+    ) -> ReplyFuture<'a, Vec<PolicySums>> {
+        send(self, device, Call::ExtentSums { policy, spans: Cow::Borrowed(spans) })
     }
 }
 

@@ -62,6 +62,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::Claims => Reply::Claims(decode(body)?),
         CallKind::SeekExtents => Reply::Sought(decode(body)?),
         CallKind::Aged => Reply::Aged(decode(body)?),
+        CallKind::ExtentSums => Reply::ExtentSums(decode(body)?),
         CallKind::Fence
         | CallKind::PurgeBucket
         | CallKind::DeleteExtents

@@ -63,7 +63,8 @@ impl CallKind {
             | Self::Claims
             | Self::SeekExtents
             | Self::GarbageAfter
-            | Self::Aged => PAGE_BYTES_MAX,
+            | Self::Aged
+            | Self::ExtentSums => PAGE_BYTES_MAX,
             _ => REPLY_BYTES_MAX,
         }
     }
@@ -96,6 +97,7 @@ impl CallKind {
             | Self::SeekExtents
             | Self::GarbageAfter
             | Self::Aged
+            | Self::ExtentSums
             | Self::ReadExtent => true,
             Self::Write
             | Self::Promise

@@ -88,6 +88,7 @@ impl Rebuild {
         if self.check_sources(cluster).await.is_some_and(|birth_ms| birth_ms >= young_ms) {
             return Ok(None);
         }
+        self.pass_over_rebuilt(cluster).await;
         let mut built = RebuildOutcome::default();
         let is_full = |it: &FragmentIndex| full.contains(&self.coded.place(*it).home);
         let (refused, lost): (Vec<FragmentIndex>, Vec<_>) =
@@ -119,6 +120,20 @@ impl Rebuild {
             }
         }
         if built.made == 0 { fed.map(|()| Some(built)) } else { Ok(Some(built)) }
+    }
+
+    /// Excludes fragments that have come home since the extent was looked at: their holder, or
+    /// another worker, was faster. So two make a fragment only if they are at it at the same time.
+    async fn pass_over_rebuilt(&mut self, cluster: &StepTopology) {
+        let queries = self.lost.iter().map(|fragment| async {
+            let (id, home) = (self.coded.id(*fragment), self.coded.place(*fragment).home);
+            let presence = in_time(cluster.node(home).ok()?.presence(home, &[id])).await.ok()?;
+            presence.first().copied()
+        });
+        let presences = join_all(queries).await.into_iter();
+        let lost = self.lost.iter().copied().zip(presences);
+        let lost = lost.filter(|(_, presence)| *presence != Some(Presence::Here));
+        self.lost = lost.map(|(fragment, _)| fragment).collect();
     }
 
     /// Excludes sources that belong to another extent; returns the birth of the youngest.

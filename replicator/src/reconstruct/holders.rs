@@ -126,6 +126,7 @@ pub(super) async fn query_homes(cluster: &StepTopology, items: &mut [DeviceFragm
                 at_home: presences.of(place.home, id),
                 previous: place.previous.map(|previous| (previous, presences.of(previous, id))),
                 others: Vec::new(),
+                is_late: false,
             }
         };
         item.seen = item.coded.fragments().map(seen).collect();

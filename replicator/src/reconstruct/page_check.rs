@@ -4,7 +4,8 @@ use std::collections::{HashSet, VecDeque};
 
 use martlet_erasure::FragmentIndex;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{DeviceId, ExtentId, Result};
+use martlet_protocol::{ExtentId, Result};
+use parking_lot::Mutex;
 
 use super::build::Rebuild;
 use super::holders::{DeviceFragments, items, query_all, query_homes, suspects};
@@ -12,6 +13,7 @@ use super::plan::{FragmentPresence, StripeAction};
 use super::silence::Silence;
 use crate::cluster::StepTopology;
 use crate::needed_extents::NeedCheck;
+use crate::pages::PassPlace;
 use crate::replicate::delete_marks::{check_marks, is_wanted};
 use crate::sweep::list_buckets;
 use crate::worker::StepProgress;
@@ -19,9 +21,7 @@ use crate::worker::StepProgress;
 /// Device that checks, with time and turn.
 #[derive(Clone, Copy)]
 pub(super) struct PageCheck<'a> {
-    pub(super) cluster: &'a StepTopology,
-    pub(super) device: DeviceId,
-    pub(super) turn: u64,
+    pub(super) at: PassPlace<'a>,
     /// Birth time from which on extents are left to their writers.
     pub(super) young_ms: u64,
     pub(super) now_ms: u64,
@@ -32,14 +32,14 @@ impl PageCheck<'_> {
     pub(super) async fn jobs(
         &self,
         records: Vec<ExtentRecord>,
-        silence: &mut Silence,
+        silence: &Mutex<Silence>,
         progress: &mut StepProgress,
     ) -> Result<VecDeque<Rebuild>> {
-        let (items, unknown) = items(self.cluster, records);
+        let (items, unknown) = items(self.at.cluster, records);
         progress.kept += unknown;
-        let mut items = suspects(self.cluster, items).await;
-        query_homes(self.cluster, &mut items).await;
-        silence.record(items.iter_mut().flat_map(|item| &mut item.seen), self.now_ms);
+        let mut items = suspects(self.at.cluster, items).await;
+        query_homes(self.at.cluster, &mut items).await;
+        silence.lock().record(items.iter_mut().flat_map(|item| &mut item.seen), self.now_ms);
         items.retain(|item| {
             let is_well = matches!(self.action(item), StripeAction::Nothing | StripeAction::Leave);
             let is_young = item.records.iter().any(|record| record.birth_ms >= self.young_ms);
@@ -59,16 +59,18 @@ impl PageCheck<'_> {
                 StripeAction::Build(those) => jobs.extend(self.job(item, those)),
             }
         }
-        progress.kept += report_lost(self.cluster, &lost).await;
+        progress.kept += report_lost(self.at.cluster, &lost).await;
         Ok(jobs)
     }
 
     fn action(&self, item: &DeviceFragments) -> StripeAction {
-        item.action(self.device, self.turn)
+        item.action(self.at.device, self.at.turn)
     }
 
     fn job(&self, mut item: DeviceFragments, lost: Vec<FragmentIndex>) -> Option<Rebuild> {
-        let sources = item.sources(self.device);
+        let mut sources = item.sources(self.at.device);
+        // The holder of a late fragment is busy with copies.
+        sources.retain(|(fragment, _)| !lost.contains(fragment));
         Some(Rebuild { record: item.records.pop()?, coded: item.coded, lost, sources })
     }
 
@@ -77,7 +79,7 @@ impl PageCheck<'_> {
         let mut queried: Vec<&mut DeviceFragments> =
             items.iter_mut().filter(|item| self.action(item) == StripeAction::Search).collect();
         if !queried.is_empty() {
-            query_all(self.cluster, &mut queried).await;
+            query_all(self.at.cluster, &mut queried).await;
         }
     }
 
@@ -92,7 +94,7 @@ impl PageCheck<'_> {
         let (judged, mut rest): (Vec<DeviceFragments>, Vec<DeviceFragments>) =
             items.into_iter().partition(is_judged);
         let records = judged.iter().flat_map(|item| item.records.clone()).collect();
-        let wanted = check_marks(self.cluster, self.device, records, progress).await?;
+        let wanted = check_marks(self.at.cluster, self.at.device, records, progress).await?;
         let wanted: HashSet<ExtentId> = wanted.iter().map(ExtentRecord::named).collect();
         let is_wanted = |item: &DeviceFragments| wanted.contains(&item.coded.whole);
         let mut stay: Vec<DeviceFragments> = judged.into_iter().filter(is_wanted).collect();

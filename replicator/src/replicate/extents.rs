@@ -12,13 +12,14 @@
 //! rule serves moves, drains, returns and wiped devices. Recent extents are left to their writers:
 //! a copy would conflict with the writer's own.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent_sums::ExtentClass;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 use martlet_topology::Topology;
 
@@ -28,8 +29,11 @@ use super::plan::{CopyAction, CopyTurn, plan, plan_wanted};
 use super::presence::{presence, release_copies};
 use super::required_devices::RequiredDevices;
 use crate::cluster::{DeviceScope, StepTopology};
+use crate::coded::code_of;
 use crate::cursors::Cursors;
-use crate::pages::{self, ExtentPage, PagedWorker, Pages};
+use crate::differences::{ClassHome, Comparison, differing};
+use crate::pages::visits::Visits;
+use crate::pages::{ExtentPage, PagedWorker, Pages, PassPlace};
 use crate::worker::{StepProgress, Worker};
 
 /// Copies made concurrently.
@@ -56,30 +60,32 @@ impl Default for ReplicateOptions {
 /// The worker.
 pub struct ReplicateExtents {
     topology: Topology,
+    options: ReplicateOptions,
+    copying: Arc<Copying>,
+    pages: Pages<Copying>,
+}
+
+/// The work on pages, shared by the walks over all devices.
+#[derive(Clone)]
+struct Copying {
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
-    options: ReplicateOptions,
-    pages: Pages<(ExtentRecord, CopyAction)>,
+    young_ms: u64,
 }
 
 impl ReplicateExtents {
-    const NAME: &str = "replicate-data";
-
     /// Creates a worker over the data devices in `scope`.
     pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
-        Self {
-            topology: topology.into(),
-            clock,
-            scope,
-            options: ReplicateOptions::default(),
-            pages: Pages::new(Self::NAME),
-        }
+        let options = ReplicateOptions::default();
+        let copying = Arc::new(Copying { clock, scope, young_ms: options.young_ms });
+        Self { topology: topology.into(), options, copying, pages: Pages::new() }
     }
 
     /// Sets other options.
     #[must_use]
     pub fn with_options(self, options: ReplicateOptions) -> Self {
-        Self { options, ..self }
+        let copying = Copying { young_ms: options.young_ms, ..(*self.copying).clone() };
+        Self { options, copying: Arc::new(copying), ..self }
     }
 
     /// Continues at the position in `cursors`.
@@ -88,74 +94,71 @@ impl ReplicateExtents {
         self.pages.resume_from(cursors);
         self
     }
+}
 
-    /// Returns the copies to make of needed extents while a primary has their delete mark: the
-    /// copies that other primaries lack.
-    async fn copies_of_wanted(
-        &self,
-        places: &RequiredDevices<'_>,
-        device: DeviceId,
-        wanted: Vec<ExtentRecord>,
-    ) -> Result<Vec<(ExtentRecord, CopyAction)>> {
-        let presences = presence(places, device, &wanted).await?;
-        let planned = wanted.into_iter().zip(presences).map(|(record, presences)| {
-            let turn = CopyTurn::of(record.extent.id, self.pages.turn);
-            (record, plan_wanted(device, presences, turn))
+/// Returns the copies to make of needed extents while a primary has their delete mark: the
+/// copies that other primaries lack.
+async fn copies_of_wanted(
+    at: PassPlace<'_>,
+    wanted: Vec<ExtentRecord>,
+) -> Result<Vec<(ExtentRecord, CopyAction)>> {
+    let presences = presence(&RequiredDevices::of(at.cluster), at.device, &wanted).await?;
+    let planned = wanted.into_iter().zip(presences).map(|(record, presences)| {
+        let turn = CopyTurn::of(record.extent.id, at.turn);
+        (record, plan_wanted(at.device, presences, turn))
+    });
+    Ok(planned.filter(|(_, deed)| matches!(deed, CopyAction::Copy(_))).collect())
+}
+
+/// Makes copies, a few at a time. Returns the extents that no primary lacks any more, as far as
+/// known.
+async fn copy_all(
+    at: PassPlace<'_>,
+    copies: Vec<(ExtentRecord, Vec<DeviceId>)>,
+    full: &mut HashSet<DeviceId>,
+    progress: &mut StepProgress,
+) -> Vec<ExtentRecord> {
+    let mut ways = Vec::with_capacity(copies.len());
+    let known = &*full;
+    for (record, to) in copies {
+        ways.push(async move {
+            let mut outcomes = Vec::with_capacity(to.len());
+            for to in to {
+                let outcome = if known.contains(&to) {
+                    Err(ErrorKind::Full)
+                } else {
+                    copy_and_tell(at.cluster, &record, at.device, to).await
+                };
+                outcomes.push((to, outcome));
+            }
+            (record, outcomes)
         });
-        Ok(planned.filter(|(_, deed)| matches!(deed, CopyAction::Copy(_))).collect())
     }
-
-    /// Makes copies, a few at a time. Returns the extents that no primary lacks any more, as far as
-    /// known.
-    async fn copy_all(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
-        copies: Vec<(ExtentRecord, Vec<DeviceId>)>,
-        progress: &mut StepProgress,
-    ) -> Vec<ExtentRecord> {
-        let full = self.pages.full();
-        let mut ways = Vec::with_capacity(copies.len());
-        for (record, to) in copies {
-            ways.push(async move {
-                let mut outcomes = Vec::with_capacity(to.len());
-                for to in to {
-                    let outcome = if full.contains(&to) {
-                        Err(ErrorKind::Full)
-                    } else {
-                        copy_and_tell(cluster, &record, device, to).await
-                    };
-                    outcomes.push((to, outcome));
+    let done: Vec<_> = futures::stream::iter(ways).buffer_unordered(COPY_AT_ONCE).collect().await;
+    let mut whole = Vec::new();
+    for (record, outcomes) in done {
+        let mut all = true;
+        for (to, outcome) in outcomes {
+            match outcome {
+                Ok(bytes) => {
+                    progress.copied += u64::from(bytes > 0);
+                    progress.copied_bytes += bytes;
+                    continue;
                 }
-                (record, outcomes)
-            });
-        }
-        let done: Vec<_> =
-            futures::stream::iter(ways).buffer_unordered(COPY_AT_ONCE).collect().await;
-        let (mut whole, mut full) = (Vec::new(), Vec::new());
-        for (record, outcomes) in done {
-            let mut all = true;
-            for (to, outcome) in outcomes {
-                match outcome {
-                    Ok(bytes) => {
-                        progress.copied += u64::from(bytes > 0);
-                        progress.copied_bytes += bytes;
-                        continue;
-                    }
-                    Err(ErrorKind::Full) => full.push(to),
-                    Err(_) => {}
+                Err(ErrorKind::Full) => {
+                    full.insert(to);
                 }
-                all = false;
+                Err(_) => {}
             }
-            progress.done += u64::from(all);
-            progress.kept += u64::from(!all);
-            if all {
-                whole.push(record);
-            }
+            all = false;
         }
-        self.pages.note_full(full);
-        whole
+        progress.done += u64::from(all);
+        progress.kept += u64::from(!all);
+        if all {
+            whole.push(record);
+        }
     }
+    whole
 }
 
 async fn copy_and_tell(
@@ -171,12 +174,10 @@ async fn copy_and_tell(
 }
 
 #[async_trait]
-impl PagedWorker for ReplicateExtents {
-    type Action = (ExtentRecord, CopyAction);
+impl PagedWorker for Copying {
+    const NAME: &str = "replicate-data";
 
-    fn pages(&mut self) -> &mut Pages<Self::Action> {
-        &mut self.pages
-    }
+    type Action = (ExtentRecord, CopyAction);
 
     fn devices(&self, cluster: &StepTopology) -> BTreeSet<DeviceId> {
         cluster.data_devices_of(&self.scope)
@@ -186,19 +187,22 @@ impl PagedWorker for ReplicateExtents {
         self.clock.now_ms()
     }
 
+    async fn visits(&self, at: PassPlace<'_>) -> Result<Visits> {
+        differing(at.cluster, at.device, compare).await
+    }
+
     async fn look(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
+        &self,
+        at: PassPlace<'_>,
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Self::Action>, StepProgress)> {
         let now_ms = self.clock.now_ms();
-        let is_young = |it: &ExtentRecord| it.birth_ms + self.options.young_ms > now_ms;
-        let places = RequiredDevices::of(cluster);
-        let presences = presence(&places, device, &records).await?;
+        let is_young = |it: &ExtentRecord| it.birth_ms + self.young_ms > now_ms;
+        let places = RequiredDevices::of(at.cluster);
+        let presences = presence(&places, at.device, &records).await?;
         let (mut deeds, mut progress) = (VecDeque::new(), StepProgress::default());
         for (record, presences) in records.into_iter().zip(presences) {
-            match plan(device, &presences, CopyTurn::of(record.extent.id, self.pages.turn)) {
+            match plan(at.device, &presences, CopyTurn::of(record.extent.id, at.turn)) {
                 CopyAction::Nothing | CopyAction::Leave => {}
                 CopyAction::Wait => progress.kept += 1,
                 _ if is_young(&record) => progress.kept += 1,
@@ -209,10 +213,12 @@ impl PagedWorker for ReplicateExtents {
     }
 
     async fn work(
-        &mut self,
-        cluster: &StepTopology,
+        &self,
+        at: PassPlace<'_>,
         page: &mut ExtentPage<(ExtentRecord, CopyAction)>,
+        full: &mut HashSet<DeviceId>,
     ) -> Result<StepProgress> {
+        let PassPlace { cluster, device, .. } = at;
         let mut progress = StepProgress::default();
         let (mut copies, mut judged, mut strays) = (Vec::new(), Vec::new(), Vec::new());
         let mut bytes = 0;
@@ -228,21 +234,38 @@ impl PagedWorker for ReplicateExtents {
                 CopyAction::Nothing | CopyAction::Leave | CopyAction::Wait => {}
             }
         }
-        let whole = self.copy_all(cluster, page.device, copies, &mut progress).await;
+        let whole = copy_all(at, copies, full, &mut progress).await;
         let places = RequiredDevices::of(cluster);
-        strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&page.device)));
-        release_copies(&places, page.device, &strays, &mut progress).await?;
-        let wanted = check_marks(cluster, page.device, judged, &mut progress).await?;
-        page.deeds.extend(self.copies_of_wanted(&places, page.device, wanted).await?);
-        self.pages.step_bytes = progress.copied_bytes;
+        strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&device)));
+        release_copies(&places, device, &strays, &mut progress).await?;
+        let wanted = check_marks(cluster, device, judged, &mut progress).await?;
+        page.deeds.extend(copies_of_wanted(at, wanted).await?);
         Ok(progress)
+    }
+}
+
+/// Copies are compared with all primaries. Fragments at home are left to reconstruct.
+fn compare(ClassHome { ring, primaries, class, device }: ClassHome<'_>) -> Comparison {
+    let code = code_of(ring);
+    if class == ExtentClass::COPY {
+        if code.is_some() || !primaries.contains(&device) {
+            return Comparison::Visit;
+        }
+        let others = primaries.iter().filter(|it| **it != device);
+        return Comparison::With(others.map(|it| (*it, class)).collect());
+    }
+    let is_of_code = code.is_some_and(|code| (code.k(), code.m()) == (class.k, class.m));
+    let home = primaries.get(usize::from(class.fragment));
+    match home {
+        Some(home) if is_of_code && *home == device => Comparison::Pass,
+        _ => Comparison::Visit,
     }
 }
 
 #[async_trait]
 impl Worker for ReplicateExtents {
     fn name(&self) -> &'static str {
-        Self::NAME
+        Copying::NAME
     }
 
     fn busy_pause(&self, usual: Duration) -> Duration {
@@ -251,7 +274,7 @@ impl Worker for ReplicateExtents {
 
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
-        pages::step(self, &cluster).await
+        self.pages.step(&self.copying, cluster).await
     }
 }
 

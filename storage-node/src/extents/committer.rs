@@ -299,7 +299,7 @@ impl CommitterState {
         let mut in_order = outcome.is_ok();
         for PlacedWrite { packed, reply, .. } in wanted {
             if outcome.is_ok() {
-                self.counters.added(u64::from(packed.record.extent.length));
+                self.counters.added(packed.record.extent, packed.record.layout);
             }
             answer(reply, outcome.as_ref().copied().map_err(again));
         }

@@ -249,8 +249,8 @@ impl ExtentStore {
         self.suspect().is_none() && !under_way && !self.0.counters.left_behind()
     }
 
-    /// Saves the free space of a store that was closed in order, durably; returns the hash of what
-    /// was saved. Without it, the next opening walks over all rows. Blocks.
+    /// Saves free space and sums of a store that was closed in order, durably; returns the hash of
+    /// what was saved. Without it, the next opening walks over all rows. Blocks.
     pub fn save_space(&self) -> Result<[u8; 32]> {
         let usage = self.0.counters.snapshot();
         let figures = SavedFigures {
@@ -258,7 +258,9 @@ impl ExtentStore {
             bytes: usage.bytes,
             quarantined: usage.quarantined,
         };
-        saved_space::save(self.0.disk.as_ref(), &self.0.root, &self.0.volumes, figures)
+        let sums = self.0.counters.sums.lock().all();
+        let closed = saved_space::Closed { volumes: &self.0.volumes, figures, sums: &sums };
+        saved_space::save(self.0.disk.as_ref(), &self.0.root, closed)
     }
 }
 

@@ -24,7 +24,7 @@ use super::footer::{self, Footer};
 use super::record::{BlockRun, VolumeHead};
 use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowHead, RowLocation};
-use super::saved_space::{self, SavedSpace, SavedVolume};
+use super::saved_space::{self, SavedFigures, SavedSpace, SavedVolume};
 use super::seal::SealLocation;
 use super::state::Counters;
 use super::table::Table;
@@ -217,7 +217,8 @@ impl Recovery<'_> {
                     self.site.volumes.add(volume);
                 }
                 self.site.volumes.set_space(saved.space);
-                self.counters.restore(saved.figures.extents, saved.figures.bytes);
+                let SavedFigures { extents, bytes, .. } = saved.figures;
+                self.counters.restore(extents, bytes, saved.sums);
                 true
             }
             Ok((None, _)) => {
@@ -309,7 +310,7 @@ impl Recovery<'_> {
     ) -> Result<()> {
         let (mut aside, mut missing) = (Vec::new(), Vec::new());
         self.site.table.clone().each(first, |bytes| {
-            let RowHead { place, extent } = RowHead::decode(bytes)?;
+            let RowHead { place, extent, layout } = RowHead::decode(bytes)?;
             let there = match place {
                 RowLocation::Quarantined => return Ok(()),
                 RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
@@ -319,7 +320,7 @@ impl Recovery<'_> {
                 }
             };
             if there {
-                self.counters.added(u64::from(extent.length));
+                self.counters.added(extent, layout);
             } else if quarantined.contains(&extent.id) {
                 aside.push(Row { place: RowLocation::Quarantined, ..Row::decode(bytes)? });
             } else {

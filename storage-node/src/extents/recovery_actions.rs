@@ -55,7 +55,7 @@ impl Recovery<'_> {
         };
         let record = thing.record.expect("only items with a description are whole");
         self.report.rediscovered += 1;
-        self.counters.added(u64::from(record.extent.length));
+        self.counters.added(record.extent, record.layout);
         Some(Row { place, record })
     }
 
@@ -81,7 +81,7 @@ impl Recovery<'_> {
             UnknownLocation::Record(run) => self.set_run_aside(run),
             UnknownLocation::Row(row) => {
                 let length = u64::from(row.record.extent.length);
-                self.counters.removed(length);
+                self.counters.removed(row.record.extent, row.record.layout);
                 match row.place {
                     RowLocation::Record(volume, offset) => {
                         self.set_run_aside(BlockRun::of_record(

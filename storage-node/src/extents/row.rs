@@ -1,7 +1,7 @@
 //! A row of the `extents` table: extent metadata that needs no access to the extent.
 
-use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{Error, Result};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef, ExtentRole, Layout};
+use martlet_protocol::{BucketId, Error, Result, UploadId, WriteId};
 use serde::{Deserialize, Serialize};
 
 use crate::index::RecordPlace;
@@ -44,12 +44,16 @@ pub(super) struct Row {
     pub(super) record: ExtentRecord,
 }
 
-/// First fields of a row: place, id and length. A walk over all rows decodes no more.
+/// Fields that a walk over all rows needs, decoded without an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowHead {
     pub(super) place: RowLocation,
     pub(super) extent: ExtentRef,
+    pub(super) layout: Layout,
 }
+
+/// Owner and birth of a row, borrowed.
+type PassedOver<'a> = ((BucketId, &'a str, WriteId, Option<UploadId>, ExtentRole, u64), u64);
 
 const VERSION: u8 = 1;
 
@@ -66,11 +70,15 @@ fn fields(row: &[u8]) -> Result<&[u8]> {
 }
 
 impl RowHead {
-    /// Decodes the first fields, without an allocation. The rest of the row isn't checked.
+    /// Decodes the fields. The bytes of the owner are passed over.
     pub(super) fn decode(row: &[u8]) -> Result<Self> {
         let head = postcard::take_from_bytes(fields(row)?).map_err(|_| malformed())?;
-        let (place, extent) = head.0;
-        Ok(Self { place, extent })
+        let ((place, extent, _), rest): ((_, _, PassedOver<'_>), &[u8]) = head;
+        let layout = match rest {
+            [] => Layout::default(),
+            rest => postcard::from_bytes(rest).map_err(|_| malformed())?,
+        };
+        Ok(Self { place, extent, layout })
     }
 }
 
@@ -96,8 +104,8 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::extent::{ExtentRole, Layout, Owner};
-    use martlet_protocol::{BucketId, ExtentId, WriteId};
+    use martlet_protocol::extent::{Owner, Stripe};
+    use martlet_protocol::{ExtentId, PolicyId};
 
     use super::*;
 
@@ -113,12 +121,21 @@ mod tests {
         };
         let places =
             [RowLocation::File, RowLocation::Record(3725, 4 << 30), RowLocation::Quarantined];
-        for (place, length) in places.into_iter().zip([1, 300_000, u32::MAX]) {
+        let stripes = [None, Some(Stripe { k: 4, m: 2, length: 1 << 20 }), None];
+        let lengths = [1, 300_000, u32::MAX];
+        for ((place, length), stripe) in places.into_iter().zip(lengths).zip(stripes) {
             let extent = ExtentRef { id: ExtentId([9; 16]), length, blake3: [7; 32] };
-            let (owner, layout) = (owner.clone(), Layout::default());
+            let (owner, layout) = (owner.clone(), Layout { policy: PolicyId(2), stripe });
             let row = Row { place, record: ExtentRecord { extent, owner, birth_ms: 9, layout } };
             let encoded = row.encode();
-            assert_eq!(RowHead::decode(&encoded).unwrap(), RowHead { place, extent });
+            assert_eq!(RowHead::decode(&encoded).unwrap(), RowHead { place, extent, layout });
+            let old = [
+                &[VERSION][..],
+                &postcard::to_stdvec(&(place, extent, &row.record.owner, 9_u64)).unwrap(),
+            ]
+            .concat();
+            let layout = Layout::default();
+            assert_eq!(RowHead::decode(&old).unwrap(), RowHead { place, extent, layout });
             assert_eq!(Row::decode(&encoded).unwrap(), row);
             assert!(RowHead::decode(&encoded[..20]).is_err() && RowHead::decode(&[]).is_err());
             assert!(RowHead::decode(&[&[VERSION + 1], &encoded[1..]].concat()).is_err());

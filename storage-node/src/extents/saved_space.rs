@@ -1,4 +1,4 @@
-//! The space map on disk, which spares the next opening a walk over all rows.
+//! The space map and the sums of extents on disk, which spare the next opening a walk over all rows.
 //!
 //! The map is written when a store was closed in good order. Its hash goes into the marker of the
 //! clean closing, and the marker is durably removed before the next opening changes anything. So a
@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  0   8  magic "MRTLFREE"
-//!  8   2  format version: 1
+//!  8   2  format version: 2
 //! 10   2  zero
 //! 12   4  number of volumes
 //! 16   8  number of extents
@@ -16,14 +16,21 @@
 //! 40      for each volume: number (4) | number of free runs (4) | bytes of the volume (8)
 //!                          | secret (32)
 //!           for each run, by offset: first block (4) | length in blocks (30 bits), backing (2 bits)
+//!         number of policies (4)
+//!         for each policy: policy (2) | bits of a bin (1) | zero (1) | number of sums (4)
+//!           for each sum, in order: bin (4) | k (1) | m (1) | data fragments with bytes (1)
+//!                          | fragment (1) | hash (8) | extents (4)
 //! ```
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use martlet_protocol::extent_sums::{
+    BIN_POWER_MAX, BINS_MAX, ExtentBin, ExtentClass, ExtentSum, ExtentSums, PolicySums,
+};
 use martlet_protocol::limits::ALIGN_BYTES;
-use martlet_protocol::{Error, ErrorKind, Result};
+use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
 
 use super::record::VolumeHead;
 use super::seal::array;
@@ -32,7 +39,7 @@ use super::volumes::Volumes;
 use crate::disk::{Caching, Disk, DiskFile};
 
 const MAGIC: [u8; 8] = *b"MRTLFREE";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of the map that are in memory at a time.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
@@ -58,6 +65,15 @@ pub(super) struct SavedSpace {
     pub(super) space: SpaceMap,
     pub(super) volumes: Vec<SavedVolume>,
     pub(super) figures: SavedFigures,
+    pub(super) sums: ExtentSums,
+}
+
+/// State of a store at its closing.
+#[derive(Clone, Copy)]
+pub(super) struct Closed<'a> {
+    pub(super) volumes: &'a Volumes,
+    pub(super) figures: SavedFigures,
+    pub(super) sums: &'a [PolicySums],
 }
 
 fn path(root: &Path) -> PathBuf {
@@ -66,30 +82,21 @@ fn path(root: &Path) -> PathBuf {
 
 /// Writes the map, durably; returns its hash. A map that can't be written leaves no bytes behind: a
 /// full device needs them to open again.
-pub(super) fn save(
-    disk: &dyn Disk,
-    root: &Path,
-    volumes: &Volumes,
-    figures: SavedFigures,
-) -> Result<[u8; 32]> {
+pub(super) fn save(disk: &dyn Disk, root: &Path, closed: Closed<'_>) -> Result<[u8; 32]> {
     let new = root.join("free-space.new");
     if let Err(error) = disk.unlink(&new)
         && error.kind() != ErrorKind::NotFound
     {
         return Err(error);
     }
-    let hash = write(disk, &new, volumes, figures).inspect_err(|_| drop(disk.unlink(&new)))?;
+    let hash = write(disk, &new, closed).inspect_err(|_| drop(disk.unlink(&new)))?;
     disk.rename(&new, &path(root))?;
     disk.sync_dir(root)?;
     Ok(hash)
 }
 
-fn write(
-    disk: &dyn Disk,
-    new: &Path,
-    volumes: &Volumes,
-    figures: SavedFigures,
-) -> Result<[u8; 32]> {
+fn write(disk: &dyn Disk, new: &Path, closed: Closed<'_>) -> Result<[u8; 32]> {
+    let Closed { volumes, figures, sums } = closed;
     let all = volumes.all();
     let space = volumes.space_at_rest()?;
     let mut writer = Writer::new(disk.create(new, Caching::Cached)?);
@@ -110,7 +117,47 @@ fn write(
             writer.put(&run.encode())?;
         }
     }
+    write_sums(&mut writer, sums)?;
     writer.end()
+}
+
+fn write_sums(writer: &mut Writer, sums: &[PolicySums]) -> Result<()> {
+    writer.put(&count(sums.len())?.to_le_bytes())?;
+    for PolicySums { policy, power, sums } in sums {
+        writer.put(&policy.0.to_le_bytes())?;
+        writer.put(&[*power, 0])?;
+        writer.put(&count(sums.len())?.to_le_bytes())?;
+        for (ExtentBin { bin, class }, ExtentSum { hash, count }) in sums {
+            writer.put(&bin.to_le_bytes())?;
+            writer.put(&[class.k, class.m, class.needed, class.fragment])?;
+            writer.put(&hash.to_le_bytes())?;
+            writer.put(&count.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn read_sums(reader: &mut Reader) -> Result<ExtentSums> {
+    let mut policies = Vec::new();
+    for _ in 0..u32::from_le_bytes(reader.take()?) {
+        let about: [u8; 8] = reader.take()?;
+        let policy = PolicyId(u16::from_le_bytes(array(&about[..2])));
+        let (power, number) = (about[2], u32::from_le_bytes(array(&about[4..])) as usize);
+        if power > BIN_POWER_MAX || number > BINS_MAX {
+            return Err(other("has sums that no device has"));
+        }
+        let mut sums = Vec::with_capacity(number);
+        for _ in 0..number {
+            let bin = u32::from_le_bytes(reader.take()?);
+            let [k, m, needed, fragment] = reader.take()?;
+            let class = ExtentClass { k, m, needed, fragment };
+            let hash = u64::from_le_bytes(reader.take()?);
+            let count = u32::from_le_bytes(reader.take()?);
+            sums.push((ExtentBin { bin, class }, ExtentSum { hash, count }));
+        }
+        policies.push(PolicySums { policy, power, sums });
+    }
+    Ok(ExtentSums::restore(policies))
 }
 
 /// Reads the map with this hash. `Corrupt` if it is not that map.
@@ -143,10 +190,11 @@ pub(super) fn load(disk: &dyn Disk, root: &Path, hash: &[u8; 32]) -> Result<Save
         }
         volumes.push(SavedVolume { head, bytes });
     }
+    let sums = read_sums(&mut reader)?;
     if reader.end()? != *hash {
         return Err(other("is not the one of the last closing"));
     }
-    Ok(SavedSpace { space, volumes, figures })
+    Ok(SavedSpace { space, volumes, figures, sums })
 }
 
 fn other(what: &str) -> Error {

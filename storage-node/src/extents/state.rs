@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use martlet_protocol::extent::{ExtentRef, Layout};
+use martlet_protocol::extent_sums::ExtentSums;
 use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -15,7 +17,7 @@ use crate::disk::Disk;
 /// Time for which the file system's free space is cached.
 const SPACE_AGE_MAX: Duration = Duration::from_millis(200);
 
-/// Counters of a store.
+/// Counters of a store, and the sums of its extents (rule X7): of all rows outside of quarantine.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) bytes: AtomicU64,
@@ -27,26 +29,30 @@ pub(super) struct Counters {
     pub(super) corrupt_reads: AtomicU64,
     pub(super) inline_reads: AtomicU64,
     pub(super) blocking_reads: AtomicU64,
+    pub(super) sums: Mutex<ExtentSums>,
     left_behind: AtomicBool,
 }
 
 impl Counters {
-    /// Counts a new extent.
-    pub(super) fn added(&self, bytes: u64) {
+    /// Counts an extent that has a row now.
+    pub(super) fn added(&self, extent: ExtentRef, layout: Layout) {
         self.extents.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(u64::from(extent.length), Ordering::Relaxed);
+        self.sums.lock().add(extent.id, layout);
     }
 
-    /// Sets the counts of extents to those of the last closing.
-    pub(super) fn restore(&self, extents: u64, bytes: u64) {
+    /// Sets counts and sums to those of the last closing.
+    pub(super) fn restore(&self, extents: u64, bytes: u64, sums: ExtentSums) {
         self.extents.store(extents, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
+        *self.sums.lock() = sums;
     }
 
-    /// Counts a removed extent.
-    pub(super) fn removed(&self, bytes: u64) {
+    /// Counts an extent that lost its row, or went to quarantine.
+    pub(super) fn removed(&self, extent: ExtentRef, layout: Layout) {
         self.extents.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(u64::from(extent.length), Ordering::Relaxed);
+        self.sums.lock().remove(extent.id, layout);
     }
 
     /// Counts an item moved to quarantine.

@@ -1,6 +1,6 @@
 //! Shared state of a store, and the steps that involve several of its parts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -231,7 +231,8 @@ impl StoreState {
         else {
             return Ok(());
         };
-        let length = u64::from(row.record.extent.length);
+        let (extent, layout) = (row.record.extent, row.record.layout);
+        let length = u64::from(extent.length);
         let disk = self.disk.as_ref();
         match row.place {
             RowLocation::Record(volume, offset) => {
@@ -252,7 +253,7 @@ impl StoreState {
         if let Some(leases) = &self.file_leases {
             leases.revoke(id, Revocation::Corrupt);
         }
-        self.counters.removed(length);
+        self.counters.removed(extent, layout);
         self.counters.set_aside();
         Ok(())
     }
@@ -266,7 +267,8 @@ impl StoreState {
         self.suspect.check()?;
         let gate = self.gate.write();
         let mut rows = Vec::new();
-        for id in ids {
+        // An id that is named twice counts once.
+        for id in ids.iter().collect::<BTreeSet<_>>() {
             rows.extend(self.table.get(*id)?);
         }
         let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
@@ -288,7 +290,7 @@ impl StoreState {
                 }
                 RowLocation::File => self.unlink(id, length),
             }
-            self.counters.removed(length);
+            self.counters.removed(record.extent, record.layout);
         }
         Ok(records)
     }

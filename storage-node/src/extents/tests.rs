@@ -17,7 +17,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
+use martlet_protocol::extent_sums::ExtentSums;
 use martlet_protocol::id::{BucketId, WriteId};
+use martlet_protocol::tree::Span;
 use martlet_protocol::{ErrorKind, SystemClock};
 
 use super::table::MemoryTable;
@@ -140,4 +142,16 @@ async fn no_leaks(store: &ExtentStore, disk: &FaultyDisk) {
     let bytes = records.iter().map(|record| u64::from(record.extent.length)).sum::<u64>();
     assert_eq!((usage.extents, usage.bytes), (records.len() as u64, bytes));
     assert_eq!(usage.quarantined, 0);
+    sums_are_right(store).await;
+}
+
+/// Checks that the sums are those of a fresh count of the listed extents (rule X7).
+async fn sums_are_right(store: &ExtentStore) {
+    let mut counted = ExtentSums::default();
+    for record in store.list(None, 10_000).await.unwrap() {
+        counted.add(record.extent.id, record.layout);
+    }
+    let mut kept = store.sums(None, &[Span::ALL]);
+    kept.retain(|of| !of.sums.is_empty());
+    assert_eq!(kept, counted.all());
 }

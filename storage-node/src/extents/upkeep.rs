@@ -1,10 +1,12 @@
 //! Background workers' calls on the extents of a device: presence, release of copies (rule X4), and
-//! volumes that took no record for some time.
+//! volumes that took no record for some time; and sums of extents.
 
 use std::time::Duration;
 
 use martlet_protocol::backend::Presence;
-use martlet_protocol::{ExtentId, Result};
+use martlet_protocol::extent_sums::PolicySums;
+use martlet_protocol::tree::Span;
+use martlet_protocol::{ExtentId, PolicyId, Result};
 
 use super::ExtentStore;
 use super::row::RowLocation;
@@ -20,6 +22,12 @@ impl ExtentStore {
     /// crash doesn't inspect their free space. Returns the number of these volumes. Blocks.
     pub fn close_idle_volumes(&self, idle: Duration) -> Result<usize> {
         self.0.open_volumes.close_idle(idle)
+    }
+
+    /// Returns the sums of extents in the bins that touch a span, of one policy or of all. Memory
+    /// alone is read.
+    pub fn sums(&self, policy: Option<PolicyId>, spans: &[Span]) -> Vec<PolicySums> {
+        self.0.counters.sums.lock().within(policy, spans)
     }
 
     /// Returns the presence of each extent; quarantined extents are missing.

@@ -134,13 +134,13 @@ async fn file(
 
 /// Writes the row of a durable file.
 fn publish(store: &StoreState, writer: FileWriter, record: ExtentRecord) -> Result<ExtentRef> {
-    let extent = record.extent;
+    let (extent, layout) = (record.extent, record.layout);
     let _gate = store.gate.read();
     if store.table.is_marked(extent.id)? {
         return Err(refused(extent.id));
     }
     store.table.put(&Row { place: RowLocation::File, record })?;
-    store.counters.added(u64::from(extent.length));
+    store.counters.added(extent, layout);
     writer.keep();
     Ok(extent)
 }

@@ -2,12 +2,16 @@
 
 use martlet_protocol::Redundancy;
 
+/// Environment variable with the devices of each node, where a test names no number.
+const DEVICES: &str = "MARTLET_TEST_DEVICES";
+
 /// Size and settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan {
     /// Storage nodes, each in a zone of its own, called `n1`, `n2` and so on.
     pub nodes: usize,
-    /// Devices of each node, called `d1`, `d2` and so on.
+    /// Devices of each node, called `d1`, `d2` and so on. Tests that name no number have those of
+    /// `MARTLET_TEST_DEVICES`, else one.
     pub devices: usize,
     /// Proxies, called `p1`, `p2` and so on.
     pub proxies: usize,
@@ -29,7 +33,7 @@ impl Default for ClusterPlan {
     fn default() -> Self {
         Self {
             nodes: 4,
-            devices: 1,
+            devices: devices_by_default(),
             proxies: 3,
             policies: vec![Redundancy::Replicated],
             replicators: true,
@@ -39,6 +43,14 @@ impl Default for ClusterPlan {
             environment: Vec::new(),
         }
     }
+}
+
+fn devices_by_default() -> usize {
+    let given = std::env::var(DEVICES).ok();
+    given.map_or(1, |text| match text.parse() {
+        Ok(devices @ 1..=60) => devices,
+        _ => panic!("{DEVICES} is {text:?}, which is no number from 1 to 60"),
+    })
 }
 
 impl ClusterPlan {

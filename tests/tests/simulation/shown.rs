@@ -100,6 +100,10 @@ impl TraceText for Reply {
             Self::Claims(reply) => format!("claims at {} devices", reply.len()),
             Self::Sought(reply) => format!("{} extents sought", reply.len()),
             Self::Aged(reply) => format!("{} aged of {}", reply.aged.len(), reply.visited),
+            Self::ExtentSums(reply) => {
+                let bins = reply.iter().map(|of| of.sums.len()).sum::<usize>();
+                format!("{bins} sums of extents")
+            }
         }
     }
 }

@@ -77,7 +77,7 @@ fn lost_racks_weigh_as_much_as_they_are_rare() {
 #[test]
 fn a_seed_gives_one_outcome() {
     let placement = placement(Policy::ALL[1]);
-    let times = WalkTimes { walk: 40.0, copy: 0.01, ingest: 0.0 };
+    let times = WalkTimes { lanes: 1, walk: 40.0, visit: 0.0, copy: 0.01, ingest: 0.0 };
     let run = |seed| {
         let walks = Walks::new(&placement, 6, times, &mut Random::new(seed));
         let repairs = Repairs::Walks { delay: 4.0, walks };
@@ -91,7 +91,7 @@ fn a_seed_gives_one_outcome() {
 #[test]
 fn repairs_by_walks_agree_with_the_closed_form_of_their_mean() {
     let placement = placement(Policy::ALL[0]);
-    let times = WalkTimes { walk: 60.0, copy: 0.0, ingest: 0.0 };
+    let times = WalkTimes { lanes: 1, walk: 60.0, visit: 0.0, copy: 0.0, ingest: 0.0 };
     let walks = Walks::new(&placement, 6, times, &mut Random::new(2));
     let repairs = Repairs::Walks { delay: 10.0, walks };
     let failures = 1.0 / 5000.0;

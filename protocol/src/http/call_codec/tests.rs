@@ -9,7 +9,7 @@ use crate::backend::{
     Presence, RegisterDrop, RegisterView, RowKinds, RowSelection, Sought, Walk, Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
-use crate::id::{BucketId, DeviceId, ExtentId, Shard, UploadId, WriteId};
+use crate::id::{BucketId, DeviceId, ExtentId, PolicyId, Shard, UploadId, WriteId};
 use crate::key::{RegisterKey, RegisterKind};
 use crate::register::WriteMode;
 use crate::stamp::{Stamp, WriterId};
@@ -115,6 +115,10 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
             bytes(&(Some(&garbage[0]), 5000u64, limit)),
         ),
         (Call::Aged { walk: aged, after: Some(owned()), limit }, bytes(&(aged, &after, limit))),
+        (
+            Call::ExtentSums { policy: Some(PolicyId(3)), spans: spans.clone().into() },
+            bytes(&(Some(PolicyId(3)), &spans)),
+        ),
     ]
 }
 

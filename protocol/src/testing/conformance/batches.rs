@@ -7,11 +7,13 @@ use crate::backend::{
     AgedWalk, Backend, BackendExt, ClaimPart, ClaimSource, ClaimState, ClaimsReply, ClaimsRequest,
     DeviceClaims, EntryWrite, ListReply, NewExtent, OwnerClaim, Sought, WriteReply,
 };
-use crate::extent::{ExtentRef, Layout};
-use crate::id::{BucketId, DeviceId, ExtentId, UploadId};
+use crate::extent::{ExtentRef, Layout, Stripe};
+use crate::extent_sums::ExtentSums;
+use crate::id::{BucketId, DeviceId, ExtentId, PolicyId, UploadId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
 use crate::term::Term;
+use crate::tree::Span;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     owners_tell_what_they_need(backend, device).await;
@@ -19,6 +21,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     extents_are_sought_together(backend, device).await;
     garbage_continues_behind_a_record(backend, device).await;
     aged_registers_are_found_and_no_others(backend, device).await;
+    sums_of_extents_follow_each_change(backend, device).await;
 }
 
 fn naming(key: &RegisterKey, order: Stamp, id: ExtentId) -> EntryWrite {
@@ -157,4 +160,41 @@ async fn aged_registers_are_found_and_no_others(backend: &dyn Backend, device: D
         assert_eq!(found, expected, "thorough: {thorough}");
         assert_eq!(entries, 2, "the old tombstone and the live entry");
     }
+}
+
+async fn sums_of_extents_follow_each_change(backend: &dyn Backend, device: DeviceId) {
+    let policy = PolicyId(77);
+    let stripe = Stripe { k: 2, m: 1, length: 100_000 };
+    let layouts = [None, Some(stripe)].map(|stripe| Layout { policy, stripe });
+    let mut expected = ExtentSums::default();
+    let ids: Vec<ExtentId> = (0..6).map(|_| ExtentId::random()).collect();
+    for (id, layout) in ids.iter().zip(layouts.iter().cycle()) {
+        let owner = owner(BucketId::random());
+        let new = NewExtent {
+            id: *id,
+            owner,
+            length: Some(9),
+            birth_ms: None,
+            layout: *layout,
+            hashes: None,
+        };
+        backend.write_extent(device, new, body(vec![Ok(pattern(9))])).await.unwrap();
+        expected.add(*id, *layout);
+        let sums = backend.extent_sums(device, Some(policy), &[Span::ALL]).await.unwrap();
+        assert_eq!(sums, expected.within(Some(policy), &[Span::ALL]));
+    }
+    // An id that is named twice is taken out once, and an absent one not at all.
+    backend.delete_extents(device, &[ids[0], ids[0], ExtentId::random()]).await.unwrap();
+    backend.release_extents(device, &[ids[1], ids[1]]).await.unwrap();
+    expected.remove(ids[0], layouts[0]);
+    expected.remove(ids[1], layouts[1]);
+    let placement = ids[2].placement();
+    let spans = [Span { first: placement, last: placement }];
+    for spans in [&[Span::ALL][..], &spans, &[]] {
+        let sums = backend.extent_sums(device, Some(policy), spans).await.unwrap();
+        assert_eq!(sums, expected.within(Some(policy), spans));
+    }
+    let all = backend.extent_sums(device, None, &[Span::ALL]).await.unwrap();
+    assert!(all.iter().any(|of| of.policy == policy));
+    backend.release_extents(device, &ids).await.unwrap();
 }

@@ -83,6 +83,7 @@ impl Backend for MemoryBackend {
                 device.garbage_after(after.as_ref(), before_ms, limit)?.into()
             }
             Call::Aged { walk, after, limit } => device.aged(&walk, after.as_deref(), limit).into(),
+            Call::ExtentSums { policy, spans } => device.extent_sums(policy, &spans).into(),
         })
     }
 

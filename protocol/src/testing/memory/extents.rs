@@ -9,7 +9,9 @@ use super::device::MemoryDevice;
 use crate::backend::{AuditResult, DeviceHealth, DeviceStatus, ExtentStat, Presence, Sought};
 use crate::error::{Error, Result};
 use crate::extent::{ExtentLocation, ExtentRecord};
-use crate::id::{DeviceId, DeviceIdentity, ExtentId};
+use crate::extent_sums::{ExtentSums, PolicySums};
+use crate::id::{DeviceId, DeviceIdentity, ExtentId, PolicyId};
+use crate::tree::Span;
 
 impl MemoryDevice {
     /// Returns the verified bytes of an extent in `range`.
@@ -91,6 +93,14 @@ impl MemoryDevice {
     pub(super) fn list_extents(&self, after: Option<ExtentId>, limit: usize) -> Vec<ExtentRecord> {
         let run = self.extents.range(above(after)).take(limit);
         run.map(|(_, (record, _))| record.clone()).collect()
+    }
+
+    pub(super) fn extent_sums(&self, policy: Option<PolicyId>, spans: &[Span]) -> Vec<PolicySums> {
+        let mut sums = ExtentSums::default();
+        for (id, (record, _)) in &self.extents {
+            sums.add(*id, record.layout);
+        }
+        sums.within(policy, spans)
     }
 
     pub(super) fn status(&self, id: DeviceId) -> DeviceStatus {

@@ -1,7 +1,7 @@
 //! Fragments that are, or may be, elsewhere are copied home and not rebuilt.
 
 use super::*;
-use crate::reconstruct::silence::PATIENCE_MS;
+use crate::reconstruct::silence::{GIVES_ALONE_MS, PATIENCE_MS};
 use crate::replicate::copy::copy;
 use crate::testing::growth::{new_device, successor};
 
@@ -92,4 +92,35 @@ async fn a_silent_home_is_left_and_a_silent_previous_holder_keeps_a_fragment_unm
         let home = world.homes(id)[usize::from(number)];
         assert!(held.contains_key(&(id.fragment(number), home)), "fragment {number} of {id}");
     }
+}
+
+#[tokio::test]
+async fn a_device_that_gives_for_long_is_helped_by_each_watcher_once() {
+    let world = MultiNodeWorld::coded(4, 2, 9);
+    let ids = filled(&world, &[4 * 131_072; 60]).await;
+    let giver = world.homes(ids[0])[1];
+    let drained = successor(&world.coded_ring(), |builder| {
+        builder.set_weight(giver, 0.0).unwrap();
+    });
+    world.set_coded_ring(drained);
+    let away = world.memory(giver).extents(giver).len() as u64;
+    assert!(away > 20, "{away}");
+    let mut worker = worker(&world);
+    for _ in 0..3 {
+        assert_eq!(run_once(&mut worker).await.unwrap().copied, 0, "the giver has them");
+        world.clock.advance_ms(GIVES_ALONE_MS / 3);
+    }
+    // The giver was given the first ones by then.
+    let cluster = world.step();
+    let record = world.record(giver, world.memory(giver).extents(giver)[0]).await;
+    let home = world.homes(record.named())[usize::from(record.replica().unwrap())];
+    copy(&cluster, &record, giver, home).await.unwrap();
+    let progress = run_once(&mut worker).await.unwrap();
+    assert_eq!((progress.copied, progress.kept), (away - 1, 0), "each is made once");
+    let columns = 131_072;
+    assert_eq!(progress.read_bytes, (away - 1) * 4 * columns, "the giver is not read");
+    // The giver finds that all are at home, and releases its own.
+    let rest = replicate(&world).await;
+    assert_eq!((rest.copied, rest.freed), (0, away));
+    assert!(count(&world).await.clean);
 }

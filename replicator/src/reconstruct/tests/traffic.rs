@@ -24,17 +24,27 @@ async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what
     assert_eq!((progress.copied_bytes, progress.read_bytes), (2 * 655_360, 4 * 655_360));
 }
 
-#[tokio::test]
-async fn a_worker_goes_on_where_the_one_before_it_stood_and_rests_as_its_bytes_ask_for() {
+#[tokio::test(start_paused = true)]
+async fn a_worker_goes_on_where_the_one_before_it_stood() {
     let world = MultiNodeWorld::coded(2, 1, 3);
-    filled(&world, &[1000; 600]).await;
+    let ids = filled(&world, &[1000; 1700]).await;
+    for id in &ids {
+        world.lose(*id, 0).await;
+    }
+    // Young extents are visited, and left to their writers.
+    let options = ReplicateOptions { young_ms: 1 << 40, ..ReplicateOptions::default() };
+    let worker = || worker(&world).with_options(options);
     let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
-    let mut first = worker(&world).with_cursors(cursors.clone());
+    let mut first = worker().with_cursors(cursors.clone());
     let step = first.step().await.unwrap();
-    assert_eq!((step.items, step.idle), (PAGE as u64, false));
-    let rest = run_once(&mut worker(&world).with_cursors(cursors)).await.unwrap();
-    assert_eq!(step.items + rest.items, world.fragments(3).await.len() as u64);
+    assert!(step.items >= PAGE as u64 && !step.idle, "{step:?}");
+    let rest = run_once(&mut worker().with_cursors(cursors)).await.unwrap();
+    assert_eq!(step.items + rest.items, ids.len() as u64);
+}
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_rests_as_its_bytes_ask_for() {
+    let world = MultiNodeWorld::coded(2, 1, 3);
     let longest = usize::try_from(2 * FRAGMENT_BYTES_MAX).unwrap();
     let last = world.stripe(id(1), &noise(1, longest), "long").await;
     world.clock.advance_ms(60_000);

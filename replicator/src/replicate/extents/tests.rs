@@ -45,9 +45,9 @@ async fn a_wiped_device_is_filled_again_with_what_it_should_have() {
     let other = before[&id].iter().find(|device| **device != wiped).unwrap();
     assert_eq!(world.record(wiped, id).await, world.record(*other, id).await);
 
+    // Sums are equal, so nothing is visited.
     let again = run(&world).await;
-    let looked_at = before.values().map(Vec::len).sum::<usize>() as u64;
-    assert_eq!(again, StepProgress { items: looked_at, idle: true, ..StepProgress::default() });
+    assert_eq!(again, StepProgress { idle: true, ..StepProgress::default() });
 }
 
 #[tokio::test]
@@ -243,22 +243,27 @@ async fn with_several_policies_its_record_says_where_an_extent_belongs() {
     assert_eq!(world.copies(6)[&id], [3, 4, 5].map(DeviceId));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_worker_goes_on_where_the_one_before_it_stood() {
     let world = MultiNodeWorld::new(3);
-    world.extents(700).await;
+    let ids = world.extents(700).await;
+    let lacking = DeviceId(2);
+    world.memory(lacking).release_extents(lacking, &ids).await.unwrap();
+    // Young extents are visited, and left to their writers.
+    let options = ReplicateOptions { young_ms: 1 << 50, ..ReplicateOptions::default() };
+    let worker = || worker(&world).with_options(options);
     let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
-    let mut first = worker(&world).with_cursors(cursors.clone());
+    let mut first = worker().with_cursors(cursors.clone());
     let step = first.step().await.unwrap();
-    assert_eq!((step.items, step.ahead, step.idle), (500, 1600, false));
-    let rest = run_once(&mut worker(&world).with_cursors(cursors.clone())).await.unwrap();
-    assert_eq!(rest.items, 1600);
+    assert_eq!((step.items, step.ahead, step.idle), (1000, 400, false));
+    let rest = run_once(&mut worker().with_cursors(cursors.clone())).await.unwrap();
+    assert_eq!(rest.items, 400);
     // After the end of a pass the walk begins anew.
-    let whole = run_once(&mut worker(&world).with_cursors(cursors)).await.unwrap();
-    assert_eq!(whole.items, 2100);
+    let whole = run_once(&mut worker().with_cursors(cursors)).await.unwrap();
+    assert_eq!(whole.items, 1400);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
     let world = MultiNodeWorld::new(3);
     world.extents(200).await;
@@ -266,12 +271,11 @@ async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
     let options =
         ReplicateOptions { bytes_per_second_max: Some(160), ..ReplicateOptions::default() };
     let mut worker = worker(&world).with_options(options);
-    // The wiped device has no extents.
-    worker.step().await.unwrap();
+    // Two devices share the copies.
     let step = worker.step().await.unwrap();
-    assert_eq!(step.copied, STEP_COPIES as u64);
+    assert_eq!(step.copied, 2 * STEP_COPIES as u64);
     let usual = Duration::from_millis(20);
-    assert_eq!(worker.busy_pause(usual), Duration::from_millis(6400));
+    assert_eq!(worker.busy_pause(usual), Duration::from_millis(12_800));
     worker.options.bytes_per_second_max = None;
     assert_eq!(worker.busy_pause(usual), usual);
 }
@@ -286,7 +290,10 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (count, whole) = (count.clone(), whole.clone());
         let choose = move |call: &martlet_protocol::testing::Call<'_>| {
-            let asks = matches!(call.op, CallKind::ListExtents | CallKind::Presence);
+            let asks = matches!(
+                call.op,
+                CallKind::ListExtents | CallKind::Presence | CallKind::ExtentSums
+            );
             if whole.load(Ordering::SeqCst) > 0 || (asks && matches!(fault, Fault::LoseReply(_))) {
                 return Fault::None;
             }

@@ -58,6 +58,7 @@ async fn an_audit_finds_what_rotted_and_sets_it_aside() {
         for byte in 1..=8 {
             let length = u64::from(store.stat(id(byte)).await.unwrap().record.extent.length);
             assert!(is_there(&store, id(byte), usize::try_from(length).unwrap()).await);
+            sums_are_right(&store).await;
         }
     }
 }

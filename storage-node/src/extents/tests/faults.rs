@@ -66,6 +66,7 @@ async fn a_flipped_bit_is_never_served_and_the_extent_is_set_aside() {
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
             let usage = store.usage();
             assert_eq!((usage.corrupt_reads, usage.quarantined, usage.extents), (1, 1, 1));
+            sums_are_right(&store).await;
             let again = store.read(id(1), 0..1).await.err().unwrap();
             assert_eq!(again.kind(), ErrorKind::Corrupt, "no part of it is served any more");
             assert_eq!(store.list(None, 9).await.unwrap().len(), 1);
@@ -115,6 +116,7 @@ async fn a_rotten_description_is_set_aside_when_it_is_found() {
             let (store, report) = open(&disk, &table).unwrap();
             assert!(get(&store, id(1)).await.is_err());
             assert_eq!(store.usage().quarantined, 1, "{report:?}");
+            sums_are_right(&store).await;
         }
     }
 }
