@@ -64,7 +64,7 @@ def groups(times, jobs):
 def members(t, jobs):
     silent = f"max by (cluster, node) ({m.NODE_UP.of()}) == bool 0"
     unserved = f"({m.DEVICE_UP.of()} == bool 0) * ({m.DEVICE_FULL.of()} == bool 0) + ({m.DEVICE_VOTING.of()} == bool 0)"
-    skew = m.NODE_CLOCK_AHEAD.seconds(f"max by (cluster, node) ({m.NODE_CLOCK_AHEAD.of()} + {m.NODE_CLOCK_BEHIND.of()})")
+    skew = f"max by (cluster, node) ({m.NODE_CLOCK_AHEAD.of()} + {m.NODE_CLOCK_BEHIND.of()})"
     return [
         Alert("MartletTargetDown", "warning", "5m", f"{m.UP.of(jobs)} == 0",
               "{{ $labels.instance }} doesn't answer scrapes",
@@ -155,10 +155,10 @@ def workers(t):
               "The backlog of {{ $labels.worker }} at {{ $labels.instance }} doesn't fall",
               "The worker {{ $labels.worker }} has had items waiting for an hour, and not fewer at its end."),
         Alert("MartletRepairOld", "warning", "15m",
-              f"{oldest.seconds(oldest.of(REPAIR))} > {t.seconds('6h')}",
+              f"{oldest.of(REPAIR)} > {t.seconds('6h')}",
               "{{ $labels.worker }} at {{ $labels.instance }} has an item of {{ $value | humanizeDuration }}",
               "The oldest item that waits for the worker {{ $labels.worker }} is {{ $value | humanizeDuration }} old."),
-        Alert("MartletAuditBehind", "warning", "1h", f"{oldest.seconds(oldest.of(AUDIT))} > {t.seconds('35d')}",
+        Alert("MartletAuditBehind", "warning", "1h", f"{oldest.of(AUDIT)} > {t.seconds('35d')}",
               "Bytes were last verified {{ $value | humanizeDuration }} ago",
               "The audit at {{ $labels.instance }} is to read every byte within 30 days. Its oldest unverified byte is "
               "{{ $value | humanizeDuration }} old."),
@@ -200,8 +200,7 @@ def requests(t):
               "{{ $value | humanizePercentage }} of the replies of data ports of cluster {{ $labels.cluster }} ended early: "
               "clients left or were too slow, blocks were wrong, or disks failed."),
         Alert("MartletCheckpointPending", "warning", "5m",
-              f"{m.CHECKPOINT_OLDEST_PENDING.seconds(f'max by (cluster) ({m.CHECKPOINT_OLDEST_PENDING.of()})')}"
-              f" > {t.seconds('1h')}",
+              f"max by (cluster) ({m.CHECKPOINT_OLDEST_PENDING.of()}) > {t.seconds('1h')}",
               "A checkpoint has been pending for {{ $value | humanizeDuration }}",
               "The oldest pending checkpoint generation of cluster {{ $labels.cluster }} is "
               "{{ $value | humanizeDuration }} old. Its view shows the generation before."),

@@ -5,19 +5,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """Metric of a process: its name on the page, and how many of its units make one second, if it is a time."""
+    """Metric of a process: its name on the page."""
 
     name: str
-    per_second: int = 1
 
     def of(self, *matchers):
         """Returns the selector with matchers of labels."""
         chosen = ",".join(matcher for matcher in matchers if matcher)
         return f"{self.name}{{{chosen}}}" if chosen else self.name
-
-    def seconds(self, expression):
-        """Converts an expression in the metric's unit to seconds."""
-        return expression if self.per_second == 1 else f"{expression} / {self.per_second}"
 
 
 # Requests of S3 clients: server, proxy.
@@ -32,7 +27,7 @@ REPLY_BYTES = Metric("martlet_reply_body_bytes_total")
 QUEUE_WAITING = Metric("martlet_queue_waiting")
 QUEUE_KEY_WAITING = Metric("martlet_queue_key_waiting")
 QUEUE_WAITS = Metric("martlet_queue_waits_total")
-QUEUE_WAIT_TIME = Metric("martlet_queue_wait_us_total", per_second=1_000_000)
+QUEUE_WAIT_TIME = Metric("martlet_queue_wait_seconds_total")
 QUEUE_EXPIRED = Metric("martlet_queue_expired_total")
 WINDOWS_FETCHED = Metric("martlet_windows_fetched_total")
 WINDOWS_SERVED = Metric("martlet_windows_served_total")
@@ -70,9 +65,9 @@ DEVICE_BLOCKING_READS = Metric("martlet_device_blocking_reads_total")
 NODE_UP = Metric("martlet_node_up")
 NODE_REPLIES = Metric("martlet_node_replies_total")
 NODE_SILENCES = Metric("martlet_node_silences_total")
-NODE_LATENCY = Metric("martlet_node_latency_us", per_second=1_000_000)
-NODE_CLOCK_AHEAD = Metric("martlet_node_clock_ahead_ms", per_second=1000)
-NODE_CLOCK_BEHIND = Metric("martlet_node_clock_behind_ms", per_second=1000)
+NODE_LATENCY = Metric("martlet_node_latency_seconds")
+NODE_CLOCK_AHEAD = Metric("martlet_node_clock_ahead_seconds")
+NODE_CLOCK_BEHIND = Metric("martlet_node_clock_behind_seconds")
 
 # Background workers: server, replicator.
 WORKER_STEPS = Metric("martlet_worker_steps_total")
@@ -83,7 +78,7 @@ WORKER_RATE = Metric("martlet_worker_rate")
 WORKER_ETA = Metric("martlet_worker_eta_seconds")
 WORKER_BACKLOG = Metric("martlet_worker_backlog")
 WORKER_AHEAD = Metric("martlet_worker_ahead")
-WORKER_OLDEST_AGE = Metric("martlet_worker_oldest_age_ms", per_second=1000)
+WORKER_OLDEST_AGE = Metric("martlet_worker_oldest_age_seconds")
 WORKER_KEPT = Metric("martlet_worker_kept_total")
 WORKER_REPAIRED = Metric("martlet_worker_repaired_total")
 WORKER_COPIED_BYTES = Metric("martlet_worker_copied_bytes_total")
@@ -92,7 +87,7 @@ WORKER_FREED_BYTES = Metric("martlet_worker_freed_bytes_total")
 
 # Checkpoint sets: server, replicator.
 CHECKPOINT_GENERATIONS = Metric("martlet_checkpoint_generations")
-CHECKPOINT_OLDEST_PENDING = Metric("martlet_checkpoint_oldest_pending_ms", per_second=1000)
+CHECKPOINT_OLDEST_PENDING = Metric("martlet_checkpoint_oldest_pending_seconds")
 CHECKPOINT_PINNED_BYTES = Metric("martlet_checkpoint_pinned_bytes")
 
 # Events and access logs: server, proxy, replicator.

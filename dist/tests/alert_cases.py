@@ -94,7 +94,7 @@ TIB = 2**40
 
 def healthy():
     """Returns the series of a healthy cluster under load."""
-    series = {UP: flat(1), LIMITED: flat(0), LOST_LINES: flat(0), PENDING: flat(20_000), CUT: flat(0), READ: "0+60x1440",
+    series = {UP: flat(1), LIMITED: flat(0), LOST_LINES: flat(0), PENDING: flat(20), CUT: flat(0), READ: "0+60x1440",
               request("GetObject", "200"): "0+6000x1440", request("PutObject", "503"): flat(0),
               bucket("0.5"): "0+6000x1440", bucket("2.0"): "0+6000x1440", bucket("8.0"): "0+6000x1440",
               bucket("+Inf"): "0+6000x1440", event(m.EVENTS_WAITING_BYTES): flat(0), event(m.EVENTS_DELIVERED): "0+10x1440",
@@ -102,7 +102,7 @@ def healthy():
     for at in (1, 2, 3):
         for seen_by in ("p1:9001", "r1:6301"):
             series[node(m.NODE_UP, at, seen_by)] = flat(1)
-        series |= {node(m.NODE_CLOCK_AHEAD, at): flat(3), node(m.NODE_CLOCK_BEHIND, at): flat(0)}
+        series |= {node(m.NODE_CLOCK_AHEAD, at): flat(0.003), node(m.NODE_CLOCK_BEHIND, at): flat(0)}
         series |= {device(m.DEVICE_UP, at): flat(1), device(m.DEVICE_FULL, at): flat(0), device(m.DEVICE_VOTING, at): flat(1),
                    device(m.DEVICE_TERM, at): flat(4), device(m.DEVICE_HINTS, at): flat(0),
                    device(m.DEVICE_SIZE, at): flat(TIB), device(m.DEVICE_FREE, at): f"{TIB // 3}-1000x1440",
@@ -110,13 +110,13 @@ def healthy():
                    device(m.DEVICE_QUARANTINED, at): flat(0)}
     for name in (WORKER, "audit"):
         series |= {worker(m.WORKER_STEPS, name): "0+60x1440", worker(m.WORKER_FAILURES, name): flat(0),
-                   worker(m.WORKER_PANICS, name): flat(0), worker(m.WORKER_OLDEST_AGE, name): flat(60_000)}
+                   worker(m.WORKER_PANICS, name): flat(0), worker(m.WORKER_OLDEST_AGE, name): flat(60)}
     # Work that comes and goes is no fault.
     series[worker(m.WORKER_BACKLOG)] = "100-1x99 0x1400"
     return series
 
 
-HOUR_MS = 3_600_000
+HOUR_S = 3600
 AT_NODE, AT_DEVICE = {"cluster": "prod", "node": "n3"}, {"cluster": "prod", "instance": "n1:6201", "device": "d1"}
 AT_CLUSTER, AT_TARGET = {"cluster": "prod"}, {"cluster": "prod", "target": "hook"}
 AT_WORKER = {"cluster": "prod", "instance": "r1:6301", "worker": WORKER}
@@ -140,7 +140,7 @@ CASES = {
               device(m.DEVICE_FULL, 2): spell(0, 1, 20)}, AT_CLUSTER, "2", 61, 63, 81),
     ],
     "MartletRingTermsDiffer": [Case({device(m.DEVICE_TERM, 1): spell(4, 3, 60)}, AT_CLUSTER, "1", 89, 91, 121)],
-    "MartletClockSkew": [Case({node(m.NODE_CLOCK_BEHIND, 3): spell(0, 89_997, 20)}, AT_NODE, "1m 30s", 64, 66, 81)],
+    "MartletClockSkew": [Case({node(m.NODE_CLOCK_BEHIND, 3): spell(0, 89.997, 20)}, AT_NODE, "1m 30s", 64, 66, 81)],
     "MartletDeviceDown": [Case({device(m.DEVICE_UP): spell(1, 0, 20)}, AT_DEVICE, "", 64, 66, 81)],
     "MartletDeviceReopens": [Case({device(m.DEVICE_REOPENED): burst(1, 4)}, AT_DEVICE, "4", 61, 64, 130)],
     "MartletDeviceWithoutVotes": [Case({device(m.DEVICE_VOTING): spell(1, 0, 60)}, AT_DEVICE, "", 89, 91, 121)],
@@ -154,8 +154,8 @@ CASES = {
         {worker(m.WORKER_STEPS, name): f"0+60x59 _x20 {flat(0)}" for name in (WORKER, "audit")}, AT_CLUSTER, "", 72, 76, 81)],
     "MartletHintsNotFalling": [Case({device(m.DEVICE_HINTS): spell(0, 7, 180)}, AT_DEVICE, "7", 133, 136, 241)],
     "MartletRepairNotFalling": [Case({worker(m.WORKER_BACKLOG): spell(0, 9, 180)}, AT_WORKER, "", 148, 151, 241)],
-    "MartletRepairOld": [Case({worker(m.WORKER_OLDEST_AGE): spell(0, 7 * HOUR_MS, 60)}, AT_WORKER, "7h 0m 0s", 74, 76, 121)],
-    "MartletAuditBehind": [Case({worker(m.WORKER_OLDEST_AGE, "audit"): spell(0, 36 * 24 * HOUR_MS, 120)},
+    "MartletRepairOld": [Case({worker(m.WORKER_OLDEST_AGE): spell(0, 7 * HOUR_S, 60)}, AT_WORKER, "7h 0m 0s", 74, 76, 121)],
+    "MartletAuditBehind": [Case({worker(m.WORKER_OLDEST_AGE, "audit"): spell(0, 36 * 24 * HOUR_S, 120)},
                                 {**AT_WORKER, "worker": "audit"}, "36d 0h 0m 0s", 119, 121, 181)],
     "MartletWorkerFails": [Case({worker(m.WORKER_FAILURES): burst(45, 60)}, AT_WORKER, "", 80, 90, 135)],
     "MartletWorkerPanics": [Case({worker(m.WORKER_PANICS): burst(1, 1)}, AT_WORKER, "1", 59, 61, 122)],
@@ -164,7 +164,7 @@ CASES = {
                               AT_CLUSTER, "7.64s", 69, 85, 96)],
     "MartletSlowDown": [Case({LIMITED: burst(600, 30)}, AT_CLUSTER, "10%", 69, 80, 96)],
     "MartletDataPortCut": [Case({CUT: burst(6, 60)}, AT_CLUSTER, "10%", 75, 78, 136)],
-    "MartletCheckpointPending": [Case({PENDING: spell(20_000, 2 * HOUR_MS, 20)}, AT_CLUSTER, "2h 0m 0s", 64, 66, 81)],
+    "MartletCheckpointPending": [Case({PENDING: spell(20, 2 * HOUR_S, 20)}, AT_CLUSTER, "2h 0m 0s", 64, 66, 81)],
     "MartletEventsWaiting": [Case({event(m.EVENTS_WAITING_BYTES): spell(0, 2048, 60),
                                    event(m.EVENTS_DELIVERED): f"0+10x59 {flat(590, 60)} 600+10x1300"}, AT_TARGET, "2ki", 88, 91, 121)],
     "MartletEventsParked": [Case({event(m.EVENTS_REFUSED_BYTES): spell(0, 2048, 20)}, AT_TARGET, "2ki", 64, 66, 81)],
