@@ -30,19 +30,27 @@ const READ_ELSEWHERE: [&str; 6] = [
     "MARTLET_TEST_RECLAIM_GRACE_MS",
 ];
 /// Variables of clients, tests and scripts of this repository, which start servers.
-const OF_TOOLS: [&str; 13] = [
+const OF_TOOLS: [&str; 21] = [
     "MARTLET_BIN",
     "MARTLET_BUCKET",
+    "MARTLET_BUCKETS",
     "MARTLET_CACHE",
     "MARTLET_CLIENTS",
+    "MARTLET_CROWD_MIB",
     "MARTLET_DIST_INSIDE",
     "MARTLET_ENDPOINT",
+    "MARTLET_ENTRIES",
+    "MARTLET_FAULTS",
+    "MARTLET_GPU_FACTS",
     "MARTLET_HOST",
     "MARTLET_ODD_KEYS",
+    "MARTLET_PROMTOOL",
     "MARTLET_ROUNDS",
     "MARTLET_SCALE_BIN",
     "MARTLET_SEED",
     "MARTLET_SOAK_SECONDS",
+    "MARTLET_TEST_DEVICES",
+    "MARTLET_TEST_HANG_SECONDS",
     "MARTLET_VENV",
 ];
 /// Unknown variables that one refusal names at most.

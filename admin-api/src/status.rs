@@ -22,7 +22,7 @@ pub const DISPERSION: &str = "/admin/v1/dispersion";
 pub const SETTINGS: &str = "/admin/v1/settings";
 
 /// Settings of a process that are set; others have the defaults of its version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingsReply {
     /// Version of Martlet.
     pub version: String,

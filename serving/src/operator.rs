@@ -164,7 +164,8 @@ impl Operator {
     /// The service manager hears that the process has started, ready or not: a storage node of a
     /// new cluster is ready only beside others, which the manager may start after it.
     pub fn open(&self, parts: AdminParts) {
-        let router = parts.routes.clone().with_document(public_routes()).into_router();
+        let beside = public_routes().merge(own_routes());
+        let router = parts.routes.clone().with_document(beside).into_router();
         if self.parts.set(OpenParts { parts, router }).is_ok() {
             *self.stage.lock() = ProcessStage::Open;
             self.manager.report_start();
@@ -190,8 +191,8 @@ impl Operator {
 
     /// Returns the routes of the admin address.
     pub fn router(self: Arc<Self>) -> Router {
-        let protected = Router::new()
-            .route(SETTINGS, get(settings))
+        let protected = own_routes()
+            .into_router()
             .fallback(protected)
             .layer(middleware::from_fn_with_state(self.clone(), require_token))
             .with_state(self.clone());
@@ -265,6 +266,12 @@ fn public_routes() -> ApiRoutes<Arc<Operator>> {
         .get("/healthz", health, || async { "ok\n" })
         .get("/readyz", ready.public(), readyz)
         .get("/metrics", figures, metrics)
+}
+
+/// Routes of every process that need a token.
+fn own_routes() -> ApiRoutes<Arc<Operator>> {
+    let doc = ApiDoc::reply::<SettingsReply>("Show the settings of the process, without secrets");
+    ApiRoutes::new().get(SETTINGS, doc, settings)
 }
 
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
