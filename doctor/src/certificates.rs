@@ -82,10 +82,10 @@ fn facts(chain: &[CertificateDer<'static>], wanted: &[String]) -> Result<Certifi
     let mut roots = RootCertStore::empty();
     roots.add(chain[0].clone()).map_err(|error| broken(&error))?;
     let bound = |at_s: u64| match verify(&parsed, &chain[1..], &roots, at_s) {
-        Err(CertificateError::ExpiredContext { not_after: bound, .. })
-        | Err(CertificateError::NotValidYetContext { not_before: bound, .. }) => {
-            Ok(bound.as_secs())
-        }
+        Err(
+            CertificateError::ExpiredContext { not_after: bound, .. }
+            | CertificateError::NotValidYetContext { not_before: bound, .. },
+        ) => Ok(bound.as_secs()),
         Err(error) => Err(broken(&format!("{error:?}"))),
         Ok(()) => Ok(at_s),
     };
@@ -223,14 +223,14 @@ mod tests {
         assert_eq!(verdict(&later, DAY_S), Verdict::Fail);
     }
 
-    struct Files {
+    struct Issued {
         _place: tempfile::TempDir,
         files: CertificateFiles,
         pair: KeyPair,
     }
 
     /// Writes a certificate of a new authority for `n1`, valid for `days` from now on.
-    fn issued(days: i64) -> Files {
+    fn issued(days: i64) -> Issued {
         let place = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -253,7 +253,7 @@ mod tests {
             authority: Some(write("ca.pem", authority.pem())),
             names: vec!["n1".into()],
         };
-        Files { _place: place, files, pair }
+        Issued { _place: place, files, pair }
     }
 
     #[test]

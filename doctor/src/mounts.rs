@@ -49,15 +49,12 @@ fn unescaped(text: &str) -> String {
     while let Some((first, after)) = rest.split_first() {
         let octal = after.get(..3).and_then(|digits| str::from_utf8(digits).ok());
         let code = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code.filter(|_| *first == b'\\') {
-            Some(code) => {
-                bytes.push(code);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
+        if let Some(code) = code.filter(|_| *first == b'\\') {
+            bytes.push(code);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+            rest = after;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

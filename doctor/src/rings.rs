@@ -108,7 +108,7 @@ pub(crate) fn judge_peers(
 
 fn tag_line(name: RingName, ring: &Ring) -> RingLine {
     let tag = ring_tag(name, ring);
-    let hash = tag.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(tag.hash);
     RingLine { name: tag.name, epoch: tag.epoch, hash }
 }
 

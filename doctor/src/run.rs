@@ -79,7 +79,7 @@ fn ask(
 
 /// Judges the view that another process has of this node.
 fn judge_view(own: &str, view: &PeerView) -> Vec<Finding> {
-    let subject = view.address.to_string();
+    let subject = view.address.clone();
     let finding = |seen: String| Finding::ok("reachable", &subject, seen);
     let status = match &view.status {
         Ok(status) => status,

@@ -44,7 +44,7 @@ pub(crate) struct S3Args {
 #[derive(Args, Clone, Debug, Default, Serialize)]
 #[command(next_help_heading = "Keys and signatures")]
 struct S3KeyArgs {
-    /// Access key of the root identity; its secret is MARTLET_ROOT_SECRET_KEY
+    /// Access key of the root identity; a variable or the file has its secret
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     root_access_key: Option<String>,
@@ -92,7 +92,7 @@ struct S3RequestArgs {
     #[arg(long, value_name = "NUMBER", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     max_anonymous_requests: Option<usize>,
-    /// Maximum number of waiting requests [default: four times max_requests]
+    /// Maximum number of waiting requests [default: four times --max-requests]
     #[arg(long, value_name = "NUMBER", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     max_waiting_requests: Option<usize>,

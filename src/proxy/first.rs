@@ -33,7 +33,7 @@ pub(crate) struct FirstArgs {
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     first_tenant: Option<String>,
-    /// File with the tenant's key: AWS_ACCESS_KEY_ID=… and AWS_SECRET_ACCESS_KEY=…
+    /// File with the tenant's key, as two lines of variables of the AWS SDKs
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     first_key_file: Option<PathBuf>,

@@ -194,7 +194,7 @@ mod tests {
     fn parts_and_reasons_are_in_the_archive() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("x.tar.gz");
-        let mut archive = Archive::new(100, Duration::from_secs(60));
+        let mut archive = Archive::new(100, Duration::from_mins(1));
         archive.add("a.txt", "here", Ok(b"hello".to_vec()));
         archive.add("b.txt", "there", Err("it does not answer".to_owned()));
         archive.add("c.txt", "here", Ok(vec![b'x'; 96]));

@@ -62,7 +62,9 @@ impl Collector<'_> {
             reports.for_each(|report| hide_errors(&mut report.workers));
         });
         self.ask(archive, "workers.json", wire::WORKERS, |processes: &mut Vec<ProcessWorkers>| {
-            processes.iter_mut().for_each(|process| hide_errors(&mut process.workers));
+            for process in processes {
+                hide_errors(&mut process.workers);
+            }
         });
         let as_it_is = |_: &mut Capacity| ();
         self.ask(archive, "capacity.json", wire::CAPACITY, as_it_is);

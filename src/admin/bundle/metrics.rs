@@ -1,6 +1,7 @@
 //! Metrics without names of customers: labels of a list keep their values, others get numbers.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 
 /// Labels whose values are kept: names of operations, devices, nodes and kinds.
 const KEPT: [&str; 18] = [
@@ -67,7 +68,7 @@ fn filter_line(line: &str, numbers: &mut HashMap<(String, String), usize>) -> Op
             let number = numbers.entry((label.to_owned(), value.to_owned())).or_insert(next);
             format!("#{number}")
         };
-        filtered.push_str(&format!("{label}=\"{shown}\""));
+        let _ = write!(filtered, "{label}=\"{shown}\"");
         rest = &after[end + 1..];
     }
 }

@@ -30,7 +30,7 @@ fn changed(cluster: &TestCluster, node: usize, from: &str, to: &str) -> PathBuf 
     path
 }
 
-async fn a_healthy_cluster(cluster: &TestCluster) {
+fn a_healthy_cluster(cluster: &TestCluster) {
     let node = &cluster.nodes[0];
     let peer = cluster.nodes[1].admin_address.to_string();
     let report = DoctorReport::of(doctor(node).args(["--peer", &peer]));
@@ -51,7 +51,7 @@ async fn faults_of_a_cluster_are_found_one_by_one() {
     let plan =
         ClusterPlan { nodes: 3, devices: 2, proxies: 1, tls: true, ..ClusterPlan::in_a_hurry() };
     let mut cluster = plan.start().await;
-    a_healthy_cluster(&cluster).await;
+    a_healthy_cluster(&cluster);
 
     // Devices with each other's folders, and a device that no ring has.
     let swapped = changed(&cluster, 0, "d1 = ", "d9 = ");
