@@ -163,10 +163,14 @@ def test_policies_know_that_it_is_tls(secure):
             time.sleep(0.2)
 
 
-def test_clients_without_tls_are_not_answered(secure):
+def test_clients_without_tls_get_the_scheme_to_write(secure):
     with socket.create_connection(secure.server.address, timeout=MARGIN_S) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert b"HTTP/1.1" not in plain.recv(4096)
+        reply = b""
+        while part := plain.recv(4096):
+            reply += part
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"https://" in reply
 
 
 def test_who_goes_silent_is_left(secure):
