@@ -31,6 +31,9 @@ build: rocksdb ## Build the martlet binary that users run
 build-tests: rocksdb ## Build all tests, and the binary that the tests start
 	cargo build $(CARGO_FLAGS) --all-targets
 
+# `make observability` unpacks it, unless there is one in PATH.
+PROMTOOL := $(CACHE)/tools/prometheus/usr/bin/promtool
+
 # The stages of `make test` in their order: cheap ones first.
 TEST_STAGES := tools rocksdb format deny observability unit lint build-tests processes clients-smoke conformance instructions
 
@@ -70,7 +73,8 @@ unit: rocksdb ## Run the tests without processes: each crate's own, the example'
 .PHONY: processes
 processes: build-tests ## Run the tests of real servers, clusters and crashes, the simulation, and examples in docs
 	@# What passing tests print is shown too: their seeds, and what they had to skip.
-	MARTLET_BIN=$(TEST_BIN) cargo test $(CARGO_FLAGS) --no-fail-fast --test '*' -- --show-output
+	MARTLET_BIN=$(TEST_BIN) MARTLET_PROMTOOL=$(firstword $(wildcard $(PROMTOOL)) promtool) \
+	  cargo test $(CARGO_FLAGS) --no-fail-fast --test '*' -- --show-output
 	cargo test $(CARGO_FLAGS) --no-fail-fast --doc
 
 .PHONY: clients-smoke
