@@ -2,7 +2,7 @@
 
 import os
 
-from limits import Nginx, direct_reads
+from limits import Nginx, baseline, direct_reads
 from martlet import Martlet
 from rows import Row
 from runs import KIB, MIB, PER_GIB, PER_REQUEST, measure
@@ -12,8 +12,8 @@ SMALL_OBJECTS = 4096
 COLD_OBJECTS = 8
 
 
-def beside_nginx(bench, name, object_bytes, load):
-    """Reads of the same objects from a restarted Martlet and from nginx."""
+def beside_nginx(bench, name, object_bytes, load, **more):
+    """Reads of the same objects from a restarted Martlet and from nginx, in turns with more measures."""
     count = int(load[load.index("--objects") + 1])
     folder = bench.folder / name
     arguments = ["--prepared", "--prefix", name, *load, *bench.duration]
@@ -23,17 +23,19 @@ def beside_nginx(bench, name, object_bytes, load):
         # A start writes all that lies in memtables to files.
         martlet.restart()
         return bench.in_turns(martlet=lambda: martlet.bench("--presigned", *arguments),
-                              nginx=lambda: nginx.bench(*arguments))
+                              nginx=lambda: nginx.bench(*arguments), **more)
 
 
 @measure("get-4k")
 def small_gets(bench):
     """GET 4 KiB beside nginx"""
     load = ["--op", "get", "--size", "4KiB", "--concurrency", "16", "--objects", str(SMALL_OBJECTS)]
-    f = beside_nginx(bench, "get-4k", 4 * KIB, load).figure
+    answer = ["--size", "4KiB", "--concurrency", "16", *bench.duration]
+    f = beside_nginx(bench, "get-4k", 4 * KIB, load, hyper=lambda: baseline("answer", *answer)).figure
     return [
         Row("GET 4 KiB, CPU ms", f("martlet", *PER_REQUEST), f("nginx", *PER_REQUEST), "nginx",
             most_of_limit=2.5),
+        Row("GET 4 KiB, CPU ms", f("martlet", *PER_REQUEST), f("hyper", *PER_REQUEST), "hyper alone, from memory"),
         Row("GET 4 KiB, p50 ms at 16", f("martlet", "p50_ms"), f("nginx", "p50_ms"), "nginx", most=1.0),
         Row("GET 4 KiB, requests/s", f("martlet", "requests_per_s"), f("nginx", "requests_per_s"), "nginx"),
     ]

@@ -119,12 +119,14 @@ pub(crate) enum BenchOperation {
     Commit,
     /// Without a server: seal bytes in memory by AES-256-GCM, as TLS does
     Seal,
+    /// Without a store: answer GETs from memory by the HTTP library alone
+    Answer,
 }
 
 impl BenchOperation {
     /// Returns true for operations without a server.
     pub(crate) fn is_baseline(self) -> bool {
-        matches!(self, Self::Files | Self::Receive | Self::Commit | Self::Seal)
+        matches!(self, Self::Files | Self::Receive | Self::Commit | Self::Seal | Self::Answer)
     }
 }
 
@@ -208,7 +210,8 @@ impl BenchArgs {
             | BenchOperation::Files
             | BenchOperation::Receive
             | BenchOperation::Commit
-            | BenchOperation::Seal => 0,
+            | BenchOperation::Seal
+            | BenchOperation::Answer => 0,
         }
     }
 }

@@ -91,7 +91,8 @@ impl WorkerPlan {
             BenchOperation::Files
             | BenchOperation::Receive
             | BenchOperation::Commit
-            | BenchOperation::Seal => None,
+            | BenchOperation::Seal
+            | BenchOperation::Answer => None,
         }
     }
 

@@ -3,12 +3,14 @@
 //! ```text
 //! files ─ durable plain files          receive ─ bodies from sockets to durable files, hashed
 //! commit ─ one committer on RocksDB    seal ─ AES-256-GCM in memory, as TLS uses it
+//! answer ─ the HTTP library alone
 //! ```
 //!
 //! A baseline uses the algorithms of the product, so a ratio to it measures the product's overhead
 //! and not the quality of another implementation. It runs in a new folder below `--dir`, which is
 //! removed afterwards.
 
+mod answer;
 mod commit;
 mod files;
 mod receive;
@@ -76,6 +78,7 @@ fn measure(args: &BenchArgs, dir: &Path) -> io::Result<RunResult> {
         BenchOperation::Receive => receive::run(args, dir, &body),
         BenchOperation::Commit => commit::run(args, dir, &body),
         BenchOperation::Seal => seal::run(args, &body),
+        BenchOperation::Answer => answer::run(args, &body),
         _ => files::run(args, dir, &body),
     }?;
     let elapsed = begun.elapsed();
@@ -144,10 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn sealing_needs_no_folder() {
-        let line = "bench --op seal --size 20000 --concurrency 2 --duration 50ms";
-        let args = BenchCli::try_parse_from(line.split(' ')).unwrap().bench;
-        args.check().unwrap();
-        assert!(!run(&args).unwrap().failed());
+    fn sealing_and_answering_need_no_folder() {
+        for op in ["seal", "answer"] {
+            let line = format!("bench --op {op} --size 20000 --concurrency 2 --duration 50ms");
+            let args = BenchCli::try_parse_from(line.split(' ')).unwrap().bench;
+            args.check().unwrap();
+            assert!(!run(&args).unwrap().failed(), "{op}");
+        }
     }
 }
