@@ -55,10 +55,10 @@ class Measured(Cluster):
         total = 0
         for process in self.of_role("proxy"):
             with urllib.request.urlopen(f"http://{process['admin_address']}/metrics", timeout=10) as reply:
-                found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\d+)$", reply.read().decode(), re.MULTILINE)
+                found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", reply.read().decode(), re.MULTILINE)
             if not found:
                 raise SystemExit(f"{process['name']} has no metric {name}")
-            total += sum(map(int, found))
+            total += sum(map(float, found))
         return total
 
     def peak_bytes(self):
@@ -245,7 +245,7 @@ def main():
             print()
             show([[f"{arguments.rank_mib} MiB a rank, {arguments.max_requests} turns", "ranks", "median s",
                    "slowest s", "slowest : median", "SlowDowns", "goal", ""], *ranks])
-            print(f"{waits} requests got a turn after waiting {Figure(waited_s / max(waits, 1))} s each, {expired} got "
+            print(f"{waits:.0f} requests got a turn after waiting {Figure(waited_s / max(waits, 1))} s each, {expired:.0f} got "
                   "none; all ranks succeeded")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
