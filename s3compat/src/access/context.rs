@@ -1,14 +1,23 @@
 //! Properties of a request that policies can evaluate.
 
-use std::collections::HashMap;
+use http::HeaderName;
 
-use super::key::{Key, ValueSource};
+use super::key::{Key, KeyDefinition, ValueSource};
 
 /// Values of a request, under the names of the closed list of condition keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Context {
-    values: HashMap<(&'static str, Option<String>), Vec<String>>,
+    /// A request gives some ten keys, so that a list is searched faster than a map.
+    values: Vec<KeyValues>,
     is_part: bool,
+}
+
+/// Values of one key.
+#[derive(Clone, Debug, PartialEq)]
+struct KeyValues {
+    name: &'static str,
+    tag: Option<String>,
+    values: Vec<String>,
 }
 
 impl Context {
@@ -18,7 +27,8 @@ impl Context {
     /// If the key doesn't exist.
     #[cfg(test)]
     pub(crate) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
-        self.add(key, value);
+        let key = Key::parse(key).expect("callers pass keys of the list");
+        self.values_of(key.row.name, key.tag.as_deref()).push(value.into());
         self
     }
 
@@ -27,8 +37,7 @@ impl Context {
     /// # Panics
     /// If the key doesn't exist.
     pub(crate) fn add(&mut self, key: &str, value: impl Into<String>) {
-        let key = Key::parse(key).expect("callers pass keys of the list");
-        self.values.entry((key.row.name, key.tag)).or_default().push(value.into());
+        self.values_of(listed(key), None).push(value.into());
     }
 
     /// Sets the only value of `key`, replacing earlier values.
@@ -36,18 +45,17 @@ impl Context {
     /// # Panics
     /// If the key doesn't exist.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<String>) {
-        let key = Key::parse(key).expect("callers pass keys of the list");
-        self.values.insert((key.row.name, key.tag), vec![value.into()]);
+        *self.values_of(listed(key), None) = vec![value.into()];
     }
 
     /// Removes the values of `key`.
     pub(crate) fn forget(&mut self, key: &'static str) {
-        self.values.remove(&(key, None));
+        self.values.retain(|it| it.name != key);
     }
 
     /// Adds one value of a key that only trust documents use.
     pub(crate) fn add_trust(&mut self, key: &'static str, value: impl Into<String>) {
-        self.values.entry((key, None)).or_default().push(value.into());
+        self.values_of(key, None).push(value.into());
     }
 
     /// Adds the tags that the request sets.
@@ -66,7 +74,21 @@ impl Context {
     }
 
     fn add_tag(&mut self, key: &'static str, name: &str, value: &str) {
-        self.values.entry((key, Some(name.to_owned()))).or_default().push(value.to_owned());
+        self.values_of(key, Some(name)).push(value.to_owned());
+    }
+
+    /// Values of a key, to be changed.
+    fn values_of(&mut self, name: &'static str, tag: Option<&str>) -> &mut Vec<String> {
+        let at = self.position(name, tag).unwrap_or_else(|| {
+            let tag = tag.map(str::to_owned);
+            self.values.push(KeyValues { name, tag, values: Vec::new() });
+            self.values.len() - 1
+        });
+        &mut self.values[at].values
+    }
+
+    fn position(&self, name: &str, tag: Option<&str>) -> Option<usize> {
+        self.values.iter().position(|it| it.name == name && it.tag.as_deref() == tag)
     }
 
     /// Marks the request as one about a part of an upload. The properties of the new object were
@@ -78,31 +100,36 @@ impl Context {
     /// Reads headers and query parameters, by the list of keys.
     pub(crate) fn read<'a>(
         &mut self,
-        header: impl Fn(&'static str) -> Option<&'a str>,
+        header: impl Fn(&'static HeaderName) -> Option<&'a str>,
         query: impl Fn(&'static str) -> Option<&'a str>,
     ) {
-        for row in super::key::KEYS {
-            let said = match row.source {
+        for row in &super::key::KEYS {
+            let said = match &row.source {
                 ValueSource::Header(name) | ValueSource::ObjectHeader(name) => header(name),
                 ValueSource::Query(name) => query(name),
                 _ => None,
             };
             if let Some(said) = said {
-                self.values.insert((row.name, None), vec![said.to_owned()]);
+                *self.values_of(row.name, None) = vec![said.to_owned()];
             }
         }
     }
 
     /// Values of a key; empty if the request gives none.
     pub(super) fn get(&self, key: &Key) -> &[String] {
-        let name = (key.row.name, key.tag.clone());
-        self.values.get(&name).map_or(&[], Vec::as_slice)
+        let at = self.position(key.row.name, key.tag.as_deref());
+        at.map_or(&[], |at| &self.values[at].values)
     }
 
     /// True if the key was judged when the upload began.
     pub(super) fn is_settled(&self, key: &Key) -> bool {
         self.is_part && key.is_of_new_objects()
     }
+}
+
+/// Name of a key that is no key of tags, as the list has it.
+fn listed(key: &str) -> &'static str {
+    KeyDefinition::named(key).expect("callers pass keys of the list").name
 }
 
 #[cfg(test)]

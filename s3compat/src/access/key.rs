@@ -3,6 +3,8 @@
 //! A policy with any other key is refused when it is put, as its condition could never be
 //! evaluated.
 
+use http::HeaderName;
+
 /// Type of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyType {
@@ -15,14 +17,14 @@ pub(super) enum KeyType {
 }
 
 /// Source of a key's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum ValueSource {
     /// The requester, the connection, or the clock.
     Request,
     /// A header.
-    Header(&'static str),
+    Header(HeaderName),
     /// A header with a property of a new object. Requests for parts of an upload don't repeat it.
-    ObjectHeader(&'static str),
+    ObjectHeader(HeaderName),
     /// A query parameter.
     Query(&'static str),
     /// The tag of this name on the existing object.
@@ -44,28 +46,34 @@ pub(super) struct KeyDefinition {
     pub(super) source: ValueSource,
 }
 
+const fn header(name: &'static str) -> ValueSource {
+    ValueSource::Header(HeaderName::from_static(name))
+}
+
+const fn of_object(name: &'static str) -> ValueSource {
+    ValueSource::ObjectHeader(HeaderName::from_static(name))
+}
+
 const fn row(name: &'static str, kind: KeyType, source: ValueSource) -> KeyDefinition {
     KeyDefinition { name, kind, source }
 }
 
 /// All keys.
-pub(super) static KEYS: &[KeyDefinition] = {
+pub(super) static KEYS: [KeyDefinition; 43] = {
     use KeyType::{Address, Arn, Date, Flag, Number, Text};
-    use ValueSource::{
-        ExistingTag, Header, ObjectHeader, OfObject, Query, Request, RequestTag, RequestTagKeys,
-    };
-    &[
+    use ValueSource::{ExistingTag, OfObject, Query, Request, RequestTag, RequestTagKeys};
+    [
         row("aws:CurrentTime", Date, Request),
         row("aws:EpochTime", Date, Request),
         row("aws:PrincipalAccount", Text, Request),
         row("aws:PrincipalArn", Arn, Request),
         row("aws:PrincipalType", Text, Request),
-        row("aws:Referer", Text, Header("referer")),
+        row("aws:Referer", Text, header("referer")),
         row("aws:SecureTransport", Flag, Request),
         row("aws:SourceAccount", Text, Request),
         row("aws:SourceArn", Arn, Request),
         row("aws:SourceIp", Address, Request),
-        row("aws:UserAgent", Text, Header("user-agent")),
+        row("aws:UserAgent", Text, header("user-agent")),
         row("aws:userid", Text, Request),
         row("aws:username", Text, Request),
         row("s3:ExistingObjectTag", Text, ExistingTag),
@@ -79,40 +87,40 @@ pub(super) static KEYS: &[KeyDefinition] = {
         row("s3:if-match", Text, Request),
         row("s3:if-none-match", Text, Request),
         row("s3:max-keys", Number, Query("max-keys")),
-        row("s3:object-lock-legal-hold", Text, ObjectHeader("x-amz-object-lock-legal-hold")),
-        row("s3:object-lock-mode", Text, ObjectHeader("x-amz-object-lock-mode")),
+        row("s3:object-lock-legal-hold", Text, of_object("x-amz-object-lock-legal-hold")),
+        row("s3:object-lock-mode", Text, of_object("x-amz-object-lock-mode")),
         row("s3:object-lock-remaining-retention-days", Number, OfObject),
         row(
             "s3:object-lock-retain-until-date",
             Date,
-            ObjectHeader("x-amz-object-lock-retain-until-date"),
+            of_object("x-amz-object-lock-retain-until-date"),
         ),
         row("s3:prefix", Text, Query("prefix")),
         row("s3:signatureversion", Text, Request),
-        row("s3:x-amz-acl", Text, ObjectHeader("x-amz-acl")),
+        row("s3:x-amz-acl", Text, of_object("x-amz-acl")),
         row("s3:x-amz-copy-source", Text, Request),
-        row("s3:x-amz-grant-full-control", Text, ObjectHeader("x-amz-grant-full-control")),
-        row("s3:x-amz-grant-read", Text, ObjectHeader("x-amz-grant-read")),
-        row("s3:x-amz-grant-read-acp", Text, ObjectHeader("x-amz-grant-read-acp")),
-        row("s3:x-amz-grant-write", Text, ObjectHeader("x-amz-grant-write")),
-        row("s3:x-amz-grant-write-acp", Text, ObjectHeader("x-amz-grant-write-acp")),
-        row("s3:x-amz-metadata-directive", Text, Header("x-amz-metadata-directive")),
-        row("s3:x-amz-server-side-encryption", Text, ObjectHeader("x-amz-server-side-encryption")),
+        row("s3:x-amz-grant-full-control", Text, of_object("x-amz-grant-full-control")),
+        row("s3:x-amz-grant-read", Text, of_object("x-amz-grant-read")),
+        row("s3:x-amz-grant-read-acp", Text, of_object("x-amz-grant-read-acp")),
+        row("s3:x-amz-grant-write", Text, of_object("x-amz-grant-write")),
+        row("s3:x-amz-grant-write-acp", Text, of_object("x-amz-grant-write-acp")),
+        row("s3:x-amz-metadata-directive", Text, header("x-amz-metadata-directive")),
+        row("s3:x-amz-server-side-encryption", Text, of_object("x-amz-server-side-encryption")),
         row(
             "s3:x-amz-server-side-encryption-aws-kms-key-id",
             Text,
-            ObjectHeader("x-amz-server-side-encryption-aws-kms-key-id"),
+            of_object("x-amz-server-side-encryption-aws-kms-key-id"),
         ),
         row(
             "s3:x-amz-server-side-encryption-customer-algorithm",
             Text,
-            Header("x-amz-server-side-encryption-customer-algorithm"),
+            header("x-amz-server-side-encryption-customer-algorithm"),
         ),
-        row("s3:x-amz-storage-class", Text, ObjectHeader("x-amz-storage-class")),
+        row("s3:x-amz-storage-class", Text, of_object("x-amz-storage-class")),
         row(
             "s3:x-amz-website-redirect-location",
             Text,
-            ObjectHeader("x-amz-website-redirect-location"),
+            of_object("x-amz-website-redirect-location"),
         ),
     ]
 };
@@ -124,6 +132,13 @@ static TRUST_KEYS: [KeyDefinition; 4] = [
     row("token:aud", KeyType::Text, ValueSource::Request),
     row("token:sub", KeyType::Text, ValueSource::Request),
 ];
+
+impl KeyDefinition {
+    /// Finds a key by its name in the list, in exact case.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        KEYS.binary_search_by(|row| row.name.cmp(name)).ok().map(|at| &KEYS[at])
+    }
+}
 
 /// A key, with the tag's name for keys of tags.
 #[derive(Clone, Debug)]
@@ -198,7 +213,7 @@ mod tests {
     #[test]
     fn the_list_is_sorted_and_each_is_found() {
         assert!(KEYS.is_sorted_by(|one, other| one.name < other.name));
-        for row in KEYS {
+        for row in &KEYS {
             let has_tag = matches!(row.source, ValueSource::ExistingTag | ValueSource::RequestTag);
             let name = if has_tag { format!("{}/t", row.name) } else { row.name.to_owned() };
             let key = Key::parse(&name.to_uppercase()).unwrap();

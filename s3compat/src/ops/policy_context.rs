@@ -74,7 +74,7 @@ impl<'a> PolicyRequest<'a> {
     pub(super) fn context(&self, now_ms: u64) -> S3Result<Context> {
         let query = Query::parse(self.query)?;
         let mut context = Context::default();
-        context.read(|name| self.header(name), |name| query.get(name));
+        context.read(|name| self.headers.get(name)?.to_str().ok(), |name| query.get(name));
         if let Some(version) = query.get("versionId") {
             context.add("s3:VersionId", version);
         }
