@@ -128,8 +128,8 @@ impl Floor {
             let bytes = &mut window[..length];
             self.file.read_exact_at(bytes, at)?;
             let first = within(at) / BLOCK;
-            let blocks = bytes.chunks(BLOCK).zip(&checksums[first..]);
-            if !blocks.into_iter().all(|(block, sum)| crc_fast::crc32_iscsi(block) == *sum) {
+            let mut blocks = bytes.chunks(BLOCK).zip(&checksums[first..]);
+            if !blocks.all(|(block, sum)| crc_fast::crc32_iscsi(block) == *sum) {
                 return Err(io::Error::other(format!("a block from byte {at} on is wrong")));
             }
             reply.write_all(bytes)?;

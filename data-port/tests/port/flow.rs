@@ -69,7 +69,7 @@ async fn a_reader_that_pauses_gets_every_byte() {
         while body.len() < length {
             // Shorter and longer than a thread of the device waits for a socket.
             if body.len() < 12 * MIB {
-                let pause = if body.len() % 2 == 0 { 5 } else { 60 };
+                let pause = if body.len().is_multiple_of(2) { 5 } else { 60 };
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             let wanted = part.len().min(length - body.len());
