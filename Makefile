@@ -137,6 +137,7 @@ bench-herd: build ## Many readers of one object, and more requests than turns
 
 .PHONY: bench-in-place
 bench-in-place: build ## Reads in place beside GET, nginx, fio and other readers; nodes behind limited links (needs root)
+	cargo build --release --locked --package martlet-port-floor
 	MARTLET_BIN=$(RELEASE_BIN) benches/in_place.sh $(ARGS)
 
 .PHONY: bench-scale

@@ -3,8 +3,8 @@
 Three parts, each in turns:
 
 * one server on this machine: readers and writers of one large object, CPU of both sides;
-* one node without a limit on its link: what nodes pay for bytes that they verify, or not, beside nginx, and reads of
-  files by descriptors beside fio;
+* one node without a limit on its link: what nodes pay for bytes that they verify, or not, beside nginx and the necessary
+  work alone (`benches/port-floor`), and reads of files by descriptors beside fio;
 * 1, 2 and 4 nodes and a proxy in network namespaces, each behind a link of a limited rate.
 
 All of it runs on this machine, and so do the clients: ratios within one part count. The paces of the third part are
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -26,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 import environments  # noqa: E402
 from cluster import show  # noqa: E402
 from in_place_readers import BUCKET, KEY, MIB, Turns  # noqa: E402
-from limits import Nginx, parallel_reads  # noqa: E402
+from limits import Nginx, PortFloor, parallel_reads  # noqa: E402
 from linked_cluster import LinkedCluster  # noqa: E402
 from martlet import ACCESS_KEY, SECRET_KEY, Martlet, free_port  # noqa: E402
 from rows import Figure, Row, print_table  # noqa: E402
@@ -35,6 +36,7 @@ from runs import end_in_order, progress  # noqa: E402
 PARTS = ["readers", "node", "links"]
 OTHERS = ["boto3", "obstore", "s3torchconnector"]
 GET, NODES, CLIENT = "martlet, GET", "martlet, nodes verify", "martlet, client verifies"
+NGINX, FLOOR, SENT = "nginx, nobody verifies", "floor, verified", "floor, sendfile"
 FILES, UNCACHED, BARE = "martlet, descriptors", "martlet, O_DIRECT", "bare descriptors, O_DIRECT"
 ROWS = {"reads": {GET: "reads by GET", CLIENT: "reads at the data port"}, "stores": {GET: "stores"}}
 NODE_COUNTS = (1, 2, 4)
@@ -107,34 +109,51 @@ def of_readers(options, python, folder):
     return rows
 
 
+def drop_cached(path):
+    """Drops a file from the page cache. Pages that reads bring are smaller than those of a write, and cost more to send.
+
+    Extents are written past the page cache, so reads bring the pages of all that is compared.
+    """
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def of_node(options, python, folder):
-    """One node without a limit: its CPU beside nginx, and its files beside fio."""
-    reads = max(NODE_READS, options.reads)
-    with LinkedCluster(folder / "node", 1) as cluster:
+    """One node without a limit: its CPU beside nginx and the necessary work, and its files beside fio."""
+    reads, www = max(NODE_READS, options.reads), folder / "nginx/www" / KEY
+    with ExitStack() as held:
+        cluster = held.enter_context(LinkedCluster(folder / "node", 1))
         host = cluster.network.hosts["n1"]
-        with Nginx(folder / "nginx", host.address, host.within()) as nginx:
-            fill(python, cluster.endpoint(), options.mib, 1)
-            (folder / "nginx/www" / KEY).write_bytes(os.urandom(MIB) * options.mib)
-            files = [path for path in (cluster.folder / "n1/d1/extents").rglob("*") if path.is_file()]
-            roles = {**cluster.pids(), "nginx": nginx.pids()}
-            turns = Turns(python, environment(cluster.endpoint()), lambda: roles, options.mib, reads)
-            socket, disk = ["--direct", "--socket", str(cluster.socket("n1"))], []
-            for number in range(options.rounds):
-                progress(f"one node beside nginx and fio ({number + 1}/{options.rounds})")
-                turns.take(NODES, "martlet", "--direct", "--verify", "node")
-                turns.take(CLIENT, "martlet", "--direct")
-                turns.take("nginx, nobody verifies", "nginx", endpoint=f"http://{host.address}:{nginx.port}")
-                turns.take(FILES, "martlet", *socket)
-                turns.take(UNCACHED, "martlet", *socket, "--direct-io")
-                turns.take(BARE, "descriptors", "--socket", str(cluster.socket("n1")))
-                disk.append({"pace": parallel_reads(files) / 1e6})
+        nginx = held.enter_context(Nginx(folder / "nginx", host.address, host.within()))
+        fill(python, cluster.endpoint(), options.mib, 1)
+        www.write_bytes(os.urandom(MIB) * options.mib)
+        drop_cached(www)
+        floors = {title: held.enter_context(PortFloor(www, work, host.address, host.within()))
+                  for title, work in ((FLOOR, "verified"), (SENT, "sent"))}
+        files = [path for path in (cluster.folder / "n1/d1/extents").rglob("*") if path.is_file()]
+        roles = {**cluster.pids(), "nginx": nginx.pids(), **{title: floor.pids() for title, floor in floors.items()}}
+        turns = Turns(python, environment(cluster.endpoint()), lambda: roles, options.mib, reads)
+        socket, disk = ["--direct", "--socket", str(cluster.socket("n1"))], []
+        for number in range(options.rounds):
+            progress(f"one node beside nginx, the floor and fio ({number + 1}/{options.rounds})")
+            turns.take(NODES, "martlet", "--direct", "--verify", "node")
+            turns.take(FLOOR, "nginx", endpoint=floors[FLOOR].endpoint())
+            turns.take(CLIENT, "martlet", "--direct")
+            turns.take(NGINX, "nginx", endpoint=f"http://{host.address}:{nginx.port}")
+            turns.take(SENT, "nginx", endpoint=floors[SENT].endpoint())
+            turns.take(FILES, "martlet", *socket)
+            turns.take(UNCACHED, "martlet", *socket, "--direct-io")
+            turns.take(BARE, "descriptors", "--socket", str(cluster.socket("n1")))
+            disk.append({"pace": parallel_reads(files) / 1e6})
     table = turns.medians()
-    print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx"])
-    of_nginx = Figure(table["nginx, nobody verifies"]["nginx"])
+    print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx", FLOOR, SENT])
+    of_nginx, of_floor = Figure(table[NGINX]["nginx"]), Figure(table[FLOOR][FLOOR])
     rows = [
-        Row("node, verified by it, CPU s/GiB", Figure(table[NODES]["nodes"]), of_nginx, "nginx", most=0.27),
+        Row("node, verified by it, CPU s/GiB", Figure(table[NODES]["nodes"]), of_floor, "floor", most=0.27),
         Row("node, verified by the client, CPU s/GiB", Figure(table[CLIENT]["nodes"]), of_nginx, "nginx",
             most_of_limit=1.15),
+        Row("floor of sendfile, CPU s/GiB", Figure(table[SENT][SENT]), of_nginx, "nginx"),
     ]
     fio = Figure.median(disk, ["pace"])
     rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[BARE]["pace"]), fio, "fio", least_of_limit=0.95))

@@ -1,17 +1,20 @@
-"""Limits of this machine without an object store: nginx with sendfile, bare files, and direct reads."""
+"""Limits of this machine without an object store: nginx with sendfile, a data port's floor, bare files, direct reads."""
 
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import time
 from pathlib import Path
 
-from martlet import bench, free_port
+from martlet import bench, binary, free_port
 
 BUCKET = "martlet-bench"
 # Reads of each file by `parallel_reads`: one of 256 MiB takes less than half a second.
 LOOPS = 8
+READY_S = 60
 CONFIGURATION = """\
 {user}
 worker_processes auto;
@@ -78,6 +81,43 @@ class Nginx:
         """The master and its workers."""
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [self.process.pid, *(int(pid) for pid in task.read_text().split())]
+
+
+class PortFloor:
+    """The necessary work of a data port over one file, `verified` or `sent`, for as long as the `with` lasts."""
+
+    def __init__(self, file, work, host="127.0.0.1", within=()):
+        self.file, self.work, self.host, self.within = file, work, host, within
+
+    def __enter__(self):
+        program = Path(binary()).with_name("martlet-port-floor")
+        if not program.exists():
+            raise SystemExit(f"there is no {program}: cargo build --release --locked --package martlet-port-floor")
+        self.port = free_port()
+        command = [*self.within, str(program), f"{self.host}:{self.port}", str(self.file), self.work]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                socket.create_connection((self.host, self.port), 1).close()
+                return self
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.__exit__()
+                    raise SystemExit("martlet-port-floor does not start") from None
+                time.sleep(0.1)
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def endpoint(self):
+        """URL of the file; any path will do."""
+        return f"http://{self.host}:{self.port}"
+
+    def pids(self):
+        """The one process."""
+        return [self.process.pid]
 
 
 def baseline(op, *arguments):

@@ -18,8 +18,9 @@ use futures::StreamExt;
 use martlet_protocol::ByteStream;
 use martlet_serving::listen::{self, AcceptedConnection, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::wait_for_stop;
-use martlet_storage_node::ExtentInPlace;
+use martlet_storage_node::{ExtentInPlace, SendEnd, SentBytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -123,10 +124,11 @@ impl DataPortServer {
         mut piece: Piece,
         keeps_alive: bool,
     ) -> io::Result<()> {
-        conversation.write(piece.head().text(keeps_alive).as_bytes()).await?;
+        let head = piece.head().text(keeps_alive);
         if !request.wants_bytes {
-            return Ok(());
+            return conversation.write(head.as_bytes()).await;
         }
+        conversation.write_head(head.as_bytes()).await?;
         let length = piece.range.end - piece.range.start;
         let mut sent = 0;
         let outcome = match piece.verified.take() {
@@ -182,6 +184,19 @@ impl Conversation {
         self.write_counted(bytes, &mut 0).await
     }
 
+    /// Writes the head of a reply whose bytes follow at once. The kernel sends them together.
+    async fn write_head(&mut self, mut head: &[u8]) -> io::Result<()> {
+        let Transport::Plain(stream) = &self.transport else { return self.write(head).await };
+        while !head.is_empty() {
+            let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+            let send = || Ok(rustix::net::send(stream, head, flags)?);
+            let written =
+                within(self.limits.write_idle, stream.async_io(Interest::WRITABLE, send)).await?;
+            head = &head[written..];
+        }
+        Ok(())
+    }
+
     /// Writes bytes, and adds their number to `sent` as the connection takes them.
     async fn write_counted(&mut self, mut bytes: &[u8], sent: &mut u64) -> io::Result<()> {
         let limit = self.limits.write_idle;
@@ -223,15 +238,16 @@ impl Conversation {
             }
         };
         let socket: Arc<OwnedFd> = Arc::new(stream.as_fd().try_clone_to_owned()?);
-        let mut at = range.start;
+        let (mut at, mut lingers) = (range.start, true);
         while at < range.end {
-            let outcome = extent.send_unverified(&socket, at..range.end).await;
-            match outcome.map_err(io::Error::other)? {
-                Some(bytes) => {
-                    at += bytes as u64;
-                    *sent += bytes as u64;
-                }
-                None => within(self.limits.write_idle, until_writable(stream)).await?,
+            let outcome = extent.send_unverified(&socket, at..range.end, lingers).await;
+            let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
+            at += bytes;
+            *sent += bytes;
+            // No thread waits any more for a client that was slow once.
+            lingers &= end != SendEnd::Slow;
+            if end != SendEnd::Taken {
+                within(self.limits.write_idle, until_writable(stream)).await?;
             }
         }
         Ok(())

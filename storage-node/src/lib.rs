@@ -39,7 +39,7 @@ pub mod node;
 pub use bulk::{BulkLoad, BulkObject};
 pub use device::{DeviceConfig, FolderFormat, Reserve};
 pub use direct::{DirectFigures, DirectListener, DirectOptions, DirectServer, DirectTimes};
-pub use extents::{ExtentInPlace, LendingLimit};
+pub use extents::{ExtentInPlace, LendingLimit, SendEnd, SentBytes};
 pub use index::ExtentTable;
 pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};

@@ -1,6 +1,7 @@
 //! A data port over a real device, and clients that speak to it by hand.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod flow;
 mod reads;
 mod tls;
 mod tokens;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::{Error, Result};
@@ -20,6 +21,8 @@ use super::pulse::{DevicePart, Pulse};
 pub(crate) const THREADS_MAX: usize = 32;
 /// Maximum number of calls that wait for a thread. This also bounds the memory of waiting calls.
 pub(crate) const QUEUED_MAX: usize = 1024;
+/// Maximum number of threads that wait for clients. The others are left to calls that need the disk.
+const LINGERING_MAX: usize = THREADS_MAX / 4;
 /// Idle time after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -34,6 +37,8 @@ struct PoolInner {
     pulse: Arc<Pulse>,
     state: Mutex<PoolState>,
     arrived: Condvar,
+    /// Number of [`Lingering`] calls.
+    lingering: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -43,6 +48,9 @@ struct PoolState {
     idle: usize,
     closed: bool,
 }
+
+/// Permission of a call to wait on its thread for something else than the disk.
+pub(crate) struct Lingering<'a>(&'a AtomicUsize);
 
 /// A call that runs or is queued.
 pub(crate) struct PooledCall<T>(oneshot::Receiver<Result<T>>);
@@ -59,7 +67,20 @@ impl Pool {
     /// has ended for `stall_after`.
     pub(crate) fn new(name: String, stall_after: Duration) -> Self {
         let pulse = Arc::new(Pulse::new(name.clone(), stall_after));
-        Self(Arc::new(PoolInner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
+        Self(Arc::new(PoolInner {
+            name,
+            pulse,
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            lingering: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Permits a call to wait on its thread for its client; none while many calls do.
+    pub(crate) fn linger(&self) -> Option<Lingering<'_>> {
+        let (lingering, order) = (&self.0.lingering, Ordering::Relaxed);
+        let one_more = |count| (count < LINGERING_MAX).then_some(count + 1);
+        lingering.fetch_update(order, order, one_more).ok().map(|_| Lingering(lingering))
     }
 
     /// Returns the pulse of the device.
@@ -121,6 +142,12 @@ impl Pool {
         let refused = PoolInner::staff(&self.0, &mut state);
         drop(state);
         drop(refused);
+    }
+}
+
+impl Drop for Lingering<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -198,7 +225,6 @@ impl PoolInner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Sender, channel};
 
     use futures::FutureExt;
@@ -273,6 +299,15 @@ mod tests {
         let kept = pool.start(counted(&begun));
         drop((calls, releases));
         assert_eq!(kept.outcome().await.unwrap(), 0, "it is the first that began");
+    }
+
+    #[test]
+    fn few_calls_wait_for_clients() {
+        let pool = pool(STALL_AFTER);
+        let mut lingering: Vec<Lingering<'_>> = std::iter::from_fn(|| pool.linger()).collect();
+        assert_eq!(lingering.len(), LINGERING_MAX);
+        lingering.pop();
+        assert!(pool.linger().is_some(), "the permission of a call that ended is free");
     }
 
     #[tokio::test]

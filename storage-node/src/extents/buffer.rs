@@ -19,8 +19,11 @@ use super::blocks::BLOCK;
 pub(super) const ALIGN: usize = ALIGN_BYTES as usize;
 /// A chunk, with space for a record's header before it or a file's footer after it.
 pub(super) const BUFFER_BYTES: usize = CHUNK_BYTES + 4 * ALIGN;
-/// Buffers up to this size are not reused.
+/// Buffers up to this size are not reused, but for windows, and don't count as lent.
 const SMALL_BYTES: usize = 128 * 1024;
+/// Length of a window in bytes: what is read from the page cache, verified and sent at a time. The
+/// windows of some readers fit into a core's second-level cache, so that each byte leaves it once.
+pub(super) const WINDOW_BYTES: usize = 128 * 1024;
 /// Lent buffers, except small ones, from which on chunks become short. Counts all devices of a
 /// process.
 const LENT_MAX: usize = 128;
@@ -77,10 +80,13 @@ impl AlignedBuffer {
     }
 }
 
-/// Idle buffers of [`BUFFER_BYTES`], for reuse.
+/// Idle buffers of [`BUFFER_BYTES`] and of [`WINDOW_BYTES`], for reuse. The last one that came back
+/// is lent first, for a processor's cache may hold it.
 #[derive(Clone)]
 pub(super) struct BufferPool {
     idle: Arc<Mutex<Vec<AlignedBuffer>>>,
+    windows: Arc<Mutex<Vec<AlignedBuffer>>>,
+    /// Most idle buffers of each size.
     idle_max: usize,
     /// Lent buffers, except small ones, of all devices of the process.
     lent: Arc<AtomicUsize>,
@@ -90,7 +96,7 @@ static LENT_NOW: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 impl BufferPool {
     pub(super) fn new(idle_max: usize) -> Self {
-        Self { idle: Arc::default(), idle_max, lent: LENT_NOW.clone() }
+        Self { idle: Arc::default(), windows: Arc::default(), idle_max, lent: LENT_NOW.clone() }
     }
 
     /// Returns the bytes that a stream should move at a time now.
@@ -134,6 +140,21 @@ impl BufferPool {
         self.lend(buffer)
     }
 
+    /// Returns a buffer of a window with arbitrary content. It returns to the pool when dropped.
+    pub(super) fn take_window(&self) -> PooledBuffer {
+        let idle = self.windows.lock().pop();
+        self.lend(idle.unwrap_or_else(|| AlignedBuffer::new(WINDOW_BYTES)))
+    }
+
+    /// Idle buffers of a capacity; none if such buffers are not reused.
+    fn idle_of(&self, capacity: usize) -> Option<&Mutex<Vec<AlignedBuffer>>> {
+        match capacity {
+            WINDOW_BYTES => Some(&self.windows),
+            BUFFER_BYTES => Some(&self.idle),
+            _ => None,
+        }
+    }
+
     fn lend(&self, buffer: AlignedBuffer) -> PooledBuffer {
         if buffer.capacity() > SMALL_BYTES {
             self.lent.fetch_add(1, Ordering::Relaxed);
@@ -170,8 +191,9 @@ impl Drop for PooledBuffer {
         if buffer.capacity() > SMALL_BYTES {
             self.pool.lent.fetch_sub(1, Ordering::Relaxed);
         }
-        let mut idle = self.pool.idle.lock();
-        if buffer.capacity() == BUFFER_BYTES && idle.len() < self.pool.idle_max {
+        let Some(idle) = self.pool.idle_of(buffer.capacity()) else { return };
+        let mut idle = idle.lock();
+        if idle.len() < self.pool.idle_max {
             idle.push(buffer);
         }
     }
@@ -257,5 +279,17 @@ mod tests {
         assert_eq!(small.capacity(), ALIGN);
         drop((first, second, small));
         assert_eq!(pool.idle.lock().len(), 1);
+    }
+
+    #[test]
+    fn windows_are_used_again_and_bounded() {
+        let pool = alone();
+        let (first, second) = (pool.take_window(), pool.take_window());
+        assert_eq!((first.capacity(), pool.lent.load(Ordering::Relaxed)), (WINDOW_BYTES, 0));
+        let address = first.all().as_ptr();
+        let bytes = first.into_bytes(3..9);
+        drop((bytes, second));
+        assert_eq!((pool.windows.lock().len(), pool.idle.lock().len()), (1, 0));
+        assert_eq!(pool.take_window().all().as_ptr(), address);
     }
 }

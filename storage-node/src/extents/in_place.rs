@@ -5,19 +5,47 @@
 //! * Bytes of [`ExtentInPlace::read`] were compared with their checksums, as those of a read by a
 //!   member of the cluster. A wrong block ends the read and quarantines the extent.
 //! * Unverified bytes are only returned by methods that are named so.
+//! * A thread of a device waits for a client only while most threads don't, and for a bounded time.
 //! * A delete doesn't change the bytes of an open extent. Their space is reused once it is dropped.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{ByteStream, Error, ExtentId, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::ExtentStore;
 use super::open::OpenExtent;
 use super::read::{self, ExtentReader};
 use super::store::StoreState;
+
+/// Longest time that a call waits on its thread for a socket to take bytes.
+const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// Most such waits of a call.
+const WAITS_MAX: usize = 64;
+
+/// Result of [`ExtentInPlace::send_unverified`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentBytes {
+    /// Number of bytes that the socket took.
+    pub bytes: u64,
+    /// Reason for the end of the call.
+    pub end: SendEnd,
+}
+
+/// End of a call that sent bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendEnd {
+    /// The socket took all bytes, or a further call returns an error.
+    Taken,
+    /// The socket takes none now. The call did not wait, or waited often.
+    Full,
+    /// The socket took none for 20 ms.
+    Slow,
+}
 
 /// An extent that is open for a reader in place. Cheap to clone.
 #[derive(Clone)]
@@ -39,7 +67,7 @@ impl ExtentStore {
             Some(extent) => extent,
             None => StoreState::open_extent(&self.0, id).await?,
         };
-        Ok(ExtentInPlace { reader: ExtentReader::of(&self.0), extent })
+        Ok(ExtentInPlace { reader: ExtentReader::of(&self.0).by_windows(), extent })
     }
 }
 
@@ -74,17 +102,26 @@ impl ExtentInPlace {
     }
 
     /// Sends bytes to a socket that doesn't block, without verifying them and without a copy in this
-    /// process. Returns the number of bytes that the socket took, or none if it took none now.
-    /// Waits for the disk on a thread of the device.
+    /// process. Runs on a thread of the device, for it may wait for the disk. If `lingers`, it also
+    /// waits there for the socket, for [`LINGER`] at a time, unless many calls do.
+    ///
+    /// # Errors
+    /// Those before the first byte. After an error that comes later, the bytes before it are
+    /// returned.
     pub async fn send_unverified(
         &self,
         socket: &Arc<OwnedFd>,
         range: Range<u64>,
-    ) -> Result<Option<usize>> {
+        lingers: bool,
+    ) -> Result<SentBytes> {
         self.check(&range)?;
         let (extent, socket) = (self.extent.clone(), socket.clone());
-        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let send = move || extent.file.send(socket.as_fd(), extent.base + range.start, length);
+        let threads = self.reader.threads().clone();
+        let send = move || {
+            let lingering = lingers.then(|| threads.linger()).flatten();
+            let waits = if lingering.is_some() { WAITS_MAX } else { 0 };
+            send_while_taken(&extent, socket.as_fd(), range, waits)
+        };
         self.reader.threads().run(send).await
     }
 
@@ -95,4 +132,41 @@ impl ExtentInPlace {
         let OpenExtent { id, length, .. } = &*self.extent;
         Err(Error::invalid(format!("extent {id} of {length} bytes has no range {range:?}")))
     }
+}
+
+/// Sends bytes until the socket takes no more, for [`LINGER`] if `waits` of them are left.
+fn send_while_taken(
+    extent: &OpenExtent,
+    socket: BorrowedFd<'_>,
+    range: Range<u64>,
+    mut waits: usize,
+) -> Result<SentBytes> {
+    let mut at = range.start;
+    let mut end = SendEnd::Taken;
+    while at < range.end {
+        let length = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+        match extent.file.send(socket, extent.base + at, length) {
+            Ok(Some(bytes)) => at += bytes as u64,
+            Ok(None) if waits == 0 => {
+                end = SendEnd::Full;
+                break;
+            }
+            Ok(None) if has_room_within(socket, LINGER) => waits -= 1,
+            Ok(None) => {
+                end = SendEnd::Slow;
+                break;
+            }
+            // A further call meets the error before its first byte.
+            Err(_) if at > range.start => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(SentBytes { bytes: at - range.start, end })
+}
+
+/// Waits until a socket takes bytes, or fails. Returns false if that takes longer than `limit`.
+fn has_room_within(socket: BorrowedFd<'_>, limit: Timespec) -> bool {
+    let mut one = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    // The next call returns what a failed one hides.
+    retry_on_intr(|| poll(&mut one, Some(&limit))).is_ok_and(|ready| ready > 0)
 }

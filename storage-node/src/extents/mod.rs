@@ -102,7 +102,7 @@ use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 pub(crate) use self::bulk::BulkVolumes;
 use self::file_lease::FileLeases;
 pub use self::file_lease::{FileLease, Revocation};
-pub use self::in_place::ExtentInPlace;
+pub use self::in_place::{ExtentInPlace, SendEnd, SentBytes};
 pub use self::lent_extent::{LendError, LendingLimit, LentExtent};
 pub use self::options::ExtentOptions;
 use self::read::ExtentReader;

@@ -1,5 +1,5 @@
 //! Reads of bytes: whole blocks around the requested range, a chunk at a time, verified unless the
-//! reader verifies them itself.
+//! reader verifies them itself. A reader in place gets bytes of the page cache in short windows.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
 use martlet_protocol::{ByteStream, ErrorKind, ExtentId, Result};
 
 use super::blocks::BLOCK;
-use super::buffer::{BufferPool, PooledBuffer};
+use super::buffer::{BufferPool, PooledBuffer, WINDOW_BYTES};
 use super::open::{OpenExtent, mismatch};
 use super::state::Counters;
 use super::store::StoreState;
@@ -26,13 +26,45 @@ pub(super) struct ExtentReader {
     counters: Arc<Counters>,
     store: Weak<StoreState>,
     verifies: bool,
+    /// Most bytes of a chunk that comes from the page cache.
+    cached_max: usize,
+}
+
+/// Whole blocks around the first bytes of a range.
+struct Chunk {
+    from: u64,
+    length: usize,
+    /// First byte of the range after the chunk.
+    next: u64,
+}
+
+impl Chunk {
+    /// The first chunk of `range`, of at most `bytes_max`.
+    fn of(extent: &OpenExtent, range: &Range<u64>, bytes_max: usize) -> Self {
+        let from = range.start / BLOCK_BYTES * BLOCK_BYTES;
+        let next = range.end.min(from + bytes_max as u64);
+        let to = next.next_multiple_of(BLOCK_BYTES).min(extent.length);
+        Self { from, length: within_chunk(to - from), next }
+    }
 }
 
 impl ExtentReader {
     pub(super) fn of(store: &Arc<StoreState>) -> Self {
         let (pool, threads) = (store.pool.clone(), store.threads.clone());
         let counters = store.counters.clone();
-        Self { pool, threads, counters, store: Arc::downgrade(store), verifies: true }
+        Self {
+            pool,
+            threads,
+            counters,
+            store: Arc::downgrade(store),
+            verifies: true,
+            cached_max: CHUNK_BYTES,
+        }
+    }
+
+    /// Returns a reader that gets bytes of the page cache in windows.
+    pub(super) fn by_windows(self) -> Self {
+        Self { cached_max: WINDOW_BYTES, ..self }
     }
 
     /// Returns a reader that compares no checksums.
@@ -41,7 +73,7 @@ impl ExtentReader {
     }
 
     /// Threads on which calls wait for the disk.
-    pub(super) fn threads(&self) -> &Pool {
+    pub(super) fn threads(&self) -> &Arc<Pool> {
         &self.threads
     }
 
@@ -84,28 +116,46 @@ async fn chunk(
     extent: &Arc<OpenExtent>,
     range: &Range<u64>,
 ) -> Result<(Bytes, u64)> {
-    let from = range.start / BLOCK_BYTES * BLOCK_BYTES;
-    let next = range.end.min(from + store.pool.chunk_bytes() as u64);
-    let to = next.next_multiple_of(BLOCK_BYTES).min(extent.length);
-    let length = within_chunk(to - from);
-    let mut buffer = store.pool.take(length);
-    let ready = extent.file.read_nowait(&mut buffer.all_mut()[..length], extent.base + from)?;
-    let outcome = if ready == length {
-        store.counters.inline_reads.fetch_add(1, Ordering::Relaxed);
-        store.check(extent, from, &buffer.all()[..length]).map(|()| buffer)
-    } else {
-        store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
-        drop(buffer);
-        fetch(store, extent.clone(), from, length).await
+    let bytes_max = store.pool.chunk_bytes();
+    let cached = Chunk::of(extent, range, bytes_max.min(store.cached_max));
+    let (chunk, outcome) = match cached_bytes(store, extent, &cached)? {
+        Some(buffer) => {
+            store.counters.inline_reads.fetch_add(1, Ordering::Relaxed);
+            let bytes = &buffer.all()[..cached.length];
+            let verified = store.check(extent, cached.from, bytes).map(|()| buffer);
+            (cached, verified)
+        }
+        // The device reads more at a time than a window.
+        None => {
+            store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
+            let chunk = Chunk::of(extent, range, bytes_max);
+            let fetched = fetch(store, extent.clone(), chunk.from, chunk.length).await;
+            (chunk, fetched)
+        }
     };
     let buffer = match outcome {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
-            again(store, extent.id, from, length).await?.ok_or(error)?
+            again(store, extent.id, chunk.from, chunk.length).await?.ok_or(error)?
         }
         outcome => outcome?,
     };
-    let window = within_chunk(range.start - from)..within_chunk(next - from);
-    Ok((buffer.into_bytes(window), next))
+    let from = chunk.from;
+    let window = within_chunk(range.start - from)..within_chunk(chunk.next - from);
+    Ok((buffer.into_bytes(window), chunk.next))
+}
+
+/// Reads a chunk without waiting for the device; none if a part of it is not in memory.
+fn cached_bytes(
+    store: &ExtentReader,
+    extent: &OpenExtent,
+    chunk: &Chunk,
+) -> Result<Option<PooledBuffer>> {
+    let is_window = (BLOCK + 1..=WINDOW_BYTES).contains(&chunk.length);
+    let mut buffer =
+        if is_window { store.pool.take_window() } else { store.pool.take(chunk.length) };
+    let bytes = &mut buffer.all_mut()[..chunk.length];
+    let ready = extent.file.read_nowait(bytes, extent.base + chunk.from)?;
+    Ok((ready == chunk.length).then_some(buffer))
 }
 
 /// Reads a chunk again if its extent is intact on disk; none if the extent was quarantined.
@@ -145,4 +195,4 @@ fn within_chunk(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a chunk fits in memory")
 }
 
-const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK));
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK) && WINDOW_BYTES.is_multiple_of(BLOCK));

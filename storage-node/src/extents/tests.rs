@@ -4,6 +4,7 @@ mod audit;
 mod crash;
 mod faults;
 mod heads;
+mod in_place;
 mod measure;
 mod open_volumes;
 mod posix;

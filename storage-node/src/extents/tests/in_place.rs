@@ -1,0 +1,223 @@
+//! Extents that are open for readers in place: windows of the page cache, and sends to sockets that
+//! are full, slow or closed.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
+
+use super::super::buffer::WINDOW_BYTES;
+use super::super::footer;
+use super::posix::open_real;
+use super::*;
+
+const LENGTH: usize = 5 * CHUNK_BYTES + 70_001;
+
+/// A socket that doesn't block, and its peer.
+fn sockets() -> (Arc<OwnedFd>, UnixStream) {
+    let (ours, peer) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (Arc::new(ours.into()), peer)
+}
+
+/// Receives all bytes until the sockets are closed.
+fn received(mut peer: UnixStream) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
+/// Sends a range as the data port does.
+async fn send_all(extent: &ExtentInPlace, socket: &Arc<OwnedFd>, range: Range<u64>) {
+    let mut at = range.start;
+    while at < range.end {
+        let sent = extent.send_unverified(socket, at..range.end, true).await.unwrap();
+        at += sent.bytes;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_in_memory_come_in_windows_and_others_in_chunks() {
+    for seed in 0..20 {
+        // Half of the reads without waiting find less than they ask for.
+        let (disk, table) = fresh(seed);
+        let (store, _) = open(&disk, &table).unwrap();
+        let id = ExtentId::random();
+        put(&store, id, LENGTH).await.unwrap();
+        let extent = store.open_in_place(id).await.unwrap();
+        let start = (usize::try_from(seed).unwrap() * 40_009) % LENGTH;
+        let range = start as u64..LENGTH as u64;
+        let before = store.usage();
+        let stream = extent.read(range.clone()).await.unwrap();
+        let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+        let after = store.usage();
+        assert!(chunks.concat() == pattern(id, LENGTH)[start..], "seed {seed}");
+        assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK_BYTES), "seed {seed}");
+        let inline = after.inline_reads - before.inline_reads;
+        let blocking = after.blocking_reads - before.blocking_reads;
+        assert_eq!(inline + blocking, chunks.len() as u64, "seed {seed}");
+        let long = chunks.iter().filter(|chunk| chunk.len() > WINDOW_BYTES).count() as u64;
+        assert!(long <= blocking, "seed {seed}: a chunk from memory is no window");
+        // Each part but the first begins at a block.
+        let mut at = start + chunks[0].len();
+        for chunk in &chunks[1..] {
+            assert!((at as u64).is_multiple_of(BLOCK_BYTES), "seed {seed}");
+            at += chunk.len();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_rots_between_windows_ends_the_read_before_it() {
+    for wrong in [CHUNK_BYTES + 1, LENGTH / 2, LENGTH - 1] {
+        let (disk, table) = fresh(wrong as u64);
+        let (store, _) = open(&disk, &table).unwrap();
+        let id = ExtentId::random();
+        put(&store, id, LENGTH).await.unwrap();
+        let extent = store.open_in_place(id).await.unwrap();
+        let mut readers = Vec::new();
+        for _ in 0..3 {
+            let mut reader = extent.read(0..LENGTH as u64).await.unwrap();
+            let first = reader.next().await.unwrap().unwrap();
+            readers.push((reader, first.len()));
+        }
+        disk.flip(&footer::path(Path::new(ROOT), id), wrong as u64);
+        for (mut reader, mut read) in readers {
+            let error = loop {
+                match reader.next().await.expect("the read doesn't reach its end") {
+                    Ok(chunk) => {
+                        assert!(chunk == pattern(id, LENGTH)[read..read + chunk.len()]);
+                        read += chunk.len();
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert!(read <= wrong, "{read} bytes before byte {wrong}");
+            let kind = error.kind();
+            assert!(matches!(kind, ErrorKind::Corrupt | ErrorKind::NotFound), "{error}");
+        }
+        assert_eq!(store.usage().quarantined, 1);
+        // The extent is gone, or known as corrupt: both are no bytes.
+        let kind = store.open_in_place(id).await.unwrap_err().kind();
+        assert!(matches!(kind, ErrorKind::Corrupt | ErrorKind::NotFound), "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_socket_ends_a_call_at_once_or_after_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open_real(folder.path());
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    let (socket, peer) = sockets();
+    let whole = 0..LENGTH as u64;
+    let first = extent.send_unverified(&socket, whole.clone(), false).await.unwrap();
+    assert!(first.bytes > 0 && first.bytes < LENGTH as u64, "{first:?}");
+    assert_eq!(first.end, SendEnd::Full);
+    let rest = first.bytes..LENGTH as u64;
+    for (lingers, end) in [(false, SendEnd::Full), (true, SendEnd::Slow)] {
+        let none = extent.send_unverified(&socket, rest.clone(), lingers).await.unwrap();
+        assert_eq!(none, SentBytes { bytes: 0, end });
+    }
+    // A peer that takes bytes gets all of them by few calls.
+    let peer = received(peer);
+    send_all(&extent, &socket, rest).await;
+    drop(socket);
+    assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_slow_sockets_leave_threads_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open_real(folder.path());
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    // More peers that take nothing than the device has threads.
+    let peers: Vec<_> = (0..100).map(|_| sockets()).collect();
+    let sends = peers.iter().map(|(socket, _)| extent.send_unverified(socket, 0..1 << 20, true));
+    let ends = futures::future::try_join_all(sends).await.unwrap();
+    assert!(ends.iter().all(|sent| sent.end != SendEnd::Taken && sent.bytes > 0), "{ends:?}");
+    assert!(ends.iter().any(|sent| sent.end == SendEnd::Full), "all of them waited");
+    assert!(ends.iter().any(|sent| sent.end == SendEnd::Slow), "none of them waited");
+    // Readers that take their bytes get right ones meanwhile.
+    let (stuck, _keeps) = sockets();
+    let (socket, peer) = sockets();
+    let peer = received(peer);
+    let waiting = extent.send_unverified(&stuck, 0..LENGTH as u64, true);
+    let served = send_all(&extent, &socket, 0..LENGTH as u64);
+    let (stuck, ()) = futures::join!(waiting, served);
+    assert_eq!(stuck.unwrap().end, SendEnd::Slow);
+    drop(socket);
+    assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_leaves_ends_a_send() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open_real(folder.path());
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    let (socket, mut peer) = sockets();
+    let leaving = std::thread::spawn(move || {
+        peer.read_exact(&mut vec![0; 300_000]).unwrap();
+    });
+    let mut at = 0;
+    let error = loop {
+        match extent.send_unverified(&socket, at..LENGTH as u64, true).await {
+            Ok(sent) => at += sent.bytes,
+            Err(error) => break error,
+        }
+        assert!(at < LENGTH as u64, "all bytes were sent to a peer that left");
+    };
+    assert!(at >= 300_000, "{at} bytes were counted");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    leaving.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_before_an_error_of_the_disk_are_counted() {
+    let (disk, table) = fresh(7);
+    let (store, _) = open(&disk, &table).unwrap();
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    disk.break_byte(&footer::path(Path::new(ROOT), id), 1_000_000);
+    let (socket, peer) = sockets();
+    let peer = received(peer);
+    let mut at = 0;
+    let error = loop {
+        match extent.send_unverified(&socket, at..LENGTH as u64, true).await {
+            Ok(sent) => at += sent.bytes,
+            Err(error) => break error,
+        }
+    };
+    assert!((900_000..=1_000_000).contains(&at), "{at}: {error}");
+    drop(socket);
+    assert!(peer.join().unwrap() == pattern(id, LENGTH)[..usize::try_from(at).unwrap()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_closes_while_calls_wait_for_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open_real(folder.path());
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    let (socket, peer) = sockets();
+    let sending = tokio::spawn(async move {
+        send_all(&extent, &socket, 0..LENGTH as u64).await;
+    });
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert!(store.close());
+    drop(store);
+    let peer = received(peer);
+    sending.await.unwrap();
+    assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
