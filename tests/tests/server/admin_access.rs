@@ -21,7 +21,8 @@ use tokio::time::sleep;
 /// Text in every secret field of requests, which no audit record may have.
 const CANARY: &str = "canary-canary-canary";
 const PATIENCE: Duration = Duration::from_secs(20);
-const ROLES: [&str; 3] = ["viewer", "operator", "tenant-admin"];
+/// Roles in the order of their requests. Tenant admins delete what operators would delete, too.
+const ROLES: [&str; 3] = ["viewer", "tenant-admin", "operator"];
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_else(|| panic!("no text {name} in {value}"))
