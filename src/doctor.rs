@@ -7,6 +7,7 @@ mod examined;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{Args, Command, ValueEnum};
 use martlet_admin_api as wire;
@@ -121,6 +122,8 @@ fn views(args: &DoctorArgs, settings: &ExaminedSettings) -> Vec<PeerView> {
             authority: args.admin_ca.clone(),
             data_dir: folder.clone(),
             cluster_key_file: key.map(Path::to_owned),
+            admin_key_file: None,
+            session: OnceLock::new(),
         };
         connection.endpoint()?.request_json(wire::STATUS, &[])
     };

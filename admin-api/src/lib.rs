@@ -14,6 +14,7 @@
 //! * `store`: storage policies, settings of buckets, extents of objects.
 //! * [`buckets`]: the list of buckets, in pages.
 //! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
+//! * [`principals`], [`audit`]: keys and sessions of the admin API, and the records of changes.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`jobs`]: long work of one process.
@@ -29,12 +30,14 @@
 //! arguments and no printing.
 
 pub mod accounts;
+pub mod audit;
 pub mod buckets;
 pub mod checkpoints;
 pub mod control;
 pub mod forecast;
 pub mod jobs;
 pub mod limits;
+pub mod principals;
 pub mod rewrap;
 pub mod rewrite;
 pub mod roles;

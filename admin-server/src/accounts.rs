@@ -18,10 +18,13 @@ use martlet_admin_api::limits::{Bound, RateChange, RateLine};
 use martlet_proxy::{
     Accounts, DefaultView, Key, NewKey, NewUser, ObjectStore, Page, Rate, Role, Tenant, User,
 };
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 
 use self::state::{AccountsApi, AccountsQuery, AccountsState};
-use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
+use super::api::{
+    ApiError, ApiResult, OF_KEY, OF_TENANT, PAGE_MAX, deleted, list_page, named, read,
+};
 use super::quotas;
 
 /// Routes of `martlet admin tenant`, `user` and `key`. `root_key` is the access key of the root
@@ -34,11 +37,14 @@ pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> ApiRout
 }
 
 fn tenant_routes() -> ApiRoutes<AccountsApi> {
-    let list = ApiDoc::reply::<ListPage<TenantLine>>("List tenants, in pages");
-    let create = ApiDoc::reply::<TenantLine>("Create a tenant");
-    let show = ApiDoc::reply::<TenantLine>("Show a tenant");
-    let change = ApiDoc::reply::<TenantLine>("Change a tenant");
-    let delete = ApiDoc::reply::<DeletedLine>("Delete a tenant without users, keys and buckets");
+    let list = ApiDoc::reply::<ListPage<TenantLine>>(RouteAccess::Read, "List tenants, in pages");
+    let create = ApiDoc::reply::<TenantLine>(RouteAccess::Operate, "Create a tenant");
+    let show = ApiDoc::reply::<TenantLine>(RouteAccess::TenantRead(OF_TENANT), "Show a tenant");
+    let change = ApiDoc::reply::<TenantLine>(RouteAccess::Operate, "Change a tenant");
+    let delete = ApiDoc::reply::<DeletedLine>(
+        RouteAccess::Operate,
+        "Delete a tenant without users, keys and buckets",
+    );
     ApiRoutes::new()
         .get(wire::TENANTS, list.query::<AccountsQuery>(), tenants)
         .post(wire::TENANTS, create.body::<TenantRequest>(), create_tenant)
@@ -48,11 +54,17 @@ fn tenant_routes() -> ApiRoutes<AccountsApi> {
 }
 
 fn user_routes() -> ApiRoutes<AccountsApi> {
-    let list = ApiDoc::reply::<ListPage<UserLine>>("List the users of a tenant, in pages");
-    let create = ApiDoc::reply::<UserLine>("Create a user");
-    let show = ApiDoc::reply::<UserLine>("Show a user");
-    let change = ApiDoc::reply::<UserLine>("Change a user");
-    let delete = ApiDoc::reply::<DeletedLine>("Delete a user without keys");
+    let list = ApiDoc::reply::<ListPage<UserLine>>(
+        RouteAccess::TenantRead(OF_TENANT),
+        "List the users of a tenant, in pages",
+    );
+    let create = ApiDoc::reply::<UserLine>(RouteAccess::TenantChange(OF_TENANT), "Create a user");
+    let show = ApiDoc::reply::<UserLine>(RouteAccess::TenantRead(OF_TENANT), "Show a user");
+    let change = ApiDoc::reply::<UserLine>(RouteAccess::TenantChange(OF_TENANT), "Change a user");
+    let delete = ApiDoc::reply::<DeletedLine>(
+        RouteAccess::TenantChange(OF_TENANT),
+        "Delete a user without keys",
+    );
     ApiRoutes::new()
         .get(wire::USERS, list.query::<AccountsQuery>(), users)
         .post(wire::USERS, create.body::<UserRequest>(), create_user)
@@ -62,12 +74,26 @@ fn user_routes() -> ApiRoutes<AccountsApi> {
 }
 
 fn key_routes() -> ApiRoutes<AccountsApi> {
-    let list = ApiDoc::reply::<ListPage<KeyLine>>("List access keys, in pages");
-    let create = ApiDoc::reply::<KeyLine>("Create an access key; the reply has its secret key");
-    let show = ApiDoc::reply::<KeyLine>("Show an access key, without its secret key");
-    let change = ApiDoc::reply::<KeyLine>("Change an access key");
-    let delete = ApiDoc::reply::<DeletedLine>("Delete an access key");
-    let rotate = ApiDoc::reply::<KeyLine>("Replace the secret key; the reply has the new one");
+    let list = ApiDoc::reply::<ListPage<KeyLine>>(
+        RouteAccess::TenantRead(OF_TENANT),
+        "List access keys, in pages",
+    );
+    let create = ApiDoc::reply::<KeyLine>(
+        RouteAccess::TenantChange(OF_TENANT),
+        "Create an access key; the reply has its secret key",
+    );
+    let show = ApiDoc::reply::<KeyLine>(
+        RouteAccess::TenantRead(OF_KEY),
+        "Show an access key, without its secret key",
+    );
+    let change =
+        ApiDoc::reply::<KeyLine>(RouteAccess::TenantChange(OF_KEY), "Change an access key");
+    let delete =
+        ApiDoc::reply::<DeletedLine>(RouteAccess::TenantChange(OF_KEY), "Delete an access key");
+    let rotate = ApiDoc::reply::<KeyLine>(
+        RouteAccess::TenantChange(OF_KEY),
+        "Replace the secret key; the reply has the new one",
+    );
     ApiRoutes::new()
         .get(wire::KEYS, list.query::<AccountsQuery>(), keys)
         .post(wire::KEYS, create.body::<KeyRequest>(), create_key)

@@ -6,12 +6,20 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use martlet_admin_api::accounts::{DeletedLine, ListPage};
 use martlet_proxy::{Error, Page};
+use martlet_serving::access::TenantField;
 use martlet_serving::operator::refuse;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Maximum number of items in one page.
 pub(crate) const PAGE_MAX: usize = 500;
+
+/// Query parameter or field with the name of the tenant.
+pub(crate) const OF_TENANT: TenantField = TenantField::Tenant("tenant");
+/// Query parameter or field with the name of a tenant's bucket.
+pub(crate) const OF_BUCKET: TenantField = TenantField::Bucket("bucket");
+/// Query parameter or field with an access key of the tenant.
+pub(crate) const OF_KEY: TenantField = TenantField::AccessKey("access_key");
 
 /// Reply of a route, or its refusal.
 pub(crate) type ApiResult = Result<Response, ApiError>;

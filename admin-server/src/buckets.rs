@@ -21,10 +21,13 @@ use martlet_protocol::entry::{Bucket, ETagKind};
 use martlet_protocol::{Level, Settings};
 use martlet_proxy::{Error, ObjectStore, set_etag_kind};
 use martlet_replicator::Foreground;
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::refuse;
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use crate::api::{OF_BUCKET, OF_TENANT};
 
 /// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
 pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> ApiRoutes {
@@ -33,10 +36,22 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> ApiRoutes {
 }
 
 fn settings_routes() -> ApiRoutes<Arc<BucketsApi>> {
-    let list = ApiDoc::reply::<ListPage<BucketSummary>>("List buckets, in pages");
-    let show = ApiDoc::reply::<BucketLine>("Show the settings of a bucket");
-    let set = ApiDoc::reply::<BucketLine>("Change settings of a bucket");
-    let rewrap = ApiDoc::reply::<RewrapLine>("Rewrap the data keys of a page of versions");
+    let list = ApiDoc::reply::<ListPage<BucketSummary>>(
+        RouteAccess::TenantRead(OF_TENANT),
+        "List buckets, in pages",
+    );
+    let show = ApiDoc::reply::<BucketLine>(
+        RouteAccess::TenantRead(OF_BUCKET),
+        "Show the settings of a bucket",
+    );
+    let set = ApiDoc::reply::<BucketLine>(
+        RouteAccess::TenantChange(OF_BUCKET),
+        "Change settings of a bucket",
+    );
+    let rewrap = ApiDoc::reply::<RewrapLine>(
+        RouteAccess::Operate,
+        "Rewrap the data keys of a page of versions",
+    );
     ApiRoutes::new()
         .get(buckets::BUCKETS, list.query::<list::BucketsQuery>(), list::list)
         .get(wire::BUCKET, show.query::<BucketQuery>(), self::show)
@@ -45,12 +60,26 @@ fn settings_routes() -> ApiRoutes<Arc<BucketsApi>> {
 }
 
 fn checkpoint_routes() -> ApiRoutes<Arc<BucketsApi>> {
-    let rules = ApiDoc::reply::<RulesLine>("Show the checkpoint rules of a bucket");
-    let set_rules =
-        ApiDoc::reply::<RulesLine>("Replace or remove the checkpoint rules of a bucket");
-    let list = ApiDoc::reply::<SetPage>("List the checkpoint sets of a bucket, in pages");
-    let withdraw = ApiDoc::reply::<WithdrawnLine>("Withdraw generations of a checkpoint set");
-    let retention = ApiDoc::reply::<RetentionPage>("List what rules will withdraw, in pages");
+    let rules = ApiDoc::reply::<RulesLine>(
+        RouteAccess::TenantRead(OF_BUCKET),
+        "Show the checkpoint rules of a bucket",
+    );
+    let set_rules = ApiDoc::reply::<RulesLine>(
+        RouteAccess::TenantChange(OF_BUCKET),
+        "Replace or remove the checkpoint rules of a bucket",
+    );
+    let list = ApiDoc::reply::<SetPage>(
+        RouteAccess::TenantRead(OF_BUCKET),
+        "List the checkpoint sets of a bucket, in pages",
+    );
+    let withdraw = ApiDoc::reply::<WithdrawnLine>(
+        RouteAccess::TenantChange(OF_BUCKET),
+        "Withdraw generations of a checkpoint set",
+    );
+    let retention = ApiDoc::reply::<RetentionPage>(
+        RouteAccess::TenantRead(OF_BUCKET),
+        "List what rules will withdraw, in pages",
+    );
     ApiRoutes::new()
         .get(sets::RULES, rules.query::<BucketQuery>(), checkpoints::rules)
         .put(sets::RULES, set_rules.body::<RulesLine>(), checkpoints::set_rules)

@@ -19,6 +19,7 @@ use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest};
 use martlet_protocol::Clock;
 use martlet_proxy::{ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,10 +36,17 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// Routes of `martlet admin job`. `foreground` measures the latency of clients' requests.
 pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Clock>) -> ApiRoutes {
-    let list = ApiDoc::reply::<ListPage<JobLine>>("List running jobs and the last ended ones");
-    let start = ApiDoc::reply::<JobLine>("Start a job, or return the one that is running");
-    let show = ApiDoc::reply::<JobLine>("Show state, progress and outcome of a job");
-    let cancel = ApiDoc::reply::<JobLine>("Cancel a job");
+    let list = ApiDoc::reply::<ListPage<JobLine>>(
+        RouteAccess::Read,
+        "List running jobs and the last ended ones",
+    );
+    let start = ApiDoc::reply::<JobLine>(
+        RouteAccess::Operate,
+        "Start a job, or return the one that is running",
+    );
+    let show =
+        ApiDoc::reply::<JobLine>(RouteAccess::Read, "Show state, progress and outcome of a job");
+    let cancel = ApiDoc::reply::<JobLine>(RouteAccess::Operate, "Cancel a job");
     ApiRoutes::new()
         .get(wire::JOBS, list, self::list)
         .post(wire::JOBS, start.body::<JobRequest>(), self::start)

@@ -1,7 +1,7 @@
 //! Admin API of processes with an S3 port: tenants, buckets, quotas and extents of objects.
 //!
 //! ```text
-//! martlet admin ──HTTP, JSON──▶ admin port ── token ──▶ routes of this crate ──▶ ObjectStore
+//! martlet admin ──HTTP, JSON──▶ admin port ── gate ──▶ routes of this crate ──▶ ObjectStore
 //! ```
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
@@ -9,12 +9,14 @@
 //! * [`jobs`]: censuses, and moves of buckets to another storage policy, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
+//! * [`principals`]: keys and sessions of the admin API itself, and the accounts that its gate reads.
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
 //! * `api`: parameters, bodies, pages and refusals that the routes share.
 //!
 //! Each module returns [`ApiRoutes`](martlet_serving::api::ApiRoutes): routes with their description.
-//! A role merges them into the routes of its admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
-//! these routes make no access checks of their own.
+//! A description has the rule of the route's access, which the gate of
+//! [`Operator`](martlet_serving::operator::Operator) applies. So the routes make no access checks of
+//! their own.
 //!
 //! Messages are those of [`martlet_admin_api`]. Rules about accounts, quotas and policies belong to
 //! [`martlet_proxy`] and [`martlet_s3compat`]: a route reads a request, calls the object layer, and
@@ -30,4 +32,5 @@ pub mod buckets;
 pub mod jobs;
 pub mod objects;
 pub mod policies;
+pub mod principals;
 mod quotas;

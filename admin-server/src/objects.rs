@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use martlet_admin_api::{self as wire, ExtentLine, ObjectExtents};
 use martlet_protocol::entry::{Body, Object};
 use martlet_proxy::{Error, ExtentPlace, ObjectStore};
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::refuse;
 use schemars::JsonSchema;
@@ -14,7 +15,7 @@ use serde::Deserialize;
 
 /// Route of `martlet admin extents`.
 pub fn extents_of(store: ObjectStore) -> ApiRoutes {
-    let doc = ApiDoc::reply::<ObjectExtents>("Show the extents of an object");
+    let doc = ApiDoc::reply::<ObjectExtents>(RouteAccess::Read, "Show the extents of an object");
     ApiRoutes::new().get(wire::EXTENTS, doc.query::<ObjectQuery>(), extents).with_state(store)
 }
 

@@ -5,12 +5,13 @@ use axum::extract::State;
 use martlet_admin_api::{self as wire, PolicyLine};
 use martlet_proxy::ObjectStore;
 use martlet_ring::Ring;
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_topology::Cluster;
 
 /// Route of `martlet admin policy`.
 pub fn routes(store: ObjectStore) -> ApiRoutes {
-    let doc = ApiDoc::reply::<Vec<PolicyLine>>("List the storage policies");
+    let doc = ApiDoc::reply::<Vec<PolicyLine>>(RouteAccess::Anyone, "List the storage policies");
     ApiRoutes::new().get(wire::POLICIES, doc, list).with_state(store)
 }
 

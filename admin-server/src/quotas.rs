@@ -7,22 +7,28 @@ use axum::response::IntoResponse;
 use martlet_admin_api::limits::{self as wire, Bound, QuotaChange, QuotaLine};
 use martlet_protocol::usage::{Quota, Usage, UsageCounter};
 use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
+use martlet_serving::access::{RouteAccess, TenantField};
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::api::{ApiResult, named, read};
+use super::api::{ApiResult, OF_BUCKET, OF_TENANT, named, read};
 
 /// Routes that show and set quotas.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> ApiRoutes {
-    let show = ApiDoc::reply::<QuotaLine>("Show a quota, with the last count");
-    let set = ApiDoc::reply::<QuotaLine>("Change a quota").body::<QuotaChange>();
-    let count = ApiDoc::reply::<QuotaLine>("Show the usage of a bucket, counting it if needed");
+    let [of_tenant, of_bucket] = [OF_TENANT, OF_BUCKET].map(RouteAccess::TenantRead);
+    let show = |access| ApiDoc::reply::<QuotaLine>(access, "Show a quota, with the last count");
+    let set = |access| ApiDoc::reply::<QuotaLine>(access, "Change a quota").body::<QuotaChange>();
+    // A quota of a tenant binds its own admins.
+    let [set_quota, set_of_bucket] =
+        [RouteAccess::Operate, RouteAccess::TenantChange(TenantField::Bucket("name"))].map(set);
+    let count = "Show the usage of a bucket, counting it if needed";
+    let count = ApiDoc::reply::<QuotaLine>(of_bucket, count);
     ApiRoutes::new()
-        .get(wire::TENANT_QUOTA, show.query::<QuotaQuery>(), tenant)
-        .put(wire::TENANT_QUOTA, set, set_tenant)
-        .get(wire::BUCKET_QUOTA, show.query::<QuotaQuery>(), bucket)
-        .put(wire::BUCKET_QUOTA, set, set_bucket)
+        .get(wire::TENANT_QUOTA, show(of_tenant).query::<QuotaQuery>(), tenant)
+        .put(wire::TENANT_QUOTA, set_quota, set_tenant)
+        .get(wire::BUCKET_QUOTA, show(of_bucket).query::<QuotaQuery>(), bucket)
+        .put(wire::BUCKET_QUOTA, set_of_bucket, set_bucket)
         .get(wire::BUCKET_USAGE, count.query::<QuotaQuery>(), usage)
         .with_state(QuotasApi { accounts, store })
 }

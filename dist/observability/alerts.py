@@ -92,6 +92,22 @@ def members(t, jobs):
               "The clock of {{ $labels.node }} is {{ $value | humanizeDuration }} off",
               "The clock of node {{ $labels.node }} differs from the median of the storage nodes by "
               "{{ $value | humanizeDuration }}. At 15 minutes other members refuse its requests."),
+        Alert("MartletNotReady", "warning", "10m", f"max by (cluster, instance) ({m.READY.of()}) == 0",
+              "{{ $labels.instance }} is not ready",
+              "The process {{ $labels.instance }} answers, and has not been ready for 10 minutes. /readyz gives the reason."),
+        Alert("MartletRingEpochsDiffer", "warning", "30m",
+              f"max by (cluster, ring) ({m.RING_EPOCH.of()}) - min by (cluster, ring) ({m.RING_EPOCH.of()}) > 0",
+              "Members of cluster {{ $labels.cluster }} use different {{ $labels.ring }} rings",
+              "The epochs of the ring {{ $labels.ring }} have differed by {{ $value }} for 30 minutes. A member doesn't reach "
+              "the others, or refuses the newer ring."),
+        Alert("MartletDescriptorsLow", "warning", "5m",
+              f"{m.OPEN_DESCRIPTORS.of(jobs)} > 0.85 * {m.DESCRIPTORS_MAX.of(jobs)}",
+              "{{ $labels.instance }} runs out of file descriptors",
+              "The process {{ $labels.instance }} has {{ $value }} open descriptors, over 85 % of its limit."),
+        Alert("MartletAuditLogFails", "warning", "2m", f"min by (cluster, instance) ({m.AUDIT_WRITABLE.of()}) == 0",
+              "The audit log of {{ $labels.instance }} can't be written",
+              "The process {{ $labels.instance }} has refused changes by the admin API and of buckets for 2 minutes, because "
+              "it can't record them. Requests for objects are served."),
     ]
 
 

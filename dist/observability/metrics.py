@@ -99,6 +99,15 @@ EVENTS_REFUSED_BYTES = Metric("martlet_event_refused_bytes")
 EVENT_FAILURES = Metric("martlet_event_failures_total")
 LOG_LINES_LOST = Metric("martlet_access_log_lines_lost_total")
 
+# Processes, and rings of members of a cluster.
+READY = Metric("martlet_ready")
+OPEN_DESCRIPTORS = Metric("process_open_fds")
+DESCRIPTORS_MAX = Metric("process_max_fds")
+RING_EPOCH = Metric("martlet_ring_epoch")
+
+# Audit log: server, proxy.
+AUDIT_WRITABLE = Metric("martlet_audit_writable")
+
 # Reads in place: server, storage node.
 DATA_PORT_REQUESTS = Metric("martlet_data_port_requests_total")
 DATA_PORT_BYTES = Metric("martlet_data_port_bytes_total")

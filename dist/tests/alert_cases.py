@@ -88,13 +88,19 @@ UP = 'up{cluster="prod",job="martlet-proxy",instance="p1:9001"}'
 LIMITED = process(m.REQUESTS_LIMITED, "p1:9001", limit="overload")
 CUT, READ = process(m.DATA_PORT_CUT, "n1:6201"), process(m.DATA_PORT_REQUESTS, "n1:6201", tenant="root", status="200")
 LOST_LINES = process(m.LOG_LINES_LOST, "p1:9001", log="own")
+READY = process(m.READY, "p1:9001")
+WRITABLE = process(m.AUDIT_WRITABLE, "p1:9001")
+EPOCHS = [process(m.RING_EPOCH, instance, ring="index") for instance in ("p1:9001", "n1:6201")]
+JOB = {"job": "martlet-proxy"}
+OPEN, LIMIT = (process(it, "p1:9001", **JOB) for it in (m.OPEN_DESCRIPTORS, m.DESCRIPTORS_MAX))
 PENDING = process(m.CHECKPOINT_OLDEST_PENDING, "r1:6301")
 TIB = 2**40
 
 
 def healthy():
     """Returns the series of a healthy cluster under load."""
-    series = {UP: flat(1), LIMITED: flat(0), LOST_LINES: flat(0), PENDING: flat(20), CUT: flat(0), READ: "0+60x1440",
+    series = {READY: flat(1), WRITABLE: flat(1), OPEN: flat(300), LIMIT: flat(1024), **{it: flat(7) for it in EPOCHS},
+              UP: flat(1), LIMITED: flat(0), LOST_LINES: flat(0), PENDING: flat(20), CUT: flat(0), READ: "0+60x1440",
               request("GetObject", "200"): "0+6000x1440", request("PutObject", "503"): flat(0),
               bucket("0.5"): "0+6000x1440", bucket("2.0"): "0+6000x1440", bucket("8.0"): "0+6000x1440",
               bucket("+Inf"): "0+6000x1440", event(m.EVENTS_WAITING_BYTES): flat(0), event(m.EVENTS_DELIVERED): "0+10x1440",
@@ -119,6 +125,7 @@ def healthy():
 HOUR_S = 3600
 AT_NODE, AT_DEVICE = {"cluster": "prod", "node": "n3"}, {"cluster": "prod", "instance": "n1:6201", "device": "d1"}
 AT_CLUSTER, AT_TARGET = {"cluster": "prod"}, {"cluster": "prod", "target": "hook"}
+AT_PROXY = {"cluster": "prod", "instance": "p1:9001"}
 AT_WORKER = {"cluster": "prod", "instance": "r1:6301", "worker": WORKER}
 
 
@@ -169,5 +176,9 @@ CASES = {
                                    event(m.EVENTS_DELIVERED): f"0+10x59 {flat(590, 60)} 600+10x1300"}, AT_TARGET, "2ki", 88, 91, 121)],
     "MartletEventsParked": [Case({event(m.EVENTS_REFUSED_BYTES): spell(0, 2048, 20)}, AT_TARGET, "2ki", 64, 66, 81)],
     "MartletEventsLost": [Case({event(m.EVENTS_LOST): burst(1, 1)}, AT_TARGET, "1", 59, 61, 122)],
+    "MartletNotReady": [Case({READY: spell(1, 0, 20)}, AT_PROXY, "0", 69, 71, 81)],
+    "MartletRingEpochsDiffer": [Case({EPOCHS[0]: spell(7, 8, 60)}, {"cluster": "prod", "ring": "index"}, "1", 89, 91, 121)],
+    "MartletDescriptorsLow": [Case({OPEN: spell(300, 1000, 20)}, {**AT_PROXY, **JOB}, "1000", 64, 66, 81)],
+    "MartletAuditLogFails": [Case({WRITABLE: spell(1, 0, 20)}, AT_PROXY, "0", 61, 63, 81)],
     "MartletAccessLogLost": [Case({LOST_LINES: burst(1, 1)}, {"cluster": "prod", "log": "own"}, "1", 59, 61, 122)],
 }

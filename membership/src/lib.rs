@@ -58,7 +58,7 @@ pub use introduce::{IntroducedDevices, Introducer};
 pub use keeper::{RingKeeper, read_ring_file};
 pub use key::ClusterSecret;
 pub use member::Member;
-pub use metrics::{NodeCollector, NodeFigures, NodeSource};
+pub use metrics::{NodeCollector, NodeFigures, NodeSource, RingCollector, RingSource};
 pub use nodes::{MemberRole, PeerNode, PeerNodes, ReplyHistory, client_options};
 pub use peers::Peers;
 pub use report::ReportSource;

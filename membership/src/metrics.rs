@@ -1,8 +1,9 @@
-//! Metrics of calls to other nodes.
+//! Metrics of calls to other nodes, and of rings.
 
 use std::fmt;
 use std::sync::Arc;
 
+use martlet_admin_api::RingLine;
 use martlet_serving::metrics::MetricKind::{
     Rises, RisesAndFalls, RisesByMicroseconds, SpanOfMicroseconds, SpanOfMilliseconds,
 };
@@ -56,6 +57,30 @@ const NODE_FIGURES: [Figure<NodeFigures>; 7] = [
         |node| node.behind_ms,
     ),
 ];
+
+const RING_FIGURES: [Figure<RingLine>; 1] =
+    [Figure("ring_epoch", "Epoch of the ring that the process uses", RisesAndFalls, |ring| {
+        ring.epoch
+    })];
+
+/// Source of the rings of a process.
+pub type RingSource = Arc<dyn Fn() -> Vec<RingLine> + Send + Sync>;
+
+/// Collector of the metrics of a process's rings.
+pub struct RingCollector(pub RingSource);
+
+impl Collector for RingCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let label = |ring: &RingLine| [("ring", ring.name.clone())];
+        encode_figures(encoder, &RING_FIGURES, &(self.0)(), label)
+    }
+}
+
+impl fmt::Debug for RingCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RingCollector")
+    }
+}
 
 /// Source of the metrics of calls to other nodes.
 pub type NodeSource = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;

@@ -12,6 +12,7 @@ use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{
     self as wire, DeviceLine, MemoryLine, ProcessReport, ProcessWorkers, ServerStatus, WorkerLine,
 };
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::{Operator, Readiness, refuse};
 
@@ -76,10 +77,18 @@ impl StatusSource {
 
     /// Returns the routes of `martlet admin` for status, workers, capacity and dispersion.
     pub fn routes(self) -> ApiRoutes {
-        let of_cluster = ApiDoc::reply::<ServerStatus>("Show the status of the cluster");
-        let of_workers = ApiDoc::reply::<Vec<ProcessWorkers>>("List the workers of all processes");
-        let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
-        let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
+        let of_cluster =
+            ApiDoc::reply::<ServerStatus>(RouteAccess::Read, "Show the status of the cluster");
+        let of_workers = ApiDoc::reply::<Vec<ProcessWorkers>>(
+            RouteAccess::Read,
+            "List the workers of all processes",
+        );
+        let forecast =
+            ApiDoc::reply::<Capacity>(RouteAccess::Read, "Forecast the fullness of all devices");
+        let spread = ApiDoc::reply::<Vec<RingSpread>>(
+            RouteAccess::Read,
+            "Show balance and dispersion of the rings",
+        );
         ApiRoutes::new()
             .get(wire::STATUS, of_cluster, status)
             .get(wire::WORKERS, of_workers, workers)

@@ -51,7 +51,7 @@ impl Member {
     }
 
     /// Returns the tags of this process's rings.
-    pub(crate) fn ring_lines(&self) -> Vec<RingLine> {
+    pub fn ring_lines(&self) -> Vec<RingLine> {
         self.keeper.rings().tags().into_iter().map(line).collect()
     }
 

@@ -7,6 +7,7 @@
 //!   │          ▲
 //! key/ACCESS-KEY                              the secret, sealed
 //! role/TENANT/NAME                            permissions for the length of a session
+//! admin-key/ID                                a key of the admin API
 //! ```
 //!
 //! Each is a document in a register of its own in the root bucket. It is replicated as every
@@ -16,8 +17,8 @@
 //!
 //! * [`records`]: the documents; [`documents`]: their storage; [`directory`]: accounts by name, id
 //!   or key; [`admin`]: the operations of operators.
-//! * [`principal`]: the principal of an access key; [`roles`]: session roles; [`cache`]: keys used
-//!   lately, which [`lookup`] reads.
+//! * [`principal`]: the principal of an access key; [`roles`]: session roles; [`admin_keys`]: keys of
+//!   the admin API; [`cache`]: keys used lately, which [`lookup`] reads.
 //! * [`usage`]: the last counts of the buckets of an owner.
 //!
 //! Invariants:
@@ -28,6 +29,7 @@
 //! * Secrets are never printed.
 
 mod admin;
+mod admin_keys;
 mod cache;
 pub(crate) mod directory;
 pub(crate) mod documents;
@@ -39,8 +41,10 @@ mod roles;
 pub(crate) mod usage;
 
 pub use admin::{
-    AccessKeys, Accounts, NewKey, NewRole, NewUser, RoleChange, Roles, Tenants, Users,
+    AccessKeys, Accounts, AdminKeys, NewAdminKey, NewKey, NewRole, NewUser, RoleChange, Roles,
+    Tenants, Users,
 };
+pub use admin_keys::{AdminKey, EndedSession, TenantName};
 pub use cache::{CachedPrincipal, KeyCache};
 pub use directory::Directory;
 pub use page::Page;

@@ -100,9 +100,10 @@ mod walk;
 mod windows;
 
 pub use accounts::{
-    AccessKeys, AccountOf, Accounts, BucketUsage, CachedPrincipal, DefaultView, Directory, Holder,
-    Key, KeyCache, NewKey, NewRole, NewUser, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles,
-    SESSION_S, SESSION_S_DEFAULT, SessionRole, Tenant, Tenants, User, Users,
+    AccessKeys, AccountOf, Accounts, AdminKey, AdminKeys, BucketUsage, CachedPrincipal,
+    DefaultView, Directory, EndedSession, Holder, Key, KeyCache, NewAdminKey, NewKey, NewRole,
+    NewUser, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles, SESSION_S, SESSION_S_DEFAULT,
+    SessionRole, Tenant, TenantName, Tenants, User, Users,
 };
 pub use api::*;
 pub use bucket::{Buckets, lock_from_the_beginning, set_etag_kind};

@@ -25,6 +25,7 @@ use martlet_proxy::{ObjectStore, Session};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::body::RequestBody;
+use crate::change_log::{BucketChange, ChangeLog, recorded};
 use crate::consistency;
 use crate::encryption::Encryption;
 use crate::http::OperationHandler;
@@ -47,6 +48,8 @@ struct DispatcherState {
     region: Arc<str>,
     tokens: TokenKey,
     in_place: OnceLock<InPlaceConfig>,
+    /// Log of changes of buckets, if the process keeps one.
+    changes: OnceLock<Arc<dyn ChangeLog>>,
 }
 
 impl std::fmt::Debug for Dispatcher {
@@ -62,13 +65,28 @@ impl Dispatcher {
         tokens: TokenKey,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let in_place = OnceLock::new();
-        Self(Arc::new(DispatcherState { store, clock, region, tokens, in_place }))
+        let (in_place, changes) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(DispatcherState { store, clock, region, tokens, in_place, changes }))
     }
 
     /// Lets clients read in place. Only the first call has an effect.
     pub(crate) fn set_in_place(&self, config: InPlaceConfig) {
         let _ = self.0.in_place.set(config);
+    }
+
+    /// Records changes of buckets. Only the first call has an effect.
+    pub(crate) fn set_change_log(&self, log: Arc<dyn ChangeLog>) {
+        let _ = self.0.changes.set(log);
+    }
+
+    /// Answers a request. A change of a bucket is recorded.
+    async fn answer_recorded(&self, request: PreparedRequest) -> Reply {
+        let log = self.0.changes.get();
+        let change = log.and_then(|log| Some((log, BucketChange::of(&request.head)?)));
+        let Some((log, change)) = change else { return self.answer(request).await };
+        let dispatcher = self.clone();
+        let answer = move |request| async move { dispatcher.answer(request).await };
+        Box::pin(recorded(log.clone(), change, request, answer)).await
     }
 
     async fn answer(&self, request: PreparedRequest) -> Reply {
@@ -124,7 +142,7 @@ impl Dispatcher {
 
 impl OperationHandler for Dispatcher {
     fn handle(&self, request: PreparedRequest) -> BoxFuture<'_, Reply> {
-        Box::pin(self.answer(request))
+        Box::pin(self.answer_recorded(request))
     }
 }
 

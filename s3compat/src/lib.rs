@@ -32,6 +32,7 @@ pub mod auth;
 mod authorization;
 mod body;
 mod bucket_documents;
+mod change_log;
 mod checksums;
 mod connection;
 mod consistency;
@@ -71,6 +72,7 @@ mod view;
 mod xml_text;
 
 pub use auth::{IdentityProvider, SessionKey};
+pub use change_log::{BucketChange, ChangeLog, RecordEnd};
 pub use events::{EventSink, ExpiryEvents};
 pub use in_place::InPlaceConfig;
 pub use limits::{LimitReason, QueueFigures, RequestKind, WaitingKey};

@@ -17,6 +17,7 @@ use martlet_proxy::ObjectStore;
 
 use crate::auth::{Keys, UNNAMED_REGION};
 use crate::body::ResponseBody;
+use crate::change_log::ChangeLog;
 use crate::dispatch::Dispatcher;
 use crate::http::{HttpConfig, HttpService};
 use crate::in_place::InPlaceConfig;
@@ -60,6 +61,13 @@ impl S3Service {
     #[must_use]
     pub fn reading_in_place(self, config: InPlaceConfig) -> Self {
         self.dispatcher.set_in_place(config);
+        self
+    }
+
+    /// Records requests that make, delete or configure buckets.
+    #[must_use]
+    pub fn recording_changes(self, log: Arc<dyn ChangeLog>) -> Self {
+        self.dispatcher.set_change_log(log);
         self
     }
 

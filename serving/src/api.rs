@@ -6,20 +6,23 @@ use std::collections::BTreeSet;
 use axum::Router;
 use axum::body::Bytes;
 use axum::handler::Handler;
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::routing::{MethodFilter, get, on};
 use martlet_admin_api::{DOCUMENT, ErrorReply};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use crate::access::RouteAccess;
+
 /// Version of the OpenAPI specification that documents follow.
 const OPENAPI: &str = "3.1.0";
 /// Begin of the paths of the admin API.
 const BASE: &str = "/admin/v1/";
 const JSON: &str = "application/json";
-/// Name of the security scheme in documents.
+/// Names of the security schemes in documents.
 const TOKEN: &str = "token";
+const SIGNATURE: &str = "signature";
 
 /// Method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,15 +57,15 @@ impl ApiMethod {
     }
 }
 
-/// Description of an operation: a sentence, and the types of its parameters, body and reply.
+/// Description of an operation: the rule of its access, a sentence, and the types of its parameters,
+/// body and reply.
 #[derive(Clone, Copy)]
 pub struct ApiDoc {
+    access: RouteAccess,
     summary: &'static str,
     query: Option<SchemaSource>,
     body: Option<SchemaSource>,
     reply: ReplyDoc,
-    /// True if the operation needs no token.
-    is_public: bool,
 }
 
 type SchemaSource = fn(&mut SchemaGenerator) -> Schema;
@@ -76,16 +79,17 @@ enum ReplyDoc {
 }
 
 impl ApiDoc {
-    /// Describes an operation that replies with a JSON value of type `R`.
-    pub fn reply<R: JsonSchema>(summary: &'static str) -> Self {
+    /// Describes an operation that replies with a JSON value of type `R`. The gate applies the rule
+    /// `access` to each request.
+    pub fn reply<R: JsonSchema>(access: RouteAccess, summary: &'static str) -> Self {
         let reply = ReplyDoc::Json(SchemaGenerator::subschema_for::<R>);
-        Self { summary, query: None, body: None, reply, is_public: false }
+        Self { access, summary, query: None, body: None, reply }
     }
 
-    /// Describes an operation that replies with text of this media type.
+    /// Describes an operation without authentication that replies with text of this media type.
     pub(crate) fn text(summary: &'static str, media: &'static str) -> Self {
-        let reply = ReplyDoc::Text(media);
-        Self { summary, query: None, body: None, reply, is_public: false }
+        let (access, reply) = (RouteAccess::Public, ReplyDoc::Text(media));
+        Self { access, summary, query: None, body: None, reply }
     }
 
     /// Adds the query parameters: the fields of `Q`.
@@ -99,11 +103,34 @@ impl ApiDoc {
     pub fn body<B: JsonSchema>(self) -> Self {
         Self { body: Some(SchemaGenerator::subschema_for::<B>), ..self }
     }
+}
 
-    /// Describes an operation that needs no token.
-    #[must_use]
-    pub(crate) fn public(self) -> Self {
-        Self { is_public: true, ..self }
+/// Rule of a route, as the gate needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteRule {
+    method: ApiMethod,
+    path: &'static str,
+    /// Rule of the route's access.
+    pub(crate) access: RouteAccess,
+    /// True if the handler reads its parameters from a JSON body.
+    pub(crate) has_body: bool,
+}
+
+impl RouteRule {
+    /// Returns method and path, such as `GET /admin/v1/status`.
+    pub(crate) fn name(self) -> String {
+        format!("{} {}", self.method.name().to_uppercase(), self.path)
+    }
+
+    /// Returns true if the rule is that of a path.
+    pub(crate) fn is_at(&self, path: &str) -> bool {
+        self.path == path
+    }
+
+    /// Returns true if the route has this method. Routes that read have HEAD too.
+    pub(crate) fn has(&self, method: &Method) -> bool {
+        let name = if method == Method::HEAD { "GET" } else { method.as_str() };
+        self.method.name().eq_ignore_ascii_case(name)
     }
 }
 
@@ -200,6 +227,11 @@ impl<S: Clone + Send + Sync + 'static> ApiRoutes<S> {
 }
 
 impl<S: Clone + Send + Sync + 'static> ApiRoutes<S> {
+    /// Returns the rules of all routes.
+    pub(crate) fn rules(&self) -> Vec<RouteRule> {
+        self.operations.iter().map(ApiOperation::rule).collect()
+    }
+
     /// Returns the routes alone.
     pub(crate) fn into_router(self) -> Router<S> {
         self.router
@@ -211,7 +243,7 @@ impl ApiRoutes {
     /// beside these.
     #[must_use]
     pub(crate) fn with_document<P>(mut self, beside: ApiRoutes<P>) -> Self {
-        let doc = ApiDoc::reply::<Map<String, Value>>("Show this document");
+        let doc = ApiDoc::reply::<Map<String, Value>>(RouteAccess::Anyone, "Show this document");
         self.operations.extend(beside.operations);
         self.operations.push(ApiOperation { method: ApiMethod::Get, path: DOCUMENT, doc });
         let document = Bytes::from(self.document().to_string());
@@ -233,10 +265,17 @@ impl ApiRoutes {
             let path = paths.entry(operation.path).or_insert_with(|| json!({}));
             path[operation.method.name()] = operation.describe(&mut schemas);
         }
-        let scheme = json!({
-            "type": "http",
-            "scheme": "bearer",
-            "description": "Token of the root secret or of the cluster's key",
+        let schemes = json!({
+            TOKEN: {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "Token of a session, of the root secret or of the cluster's key",
+            },
+            SIGNATURE: {
+                "type": "http",
+                "scheme": "AWS4-HMAC-SHA256",
+                "description": "SigV4 of an admin key, for the service admin in the region martlet",
+            },
         });
         json!({
             "openapi": OPENAPI,
@@ -245,12 +284,12 @@ impl ApiRoutes {
                 "version": env!("CARGO_PKG_VERSION"),
                 "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
             },
-            "security": [{ TOKEN: [] }],
+            "security": [{ TOKEN: [] }, { SIGNATURE: [] }],
             "paths": paths,
             "components": {
                 "schemas": schemas.take_definitions(true),
                 "responses": { "refusal": refusal },
-                "securitySchemes": { TOKEN: scheme },
+                "securitySchemes": schemes,
             },
         })
     }
@@ -263,8 +302,13 @@ impl ApiRoutes {
 }
 
 impl ApiOperation {
+    fn rule(&self) -> RouteRule {
+        let ApiDoc { access, body, .. } = self.doc;
+        RouteRule { method: self.method, path: self.path, access, has_body: body.is_some() }
+    }
+
     fn describe(&self, schemas: &mut SchemaGenerator) -> Value {
-        let ApiDoc { summary, query, body, reply, is_public } = self.doc;
+        let ApiDoc { access, summary, query, body, reply } = self.doc;
         let rest = self.path.strip_prefix(BASE).unwrap_or(self.path).trim_start_matches('/');
         let words = rest.replace(['/', '.', '-'], "_").replace(['{', '}'], "");
         let tag = rest.split('/').next().unwrap_or_default();
@@ -277,8 +321,14 @@ impl ApiOperation {
                 "default": { "$ref": "#/components/responses/refusal" },
             },
         });
-        if is_public {
+        if access == RouteAccess::Public {
             operation["security"] = json!([]);
+        } else {
+            let roles: Vec<&str> = access.roles().iter().map(|role| role.name()).collect();
+            operation["x-roles"] = json!(roles);
+        }
+        if let Some(field) = access.tenant_field() {
+            operation["x-tenant-of"] = json!(field.name());
         }
         let mut parameters = path_parameters(self.path);
         if let Some(query) = query {
@@ -363,6 +413,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::access::TenantField;
 
     /// Parameters of a request.
     #[derive(Deserialize, JsonSchema)]
@@ -381,14 +432,14 @@ mod tests {
 
     fn routes() -> ApiRoutes {
         let show = |Query(ItemQuery { name, .. }): Query<ItemQuery>| async move { name };
+        let tenant = RouteAccess::TenantChange(TenantField::Tenant("name"));
+        let show_doc = ApiDoc::reply::<Item>(RouteAccess::Read, "Show an item");
+        let set_doc = ApiDoc::reply::<Item>(tenant, "Set an item");
+        let job_doc = ApiDoc::reply::<Vec<Item>>(RouteAccess::Operate, "Show a job");
         ApiRoutes::new()
-            .get("/admin/v1/item", ApiDoc::reply::<Item>("Show an item").query::<ItemQuery>(), show)
-            .put("/admin/v1/item", ApiDoc::reply::<Item>("Set an item").body::<Item>(), || async {})
-            .merge(ApiRoutes::new().get(
-                "/admin/v1/job/{id}",
-                ApiDoc::reply::<Vec<Item>>("Show a job"),
-                || async {},
-            ))
+            .get("/admin/v1/item", show_doc.query::<ItemQuery>(), show)
+            .put("/admin/v1/item", set_doc.body::<Item>(), || async {})
+            .merge(ApiRoutes::new().get("/admin/v1/job/{id}", job_doc, || async {}))
     }
 
     /// Collects all references of a document.
@@ -405,7 +456,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_document_is_served_and_lists_itself_and_what_is_beside_it() {
-        let beside = ApiDoc::text("Show the health", "text/plain").public();
+        let beside = ApiDoc::text("Show the health", "text/plain");
         let beside = ApiRoutes::<u8>::new().get("/healthz", beside, || async {});
         let routes = routes().with_document(beside);
         let request = Request::get(DOCUMENT).body(Body::empty()).unwrap();
@@ -437,7 +488,11 @@ mod tests {
         assert_eq!(operation["parameters"], expected);
         let reply = &operation["responses"]["200"]["content"]["application/json"]["schema"];
         assert_eq!(reply["$ref"], "#/components/schemas/Item");
-        let put = &document["paths"]["/admin/v1/item"]["put"]["requestBody"];
+        assert_eq!(operation["x-roles"], json!(["viewer", "operator"]));
+        let put = &document["paths"]["/admin/v1/item"]["put"];
+        assert_eq!(put["x-roles"], json!(["operator", "tenant-admin"]));
+        assert_eq!(put["x-tenant-of"], "name");
+        let put = &put["requestBody"];
         assert_eq!(put["content"]["application/json"]["schema"], *reply);
         assert_eq!(document["paths"]["/admin/v1/job/{id}"]["get"]["parameters"][0]["in"], "path");
         let schemas = document["components"]["schemas"].as_object().unwrap();

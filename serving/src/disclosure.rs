@@ -14,13 +14,15 @@ pub type ShownSettings = BTreeMap<String, String>;
 pub const HIDDEN: &str = "(not shown)";
 
 /// Settings whose values are shown: addresses, paths, numbers, times and names of machines.
-pub const PLAIN: [&str; 67] = [
+pub const PLAIN: [&str; 69] = [
     "access_log",
     "admin_address",
     "admin_allow_clear",
+    "admin_allow_token",
     "admin_tls_certificate",
     "admin_tls_key",
     "allow_signature_v2",
+    "audit_log",
     "audit_rate",
     "body_idle_timeout",
     "bucket_log_interval",

@@ -24,6 +24,10 @@ pub const ROOT_KEY: KeyFileForm =
 pub const TENANT_KEY: KeyFileForm =
     KeyFileForm { access_name: "AWS_ACCESS_KEY_ID", secret_name: "AWS_SECRET_ACCESS_KEY" };
 
+/// Key file of the admin API.
+pub const ADMIN_KEY: KeyFileForm =
+    KeyFileForm { access_name: "MARTLET_ADMIN_KEY", secret_name: "MARTLET_ADMIN_SECRET" };
+
 /// Contents of a key file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPair {

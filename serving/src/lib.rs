@@ -17,8 +17,8 @@
 //!   ones first; `connection` speaks HTTP/1.1 and HTTP/2, in clear or over TLS with a
 //!   [`Certificate`] that is read again when it changes; `small_reads` and `streams` bound the
 //!   memory and time of silent clients. [`DrainedBody`] reads the rest of a refused body.
-//! * [`operator`]: the admin address: health and metrics for any client, all other routes for
-//!   holders of an [`AdminToken`]. `admin_port` binds it, over TLS or on loopback.
+//! * [`operator`]: the admin address: health and metrics for any client, all other routes behind the
+//!   gate of [`access`], which [`audit`] records. `admin_port` binds it, over TLS or on loopback.
 //! * [`api`]: routes of the admin API with their description, and the OpenAPI document made of both.
 //! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
@@ -33,8 +33,10 @@
 //! [`listen::serve`], and its health, metrics and admin routes to
 //! [`Operator::open`](operator::Operator::open).
 
+pub mod access;
 mod admin_port;
 pub mod api;
+pub mod audit;
 mod body_drain;
 mod certificate;
 mod connection;
@@ -49,6 +51,7 @@ pub mod logging;
 pub mod metrics;
 mod nearest;
 pub mod operator;
+mod refusal;
 pub mod runtime;
 mod service_manager;
 pub mod settings;

@@ -1,4 +1,5 @@
-//! Admin address: health and metrics for any client, all other routes for holders of a token.
+//! Admin address: health and metrics for any client, all other routes behind the gate of
+//! [`access`](crate::access).
 //!
 //! It answers from the start of the process. The routes of a role are added by [`Operator::open`];
 //! until then all but health are answered 503. A service manager, if there is one, hears the same:
@@ -11,12 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
-use martlet_admin_api::{ErrorReply, SETTINGS, SettingsReply};
-use martlet_protocol::http::AuthenticatedFlag;
+use martlet_admin_api::{SETTINGS, SettingsReply};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,15 +24,19 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
+use super::access::gate::admit;
+use super::access::state::GateState;
+use super::access::{AdminAccess, RouteAccess, records};
 use super::api::{ApiDoc, ApiRoutes};
 use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
-use super::metrics::{Metrics, classic};
+use super::metrics::{Metrics, classic, process};
 use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
 use super::token::AdminToken;
 pub use crate::admin_port::bind;
 use crate::disclosure::ShownSettings;
+pub use crate::refusal::refuse;
 
 /// Bounds on admin connections. A quarter is reserved for connections with a token.
 const PLACES: ConnectionLimits = ConnectionLimits { all: 64, keyless: 48, keyless_per_address: 32 };
@@ -70,20 +74,22 @@ pub struct AdminParts {
     pub health: Arc<dyn Health>,
     /// Metrics of the process.
     pub metrics: Metrics,
-    /// Routes that require a token.
+    /// Routes behind the gate.
     pub routes: ApiRoutes,
+    /// Means to admit requests to these routes.
+    pub access: Arc<AdminAccess>,
 }
 
 /// Parts of an open role, with the routes as they are served.
 struct OpenParts {
     parts: AdminParts,
-    /// Routes that require a token, with that of their document.
+    /// Routes behind the gate, with that of their document.
     router: Router,
 }
 
 /// State of the admin address.
 pub struct Operator {
-    tokens: Vec<AdminToken>,
+    gate: Arc<GateState>,
     parts: OnceLock<OpenParts>,
     stage: Mutex<ProcessStage>,
     address: OnceLock<SocketAddr>,
@@ -130,7 +136,8 @@ impl Operator {
     fn under(manager: ServiceManager, tokens: Vec<AdminToken>) -> Self {
         let (parts, address) = (OnceLock::new(), OnceLock::new());
         let (stage, opened) = (Mutex::new(ProcessStage::Opening), watch::Sender::new(false));
-        Self { tokens, parts, stage, address, manager, opened, shown: OnceLock::new() }
+        let gate = Arc::new(GateState::new(tokens, own_routes().rules()));
+        Self { gate, parts, stage, address, manager, opened, shown: OnceLock::new() }
     }
 
     /// Makes the state of a role within a process that serves the admin address for several roles.
@@ -149,9 +156,9 @@ impl Operator {
         self.parts.get().map(|open| open.parts.metrics.text())
     }
 
-    /// Returns the routes that require a token, once the role is open.
-    pub fn protected_routes(&self) -> Option<ApiRoutes> {
-        self.parts.get().map(|open| open.parts.routes.clone())
+    /// Returns the routes behind the gate, and the means to admit requests, once the role is open.
+    pub fn protected_routes(&self) -> Option<(ApiRoutes, Arc<AdminAccess>)> {
+        self.parts.get().map(|open| (open.parts.routes.clone(), open.parts.access.clone()))
     }
 
     /// Returns the address that it listens on, once it is served.
@@ -164,9 +171,11 @@ impl Operator {
     /// The service manager hears that the process has started, ready or not: a storage node of a
     /// new cluster is ready only beside others, which the manager may start after it.
     pub fn open(&self, parts: AdminParts) {
-        let beside = public_routes().merge(own_routes());
-        let router = parts.routes.clone().with_document(beside).into_router();
+        let beside = public_routes().merge(own_routes()).merge(records_route(&self.gate));
+        let routes = parts.routes.clone().with_document(beside);
+        let (rules, access, router) = (routes.rules(), parts.access.clone(), routes.into_router());
         if self.parts.set(OpenParts { parts, router }).is_ok() {
+            self.gate.open(access, rules);
             *self.stage.lock() = ProcessStage::Open;
             self.manager.report_start();
             self.opened.send_replace(true);
@@ -186,15 +195,22 @@ impl Operator {
             Some(open) => open.parts.health.condition().await,
             None => RoleCondition::default(),
         };
-        readiness(stage, condition)
+        let mut readiness = readiness(stage, condition);
+        if let Some(open) = self.parts.get() {
+            let AdminAccess { audit, tenant_audit, .. } = &*open.parts.access;
+            let logs = [audit, tenant_audit].into_iter().flatten();
+            readiness.reasons.extend(logs.filter_map(|log| log.problem()));
+        }
+        readiness
     }
 
     /// Returns the routes of the admin address.
     pub fn router(self: Arc<Self>) -> Router {
         let protected = own_routes()
+            .merge(records_route(&self.gate))
             .into_router()
             .fallback(protected)
-            .layer(middleware::from_fn_with_state(self.clone(), require_token))
+            .layer(middleware::from_fn_with_state(self.gate.clone(), admit))
             .with_state(self.clone());
         public_routes().into_router().with_state(self).fallback_service(protected)
     }
@@ -213,6 +229,7 @@ impl Operator {
         }
         // As above.
         let _ = self.shown.set(common.shown.clone());
+        self.gate.allow_tokens(common.admin_allow_token);
         let (stop, stopped) = watch::channel(false);
         if self.manager.exists() {
             tokio::spawn(self.clone().report_readiness(stopped.clone()));
@@ -257,21 +274,28 @@ impl AdminServer {
     }
 }
 
-/// Routes that need no token.
+/// Routes that need no authentication.
 fn public_routes() -> ApiRoutes<Arc<Operator>> {
-    let health = ApiDoc::text("Show that the process answers", "text/plain").public();
-    let ready = ApiDoc::reply::<Readiness>("Show the readiness; 503 if the process isn't ready");
-    let figures = ApiDoc::text("Show the metrics, for Prometheus", "text/plain").public();
+    let health = ApiDoc::text("Show that the process answers", "text/plain");
+    let ready = "Show the readiness; 503 if the process isn't ready";
+    let ready = ApiDoc::reply::<Readiness>(RouteAccess::Public, ready);
+    let figures = ApiDoc::text("Show the metrics, for Prometheus", "text/plain");
     ApiRoutes::new()
         .get("/healthz", health, || async { "ok\n" })
-        .get("/readyz", ready.public(), readyz)
+        .get("/readyz", ready, readyz)
         .get("/metrics", figures, metrics)
 }
 
-/// Routes of every process that need a token.
+/// Routes of every process behind the gate.
 fn own_routes() -> ApiRoutes<Arc<Operator>> {
-    let doc = ApiDoc::reply::<SettingsReply>("Show the settings of the process, without secrets");
+    let summary = "Show the settings of the process, without secrets";
+    let doc = ApiDoc::reply::<SettingsReply>(RouteAccess::Read, summary);
     ApiRoutes::new().get(SETTINGS, doc, settings)
+}
+
+/// Route of the audit records of the process.
+fn records_route(gate: &Arc<GateState>) -> ApiRoutes<Arc<Operator>> {
+    records::routes().with_state(gate.clone())
 }
 
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
@@ -292,9 +316,10 @@ async fn readyz(State(operator): OperatorState) -> Response {
 }
 
 async fn metrics(State(operator): OperatorState, headers: HeaderMap) -> Response {
-    let Some(text) = operator.metrics_text() else {
+    let Some(of_role) = operator.metrics_text() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
+    let text = process::text(operator.readiness().await.ready) + &of_role;
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.into_iter().any(|value| value.contains(OPEN_METRICS)) {
         return ([(header::CONTENT_TYPE, METRICS_MEDIA)], text).into_response();
@@ -308,18 +333,6 @@ async fn settings(State(operator): OperatorState) -> Response {
     Json(SettingsReply { version, settings }).into_response()
 }
 
-async fn require_token(State(operator): OperatorState, request: Request, next: Next) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = given.and_then(|value| value.strip_prefix("Bearer "));
-    if token.is_some_and(|token| operator.tokens.iter().any(|other| other.is(token))) {
-        if let Some(proven) = request.extensions().get::<AuthenticatedFlag>() {
-            proven.set();
-        }
-        return next.run(request).await;
-    }
-    refuse(StatusCode::UNAUTHORIZED, "the request needs the token of a secret: use martlet admin")
-}
-
 async fn protected(State(operator): OperatorState, request: Request) -> Response {
     match operator.parts.get() {
         Some(open) => match open.router.clone().oneshot(request).await {
@@ -328,11 +341,6 @@ async fn protected(State(operator): OperatorState, request: Request) -> Response
         },
         None => refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET),
     }
-}
-
-/// Makes an error reply with this sentence.
-pub fn refuse(status: StatusCode, sentence: &str) -> Response {
-    (status, Json(ErrorReply { error: sentence.to_owned() })).into_response()
 }
 
 #[cfg(test)]
@@ -361,12 +369,13 @@ mod tests {
     }
 
     fn open(operator: &Operator) {
-        let doc = ApiDoc::reply::<String>("Show a secret");
+        let doc = ApiDoc::reply::<String>(RouteAccess::Read, "Show a secret");
         let routes = ApiRoutes::new().get("/secret", doc, || async { "told" });
         operator.open(AdminParts {
             health: Arc::new(HealthyRole),
             metrics: Metrics::default(),
             routes,
+            access: Arc::default(),
         });
     }
 

@@ -22,6 +22,9 @@ use crate::failure::Failure;
 use crate::settings_file::SettingsFile;
 use crate::units::parse_span;
 
+/// Folder of the audit log in a data folder.
+const AUDIT_FOLDER: &str = "audit";
+
 /// Flags of every role.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct CommonArgs {
@@ -61,6 +64,16 @@ struct AdminPortArgs {
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     admin_allow_clear: bool,
+    /// Accept the token of the root secret or of the cluster's key at the admin address [default:
+    /// true]
+    #[arg(long, value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_allow_token: Option<bool>,
+    /// Folder of the audit log of changes by the admin API, or off [default: audit in the data
+    /// folder]
+    #[arg(long, value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit_log: Option<PathBuf>,
 }
 
 /// Flags for connections and threads of every role.
@@ -132,6 +145,11 @@ pub struct CommonSettings {
     /// True if an admin address in clear may be one that other machines reach.
     #[serde(deserialize_with = "flag")]
     pub admin_allow_clear: bool,
+    /// False if the tokens of the root secret and of the cluster's key are refused.
+    #[serde(deserialize_with = "flag")]
+    pub admin_allow_token: bool,
+    /// Folder of the audit log; `off` for none. Default: `audit` in the data folder.
+    pub audit_log: Option<PathBuf>,
     /// All settings of the process that are set, in the form in which they may be shown.
     #[serde(skip)]
     pub shown: ShownSettings,
@@ -153,6 +171,8 @@ impl Default for CommonSettings {
             admin_tls_certificate: None,
             admin_tls_key: None,
             admin_allow_clear: false,
+            admin_allow_token: true,
+            audit_log: None,
             shown: ShownSettings::new(),
         }
     }
@@ -160,7 +180,7 @@ impl Default for CommonSettings {
 
 impl CommonSettings {
     /// Names of the settings of every role.
-    pub const NAMES: [&str; 12] = [
+    pub const NAMES: [&str; 14] = [
         "header_timeout",
         "body_idle_timeout",
         "drain_timeout",
@@ -173,6 +193,8 @@ impl CommonSettings {
         "admin_tls_certificate",
         "admin_tls_key",
         "admin_allow_clear",
+        "admin_allow_token",
+        "audit_log",
     ];
 
     /// Refuses invalid values.
@@ -199,6 +221,16 @@ impl CommonSettings {
 }
 
 impl CommonSettings {
+    /// Returns the folder of the audit log of a process whose data folder is `data_dir`, unless the
+    /// log is off.
+    pub fn audit_folder(&self, data_dir: &Path) -> Option<PathBuf> {
+        match &self.audit_log {
+            None => Some(data_dir.join(AUDIT_FOLDER)),
+            Some(folder) if folder.as_os_str() == "off" => None,
+            Some(folder) => Some(folder.clone()),
+        }
+    }
+
     /// Returns the bounds on connections of S3 clients.
     pub fn places(&self) -> ConnectionLimits {
         let all = self.max_connections;

@@ -1,5 +1,6 @@
 //! `martlet admin tenant`, `user`, `role` and `key`: accounts and their credentials.
 
+mod admin_key;
 mod key;
 mod limit_args;
 mod pages;

@@ -10,6 +10,8 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use martlet_admin_api::ErrorReply;
+use martlet_protocol::{Clock, SystemClock};
+use martlet_serving::access::{SigningKey, UnsignedRequest};
 use martlet_serving::{AdminToken, Failure, client_config};
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, Error as TlsError};
@@ -31,8 +33,19 @@ pub(crate) struct AdminEndpoint {
     address: AdminAddress,
     /// TLS, and the name that the certificate must have. `None` for requests in clear.
     tls: Option<AdminTls>,
-    token: String,
+    credential: AdminCredential,
     patience: Duration,
+}
+
+/// Means by which a client authenticates.
+#[derive(Clone)]
+pub(super) enum AdminCredential {
+    /// Token of the root secret or of a cluster's key.
+    Token(AdminToken),
+    /// Token of a session.
+    Session(String),
+    /// Admin key, which signs each request.
+    Key(SigningKey),
 }
 
 #[derive(Clone)]
@@ -47,11 +60,11 @@ impl AdminEndpoint {
     pub(super) fn new(
         address: AdminAddress,
         authority: Option<&Path>,
-        token: AdminToken,
+        credential: AdminCredential,
     ) -> Result<Self, Failure> {
         let is_secure = address.is_secure(authority.is_some());
         let tls = is_secure.then(|| AdminTls::new(address.host(), authority)).transpose()?;
-        Ok(Self { address, tls, token: token.to_text(), patience: PATIENCE })
+        Ok(Self { address, tls, credential, patience: PATIENCE })
     }
 
     /// Returns this client with another timeout.
@@ -134,11 +147,13 @@ impl AdminEndpoint {
                 ))
             });
         }
+        let is_token = matches!(self.credential, AdminCredential::Token(_));
         let sentence = match serde_json::from_slice(&body) {
-            Ok(ErrorReply { error }) if status != StatusCode::UNAUTHORIZED => error,
+            Ok(ErrorReply { error }) if status != StatusCode::UNAUTHORIZED || !is_token => error,
             _ if status == StatusCode::UNAUTHORIZED => {
-                "the secret is wrong: name the server's data folder with --data-dir, set \
-                 MARTLET_ROOT_SECRET_KEY, or name the key of its cluster with --cluster-key-file"
+                "the secret is wrong, or the process refuses tokens of secrets: name the server's \
+                 data folder with --data-dir, set MARTLET_ROOT_SECRET_KEY, name the key of its \
+                 cluster with --cluster-key-file, or an admin key with --admin-key-file"
                     .to_owned()
             }
             _ => format!("{} answered {status}", self.address),
@@ -174,13 +189,16 @@ impl AdminEndpoint {
         target: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let request = Request::builder()
-            .method(method)
-            .uri(target)
-            .header(header::HOST, self.address.to_string())
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-            .body(Full::new(body))
-            .expect("target, host and token are valid in a request's head");
+        let host = self.address.to_string();
+        let unsigned = UnsignedRequest { method: &method, target, host: &host, body: &body };
+        let mut request = Request::builder().method(&method).uri(target);
+        for (name, value) in self.credential.headers(unsigned) {
+            request = request.header(name, value);
+        }
+        let request = request.header(header::HOST, &host).body(Full::new(body.clone()));
+        let request = request.map_err(|_| {
+            Failure::usage("the token of the session or the key can't be sent: check its text")
+        })?;
         let stream = TcpStream::connect((self.address.host(), self.address.port())).await;
         let stream = stream.map_err(|error| self.broken(&error))?;
         stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
@@ -247,6 +265,18 @@ impl AdminEndpoint {
             ),
             _ => return self.broken(&format!("TLS failed: {error}")),
         })
+    }
+}
+
+impl AdminCredential {
+    /// Returns the headers that authenticate a request.
+    fn headers(&self, request: UnsignedRequest<'_>) -> Vec<(String, String)> {
+        let bearer = |token: &str| vec![("authorization".to_owned(), format!("Bearer {token}"))];
+        match self {
+            Self::Token(token) => bearer(&token.to_text()),
+            Self::Session(token) => bearer(token),
+            Self::Key(key) => key.sign(request, SystemClock.now_ms()),
+        }
     }
 }
 

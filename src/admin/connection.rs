@@ -1,20 +1,29 @@
 //! Process that a command queries: address, authority and secret, from flags, variables or a file.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::Args;
+use martlet_admin_api::principals::{SESSION, SessionReply, SessionRequest};
 use martlet_membership::ClusterSecret;
+use martlet_serving::access::SigningKey;
+use martlet_serving::key_file::{ADMIN_KEY, KeyPair};
+use martlet_serving::settings::SecretText;
 use martlet_serving::{AdminToken, Failure};
 use serde::Deserialize;
 
 use super::address::AdminAddress;
-use super::client::AdminEndpoint;
+use super::client::{AdminCredential, AdminEndpoint};
 use crate::server::credentials::{self, Credentials};
 
 /// Default port of the admin address.
 const PORT: u16 = 9001;
 /// Default data folder of a server.
 const DATA_DIR: &str = "martlet-data";
+/// Variable with the token of a session.
+const SESSION_VARIABLE: &str = "MARTLET_ADMIN_SESSION";
+/// Length of the session that a command begins for other processes, in seconds.
+const SESSION_S: u64 = 300;
 
 /// Flags and variables that name the queried process.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,6 +42,9 @@ pub(crate) struct AdminConnectionArgs {
     /// File with the cluster's key, for members of a cluster
     #[arg(long, global = true, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
     cluster_key_file: Option<PathBuf>,
+    /// File with an admin key, which signs each request in place of the secrets above
+    #[arg(long, global = true, value_name = "FILE", env = "MARTLET_ADMIN_KEY_FILE")]
+    admin_key_file: Option<PathBuf>,
     /// TOML file with the values of the flags above, by their names; flags and variables override it
     #[arg(long, global = true, value_name = "FILE", env = "MARTLET_ADMIN_CONFIG")]
     admin_config: Option<PathBuf>,
@@ -46,6 +58,7 @@ struct AdminFile {
     admin_ca: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     cluster_key_file: Option<PathBuf>,
+    admin_key_file: Option<PathBuf>,
 }
 
 /// Process that a command queries.
@@ -59,6 +72,10 @@ pub(crate) struct AdminConnection {
     pub(crate) data_dir: PathBuf,
     /// File with the cluster's key.
     pub(crate) cluster_key_file: Option<PathBuf>,
+    /// File with an admin key.
+    pub(crate) admin_key_file: Option<PathBuf>,
+    /// Token of a session of the admin key, for processes that know no accounts.
+    pub(crate) session: OnceLock<SecretText>,
 }
 
 impl AdminConnectionArgs {
@@ -75,6 +92,8 @@ impl AdminConnectionArgs {
             authority: flags.admin_ca.or(file.admin_ca),
             data_dir: flags.data_dir.or(file.data_dir).unwrap_or_else(|| DATA_DIR.into()),
             cluster_key_file: flags.cluster_key_file.or(file.cluster_key_file),
+            admin_key_file: flags.admin_key_file.or(file.admin_key_file),
+            session: OnceLock::new(),
         })
     }
 }
@@ -93,6 +112,7 @@ fn read(path: &Path) -> Result<AdminFile, Failure> {
         admin_ca: within(file.admin_ca),
         data_dir: within(file.data_dir),
         cluster_key_file: within(file.cluster_key_file),
+        admin_key_file: within(file.admin_key_file),
     })
 }
 
@@ -102,15 +122,66 @@ impl AdminConnection {
         self.endpoint_at(&self.address)
     }
 
-    /// Makes a client of another process, with this authority and secret. The secret is the
-    /// cluster's key if a key file is named, else the root secret.
+    /// Makes a client of another process, with this authority. It authenticates by the admin key, if
+    /// its file is named; else by the session of `MARTLET_ADMIN_SESSION`, the cluster's key or the
+    /// root secret. Processes without accounts can't check an admin key, so that other processes get
+    /// a session that it begins at the address of this connection.
+    ///
+    /// # Errors
+    /// No secret is known, a file can't be used, or no session can begin.
     pub(super) fn endpoint_at(&self, address: &AdminAddress) -> Result<AdminEndpoint, Failure> {
-        let token = match &self.cluster_key_file {
-            Some(file) => ClusterSecret::load(file)?.token,
-            None => root_token(&self.data_dir)?,
-        };
-        AdminEndpoint::new(address.clone(), self.authority.as_deref(), token)
+        match self.admin_key_file {
+            Some(_) if *address != self.address => {
+                let session = AdminCredential::Session(self.begin_session()?);
+                AdminEndpoint::new(address.clone(), self.authority.as_deref(), session)
+            }
+            _ => self.account_endpoint_at(address),
+        }
     }
+
+    /// Makes a client as [`AdminConnection::endpoint_at`] does, of a process with accounts.
+    pub(super) fn account_endpoint_at(
+        &self,
+        address: &AdminAddress,
+    ) -> Result<AdminEndpoint, Failure> {
+        let credential = match (&self.admin_key_file, std::env::var(SESSION_VARIABLE)) {
+            (Some(file), _) => AdminCredential::Key(admin_key(file)?),
+            (None, Ok(token)) => AdminCredential::Session(token),
+            (None, Err(_)) => AdminCredential::Token(match &self.cluster_key_file {
+                Some(file) => ClusterSecret::load(file)?.token,
+                None => root_token(&self.data_dir)?,
+            }),
+        };
+        AdminEndpoint::new(address.clone(), self.authority.as_deref(), credential)
+    }
+
+    /// Returns the token of a session of the admin key. The session begins once.
+    fn begin_session(&self) -> Result<String, Failure> {
+        if let Some(token) = self.session.get() {
+            return Ok(token.0.clone());
+        }
+        let begun: SessionReply =
+            self.endpoint()?.post(SESSION, &SessionRequest { seconds: Some(SESSION_S) })?;
+        Ok(self.session.get_or_init(|| SecretText(begun.token)).0.clone())
+    }
+}
+
+/// Reads a file with an admin key.
+fn admin_key(path: &Path) -> Result<SigningKey, Failure> {
+    let name = path.display();
+    let pair = ADMIN_KEY.read(path)?.ok_or_else(|| {
+        Failure::refused(format!(
+            "there is no file {name}: make a key with martlet admin key create"
+        ))
+    })?;
+    let KeyPair { access_key, secret_key, is_shared } = pair;
+    if is_shared {
+        return Err(Failure::refused(format!(
+            "other users can read the admin key in {name}: chmod 600 {name}, and revoke the key if \
+             it may have been read"
+        )));
+    }
+    Ok(SigningKey { id: access_key, secret: secret_key.0 })
 }
 
 /// Returns the token of the root secret, from the environment or from a server's data folder.
@@ -121,7 +192,8 @@ fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {
     let credentials = Credentials::read(&data_dir.join(credentials::FILE))?.ok_or_else(|| {
         Failure::refused(format!(
             "no credentials in {}: name the server's data folder with --data-dir, set \
-             MARTLET_ROOT_SECRET_KEY, or name the key of a cluster with --cluster-key-file",
+             MARTLET_ROOT_SECRET_KEY, name the key of a cluster with --cluster-key-file, or an admin \
+             key with --admin-key-file",
             data_dir.display()
         ))
     })?;
@@ -150,6 +222,23 @@ mod tests {
         assert_eq!(merged.cluster_key_file, Some("/etc/martlet/cluster.key".into()));
         let usual = AdminConnectionArgs::default().resolve().unwrap();
         assert_eq!((usual.address, usual.data_dir), (AdminAddress::local(9001), DATA_DIR.into()));
+    }
+
+    #[test]
+    fn the_file_of_an_admin_key_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), ADMIN_KEY.text("MADM1", "the secret")).unwrap();
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(file.path(), mode(0o600)).unwrap();
+        let key = admin_key(file.path()).unwrap();
+        assert_eq!((key.id.as_str(), key.secret.as_str()), ("MADM1", "the secret"));
+        assert!(!format!("{key:?}").contains("the secret"));
+        std::fs::set_permissions(file.path(), mode(0o644)).unwrap();
+        let refusal = admin_key(file.path()).unwrap_err().to_string();
+        assert!(refusal.contains("chmod 600") && !refusal.contains("the secret"), "{refusal}");
+        assert!(admin_key(Path::new("/nowhere/key")).unwrap_err().to_string().contains("no file"));
     }
 
     #[test]

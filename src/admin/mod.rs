@@ -2,6 +2,7 @@
 
 mod accounts;
 mod address;
+mod audit;
 mod bucket;
 mod bundle;
 mod census;
@@ -13,6 +14,7 @@ mod limits;
 mod policy;
 mod print;
 mod ring;
+mod session;
 mod workers;
 
 use clap::{Args, Subcommand};
@@ -22,6 +24,7 @@ use martlet_serving::Failure;
 
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 pub(crate) use self::address::AdminAddress;
+use self::audit::AuditArgs;
 use self::bucket::BucketCommand;
 use self::bundle::BundleArgs;
 use self::census::{CensusArgs, CensusOutcome};
@@ -30,16 +33,20 @@ pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
+use self::session::SessionCommand;
 use self::workers::WorkersArgs;
 
 /// Arguments of `martlet admin`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The commands authenticate with the root secret from MARTLET_ROOT_SECRET_KEY or from the data \
-folder of a server on this machine. Members of a cluster need --cluster-key-file instead.
+folder of a server on this machine. Members of a cluster need --cluster-key-file instead. Both are \
+meant for the first admin key: martlet admin key create --role operator --key-file ops.key. From \
+then on, --admin-key-file ops.key signs the requests.
 
 Examples:
   martlet admin status
+  martlet admin --admin-key-file ops.key audit --since 1d
   martlet admin policy list
   martlet admin bucket set checkpoints --consistency strict
   martlet admin tenant create research
@@ -98,9 +105,14 @@ enum AdminCommand {
     /// Roles of a tenant, for temporary credentials
     #[command(subcommand)]
     Role(RoleCommand),
-    /// Access keys of tenants and users
+    /// Access keys of tenants and users, and keys of the admin API
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Sessions of the admin API
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// Show who changed what, from where, and with which outcome
+    Audit(AuditArgs),
     /// Jobs of a process: censuses and rewrites
     #[command(subcommand)]
     Job(JobCommand),
@@ -175,6 +187,8 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::User(command) => command.run(&server()?, args.json)?,
         AdminCommand::Role(command) => command.run(&server()?, args.json)?,
         AdminCommand::Key(command) => command.run(&server()?, args.json)?,
+        AdminCommand::Session(command) => command.run(&server()?, args.json)?,
+        AdminCommand::Audit(command) => command.run(&connection, args.json)?,
         AdminCommand::Ring(command) => {
             let file = connection.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("no cluster key is given: name its file with --cluster-key-file")

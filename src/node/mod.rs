@@ -127,8 +127,8 @@ async fn open(operator: Arc<Operator>, roles: Vec<(NodeRole, Arc<Operator>)>) {
     }
     // The proxy comes first: it has the routes of all other roles, and more.
     let routes = roles.iter().find_map(|(_, of_role)| of_role.protected_routes());
-    let routes = routes.unwrap_or_default();
-    operator.open(AdminParts { health: Arc::new(MachineHealth(roles)), metrics, routes });
+    let (routes, access) = routes.unwrap_or_default();
+    operator.open(AdminParts { health: Arc::new(MachineHealth(roles)), metrics, routes, access });
 }
 
 /// Runs all roles to their ends. The first signal, or the end of a role, stops the proxy and the

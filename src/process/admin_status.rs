@@ -5,6 +5,7 @@ use martlet_admin_api::{self as wire, DeviceLine, ProcessWorkers, WorkerLine};
 use martlet_protocol::DeviceId;
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_replicator::WorkerStatus;
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::RoleCondition;
 use martlet_storage_node::Reserve;
@@ -93,7 +94,8 @@ pub(crate) fn workers(process: &'static str, source: WorkerSource) -> ApiRoutes 
         let own = ProcessWorkers { process: process.to_owned(), heard_ms_ago: None, workers };
         async move { Json(vec![own]) }
     };
-    let doc = ApiDoc::reply::<Vec<ProcessWorkers>>("List the workers of the process");
+    let doc =
+        ApiDoc::reply::<Vec<ProcessWorkers>>(RouteAccess::Read, "List the workers of the process");
     ApiRoutes::new().get(wire::WORKERS, doc, lines)
 }
 

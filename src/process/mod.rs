@@ -5,6 +5,7 @@
 //! observers ─ observers of requests: events, logs      devices and workers
 //! upkeep, workers ─ background work                  admin_status ─ status for operators
 //! sources ─ state of devices and workers             memory ─ split of the memory
+//! admin_access ─ principals of the admin API, and its audit log
 //! checkpoint_counts ─ counts of checkpoint sets    host ─ a process of its own, or a machine's
 //! direct ─ descriptors of extents for local processes
 //! data_port ─ port for reads in place                args ─ flags that roles share
@@ -13,6 +14,7 @@
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
 //! not depend on each other.
 
+pub(crate) mod admin_access;
 pub(crate) mod admin_status;
 pub(crate) mod args;
 pub(crate) mod checkpoint_counts;

@@ -16,19 +16,21 @@ mod settings;
 use std::sync::Arc;
 
 use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
-use martlet_membership::{Member, MemberRole, NodeCollector, StatusSource};
+use martlet_membership::{Member, MemberRole, NodeCollector, RingCollector, StatusSource};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::Foreground;
 use martlet_s3compat::{InPlaceConfig, S3Service};
+use martlet_serving::access::AdminAccess;
 use martlet_serving::api::ApiRoutes;
+use martlet_serving::audit::AuditCollector;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{AdminParts, Operator};
 use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
-use martlet_topology::Topology;
+use martlet_topology::{Cluster, Topology};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -36,6 +38,7 @@ pub(crate) use self::first::FirstArgs;
 use self::first::NewCluster;
 use self::operator::ProxyHealth;
 pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
+use crate::process::admin_access::{self, AccountProcess};
 use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
@@ -72,20 +75,14 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
             return Ok(());
         }
     }
-    let vault = settings.s3.sse_vault()?.unwrap_or_default();
-    let options = settings.s3.store_options()?;
-    let topology = Topology::with_term(cluster, member.keeper.known_term());
-    let store = ObjectStore::with_vault(topology, member.clock.clone(), options, vault);
-    let tokens = &secret.tokens;
-    let secrets = S3Secrets { access_key, secret_key: root_secret, tokens };
+    let store = store_of(&settings, &member, cluster)?;
+    let secrets = S3Secrets { access_key, secret_key: root_secret, tokens: &secret.tokens };
     let idle = settings.common.body_idle_timeout;
     let accounts = Accounts::new(store.clone(), settings.s3.vault()?.unwrap_or_default());
     let clock: Arc<dyn Clock> = member.clock.clone();
     let observers = ObserverTasks::open(&settings.s3, &settings.events, &folder, &store, &clock)?;
     let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle);
-    let nodes = member.clone();
-    let data_ports = move |node: &str| nodes.nodes.get(node)?.history.data_port();
-    store.topology().set_data_ports(Arc::new(data_ports));
+    know_data_ports(&store, &member);
     let in_place = InPlaceConfig::new(secret.extents.clone(), u64::MAX);
     let service = service.observed_by(observers.requests.clone()).reading_in_place(in_place);
     let (stop, stopped) = watch::channel(false);
@@ -93,22 +90,29 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     tasks.spawn(member.clone().keep_up(stopped.clone()));
     let following = settings.s3.clone();
     tasks.spawn(cluster::follow_rings(store.clone(), member.clone(), following, changes, stopped));
-    if settings.s3.seal_secrets {
-        tokio::spawn(accounts::seal_secrets(accounts.clone()));
-    }
+    seal_secrets(&settings, &accounts);
+    let new_cluster = NewCluster { accounts: accounts.clone(), store: store.clone(), folder };
     if let Some(first) = settings.first.open()? {
-        let new_cluster = NewCluster { accounts: accounts.clone(), store: store.clone(), folder };
         tokio::spawn(new_cluster.fill(first));
     }
-    let routes = accounts::routes(accounts, store.clone(), access_key);
+    let process = AccountProcess {
+        common: &settings.common,
+        data_dir: &settings.member.data_dir(DATA_DIR),
+        name: &format!("proxy {name}"),
+        random: &secret.tokens,
+        clock: member.clock.clone(),
+        root_key: access_key,
+    };
+    let (routes, access) = process.open(accounts, store.clone()).await;
     let figures = observers.figures();
     let running = RunningProxy {
         settings: &settings,
         name,
         member,
         store,
-        service,
+        service: admin_access::recording(service, &access),
         routes,
+        access,
         figures,
         operator,
         signals,
@@ -121,6 +125,31 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     outcome
 }
 
+fn store_of(
+    settings: &ProxySettings,
+    member: &Member,
+    cluster: Cluster,
+) -> Result<ObjectStore, Failure> {
+    let vault = settings.s3.sse_vault()?.unwrap_or_default();
+    let options = settings.s3.store_options()?;
+    let topology = Topology::with_term(cluster, member.keeper.known_term());
+    Ok(ObjectStore::with_vault(topology, member.clock.clone(), options, vault))
+}
+
+/// Seals the secrets of access keys that were stored in clear, if the settings permit it.
+fn seal_secrets(settings: &ProxySettings, accounts: &Accounts) {
+    if settings.s3.seal_secrets {
+        tokio::spawn(accounts::seal_secrets(accounts.clone()));
+    }
+}
+
+/// Makes the data ports that nodes announce known to the object layer.
+fn know_data_ports(store: &ObjectStore, member: &Arc<Member>) {
+    let nodes = member.clone();
+    let data_ports = move |node: &str| nodes.nodes.get(node)?.history.data_port();
+    store.topology().set_data_ports(Arc::new(data_ports));
+}
+
 /// Proxy with an open member and object layer.
 struct RunningProxy<'a> {
     settings: &'a ProxySettings,
@@ -128,8 +157,10 @@ struct RunningProxy<'a> {
     member: Arc<Member>,
     store: ObjectStore,
     service: S3Service,
-    /// Admin routes of tenants, users, roles, keys and quotas.
+    /// Admin routes of tenants, users, roles, keys, quotas and admin keys.
     routes: ApiRoutes,
+    /// Means to admit requests to admin routes.
+    access: Arc<AdminAccess>,
     /// Source of the observers' metrics.
     figures: ObserverSource,
     operator: Arc<Operator>,
@@ -138,12 +169,12 @@ struct RunningProxy<'a> {
 
 impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
-        let Self { settings, name, member, store, service, routes, figures, operator, mut signals } =
-            self;
+        let Self { settings, name, member, store, service, routes, access, figures, .. } = self;
+        let (operator, mut signals) = (self.operator, self.signals);
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
-        let nodes = member.clone();
+        let [nodes, rings] = [(); 2].map(|()| member.clone());
         let clock: Arc<dyn Clock> = member.clock.clone();
         let status = StatusSource::new(&format!("proxy {name}"), &operator, &member);
         member.introduce_itself(status.report_source());
@@ -155,7 +186,10 @@ impl RunningProxy<'_> {
                 .with(TargetCollector(figures))
                 .with(QueueCollector(service.clone()))
                 .with(WindowCollector(store.clone()))
+                .with(AuditCollector(access.audit_logs()))
+                .with(RingCollector(Arc::new(move || rings.ring_lines())))
                 .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
+            access,
             routes: status
                 .routes()
                 .merge(objects::extents_of(store.clone()))

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_membership::{Member, MemberRole, NodeCollector, RingSet, StatusSource};
+use martlet_membership::{Member, MemberRole, NodeCollector, RingCollector, RingSet, StatusSource};
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_protocol::checkpoints::SetUpkeep;
@@ -44,7 +44,7 @@ use crate::process::host::RoleHost;
 use crate::process::metrics::{CheckpointCollector, WorkerCollector};
 use crate::process::observers::ObserverTasks;
 use crate::process::sources::WorkerSource;
-use crate::process::workers;
+use crate::process::{admin_access, workers};
 
 /// Latency of clients' calls at any node above which workers yield. A client's request makes at
 /// least two calls in a row and should stay within [`WorkerPace::latency_budget`].
@@ -149,7 +149,8 @@ pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Resul
     tasks.spawn(follow_rings(topology, member.clone(), stopped.clone()));
     tasks.spawn(member.clone().keep_up(stopped));
     let statuses: WorkerSource = Arc::new(runner.statuses());
-    let nodes = member.clone();
+    let [nodes, rings] = [(); 2].map(|()| member.clone());
+    let clock: Arc<dyn Clock> = member.clock.clone();
     let status = StatusSource::new(&format!("replicator {name}"), &operator, &member);
     let workers = statuses.clone();
     let status = status.with_workers(Arc::new(move || worker_lines(&workers)));
@@ -161,8 +162,10 @@ pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Resul
             .with(CheckpointCollector(checkpoint_counts))
             .with(LogCollector(observers.figures()))
             .with(TargetCollector(observers.figures()))
+            .with(RingCollector(Arc::new(move || rings.ring_lines())))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
         routes: status.routes(),
+        access: admin_access::of_member(&secret.tokens, clock),
     });
     println!("Martlet replicator {name} runs");
 

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use martlet_admin_server::{buckets, jobs, objects, policies};
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
+use martlet_serving::audit::AuditCollector;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
@@ -169,7 +170,9 @@ impl RunningServer<'_> {
                 .with(CheckpointCollector(store.checkpoint_counts.clone()))
                 .with(DeviceCollector(store.device_source()))
                 .with(DirectCollector(of_direct))
+                .with(AuditCollector(store.access.audit_logs()))
                 .with(WorkerCollector(worker_source.clone())),
+            access: store.access.clone(),
             routes: admin_status::workers("server", worker_source)
                 .merge(status.routes())
                 .merge(objects::extents_of(store.objects.clone()))

@@ -14,6 +14,7 @@ use martlet_membership::forecast::capacity::DeviceReport;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
 use martlet_ring::Ring;
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
 use martlet_storage_node::{Reserve, StorageNode};
@@ -74,9 +75,14 @@ pub(crate) struct ServerStatusSource {
 impl ServerStatusSource {
     /// Returns the routes of `martlet admin` for status, capacity and dispersion.
     pub(crate) fn routes(self) -> ApiRoutes {
-        let of_process = ApiDoc::reply::<ServerStatus>("Show the status of the process");
-        let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
-        let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
+        let of_process =
+            ApiDoc::reply::<ServerStatus>(RouteAccess::Read, "Show the status of the process");
+        let forecast =
+            ApiDoc::reply::<Capacity>(RouteAccess::Read, "Forecast the fullness of all devices");
+        let spread = ApiDoc::reply::<Vec<RingSpread>>(
+            RouteAccess::Read,
+            "Show balance and dispersion of the rings",
+        );
         ApiRoutes::new()
             .get(wire::STATUS, of_process, status)
             .get(wire::CAPACITY, forecast, capacity)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use martlet_admin_server::accounts;
+use martlet_admin_server::accounts::seal_secrets;
 use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::tree::TreeKey;
@@ -13,6 +13,7 @@ use martlet_proxy::{Accounts, ObjectStore, Vault};
 use martlet_replicator::{DeviceScope, Foreground, Runner, StandardWorkers};
 use martlet_ring::Ring;
 use martlet_s3compat::{InPlaceConfig, S3Service};
+use martlet_serving::access::AdminAccess;
 use martlet_serving::api::ApiRoutes;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::operator::Operator;
@@ -31,6 +32,7 @@ use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
 use super::token_key;
 use crate::policies::check_cpu;
+use crate::process::admin_access::{self, AccountProcess};
 use crate::process::checkpoint_counts::{CheckpointCounts, CountedSets};
 use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::memory::{MachineShare, MemorySplit};
@@ -51,8 +53,10 @@ pub(crate) struct Store {
     pub(crate) service: S3Service,
     /// Counts of checkpoint sets, as the worker meets them.
     pub(crate) checkpoint_counts: CheckpointCounts,
-    /// Admin routes of tenants, users, roles, keys and quotas.
+    /// Admin routes of tenants, users, roles, keys, quotas and admin keys.
     pub(crate) accounts: ApiRoutes,
+    /// Means to admit requests to admin routes.
+    pub(crate) access: Arc<AdminAccess>,
     /// Observers of requests and of lifecycle rules.
     pub(crate) observers: ObserverTasks,
     node: Arc<StorageNode>,
@@ -80,6 +84,22 @@ fn vaults(settings: &ServerSettings, folder: &DataFolder) -> Result<(Vault, Vaul
         None => master_keys::find_or_make(folder, master_keys::FILE)?,
     };
     Ok((of_objects, of_accounts))
+}
+
+fn account_process<'a>(
+    settings: &'a ServerSettings,
+    credentials: &'a Credentials,
+    random: &'a [u8; 32],
+    clock: Arc<dyn Clock>,
+) -> AccountProcess<'a> {
+    AccountProcess {
+        common: &settings.common,
+        data_dir: &settings.data_dir,
+        name: "server",
+        random,
+        clock,
+        root_key: &credentials.access_key,
+    }
 }
 
 impl Store {
@@ -116,7 +136,7 @@ impl Store {
         let objects = ObjectStore::with_vault(topology.clone(), clock.clone(), options, vault);
         let accounts = Accounts::new(objects.clone(), sealing);
         // Only this process has to open the secrets, so sealing needs no setting.
-        tokio::spawn(accounts::seal_secrets(accounts.clone()));
+        tokio::spawn(seal_secrets(accounts.clone()));
         let secrets = S3Secrets {
             access_key: &credentials.access_key,
             secret_key: &credentials.secret_key,
@@ -132,12 +152,15 @@ impl Store {
         let observers =
             ObserverTasks::open(&settings.s3, &settings.events, folder, &objects, &clock)?;
         let service = service.observed_by(observers.requests.clone());
-        let accounts = accounts::routes(accounts, objects.clone(), &credentials.access_key);
+        let process = account_process(settings, credentials, &tokens, clock.clone());
+        let (accounts, access) = process.open(accounts, objects.clone()).await;
+        let service = admin_access::recording(service, &access);
         Ok(Self {
             objects,
             service,
             checkpoint_counts: CheckpointCounts::default(),
             accounts,
+            access,
             observers,
             node,
             absent,

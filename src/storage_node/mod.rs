@@ -27,7 +27,8 @@ use axum::middleware::from_fn;
 use martlet_data_port::DataPortFigures;
 use martlet_membership::routes::{self, Host};
 use martlet_membership::{
-    ClusterSecret, Introducer, Member, MemberRole, NodeCollector, Peers, StatusSource,
+    ClusterSecret, Introducer, Member, MemberRole, NodeCollector, Peers, RingCollector,
+    StatusSource,
 };
 use martlet_protocol::http::{
     DataPortTag, ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
@@ -50,6 +51,7 @@ pub(crate) use self::settings::{
     ADMIN_PORT, DATA_DIR, DeviceArgs, StorageNodeArgs, StorageNodeSettings,
 };
 use crate::policies::check_cpu;
+use crate::process::admin_access;
 use crate::process::data_port::OpenDataPort;
 use crate::process::direct::DirectSource;
 use crate::process::host::RoleHost;
@@ -262,6 +264,7 @@ impl RunningNode<'_> {
             health: Arc::new(self.opened.clone()),
             metrics: self.metrics(figures.as_deref()).with(DirectCollector(of_direct)),
             routes: self.status.clone().routes(),
+            access: admin_access::of_member(&self.secret.tokens, member.clock.clone()),
         });
         tasks
     }
@@ -284,7 +287,7 @@ impl RunningNode<'_> {
 
     fn metrics(&self, data_port: Option<&DataPortFigures>) -> Metrics {
         let OpenNode { member, node, .. } = &self.opened;
-        let (node, nodes) = (node.clone(), member.clone());
+        let (node, nodes, rings) = (node.clone(), member.clone(), member.clone());
         Metrics::default()
             .with_registered(|registry| {
                 if let Some(figures) = data_port {
@@ -292,6 +295,7 @@ impl RunningNode<'_> {
                 }
             })
             .with(DeviceCollector(Arc::new(move || node.metrics().devices)))
+            .with(RingCollector(Arc::new(move || rings.ring_lines())))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures())))
     }
 }

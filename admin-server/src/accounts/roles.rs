@@ -9,20 +9,34 @@ use martlet_admin_api::accounts::{DeletedLine, ListPage};
 use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest, USER_POLICY, UserPolicy};
 use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
 use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
+use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 
 use super::state::{AccountsApi, AccountsQuery, AccountsState};
-use crate::api::{ApiError, ApiResult, PAGE_MAX, deleted, list_page, named, read};
+use crate::api::{ApiError, ApiResult, OF_TENANT, PAGE_MAX, deleted, list_page, named, read};
 
 pub(super) fn routes() -> ApiRoutes<AccountsApi> {
-    let list = ApiDoc::reply::<ListPage<RoleLine>>("List the roles of a tenant, in pages");
-    let create = ApiDoc::reply::<RoleLine>("Create a role");
-    let show = ApiDoc::reply::<RoleLine>("Show a role");
-    let change = ApiDoc::reply::<RoleLine>("Change a role");
-    let delete = ApiDoc::reply::<DeletedLine>("Delete a role");
-    let show_policy = ApiDoc::reply::<UserPolicy>("Show the policy of a user");
-    let set_policy = ApiDoc::reply::<UserPolicy>("Set the policy of a user");
-    let delete_policy = ApiDoc::reply::<DeletedLine>("Delete the policy of a user");
+    let list = ApiDoc::reply::<ListPage<RoleLine>>(
+        RouteAccess::TenantRead(OF_TENANT),
+        "List the roles of a tenant, in pages",
+    );
+    let create = ApiDoc::reply::<RoleLine>(RouteAccess::TenantChange(OF_TENANT), "Create a role");
+    let show = ApiDoc::reply::<RoleLine>(RouteAccess::TenantRead(OF_TENANT), "Show a role");
+    let change = ApiDoc::reply::<RoleLine>(RouteAccess::TenantChange(OF_TENANT), "Change a role");
+    let delete =
+        ApiDoc::reply::<DeletedLine>(RouteAccess::TenantChange(OF_TENANT), "Delete a role");
+    let show_policy = ApiDoc::reply::<UserPolicy>(
+        RouteAccess::TenantRead(OF_TENANT),
+        "Show the policy of a user",
+    );
+    let set_policy = ApiDoc::reply::<UserPolicy>(
+        RouteAccess::TenantChange(OF_TENANT),
+        "Set the policy of a user",
+    );
+    let delete_policy = ApiDoc::reply::<DeletedLine>(
+        RouteAccess::TenantChange(OF_TENANT),
+        "Delete the policy of a user",
+    );
     ApiRoutes::new()
         .get(ROLES, list.query::<AccountsQuery>(), roles)
         .post(ROLES, create.body::<RoleRequest>(), create_role)

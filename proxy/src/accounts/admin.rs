@@ -4,6 +4,7 @@
 //! A tenant's canonical id is registered before the tenant, and deleted after it. So the owner of
 //! every bucket has a name.
 
+mod admin_keys;
 mod client;
 mod keys;
 mod limits;
@@ -11,6 +12,7 @@ mod roles;
 mod tenants;
 mod users;
 
+pub use admin_keys::{AdminKeys, NewAdminKey};
 pub use client::Accounts;
 pub(super) use keys::belonging;
 pub use keys::{AccessKeys, NewKey};

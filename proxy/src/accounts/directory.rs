@@ -8,6 +8,7 @@ use futures::future::try_join;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
+use super::admin_keys::AdminKey;
 use super::documents::Documents;
 use super::principal::{AccountOf, Holder};
 use super::records::{Key, ROOT, Tenant, TenantOf, User};
@@ -122,6 +123,17 @@ impl Directory {
         }
         let tenant: Option<Tenant> = self.documents.document(address).await?;
         Ok(tenant.map(|tenant| tenant.canonical_id))
+    }
+
+    /// Reads a key of the admin API from a quorum; none if the key is missing, or its tenant is
+    /// missing or disabled.
+    pub(crate) async fn admin_key(&self, id: &str) -> Result<Option<AdminKey>> {
+        let Some(key) = self.documents.document::<AdminKey>(id).await? else { return Ok(None) };
+        let tenant = match &key.tenant {
+            None => None,
+            Some(of) => self.documents.document::<Tenant>(&of.name).await?,
+        };
+        Ok(key.under(tenant.as_ref()))
     }
 
     /// Reads a session role from a quorum; none if the role or its tenant is missing or disabled.

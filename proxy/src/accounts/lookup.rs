@@ -1,6 +1,7 @@
 //! Lookups of principals by the cache.
 
 use super::admin::belonging;
+use super::admin_keys::AdminKey;
 use super::cache::CachedPrincipal;
 use super::principal::Holder;
 use super::records::is_access_key;
@@ -39,6 +40,22 @@ impl CachedPrincipal for RoleOf {
     }
 
     fn secret(&self, _vault: &Vault) -> Result<String, String> {
+        Ok(String::new())
+    }
+}
+
+#[async_trait::async_trait]
+impl CachedPrincipal for AdminKey {
+    fn is_name(name: &str) -> bool {
+        is_access_key(name)
+    }
+
+    async fn find(store: &ObjectStore, name: &str) -> Result<Option<Self>> {
+        store.services.directory.admin_key(name).await
+    }
+
+    fn secret(&self, _vault: &Vault) -> Result<String, String> {
+        // The secret is derived from the id, and never stored.
         Ok(String::new())
     }
 }

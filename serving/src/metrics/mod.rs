@@ -8,6 +8,7 @@
 pub(crate) mod classic;
 mod figures;
 mod merge;
+pub(crate) mod process;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;

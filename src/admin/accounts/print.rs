@@ -1,10 +1,12 @@
 //! Text output for tenants, users, roles and keys.
 
 use martlet_admin_api::accounts::{KeyLine, TenantLine, UserLine};
+use martlet_admin_api::principals::AdminKeyLine;
 use martlet_admin_api::roles::{RoleLine, UserPolicy};
 use martlet_protocol::Network;
 
 use crate::admin::limits::rate;
+use crate::admin::print::time;
 use crate::columns::table;
 
 fn rows(pairs: &[(&str, &str)]) -> String {
@@ -99,6 +101,35 @@ pub(super) fn users(lines: &[UserLine]) -> String {
     rows.extend(lines.iter().cloned().map(|line| {
         let UserLine { user, arn, role, enabled, .. } = line;
         vec![user, role, state(enabled).to_owned(), arn]
+    }));
+    table(&rows, &[])
+}
+
+fn end(expires_ms: Option<u64>) -> String {
+    expires_ms.map_or_else(|| "no end".to_owned(), time)
+}
+
+/// Formats an admin key, with its secret if that is new.
+pub(super) fn admin_key(line: &AdminKeyLine) -> String {
+    let (until, since) = (end(line.expires_ms), time(line.created_ms));
+    let mut pairs = vec![("admin key", line.key.as_str())];
+    pairs.extend(line.secret.as_deref().map(|secret| ("secret", secret)));
+    pairs.extend([
+        ("name", line.name.as_str()),
+        ("role", line.role.as_str()),
+        ("tenant", line.tenant.as_deref().unwrap_or("-")),
+        ("created", &since),
+        ("until", &until),
+    ]);
+    rows(&pairs)
+}
+
+/// Formats admin keys as a table.
+pub(super) fn admin_keys(lines: &[AdminKeyLine]) -> String {
+    let mut rows = header(&["admin key", "role", "tenant", "until", "name"]);
+    rows.extend(lines.iter().cloned().map(|line| {
+        let AdminKeyLine { key, role, tenant, expires_ms, name, .. } = line;
+        vec![key, role, tenant.unwrap_or_else(|| "-".to_owned()), end(expires_ms), name]
     }));
     table(&rows, &[])
 }

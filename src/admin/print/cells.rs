@@ -23,6 +23,15 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
+/// Formats a time such as `2026-11-28 02:30:00Z`.
+pub(crate) fn time(ms: u64) -> String {
+    let format =
+        time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]Z");
+    let seconds = i64::try_from(ms / 1000).ok();
+    let time = seconds.and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.and_then(|time| time.format(&format).ok()).unwrap_or_else(|| format!("{ms} ms"))
+}
+
 /// Draws a share from 0 to 1 as a bar: `████████▌···········`. Cells above `mark` use another
 /// character, and `│` shows the mark in an empty cell.
 pub(super) fn bar(share: f64, mark: f64) -> String {

@@ -14,7 +14,7 @@ use martlet_admin_api::{BucketLine, ObjectExtents};
 use serde::Serialize;
 
 use self::cells::row;
-pub(crate) use self::cells::{size, span};
+pub(crate) use self::cells::{size, span, time};
 pub(crate) use self::census::census;
 pub(crate) use self::forecast::{capacity, dispersion};
 pub(crate) use self::status::status;

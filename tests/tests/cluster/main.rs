@@ -5,6 +5,7 @@
 //! repeats one.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
+mod admin_access;
 mod anti_entropy;
 mod checkpoints;
 mod cluster_command;

@@ -1,6 +1,7 @@
 //! One server as a real process: start, stop, crashes, bad input, memory, and its commands.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
+mod admin_access;
 mod admin_command;
 mod admin_tls;
 mod bench;

@@ -94,8 +94,10 @@ fn faults(page: &str) -> Vec<String> {
             faults.push(format!("{name} is a {kind}"));
         }
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if !name.starts_with("martlet_") || !name.chars().all(is_plain) {
-            faults.push(format!("{name} is not lower-case with the prefix martlet_"));
+        // Metrics of each process have the names of Prometheus' own clients.
+        let has_prefix = name.starts_with("martlet_") || name.starts_with("process_");
+        if !has_prefix || !name.chars().all(is_plain) {
+            faults.push(format!("{name} is not lower-case with the prefix martlet_ or process_"));
         }
         let unit = name.trim_end_matches("_total").rsplit('_').next().unwrap();
         if OTHER_UNITS.contains(&unit) {

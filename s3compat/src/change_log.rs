@@ -1,0 +1,121 @@
+//! Records of requests that make, delete or configure buckets.
+//!
+//! A record begins before the operation and ends before the reply. The operation then runs in a task
+//! of its own, so that a client that leaves ends nothing between the two. Requests of anonymous
+//! clients are not recorded.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use s3s::{S3Error, S3ErrorCode};
+
+use crate::operation::{Operation, PathKind};
+use crate::reply::Reply;
+use crate::request::{OperationRequest, PreparedRequest};
+
+/// Change of a bucket that a request is going to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketChange {
+    /// S3's name of the operation.
+    pub operation: &'static str,
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Account of the requester: a tenant's name, or `root`.
+    pub account: String,
+    /// User within the account; the account's own name for the account itself.
+    pub user: String,
+    /// Address of the client.
+    pub peer: Option<IpAddr>,
+}
+
+/// Stores the status of the reply as the end of a record. Fails with a sentence.
+pub type RecordEnd = Box<dyn FnOnce(u16) -> BoxFuture<'static, Result<(), String>> + Send>;
+
+/// Log of changes of buckets.
+pub trait ChangeLog: fmt::Debug + Send + Sync {
+    /// Stores that a change begins. Fails with a sentence, if the change must not be made.
+    fn begin(&self, change: BucketChange) -> BoxFuture<'_, Result<RecordEnd, String>>;
+}
+
+impl Operation {
+    /// Returns true if the operation makes, deletes or configures a bucket.
+    fn changes_bucket(self) -> bool {
+        let row = self.row();
+        let is_of_set = matches!(self, Self::HoldCheckpoint | Self::DeleteCheckpoint);
+        row.path == PathKind::Bucket && matches!(row.method, "PUT" | "DELETE") && !is_of_set
+    }
+}
+
+impl BucketChange {
+    /// Returns the change that a request makes, if it is signed and makes one.
+    pub(crate) fn of(request: &OperationRequest) -> Option<Self> {
+        if !request.operation().changes_bucket() {
+            return None;
+        }
+        let who = request.context.identity.who()?;
+        Some(Self {
+            operation: request.operation().name(),
+            bucket: request.target.bucket()?.to_owned(),
+            account: who.account.to_string(),
+            user: who.user.to_string(),
+            peer: request.context.connection.peer,
+        })
+    }
+}
+
+/// Answers a request between the begin and the end of its record.
+pub(crate) async fn recorded<F>(
+    log: Arc<dyn ChangeLog>,
+    change: BucketChange,
+    request: PreparedRequest,
+    answer: impl FnOnce(PreparedRequest) -> F + Send + 'static,
+) -> Reply
+where
+    F: Future<Output = Reply> + Send + 'static,
+{
+    let task = tokio::spawn(async move {
+        let end = match log.begin(change).await {
+            Ok(end) => end,
+            Err(sentence) => return refusal(S3ErrorCode::ServiceUnavailable, sentence),
+        };
+        // A panic of the operation is an outcome too.
+        let reply = match tokio::spawn(answer(request)).await {
+            Ok(reply) => reply,
+            Err(_) => refusal(S3ErrorCode::InternalError, "the operation failed".to_owned()),
+        };
+        match end(reply.status.as_u16()).await {
+            Ok(()) => reply,
+            Err(sentence) => refusal(S3ErrorCode::InternalError, sentence),
+        }
+    });
+    let failed = |_| refusal(S3ErrorCode::InternalError, "the operation failed".to_owned());
+    task.await.unwrap_or_else(failed)
+}
+
+fn refusal(code: S3ErrorCode, sentence: String) -> Reply {
+    S3Error::with_message(code, sentence).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_configure_buckets_are_recorded_and_no_others() {
+        let recorded: Vec<&str> = Operation::ALL
+            .iter()
+            .filter(|operation| operation.changes_bucket())
+            .map(|operation| operation.name())
+            .collect();
+        let expected = "CreateBucket DeleteBucket PutBucketPolicy DeleteBucketPolicy PutBucketAcl \
+            PutBucketCors DeleteBucketCors PutBucketEncryption DeleteBucketEncryption \
+            PutBucketLifecycleConfiguration DeleteBucketLifecycle PutBucketLogging \
+            PutBucketNotificationConfiguration PutObjectLockConfiguration \
+            PutBucketOwnershipControls DeleteBucketOwnershipControls PutPublicAccessBlock \
+            DeletePublicAccessBlock PutBucketTagging DeleteBucketTagging PutBucketVersioning \
+            PutBucketCheckpoints DeleteBucketCheckpoints";
+        assert_eq!(recorded, expected.split_whitespace().collect::<Vec<_>>());
+    }
+}

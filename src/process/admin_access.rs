@@ -1,0 +1,113 @@
+//! Access to the admin API of a process: secrets, accounts and audit log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use martlet_admin_api::audit::AuditRecord;
+use martlet_admin_api::principals::PrincipalLine;
+use martlet_admin_server::accounts;
+use martlet_admin_server::principals::{self, AccountDirectory};
+use martlet_protocol::Clock;
+use martlet_proxy::{Accounts, ObjectStore};
+use martlet_s3compat::{BucketChange, ChangeLog, RecordEnd, S3Service};
+use martlet_serving::access::{AdminAccess, AdminSecret};
+use martlet_serving::api::ApiRoutes;
+use martlet_serving::audit::AuditLog;
+use martlet_serving::settings::CommonSettings;
+
+/// Folder of the records of all but operators, in the folder of the audit log.
+const TENANTS_FOLDER: &str = "tenants";
+
+/// Parameters of a process with accounts.
+pub(crate) struct AccountProcess<'a> {
+    pub(crate) common: &'a CommonSettings,
+    /// Data folder of the role.
+    pub(crate) data_dir: &'a Path,
+    /// Role and name of the process.
+    pub(crate) name: &'a str,
+    /// Random bytes that all processes of the cluster share.
+    pub(crate) random: &'a [u8; 32],
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Access key of the root identity.
+    pub(crate) root_key: &'a str,
+}
+
+impl AccountProcess<'_> {
+    /// Opens the audit log. Returns the routes of accounts and admin keys, and the means to admit
+    /// requests.
+    pub(crate) async fn open(
+        self,
+        accounts: Accounts,
+        store: ObjectStore,
+    ) -> (ApiRoutes, Arc<AdminAccess>) {
+        let (secret, clock) = (AdminSecret::derive(self.random), self.clock.clone());
+        let folder = self.common.audit_folder(self.data_dir);
+        let log = async |folder: PathBuf| {
+            Arc::new(AuditLog::open(folder, self.name, clock.clone()).await)
+        };
+        let (audit, tenant_audit) = match folder {
+            Some(folder) => {
+                (Some(log(folder.clone()).await), Some(log(folder.join(TENANTS_FOLDER)).await))
+            }
+            None => (None, None),
+        };
+        let directory = AccountDirectory::new(accounts.clone(), store.clone());
+        let access = AdminAccess {
+            secret: Some(secret.clone()),
+            directory: Some(Arc::new(directory)),
+            clock: clock.clone(),
+            audit,
+            tenant_audit,
+        };
+        let own = principals::routes(accounts.clone(), secret, clock);
+        (accounts::routes(accounts, store, self.root_key).merge(own), Arc::new(access))
+    }
+}
+
+/// Returns the means of a member without accounts to admit requests: sessions of operators, and the
+/// token of the cluster's key.
+pub(crate) fn of_member(random: &[u8; 32], clock: Arc<dyn Clock>) -> Arc<AdminAccess> {
+    let secret = Some(AdminSecret::derive(random));
+    Arc::new(AdminAccess { secret, clock, ..AdminAccess::default() })
+}
+
+/// Lets a service record the S3 requests that make, delete or configure buckets.
+pub(crate) fn recording(service: S3Service, access: &AdminAccess) -> S3Service {
+    match &access.tenant_audit {
+        Some(log) => service.recording_changes(Arc::new(S3ChangeLog(log.clone()))),
+        None => service,
+    }
+}
+
+/// Audit log of changes of buckets by S3 requests.
+#[derive(Debug)]
+struct S3ChangeLog(Arc<AuditLog>);
+
+impl ChangeLog for S3ChangeLog {
+    fn begin(&self, change: BucketChange) -> BoxFuture<'_, Result<RecordEnd, String>> {
+        let BucketChange { operation, bucket, account, user, peer } = change;
+        let who = PrincipalLine {
+            kind: "s3".to_owned(),
+            name: Some(user),
+            tenant: Some(account),
+            ..PrincipalLine::default()
+        };
+        let record = AuditRecord {
+            peer: peer.map(|peer| peer.to_canonical().to_string()),
+            who,
+            operation: operation.to_owned(),
+            target: [("bucket".to_owned(), bucket)].into(),
+            ..AuditRecord::default()
+        };
+        let log = self.0.clone();
+        async move {
+            let begun = log.begin(record).await?;
+            let end: RecordEnd =
+                Box::new(move |status| async move { log.end(begun, status).await }.boxed());
+            Ok(end)
+        }
+        .boxed()
+    }
+}
