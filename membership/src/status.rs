@@ -10,12 +10,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{
-    self as wire, DeviceLine, MemoryLine, ProcessReport, ProcessWorkers, ServerStatus, WorkerLine,
+    self as wire, DeviceLine, FinalizeReply, MemoryLine, ProcessReport, ProcessWorkers,
+    ServerStatus, WorkerLine,
 };
-use martlet_serving::api::{ApiDoc, ApiRoutes};
+use martlet_serving::api::{ApiDoc, ApiMethod, ApiRoutes};
 use martlet_serving::operator::{Operator, Readiness, refuse};
 
 use super::Member;
+use super::finalize::release_line;
 use super::report::ReportSource;
 use super::view::ClusterView;
 
@@ -74,17 +76,20 @@ impl StatusSource {
         })
     }
 
-    /// Returns the routes of `martlet admin` for status, workers, capacity and dispersion.
+    /// Returns the routes of `martlet admin` for status, workers, capacity, dispersion and
+    /// finalization.
     pub fn routes(self) -> ApiRoutes {
         let of_cluster = ApiDoc::reply::<ServerStatus>("Show the status of the cluster");
         let of_workers = ApiDoc::reply::<Vec<ProcessWorkers>>("List the workers of all processes");
         let forecast = ApiDoc::reply::<Capacity>("Forecast the fullness of all devices");
         let spread = ApiDoc::reply::<Vec<RingSpread>>("Show balance and dispersion of the rings");
+        let finalized = ApiDoc::reply::<FinalizeReply>("Raise the format level of the cluster");
         ApiRoutes::new()
             .get(wire::STATUS, of_cluster, status)
             .get(wire::WORKERS, of_workers, workers)
             .get(wire::CAPACITY, forecast, capacity)
             .get(wire::DISPERSION, spread, dispersion)
+            .on(ApiMethod::Post, wire::FINALIZE, finalized, finalize)
             .with_state(self)
     }
 
@@ -106,6 +111,7 @@ impl StatusSource {
             reasons: readiness.reasons,
             devices,
             rings: self.member.ring_lines(),
+            release: Some(release_line(self.member.level.tag().release())),
             workers: self.workers.as_ref().map(|lines| lines()).unwrap_or_default(),
             clock_ahead_ms: self.member.clock.own_ahead_ms(),
             memory: self.memory,
@@ -130,6 +136,14 @@ async fn status(State(source): State<StatusSource>) -> Response {
     let term = keeper.term().0;
     let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
     Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
+}
+
+async fn finalize(State(source): State<StatusSource>) -> Response {
+    let own = source.report().await;
+    match source.member.finalize(&own).await {
+        Ok(reply) => Json(reply).into_response(),
+        Err(obstacles) => refuse(StatusCode::CONFLICT, &obstacles.join("; ")),
+    }
 }
 
 async fn workers(State(source): State<StatusSource>) -> Response {

@@ -72,6 +72,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
             return Ok(());
         }
     }
+    member.check_level()?;
     let vault = settings.s3.sse_vault()?.unwrap_or_default();
     let options = settings.s3.store_options()?;
     let topology = Topology::with_term(cluster, member.keeper.known_term());
