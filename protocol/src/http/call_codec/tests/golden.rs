@@ -224,7 +224,7 @@ fn this_release_sends_what_its_versions_read() {
     }
     let present = present();
     // Version 0 sent the bytes of version 1, and nothing passed over its end.
-    for version in WIRE.oldest.max(1)..=WIRE.newest {
+    for version in (1..=WIRE.newest).filter(|version| WIRE.contains(*version)) {
         for (name, golden) in golden(version) {
             let sent = &present[&name];
             assert!(
@@ -241,7 +241,7 @@ fn this_release_sends_what_its_versions_read() {
 
 #[test]
 fn this_release_reads_what_its_versions_sent_and_what_the_next_will_append() {
-    for version in WIRE.oldest.max(1)..=WIRE.newest {
+    for version in (1..=WIRE.newest).filter(|version| WIRE.contains(*version)) {
         let golden = golden(version);
         for (call, _) in calls() {
             let (kind, name) = (call.kind(), call.kind().name());
