@@ -27,14 +27,14 @@ impl ClusterCommand {
         match self {
             Self::Finalize => {
                 let reply: FinalizeReply = server.post(FINALIZE, &())?;
-                print::show(&reply, json, finalized);
+                print::show(&reply, json, |reply| finalized(*reply));
             }
         }
         Ok(())
     }
 }
 
-fn finalized(reply: &FinalizeReply) -> String {
+fn finalized(reply: FinalizeReply) -> String {
     let FinalizeReply { level, before } = reply;
     if level == before {
         return format!("the format level is {level}, the newest of this release: nothing to do\n");
@@ -48,9 +48,9 @@ mod tests {
 
     #[test]
     fn a_level_that_stays_is_no_rise() {
-        let stays = finalized(&FinalizeReply { level: 2, before: 2 });
+        let stays = finalized(FinalizeReply { level: 2, before: 2 });
         assert!(stays.contains("nothing to do"), "{stays}");
-        let rises = finalized(&FinalizeReply { level: 3, before: 2 });
+        let rises = finalized(FinalizeReply { level: 3, before: 2 });
         assert!(rises.contains("from 2 to 3"), "{rises}");
     }
 }

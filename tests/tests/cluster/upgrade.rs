@@ -4,7 +4,7 @@
 //! `MARTLET_PREVIOUS` names the binary of the other release. Each replacement is tested in both
 //! directions: by an orderly stop in the order of docs/UPGRADES.md, and by kills in a random order.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
@@ -55,13 +55,13 @@ fn member(cluster: &mut TestCluster, place: Place) -> &mut ClusterMember {
 }
 
 /// Replaces the processes one after another.
-async fn replace(probe: &mut Probe, places: &[Place], binary: &PathBuf, is_killed: bool) {
+async fn replace(probe: &mut Probe, places: &[Place], binary: &Path, is_killed: bool) {
     for place in places {
         let member = member(&mut probe.cluster, *place);
         if is_killed {
-            member.kill()
+            member.kill();
         } else {
-            member.stop().await
+            member.stop().await;
         }
         member.use_binary(binary);
         member.start().await;
