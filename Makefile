@@ -264,6 +264,12 @@ soak-cluster: build-tests ## Load a cluster and break parts of it at random for 
 checkpoints-faults: build-tests ## Save, read, retire and purge checkpoints in a cluster under FAULTS (500) kills, pauses and cuts
 	MARTLET_FAULTS=$${FAULTS:-500} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) checkpoints_survive_everything
 
+# PREVIOUS: binary, commit or tag of the other release; by default the newest tag.
+.PHONY: test-upgrade
+test-upgrade: build-tests ## Upgrade a cluster of another release under load process by process, and back (PREVIOUS=PATH or COMMIT)
+	previous=$$(MARTLET_CACHE=$(CACHE) tests/previous.sh "$(PREVIOUS)") && \
+	MARTLET_PREVIOUS=$$previous $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) upgrade
+
 # Compiles RocksDB if no build of it is in the cache, and links its folder for cargo (.cargo/config.toml).
 .PHONY: rocksdb
 rocksdb: tools

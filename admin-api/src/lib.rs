@@ -45,9 +45,9 @@ mod status;
 mod store;
 
 pub use status::{
-    CAPACITY, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, MemberLine, MemoryLine, MovesLine,
-    NodeLine, ProcessReport, ProcessWorkers, RingLine, SETTINGS, STATUS, ServerStatus,
-    SettingsReply, WORKERS, WorkerLine,
+    CAPACITY, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, FINALIZE, FinalizeReply, MemberLine,
+    MemoryLine, MovesLine, NodeLine, ProcessReport, ProcessWorkers, ReleaseLine, RingLine,
+    SETTINGS, STATUS, ServerStatus, SettingsReply, WORKERS, WorkerLine,
 };
 pub use store::{
     BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,

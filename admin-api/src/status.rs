@@ -18,6 +18,8 @@ pub const CAPACITY: &str = "/admin/v1/capacity";
 /// Path of the rings' balance and dispersion.
 pub const DISPERSION: &str = "/admin/v1/dispersion";
 
+/// Path that raises the format level of the cluster.
+pub const FINALIZE: &str = "/admin/v1/cluster/finalize";
 /// Path of the settings of a process.
 pub const SETTINGS: &str = "/admin/v1/settings";
 
@@ -77,12 +79,40 @@ pub struct ProcessReport {
     /// Workers of the process.
     #[serde(default)]
     pub workers: Vec<WorkerLine>,
+    /// Versions of the internal protocol and of stored formats. `None` in reports of releases before
+    /// versions were announced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<ReleaseLine>,
     /// Milliseconds by which this machine's clock leads the cluster's.
     #[serde(default)]
     pub clock_ahead_ms: i64,
     /// Split of the memory of a process with devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryLine>,
+}
+
+/// Versions that a process knows. Ranges include both ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseLine {
+    /// Oldest version of the internal protocol.
+    pub wire_oldest: u16,
+    /// Newest version of the internal protocol.
+    pub wire_newest: u16,
+    /// Oldest format level at which the process runs.
+    pub formats_oldest: u16,
+    /// Newest format level at which the process runs.
+    pub formats_newest: u16,
+    /// Format level that the process knows of its cluster, and writes.
+    pub format_level: u16,
+}
+
+/// Outcome of a finalization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FinalizeReply {
+    /// Format level of the cluster now.
+    pub level: u16,
+    /// Format level before. Equal to `level` if there was nothing to finalize.
+    pub before: u16,
 }
 
 /// Split of the memory that a process with devices takes for them, in bytes.

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use martlet_admin_api::{ProcessReport, RingLine};
+use martlet_admin_api::{ProcessReport, ReleaseLine, RingLine};
 use martlet_membership::{ClusterSecret, client_options, routes};
 use martlet_protocol::http::{HttpBackend, NodeReport, Tls, TlsFiles};
+use martlet_protocol::release::WIRE;
 use martlet_protocol::{Clock, SystemClock};
 use serde::Deserialize;
 
@@ -29,6 +30,8 @@ pub(crate) struct PeerFacts {
     pub(crate) address: String,
     /// Answer of the node, or the reason for its absence.
     pub(crate) answer: Result<PeerAnswer, String>,
+    /// True if the node and this release have no version of the internal protocol in common.
+    pub(crate) is_foreign: bool,
 }
 
 /// Answer of a node.
@@ -38,6 +41,8 @@ pub(crate) struct PeerAnswer {
     pub(crate) ahead_ms: i64,
     pub(crate) error_ms: u64,
     pub(crate) version: String,
+    /// Versions that the node knows; none of releases before versions were announced.
+    pub(crate) release: Option<ReleaseLine>,
     pub(crate) rings: Vec<RingLine>,
 }
 
@@ -71,25 +76,46 @@ pub(crate) async fn observe(
     nodes: BTreeMap<String, String>,
 ) -> Vec<PeerFacts> {
     let queries = nodes.into_iter().map(|(name, address)| async move {
-        let asked = tokio::time::timeout(PATIENCE, query(credentials, &address)).await;
+        let reported = LastReport::default();
+        let asked = tokio::time::timeout(PATIENCE, query(credentials, &address, &reported)).await;
         let answer = asked.unwrap_or_else(|_| Err("no answer within 5 s".to_owned()));
-        PeerFacts { name, address, answer }
+        let is_foreign = reported.is_foreign();
+        PeerFacts { name, address, answer, is_foreign }
     });
     futures::stream::iter(queries).buffered(AT_ONCE).collect().await
 }
 
-async fn query(credentials: &PeerCredentials, address: &str) -> Result<PeerAnswer, String> {
-    let reported: Arc<Mutex<Option<(NodeReport, u64)>>> = Arc::default();
+/// Last report of a node, with the time of its arrival by this machine's clock.
+#[derive(Clone, Default)]
+struct LastReport(Arc<Mutex<Option<(NodeReport, u64)>>>);
+
+impl LastReport {
+    fn get(&self) -> Option<(NodeReport, u64)> {
+        self.0.lock().ok()?.clone()
+    }
+
+    /// Returns true if the node announced a release without a common version.
+    fn is_foreign(&self) -> bool {
+        let release = self.get().and_then(|(report, _)| report.release);
+        release.is_some_and(|announced| WIRE.common(announced.release().wire).is_none())
+    }
+}
+
+async fn query(
+    credentials: &PeerCredentials,
+    address: &str,
+    reported: &LastReport,
+) -> Result<PeerAnswer, String> {
     let (clock, sink) = (SystemClock, reported.clone());
     let options = client_options(Arc::new(clock), credentials.tls.clone());
     let observer = Arc::new(move |report: NodeReport| {
-        if let Ok(mut latest) = sink.lock() {
+        if let Ok(mut latest) = sink.0.lock() {
             *latest = Some((report, SystemClock.now_ms()));
         }
     });
     let client = HttpBackend::new(address, credentials.secret.key.clone(), options, observer);
     let asked = client.get(routes::STATUS).await;
-    let reported = reported.lock().ok().and_then(|mut latest| latest.take());
+    let reported = reported.get();
     let bytes = asked.map_err(|error| error.to_string())?;
     let StatusReply { own } = serde_json::from_slice(&bytes)
         .map_err(|error| format!("its reply can't be decoded: {error}"))?;
@@ -102,7 +128,7 @@ fn answer(report: &NodeReport, here_ms: u64, own: ProcessReport) -> PeerAnswer {
     let error_ms = u64::try_from(report.round_trip.as_millis() / 2).unwrap_or(u64::MAX);
     let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     let ahead_ms = signed(report.now_ms.saturating_add(error_ms)) - signed(here_ms);
-    PeerAnswer { ahead_ms, error_ms, version: own.version, rings: own.rings }
+    PeerAnswer { ahead_ms, error_ms, version: own.version, release: own.release, rings: own.rings }
 }
 
 /// Returns the clocks of all nodes that answered.
@@ -126,10 +152,13 @@ pub(crate) fn judge(peers: &[PeerFacts]) -> Vec<Finding> {
     let mut findings = shortened(
         silent
             .map(|(peer, error)| {
-                Finding::ok(CHECK, &peer.name, format!("{}: {error}", peer.address)).warn(
+                let advice = if peer.is_foreign {
+                    "upgrade one release after the other: see docs/UPGRADES.md"
+                } else {
                     "start the node, open its internal port in the firewalls between, and use one \
-                     cluster key and one authority on all machines",
-                )
+                     cluster key and one authority on all machines"
+                };
+                Finding::ok(CHECK, &peer.name, format!("{}: {error}", peer.address)).warn(advice)
             })
             .collect(),
     );
@@ -157,12 +186,14 @@ mod tests {
             term: Term::NONE,
             clients_wait: None,
             data_port: None,
+            release: None,
         };
         let own = ProcessReport::of("storage-node n1");
         let answer = answer(&report, 1010, own);
         assert_eq!((answer.ahead_ms, answer.error_ms), (60_000, 10));
         assert_eq!(answer.version, env!("CARGO_PKG_VERSION"));
-        let peer = PeerFacts { name: "n1".into(), address: "n1:1".into(), answer: Ok(answer) };
+        let address = "n1:1".to_owned();
+        let peer = PeerFacts { name: "n1".into(), address, answer: Ok(answer), is_foreign: false };
         let findings = crate::clock::judge(&clocks(&[peer]));
         assert_eq!(findings[0].verdict, Verdict::Fail, "{findings:?}");
     }
@@ -173,6 +204,7 @@ mod tests {
             name: name.into(),
             address: format!("{name}:6200"),
             answer,
+            is_foreign: false,
         };
         assert!(judge(&[]).is_empty());
         let fine = judge(&[peer("n1", Ok(PeerAnswer::default()))]);
@@ -184,5 +216,8 @@ mod tests {
         assert_eq!(findings[0].seen, "1 of 2 other nodes answer");
         assert_eq!((findings[1].subject.as_str(), findings[1].verdict), ("n2", Verdict::Warn));
         assert!(findings[1].seen.contains("refused") && clocks(&[]).is_empty());
+        let foreign = PeerFacts { is_foreign: true, ..peer("n2", Err("speaks version 4".into())) };
+        let advice = judge(&[foreign])[1].advice.clone();
+        assert!(advice.as_ref().is_some_and(|it| it.contains("UPGRADES")), "{advice:?}");
     }
 }

@@ -250,7 +250,12 @@ mod tests {
         let judged = |epoch: u64, hash: &str| {
             let theirs = RingLine { name: "index".into(), epoch, hash: hash.into() };
             let answer = PeerAnswer { rings: vec![theirs], ..PeerAnswer::default() };
-            let peer = PeerFacts { name: "n2".into(), address: "x".into(), answer: Ok(answer) };
+            let peer = PeerFacts {
+                name: "n2".into(),
+                address: "x".into(),
+                answer: Ok(answer),
+                is_foreign: false,
+            };
             let findings = judge_peers(&BTreeMap::from([(RingName::Index, ring())]), &[peer]);
             findings.into_iter().next().map(|finding| finding.verdict)
         };

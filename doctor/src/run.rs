@@ -39,6 +39,7 @@ pub fn examine(target: &Target) -> Report {
                 findings.extend(clock::judge(&peers::clocks(&peers)));
                 findings.extend(rings::judge_peers(&rings, &peers));
                 findings.push(versions::judge_peers(&peers));
+                findings.push(versions::judge_levels(&peers));
             }
             Err(error) => findings.push(
                 Finding::ok("peers", "all", error).fail("correct the key or the certificate first"),

@@ -1,7 +1,9 @@
 //! Versions: of this program beside those of other nodes, and of formats on devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use martlet_protocol::Release;
+use martlet_protocol::release::FORMATS;
 use martlet_storage_node::FolderFormat;
 
 use crate::finding::Finding;
@@ -10,6 +12,7 @@ use crate::target::DeviceTarget;
 
 const PROGRAM: &str = "version";
 const FORMAT: &str = "format";
+const LEVEL: &str = "format level";
 /// Version of this program.
 const OWN: &str = env!("CARGO_PKG_VERSION");
 
@@ -29,7 +32,27 @@ pub(crate) fn judge_peers(peers: &[PeerFacts]) -> Finding {
         return Finding::ok(PROGRAM, "martlet", OWN);
     }
     Finding::ok(PROGRAM, "martlet", format!("{OWN} here, {}", others.join(", ")))
-        .warn("upgrade all machines to one version, in the order of the changelog's upgrade notes")
+        .warn("upgrade all machines to one version, in the order of docs/UPGRADES.md")
+}
+
+/// Judges the format levels of nodes that answered. Nodes of releases before levels have the first.
+pub(crate) fn judge_levels(peers: &[PeerFacts]) -> Finding {
+    let answers = peers.iter().filter_map(|peer| peer.answer.as_ref().ok());
+    let before = Release::unannounced().level;
+    let levels: BTreeSet<u16> =
+        answers.map(|answer| answer.release.map_or(before, |it| it.format_level)).collect();
+    let newest = FORMATS.newest;
+    let seen: Vec<String> = levels.iter().map(u16::to_string).collect();
+    let finding = |seen: String| Finding::ok(LEVEL, "martlet", seen);
+    match levels.first() {
+        None => finding("no other node answers".to_owned()),
+        Some(lowest) if *lowest < newest => finding(format!("{} of {newest}", seen.join(" and ")))
+            .warn(
+                "once all processes run this release and it has proved itself, run martlet admin \
+                 cluster finalize: see docs/UPGRADES.md",
+            ),
+        Some(_) => finding(format!("{} of {newest}", seen.join(" and "))),
+    }
 }
 
 /// Examines the formats of all devices.
@@ -65,13 +88,20 @@ fn judge_format(subject: &str, format: Result<Option<FolderFormat>, String>) -> 
 
 #[cfg(test)]
 mod tests {
+    use martlet_admin_api::ReleaseLine;
+
     use super::*;
     use crate::finding::Verdict;
     use crate::peers::PeerAnswer;
 
     fn peer(name: &str, version: &str) -> PeerFacts {
         let answer = PeerAnswer { version: version.into(), ..PeerAnswer::default() };
-        PeerFacts { name: name.into(), address: String::new(), answer: Ok(answer) }
+        PeerFacts {
+            name: name.into(),
+            address: String::new(),
+            answer: Ok(answer),
+            is_foreign: false,
+        }
     }
 
     #[test]
@@ -81,6 +111,19 @@ mod tests {
         let finding = judge_peers(&[peer("n1", OWN), peer("n2", "9.9.9"), peer("n3", "9.9.9")]);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert!(finding.seen.contains("9.9.9 on 2 nodes such as n2"), "{}", finding.seen);
+    }
+
+    #[test]
+    fn a_level_below_the_newest_asks_for_finalization() {
+        let at = |level: u16| {
+            let release = Some(ReleaseLine { format_level: level, ..ReleaseLine::default() });
+            let answer = PeerAnswer { release, ..PeerAnswer::default() };
+            PeerFacts { answer: Ok(answer), ..peer("n1", OWN) }
+        };
+        assert_eq!(judge_levels(&[]).verdict, Verdict::Ok);
+        assert_eq!(judge_levels(&[peer("n1", OWN), at(FORMATS.newest)]).verdict, Verdict::Ok);
+        let finding = judge_levels(&[at(FORMATS.newest), at(FORMATS.newest - 1)]);
+        assert_eq!((finding.verdict, finding.seen.as_str()), (Verdict::Warn, "1 and 2 of 2"));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! * `nodes`: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and its
 //!   history; `metrics`: metrics of calls to nodes.
 //! * `clock`: cluster time (rule C1).
+//! * [`FormatLevel`]: the formats that the cluster writes; `finalize`: their rise after an upgrade.
 //! * `rounds`: periodic requests to every node, so that rings and time spread without client
 //!   traffic.
 //! * [`routes`]: routes of a storage node besides its [`Backend`](martlet_protocol::Backend).
@@ -34,7 +35,9 @@
 //! reports about itself to [`StatusSource`].
 
 mod clock;
+mod finalize;
 pub mod forecast;
+mod format_level;
 mod introduce;
 mod keeper;
 mod key;
@@ -54,6 +57,8 @@ mod view;
 mod waiting_rings;
 
 pub use clock::ClusterClock;
+pub use finalize::release_line;
+pub use format_level::{DeviceRaiser, FormatLevel};
 pub use introduce::{IntroducedDevices, Introducer};
 pub use keeper::{RingKeeper, read_ring_file};
 pub use key::ClusterSecret;

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use martlet_protocol::{Backend, Clock, DeviceId};
+use martlet_protocol::http::Announcement;
+use martlet_protocol::{Backend, Clock, DeviceId, Release};
 use martlet_serving::Failure;
 use martlet_serving::folder::DataFolder;
 use tokio::sync::mpsc;
 
 use crate::clock::{ClusterClock, Ticks};
+use crate::format_level::FormatLevel;
 use crate::keeper::RingKeeper;
 use crate::key::ClusterSecret;
 use crate::nodes::{MemberRole, NodeChange, PeerCredentials, PeerNodes};
@@ -20,6 +22,8 @@ use crate::settings::MemberSettings;
 pub struct Member {
     /// Rings of the process.
     pub keeper: RingKeeper,
+    /// Format level of the cluster.
+    pub level: FormatLevel,
     /// Cluster time.
     pub clock: Arc<ClusterClock>,
     /// Clock of this machine, which replies carry to other members.
@@ -42,6 +46,7 @@ impl Member {
         folder: Arc<DataFolder>,
         role: MemberRole<'_>,
     ) -> Result<Arc<Self>, Failure> {
+        let level = FormatLevel::open(folder.clone(), Release::own(0))?;
         let keeper = RingKeeper::open(folder, &settings.rings)?;
         if keeper.rings().index().is_none() {
             return Err(Failure::usage(
@@ -58,13 +63,31 @@ impl Member {
         nodes.follow(&keeper.rings());
         let changes = tokio::sync::Mutex::new(changes);
         let (reports, report) = (ReceivedReports::default(), OnceLock::new());
-        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, changes }))
+        Ok(Arc::new(Self { keeper, level, clock, own_clock, nodes, reports, report, changes }))
     }
 
     /// Sets the report that is sent to the storage nodes in every round.
     pub fn introduce_itself(&self, report: ReportSource) {
         // The report is set once; a second call has no effect.
         let _ = self.report.set(report);
+    }
+
+    /// Returns the announcement for replies: rings, highest known term and release.
+    pub fn announcement(&self) -> Announcement {
+        self.keeper.announcement().with_release(self.level.tag())
+    }
+
+    /// Returns a sentence for each problem of versions: nodes without a common version of the
+    /// internal protocol, and a format level that this release doesn't know.
+    pub fn version_problems(&self) -> Vec<String> {
+        let nodes = self.nodes.all().into_iter();
+        let refused = nodes.filter_map(|node| node.history.version_problem(&node.name));
+        refused.chain(self.level.refusal()).collect()
+    }
+
+    /// Checks after the first round that this release runs at the level of the cluster.
+    pub fn check_level(&self) -> Result<(), Failure> {
+        self.level.refusal().map_or(Ok(()), |refusal| Err(Failure::refused(refusal)))
     }
 
     /// Returns the backend of each device of these rings.

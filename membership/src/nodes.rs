@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use martlet_protocol::http::{
-    ClientOptions, ClusterKey, DataPortTag, HttpBackend, NodeReport, RingTags, Tls,
+    AnnouncedRelease, ClientOptions, ClusterKey, DataPortTag, HttpBackend, NodeReport, RingTags,
+    Tls,
 };
-use martlet_protocol::{Clock, DataPort, Term};
+use martlet_protocol::release::WIRE;
+use martlet_protocol::{Clock, DataPort, Release, Term};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
@@ -73,6 +75,8 @@ pub struct ReplyHistory {
     waited_us: AtomicU64,
     latency_us: AtomicU64,
     answers: AtomicBool,
+    /// True if the node and this process have no version of the internal protocol in common.
+    is_foreign: AtomicBool,
     /// Highest term that the node announced.
     term: AtomicU64,
     last: Mutex<LastReply>,
@@ -85,6 +89,7 @@ struct LastReply {
     /// Clients' latency that the node last reported, and the time of that report.
     clients_wait: Option<(Instant, Duration)>,
     data_port: Option<DataPortTag>,
+    release: Option<AnnouncedRelease>,
 }
 
 impl ReplyHistory {
@@ -113,6 +118,29 @@ impl ReplyHistory {
     pub fn data_port(&self) -> Option<DataPort> {
         let announced = self.last.lock().data_port.clone().filter(|_| self.answers());
         announced.and_then(|tag| tag.port())
+    }
+
+    /// Returns the release that the node announced last.
+    pub fn release(&self) -> Option<Release> {
+        self.last.lock().release.as_ref().map(AnnouncedRelease::release)
+    }
+
+    /// Returns the reason why this process and the node can't speak with each other.
+    pub(crate) fn version_problem(&self, node: &str) -> Option<String> {
+        let release = self.release().filter(|_| self.is_foreign.load(Ordering::Relaxed))?;
+        let node = format_args!("the node {node}");
+        Release::own(0).common_wire(&"this process", &node, &release).err()
+    }
+
+    /// Records the release of a reply over HTTP. Returns false if the reply is of no use.
+    fn record_release(&self, announced: &AnnouncedRelease) -> bool {
+        let mut last = self.last.lock();
+        if last.release.as_ref() != Some(announced) {
+            let is_foreign = WIRE.common(announced.release().wire).is_none();
+            self.is_foreign.store(is_foreign, Ordering::Relaxed);
+            last.release = Some(announced.clone());
+        }
+        !self.is_foreign.load(Ordering::Relaxed)
     }
 
     /// Returns the highest term that the node announced.
@@ -218,6 +246,9 @@ impl PeerNodes {
         let (clock, changes) = (self.clock.clone(), self.changes.clone());
         let (node, notes) = (name.to_owned(), history.clone());
         let observer = Arc::new(move |report: NodeReport| {
+            if report.release.as_ref().is_some_and(|announced| !notes.record_release(announced)) {
+                return;
+            }
             clock.observe(&node, report.now_ms, report.round_trip);
             if report.term > Term(notes.term.fetch_max(report.term.0, Ordering::Relaxed)) {
                 // The receiver exists until the process ends.
@@ -322,7 +353,9 @@ mod tests {
         let port = DataPort::new("http://n1:9002", "").unwrap();
         let data_port = Some(DataPortTag::new(&port));
         let clients_wait = None;
-        let heard = NodeReport { now_ms: 1, round_trip, rings, term, clients_wait, data_port };
+        let release = None;
+        let heard =
+            NodeReport { now_ms: 1, round_trip, rings, term, clients_wait, data_port, release };
         assert!(!history.answers() && history.silent_for().is_none());
         assert!(history.record_report(&heard));
         assert!(!history.record_report(&heard));
@@ -350,6 +383,7 @@ mod tests {
                 term: Term::NONE,
                 clients_wait: clients_wait.map(Duration::from_millis),
                 data_port: None,
+                release: None,
             };
             nodes.get(node).unwrap().history.record_report(&heard);
         };

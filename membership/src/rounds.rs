@@ -33,6 +33,7 @@ impl Member {
         for node in &nodes {
             self.keeper.hear_term(node.history.term());
         }
+        self.follow_level(&nodes).await;
         // A process that reaches no node can't know which changes are over.
         if nodes.is_empty() || nodes.iter().any(|node| node.history.answers()) {
             self.reconsider();
@@ -41,6 +42,17 @@ impl Member {
             if let Some(rings) = node.history.rings().filter(|_| node.history.answers()) {
                 self.catch_up(node, self.keeper.behind(&rings)).await;
             }
+        }
+    }
+
+    /// Takes the highest format level that nodes announce.
+    async fn follow_level(&self, nodes: &[Arc<PeerNode>]) {
+        let answering = nodes.iter().filter(|node| node.history.answers());
+        let levels = answering.filter_map(|node| Some(node.history.release()?.level));
+        let higher = levels.filter(|level| self.level.hear(*level)).max();
+        let Some(level) = higher else { return };
+        if let Err(error) = self.level.raise(level).await {
+            tracing::error!(level, error, "could not raise the format level: trying again");
         }
     }
 

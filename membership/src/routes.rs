@@ -7,6 +7,7 @@
 //! | `PUT /v1/rings/{name}` | offers a ring; returns as JSON whether it was accepted |
 //! | `POST /v1/introduce` | introduces a device of another node; returns the record before as JSON
 //! |
+//! | `PUT /v1/format-level` | raises the format level; returns as JSON the reason if it stays |
 //! | `POST /v1/report` | stores the report of a process |
 //! | `GET /v1/status` | the node's own report and the reports that it has received, as JSON |
 //!
@@ -18,7 +19,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use martlet_admin_api::RingLine;
 use martlet_protocol::http::RingTag;
@@ -26,6 +27,7 @@ use martlet_serving::folder::DataFolder;
 use serde::{Deserialize, Serialize};
 
 use super::Member;
+use super::format_level::{LevelAnswer, LevelOrder};
 use super::keeper::OfferOutcome;
 use super::peers::{Introduction, Peers};
 use super::report::{REPORT_BYTES_MAX, ReportSource, StatusAnswer};
@@ -35,6 +37,8 @@ use super::rings::RingName;
 pub const RINGS: &str = "/v1/rings";
 /// Path for the introduction of devices.
 pub(crate) const INTRODUCE: &str = "/v1/introduce";
+/// Path that raises the format level.
+pub(crate) const FORMAT_LEVEL: &str = "/v1/format-level";
 /// Path for the reports of processes.
 pub(crate) const REPORT: &str = "/v1/report";
 /// Path of the node's own report and the reports that it has received.
@@ -90,6 +94,7 @@ pub fn router(host: Host) -> Router {
         .route(RINGS, get(rings))
         .route("/v1/rings/{name}", get(read_ring).put(offer_ring))
         .route(INTRODUCE, post(introduce))
+        .route(FORMAT_LEVEL, put(raise_level))
         .route(REPORT, post(hear_report))
         .route(STATUS, get(status))
         .layer(DefaultBodyLimit::max(RING_BYTES_MAX))
@@ -133,6 +138,14 @@ async fn offer_ring(
         },
         Err(error) => OfferAnswer { taken: false, waits: false, refused: Some(error) },
     })
+}
+
+async fn raise_level(State(host): State<Host>, body: Bytes) -> Response {
+    let Ok(LevelOrder { level }) = serde_json::from_slice(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let refused = host.member.level.raise(level).await.err();
+    Json(LevelAnswer { refused }).into_response()
 }
 
 async fn hear_report(State(host): State<Host>, body: Bytes) -> StatusCode {

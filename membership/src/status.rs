@@ -10,13 +10,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{
-    self as wire, DeviceLine, MemoryLine, ProcessReport, ProcessWorkers, ServerStatus, WorkerLine,
+    self as wire, DeviceLine, FinalizeReply, MemoryLine, ProcessReport, ProcessWorkers,
+    ServerStatus, WorkerLine,
 };
 use martlet_serving::access::RouteAccess;
-use martlet_serving::api::{ApiDoc, ApiRoutes};
+use martlet_serving::api::{ApiDoc, ApiMethod, ApiRoutes};
 use martlet_serving::operator::{Operator, Readiness, refuse};
 
 use super::Member;
+use super::finalize::release_line;
 use super::report::ReportSource;
 use super::view::ClusterView;
 
@@ -75,7 +77,8 @@ impl StatusSource {
         })
     }
 
-    /// Returns the routes of `martlet admin` for status, workers, capacity and dispersion.
+    /// Returns the routes of `martlet admin` for status, workers, capacity, dispersion and
+    /// finalization.
     pub fn routes(self) -> ApiRoutes {
         let of_cluster =
             ApiDoc::reply::<ServerStatus>(RouteAccess::Read, "Show the status of the cluster");
@@ -89,11 +92,16 @@ impl StatusSource {
             RouteAccess::Read,
             "Show balance and dispersion of the rings",
         );
+        let finalized = ApiDoc::reply::<FinalizeReply>(
+            RouteAccess::Operate,
+            "Raise the format level of the cluster",
+        );
         ApiRoutes::new()
             .get(wire::STATUS, of_cluster, status)
             .get(wire::WORKERS, of_workers, workers)
             .get(wire::CAPACITY, forecast, capacity)
             .get(wire::DISPERSION, spread, dispersion)
+            .on(ApiMethod::Post, wire::FINALIZE, finalized, finalize)
             .with_state(self)
     }
 
@@ -115,6 +123,7 @@ impl StatusSource {
             reasons: readiness.reasons,
             devices,
             rings: self.member.ring_lines(),
+            release: Some(release_line(self.member.level.tag().release())),
             workers: self.workers.as_ref().map(|lines| lines()).unwrap_or_default(),
             clock_ahead_ms: self.member.clock.own_ahead_ms(),
             memory: self.memory,
@@ -139,6 +148,14 @@ async fn status(State(source): State<StatusSource>) -> Response {
     let term = keeper.term().0;
     let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
     Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
+}
+
+async fn finalize(State(source): State<StatusSource>) -> Response {
+    let own = source.report().await;
+    match source.member.finalize(&own).await {
+        Ok(reply) => Json(reply).into_response(),
+        Err(obstacles) => refuse(StatusCode::CONFLICT, &obstacles.join("; ")),
+    }
 }
 
 async fn workers(State(source): State<StatusSource>) -> Response {

@@ -15,6 +15,8 @@
 //! * Every reply carries its node's clock, ring tags and data port: [`NodeReport`].
 //! * A request made for a client's request carries its id: [`REQUEST`]. Requests of background work
 //!   are marked, and their replies carry the time that clients wait at the node.
+//! * Both sides announce their [`Release`](crate::Release). A node refuses callers without a common
+//!   version, and a client refuses replies of such nodes.
 //! * An error keeps its kind and its message. A connection error is
 //!   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable);
 //!   [`Error::had_no_effect`](crate::Error::had_no_effect) is true if the request certainly wasn't
@@ -38,6 +40,8 @@ mod connection;
 mod fault;
 mod frames;
 mod key;
+mod message_codec;
+mod release_tag;
 mod request;
 mod server;
 mod sign;
@@ -48,6 +52,7 @@ pub use announce::{Announcement, DataPortTag, NodeReport, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
 pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use key::ClusterKey;
+pub use release_tag::{AnnouncedRelease, ReleaseTag};
 pub use request::{REQUEST, current_request, in_request, with_request};
 pub use server::{CallObserver, ServeOptions, ServedCall, ServerOptions, guarded, router, serve};
 pub use tls::{Tls, TlsFiles};

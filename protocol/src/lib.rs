@@ -9,6 +9,7 @@
 //! * [`lifecycle`]: lifecycle rules of a bucket.
 //! * [`lock`]: object locks, which prevent the removal of versions.
 //! * [`version`]: versions of an object and their ids.
+//! * [`release`]: versions of the internal protocol and of stored formats that a process knows.
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: requested and achieved consistency.
 //! * [`extent`]: immutable runs of object bytes, and their owners.
@@ -50,6 +51,7 @@ pub mod network;
 pub mod opening;
 pub mod redundancy;
 pub mod register;
+pub mod release;
 pub mod settings;
 pub mod stamp;
 pub mod term;
@@ -72,6 +74,7 @@ pub use key::{RegisterKey, RegisterKind};
 pub use latency::Latency;
 pub use network::Network;
 pub use redundancy::Redundancy;
+pub use release::{Release, VersionRange};
 pub use settings::{Setting, Settings};
 pub use stamp::{Stamp, StampSource, WriterId};
 pub use term::{Phase, Term};

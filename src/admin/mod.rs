@@ -8,6 +8,7 @@ mod bundle;
 mod census;
 mod checkpoints;
 mod client;
+mod cluster;
 mod connection;
 mod job;
 mod limits;
@@ -29,6 +30,7 @@ use self::bucket::BucketCommand;
 use self::bundle::BundleArgs;
 use self::census::{CensusArgs, CensusOutcome};
 use self::checkpoints::CheckpointCommand;
+use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
@@ -118,6 +120,9 @@ enum AdminCommand {
     Job(JobCommand),
     /// Print the OpenAPI document of the process's admin API
     Openapi,
+    /// Format level of a cluster after an upgrade
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Rings of a cluster: show their epochs, push newer ones
     #[command(subcommand)]
     Ring(RingCommand),
@@ -189,6 +194,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Key(command) => command.run(&server()?, args.json)?,
         AdminCommand::Session(command) => command.run(&server()?, args.json)?,
         AdminCommand::Audit(command) => command.run(&connection, args.json)?,
+        AdminCommand::Cluster(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => {
             let file = connection.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("no cluster key is given: name its file with --cluster-key-file")

@@ -75,6 +75,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
             return Ok(());
         }
     }
+    member.check_level()?;
     let store = store_of(&settings, &member, cluster)?;
     let secrets = S3Secrets { access_key, secret_key: root_secret, tokens: &secret.tokens };
     let idle = settings.common.body_idle_timeout;

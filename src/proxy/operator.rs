@@ -17,7 +17,10 @@ impl Health for ProxyHealth {
         let (up, down): (Vec<&str>, Vec<&str>) = names
             .iter()
             .partition(|name| self.0.nodes.get(name).is_some_and(|it| it.history.answers()));
-        condition_of(&up, &down)
+        let mut condition = condition_of(&up, &down);
+        condition.reasons.extend(self.0.version_problems());
+        condition.serves &= self.0.level.refusal().is_none();
+        condition
     }
 }
 

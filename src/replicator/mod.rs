@@ -85,6 +85,7 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
     let rings = member.keeper.rings();
     let scope = scope(&rings, &settings.nodes)?;
     member.round().await;
+    member.check_level()?;
     let rings = member.keeper.rings();
     let topology = Topology::with_term(cluster(&member, &rings)?, member.keeper.known_term());
     note_spread(&topology, &member, &rings);
@@ -267,9 +268,11 @@ impl Health for ReplicatorHealth {
     async fn condition(&self) -> RoleCondition {
         let nodes = self.0.nodes.all();
         let silent = nodes.iter().filter(|node| !node.history.answers());
-        let reasons =
+        let mut reasons: Vec<String> =
             silent.map(|node| format!("the node {} does not answer", node.name)).collect();
-        RoleCondition { serves: nodes.iter().any(|node| node.history.answers()), reasons }
+        reasons.extend(self.0.version_problems());
+        let answers = nodes.iter().any(|node| node.history.answers());
+        RoleCondition { serves: answers && self.0.level.refusal().is_none(), reasons }
     }
 }
 

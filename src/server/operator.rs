@@ -8,14 +8,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use martlet_admin_api::forecast::{Capacity, RingSpread};
-use martlet_admin_api::{self as wire, DeviceLine, ProcessReport, ServerStatus};
-use martlet_membership::forecast;
+use martlet_admin_api::{self as wire, DeviceLine, FinalizeReply, ProcessReport, ServerStatus};
 use martlet_membership::forecast::capacity::DeviceReport;
+use martlet_membership::{forecast, release_line};
 use martlet_protocol::backend::DeviceStatus;
-use martlet_protocol::{Backend, PolicyId};
+use martlet_protocol::release::FORMATS;
+use martlet_protocol::{Backend, PolicyId, Release};
 use martlet_ring::Ring;
 use martlet_serving::access::RouteAccess;
-use martlet_serving::api::{ApiDoc, ApiRoutes};
+use martlet_serving::api::{ApiDoc, ApiMethod, ApiRoutes};
 use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
 use martlet_storage_node::{Reserve, StorageNode};
 
@@ -63,6 +64,8 @@ impl Health for ServerHealth {
 pub(crate) struct ServerStatusSource {
     pub(crate) operator: Weak<Operator>,
     pub(crate) nodes: ServerBackends,
+    /// Node with the format level of all devices.
+    pub(crate) node: Arc<StorageNode>,
     pub(crate) workers: WorkerSource,
     /// Reserve of each device.
     pub(crate) reserve: Reserve,
@@ -73,7 +76,7 @@ pub(crate) struct ServerStatusSource {
 }
 
 impl ServerStatusSource {
-    /// Returns the routes of `martlet admin` for status, capacity and dispersion.
+    /// Returns the routes of `martlet admin` for status, capacity, dispersion and finalization.
     pub(crate) fn routes(self) -> ApiRoutes {
         let of_process =
             ApiDoc::reply::<ServerStatus>(RouteAccess::Read, "Show the status of the process");
@@ -83,10 +86,15 @@ impl ServerStatusSource {
             RouteAccess::Read,
             "Show balance and dispersion of the rings",
         );
+        let finalized = ApiDoc::reply::<FinalizeReply>(
+            RouteAccess::Operate,
+            "Raise the format level of the devices",
+        );
         ApiRoutes::new()
             .get(wire::STATUS, of_process, status)
             .get(wire::CAPACITY, forecast, capacity)
             .get(wire::DISPERSION, spread, dispersion)
+            .on(ApiMethod::Post, wire::FINALIZE, finalized, finalize)
             .with_state(self)
     }
 
@@ -117,9 +125,21 @@ async fn status(State(source): State<ServerStatusSource>) -> Response {
         devices: source.devices().await,
         workers: worker_lines(&source.workers),
         memory: Some(source.memory.line()),
+        release: Some(release_line(&Release::own(source.node.format_level()))),
         ..ProcessReport::of("server")
     };
     Json(ServerStatus { own, ..ServerStatus::default() }).into_response()
+}
+
+async fn finalize(State(source): State<ServerStatusSource>) -> Response {
+    let before = source.node.format_level();
+    match source.node.raise_format_level(FORMATS.newest).await {
+        Ok(()) => Json(FinalizeReply { level: FORMATS.newest, before }).into_response(),
+        Err(error) => {
+            let sentence = format!("a device can't be raised: {error}");
+            refuse(StatusCode::SERVICE_UNAVAILABLE, &sentence)
+        }
+    }
 }
 
 async fn capacity(State(source): State<ServerStatusSource>) -> Response {

@@ -205,6 +205,7 @@ impl Store {
         ServerStatusSource {
             operator: Arc::downgrade(operator),
             nodes: self.nodes(),
+            node: self.node.clone(),
             workers,
             reserve: reserve(settings),
             memory: self.memory,

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::middleware::from_fn;
+use futures::FutureExt;
 use martlet_data_port::DataPortFigures;
 use martlet_membership::routes::{self, Host};
 use martlet_membership::{
@@ -86,6 +87,7 @@ pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Resu
     let opening = async {
         // Opening devices needs the cluster time.
         member.round().await;
+        member.check_level()?;
         open(&settings, &member, &devices, secret.tree).await
     };
     let node = tokio::select! {
@@ -99,6 +101,7 @@ pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Resu
     for device in node.devices().await.unwrap_or_default() {
         member.keeper.hear_term(device.term);
     }
+    follow_level(&member, &node).await?;
     let reserve = reserve(&settings);
     let opened = OpenNode {
         name: name.clone(),
@@ -139,6 +142,7 @@ async fn open(
         cluster,
         votes_when_new: false,
         introduced: true,
+        format_level: member.level.get(),
         tree_key,
         lends: settings.direct.lends(),
         ..memory(settings).node_options()
@@ -248,7 +252,7 @@ impl RunningNode<'_> {
                 .merge(routes::router(self.host.clone())),
             self.secret.key.clone(),
             member.own_clock.clone(),
-            Arc::new(move || announcing.keeper.announcement().with_data_port(tag.clone())),
+            Arc::new(move || announcing.announcement().with_data_port(tag.clone())),
         );
         let drain = self.settings.common.drain_timeout;
         let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
@@ -298,6 +302,18 @@ impl RunningNode<'_> {
             .with(RingCollector(Arc::new(move || rings.ring_lines())))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures())))
     }
+}
+
+/// Raises the devices with the format level of the cluster, and the level to that of the devices.
+async fn follow_level(member: &Member, node: &Arc<StorageNode>) -> Result<(), Failure> {
+    let raised = node.clone();
+    member.level.set_devices(Arc::new(move |level| {
+        let node = raised.clone();
+        async move { node.raise_format_level(level).await.map_err(|error| error.to_string()) }
+            .boxed()
+    }));
+    let raised = member.level.raise(node.format_level()).await;
+    raised.map(|_| ()).map_err(Failure::refused)
 }
 
 /// Host in the address of a node, `HOST:PORT`.

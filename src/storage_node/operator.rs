@@ -56,6 +56,8 @@ impl Health for OpenNode {
             condition.reasons.push(format!("the device {name} of the rings is not configured"));
         }
         condition.reasons.extend(lending_limits(&self.node));
+        condition.reasons.extend(self.member.version_problems());
+        condition.serves &= self.member.level.refusal().is_none();
         condition
     }
 }

@@ -37,7 +37,7 @@ mod tests;
 mod unreadable;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
@@ -45,8 +45,8 @@ use martlet_protocol::{DeviceId, DeviceIdentity, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use self::ballast::FillLevel;
-pub(crate) use self::config::SharedResources;
 pub use self::config::{DeviceConfig, Reserve};
+pub(crate) use self::config::{DeviceLevel, SharedResources};
 pub use self::format::FolderFormat;
 pub(crate) use self::open::{OpenDevice, lock};
 use self::pool::Pool;
@@ -93,7 +93,18 @@ pub(crate) struct Device {
     tried_ms: AtomicU64,
     /// Number of consecutive attempts to open that failed.
     tries: AtomicU32,
+    /// True while a thread raises the format.
+    is_raising: Arc<AtomicBool>,
     unreadable: Mutex<Unreadable>,
+}
+
+/// Mark of the one thread that raises the format of a device.
+pub(crate) struct RaiseGuard(Arc<AtomicBool>);
+
+impl Drop for RaiseGuard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 enum DeviceState {
@@ -120,6 +131,7 @@ impl Device {
             steady_time: Mutex::default(),
             tried_ms: AtomicU64::new(0),
             tries: AtomicU32::new(0),
+            is_raising: Arc::default(),
             unreadable: Mutex::default(),
         }
     }
@@ -133,6 +145,17 @@ impl Device {
     /// Threads on which calls wait for its disk.
     pub(crate) fn threads(&self) -> &Arc<Pool> {
         &self.threads
+    }
+
+    /// Begins to raise the format. None while another thread does: its disk may hang.
+    pub(crate) fn begin_raise(&self) -> Option<RaiseGuard> {
+        let was_raising = self.is_raising.swap(true, Ordering::AcqRel);
+        (!was_raising).then(|| RaiseGuard(self.is_raising.clone()))
+    }
+
+    /// Format level of the devices of the node.
+    fn level(&self) -> &DeviceLevel {
+        &self.shared.level
     }
 
     pub(crate) fn id(&self) -> DeviceId {
@@ -388,6 +411,11 @@ impl Device {
                 self.tries.store(0, Ordering::Relaxed);
                 self.remember(&opened);
                 *self.state.write() = DeviceState::Online(Arc::new(opened));
+                // The level may have risen since the opening began.
+                if let Err(error) = self.raise_format() {
+                    let device = self.config.id;
+                    tracing::error!(%device, %error, "could not raise the format of the device");
+                }
             }
             Err(error) => {
                 self.tries.fetch_add(1, Ordering::Relaxed);

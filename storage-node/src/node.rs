@@ -4,15 +4,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::future::try_join_all;
 use martlet_protocol::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
+use martlet_protocol::release::FORMATS;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, DeviceId, Error, ExtentId, Result, SystemClock};
 
 use self::monitor::Monitor;
 pub use self::patience::Patience;
-use crate::device::{Device, DeviceConfig, OpenDevice, SharedResources};
+use crate::device::{Device, DeviceConfig, DeviceLevel, OpenDevice, SharedResources};
 use crate::disk::{Disk, PosixDisk};
 use crate::extents::ExtentInPlace;
 use crate::index::Caches;
@@ -47,6 +49,8 @@ pub struct NodeOptions {
     pub introduced: bool,
     /// Secret of the cluster that keys the sums of registers (rule H1).
     pub tree_key: TreeKey,
+    /// Format level of the cluster, as far as the process knows it. Devices above it raise it.
+    pub format_level: u16,
     /// True if devices lend descriptors of their extents to other processes.
     pub lends: bool,
     /// Bytes of index blocks kept in memory, for all devices together.
@@ -69,6 +73,7 @@ impl Default for NodeOptions {
             votes_when_new: true,
             introduced: false,
             tree_key: TreeKey::default(),
+            format_level: FORMATS.oldest,
             lends: false,
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
@@ -85,6 +90,7 @@ impl Default for NodeOptions {
 pub struct StorageNode {
     devices: Vec<Arc<Device>>,
     monitors: Arc<[Monitor]>,
+    level: Arc<DeviceLevel>,
 }
 
 impl StorageNode {
@@ -96,6 +102,7 @@ impl StorageNode {
         let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
             options;
         let lends = options.lends;
+        let level = Arc::new(DeviceLevel::new(options.format_level, FORMATS));
         let write_bytes =
             options.write_buffer_bytes.max(configs.len().saturating_mul(WRITE_BUFFER_BYTES_MIN));
         let caches = Caches::new(options.block_cache_bytes, write_bytes, options.open_files_max);
@@ -107,6 +114,7 @@ impl StorageNode {
             votes_when_new,
             introduced,
             tree_key,
+            level: level.clone(),
             lends,
             stall_after: options.patience.calls,
         };
@@ -122,7 +130,7 @@ impl StorageNode {
                 reasons => reasons.join("; "),
             }));
         }
-        Ok(Self { devices, monitors })
+        Ok(Self { devices, monitors, level })
     }
 
     /// Closes all devices in good order, in parallel: later calls find them offline. Returns the
@@ -172,6 +180,31 @@ impl StorageNode {
         let is_empty = opened.index.is_empty().await?;
         drop(opened);
         self.on_opening(id, move |device| device.begin_anew(is_empty)).await
+    }
+
+    /// Returns the format level of the devices: that of the options, or the highest that a device
+    /// was found at.
+    pub fn format_level(&self) -> u16 {
+        self.level.get()
+    }
+
+    /// Raises the format level of all devices, durably. Devices that are not open are raised when
+    /// they open. A lower level has no effect.
+    pub async fn raise_format_level(&self, level: u16) -> Result<()> {
+        self.level.raise(level);
+        let raised = self.devices.iter().map(|device| async {
+            let id = device.id();
+            let guard = device.begin_raise().ok_or_else(|| {
+                Error::unavailable(format!("the format of device {id} is being raised already"))
+            })?;
+            let raise = move |device: &Device| {
+                let raised = device.raise_format();
+                drop(guard);
+                raised
+            };
+            self.on_opening(id, raise).await
+        });
+        try_join_all(raised).await.map(|_| ())
     }
 
     /// Returns true if this node was opened with the device.

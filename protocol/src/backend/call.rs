@@ -24,11 +24,12 @@ use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
 
 /// Defines [`Call`] and [`CallKind`] from one table. A row has a call's variant, its name in paths,
-/// and its arguments. [`CallKind`] has the same variants in the same order, then the streams.
+/// and its arguments. [`CallKind`] has the same variants in the same order, then the streams. A later
+/// argument comes last and has `#[serde(default)]`: releases before it send none.
 macro_rules! calls {
     (
         $($(#[$doc:meta])* $call:ident $name:literal
-            $({ $($argument:ident: $type:ty),* $(,)? })? $(($only:ty))?,)*
+            $({ $($(#[$field:meta])* $argument:ident: $type:ty),* $(,)? })? $(($only:ty))?,)*
         --
         $($(#[$stream_doc:meta])* $stream:ident $stream_name:literal,)*
     ) => {
@@ -39,7 +40,7 @@ macro_rules! calls {
         #[expect(missing_docs, reason = "arguments are named as in the methods of `BackendExt`")]
         #[allow(clippy::large_enum_variant, reason = "a box would be an allocation for each write")]
         pub enum Call<'a> {
-            $($(#[$doc])* $call $({ $($argument: $type),* })? $(($only))?,)*
+            $($(#[$doc])* $call $({ $($(#[$field])* $argument: $type),* })? $(($only))?,)*
         }
 
         /// Kind of a call: a [`Call`] without its arguments, or a stream of an extent.

@@ -1,5 +1,5 @@
 //! Headers of every reply of a node: its clock, its rings, the highest term of its devices (rule
-//! P3), and its data port.
+//! P3), its data port and its [release](super::release_tag).
 //!
 //! ```text
 //! x-martlet-now: 1795262400000
@@ -19,6 +19,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::channel::message::Announced;
+use super::release_tag::{AnnouncedRelease, ReleaseTag};
 use crate::data_port::DataPort;
 use crate::term::Term;
 
@@ -49,12 +50,13 @@ pub struct RingTag {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingTags(HeaderValue);
 
-/// Rings, highest term and data port that a node sends in every reply.
+/// Rings, highest term, data port and release that a node sends in every reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     rings: RingTags,
     term: Term,
     data_port: Option<DataPortTag>,
+    release: ReleaseTag,
 }
 
 /// Data port of a node in header format. Cheap to clone.
@@ -92,6 +94,8 @@ pub struct NodeReport {
     pub clients_wait: Option<Duration>,
     /// The node's data port, if it has one.
     pub data_port: Option<DataPortTag>,
+    /// The node's release; none in frames of channels, which don't repeat it.
+    pub release: Option<AnnouncedRelease>,
 }
 
 /// Receiver of a node's state; clients call the receiver for each reply.
@@ -110,7 +114,8 @@ impl Announcement {
                 .expect("writing to a String can't fail");
         }
         let value = HeaderValue::from_str(&text).expect("ring names are plain ASCII");
-        Self { rings: RingTags(value), term: Term::NONE, data_port: None }
+        let release = ReleaseTag::own();
+        Self { rings: RingTags(value), term: Term::NONE, data_port: None, release }
     }
 
     /// Sets the highest term of the node's devices.
@@ -125,6 +130,17 @@ impl Announcement {
         Self { data_port, ..self }
     }
 
+    /// Sets the node's release.
+    #[must_use]
+    pub fn with_release(self, release: ReleaseTag) -> Self {
+        Self { release, ..self }
+    }
+
+    /// The node's release.
+    pub(super) fn release(&self) -> &ReleaseTag {
+        &self.release
+    }
+
     /// The rings.
     pub fn rings(&self) -> &RingTags {
         &self.rings
@@ -137,19 +153,22 @@ impl Announcement {
         Announced { rings, term: self.term.0, data_port }
     }
 
-    /// Reads the fields of a frame; none if they aren't valid in headers.
+    /// Reads the fields of a frame; none if they aren't valid in headers. Frames have no release: the
+    /// result has that of this process.
     pub(super) fn of_fields(fields: &Announced<'_>) -> Option<Self> {
         let rings = RingTags(HeaderValue::from_bytes(fields.rings).ok()?);
         let data_port = match fields.data_port {
             Some(port) => Some(DataPortTag(HeaderValue::from_bytes(port).ok()?)),
             None => None,
         };
-        Some(Self { rings, term: Term(fields.term), data_port })
+        let release = ReleaseTag::own();
+        Some(Self { rings, term: Term(fields.term), data_port, release })
     }
 
     pub(super) fn put_on(self, headers: &mut HeaderMap, now_ms: u64) {
         headers.insert(NOW, HeaderValue::from(now_ms));
         headers.insert(RINGS, self.rings.0);
+        self.release.put_on(headers);
         if self.term != Term::NONE {
             headers.insert(TERM, HeaderValue::from(self.term.0));
         }
@@ -182,8 +201,8 @@ impl NodeReport {
         round_trip: Duration,
         clients_wait: Option<Duration>,
     ) -> Self {
-        let Announcement { rings, term, data_port } = announced.clone();
-        Self { now_ms, round_trip, rings, term, clients_wait, data_port }
+        let Announcement { rings, term, data_port, .. } = announced.clone();
+        Self { now_ms, round_trip, rings, term, clients_wait, data_port, release: None }
     }
 
     /// Reads a reply's headers; none if the clock or ring header is missing.
@@ -194,7 +213,8 @@ impl NodeReport {
         let term = number(TERM).map_or(Term::NONE, Term);
         let clients_wait = number(CLIENTS_WAIT).map(Duration::from_micros);
         let data_port = headers.get(DATA_PORT).cloned().map(DataPortTag);
-        Some(Self { now_ms, round_trip, rings, term, clients_wait, data_port })
+        let release = Some(AnnouncedRelease::of(headers));
+        Some(Self { now_ms, round_trip, rings, term, clients_wait, data_port, release })
     }
 }
 

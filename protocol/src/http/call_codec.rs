@@ -3,6 +3,8 @@
 //! A request's body is the postcard of the call's arguments as a tuple; a reply's body is the
 //! postcard of the call's result. The kind of a call is in the path: the number that postcard
 //! writes before the arguments of a [`Call`] stays at the client, and the server decodes without it.
+//!
+//! Both are [messages](super::message_codec): later releases append fields to them.
 
 use bytes::Bytes;
 use serde::de::value::{EnumAccessDeserializer, U32Deserializer};
@@ -10,6 +12,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, IntoDeserializer}
 use serde::{Deserialize, Serialize};
 
 use super::calls::{CLAIMS_MAX, PAGE_ITEMS_MAX, encode};
+use super::message_codec::{Message, decode_message};
 use crate::backend::{Call, CallKind, ListRequest, Reply};
 use crate::error::{Error, Result};
 use crate::limits::INDEX_SHARDS_MAX;
@@ -26,12 +29,8 @@ pub(super) fn encode_call(call: &Call<'_>) -> Result<Bytes> {
 
 /// Decodes a call from its arguments. Its page is limited, so that the reply fits into memory.
 pub(super) fn decode_call(kind: CallKind, body: &[u8]) -> Result<Call<'static>> {
-    let mut arguments = postcard::Deserializer::from_bytes(body);
-    let access = Arguments { kind, arguments: &mut arguments };
+    let access = Arguments { kind, arguments: Message { bytes: body } };
     let call = Call::deserialize(EnumAccessDeserializer::new(access)).map_err(undecodable)?;
-    if !arguments.finalize().map_err(undecodable)?.is_empty() {
-        return Err(Error::invalid("the request has bytes after its call"));
-    }
     bounded(call)
 }
 
@@ -83,7 +82,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
 
 /// Decodes the body of a reply.
 pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    postcard::from_bytes(body)
+    decode_message(body)
         .map_err(|error| Error::internal("the node's reply can't be read").with_source(error))
 }
 
@@ -121,16 +120,14 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
 }
 
 /// Arguments of a call whose kind is known.
-struct Arguments<'a, 'de> {
+struct Arguments<'de> {
     kind: CallKind,
-    arguments: &'a mut PostcardDeserializer<'de>,
+    arguments: Message<'de>,
 }
 
-type PostcardDeserializer<'de> = postcard::Deserializer<'de, postcard::de_flavors::Slice<'de>>;
-
-impl<'a, 'de> EnumAccess<'de> for Arguments<'a, 'de> {
+impl<'de> EnumAccess<'de> for Arguments<'de> {
     type Error = postcard::Error;
-    type Variant = &'a mut PostcardDeserializer<'de>;
+    type Variant = Message<'de>;
 
     fn variant_seed<V: DeserializeSeed<'de>>(
         self,

@@ -11,4 +11,5 @@ mod pressure;
 mod refusals;
 mod streams;
 mod tls;
+mod versions;
 mod world;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use martlet_admin_api::{
-    DeviceLine, MemberLine, MemoryLine, MovesLine, NodeLine, ProcessReport, RingLine, ServerStatus,
-    WorkerLine,
+    DeviceLine, MemberLine, MemoryLine, MovesLine, NodeLine, ProcessReport, ReleaseLine, RingLine,
+    ServerStatus, WorkerLine,
 };
 
 use super::cells::{bar, percent, row, size, span};
@@ -19,6 +19,9 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     let mut text = format!("martlet {} ({}) is {ready}\n", own.version, own.role);
     for reason in &own.reasons {
         let _ = writeln!(text, "  {reason}");
+    }
+    if let Some(release) = &own.release {
+        text += &versions(release);
     }
     if let Some(memory) = &own.memory {
         text += &split(memory);
@@ -46,6 +49,19 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     let workers: Vec<_> =
         members.iter().map(|member| (&member.report, &member.report.workers)).collect();
     text + &busy(&workers)
+}
+
+/// Formats the versions that the process knows.
+fn versions(release: &ReleaseLine) -> String {
+    let ReleaseLine { wire_oldest, wire_newest, formats_newest, format_level, .. } = *release;
+    let mut text = format!(
+        "speaks versions {wire_oldest} to {wire_newest} of the internal protocol; format level \
+         {format_level}"
+    );
+    if format_level < formats_newest {
+        let _ = write!(text, " of {formats_newest}: not finalized");
+    }
+    text + "\n"
 }
 
 /// Formats the split of the memory.

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::opening::Uuid;
+use martlet_protocol::release::FORMATS;
 use martlet_protocol::tree::TreeKey;
-use martlet_protocol::{Clock, DeviceId};
+use martlet_protocol::{Clock, DeviceId, VersionRange};
 
 use crate::disk::Disk;
 use crate::index::Caches;
@@ -41,6 +43,41 @@ impl DeviceConfig {
     }
 }
 
+/// Format level of the devices of a node. It rises and never falls.
+#[derive(Debug)]
+pub(crate) struct DeviceLevel {
+    level: AtomicU16,
+    known: VersionRange,
+}
+
+impl Default for DeviceLevel {
+    fn default() -> Self {
+        Self::new(FORMATS.oldest, FORMATS)
+    }
+}
+
+impl DeviceLevel {
+    /// Creates the level at which devices are opened, for a release that knows the levels `known`.
+    pub(crate) fn new(level: u16, known: VersionRange) -> Self {
+        Self { level: AtomicU16::new(level), known }
+    }
+
+    /// Returns the level.
+    pub(crate) fn get(&self) -> u16 {
+        self.level.load(Ordering::Acquire)
+    }
+
+    /// Raises the level, if `level` is above it.
+    pub(crate) fn raise(&self, level: u16) {
+        self.level.fetch_max(level, Ordering::AcqRel);
+    }
+
+    /// Newest level that the release knows.
+    pub(crate) fn newest(&self) -> u16 {
+        self.known.newest
+    }
+}
+
 /// State that all devices of a node share.
 #[derive(Clone)]
 pub(crate) struct SharedResources {
@@ -51,6 +88,8 @@ pub(crate) struct SharedResources {
     pub(crate) votes_when_new: bool,
     pub(crate) introduced: bool,
     pub(crate) tree_key: TreeKey,
+    /// Format level of the devices.
+    pub(crate) level: Arc<DeviceLevel>,
     /// True if devices lend descriptors of their extents to other processes.
     pub(crate) lends: bool,
     /// Time without the end of a call after which a device is suspect.

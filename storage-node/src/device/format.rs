@@ -9,13 +9,16 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use martlet_protocol::opening::{Incarnation, Uuid};
+use martlet_protocol::release::FORMATS;
 use martlet_protocol::{DeviceId, Error, Result};
 use serde::{Deserialize, Serialize};
 
 const NAME: &str = "format.json";
 const MAGIC: &str = "martlet device";
-/// The newest format version that this version reads, and the version that it writes.
-const VERSION: u32 = 2;
+/// Oldest version that this release writes. Versions are format levels of the cluster.
+const OLDEST_WRITTEN: u32 = FORMATS.oldest as u32;
+/// Version up to which a format has no `release`: earlier releases compute the checksum without it.
+const OLDEST_WITHOUT_RELEASE: u32 = 2;
 /// Other contents of a device's folder. Found without a format, the folder is a device that lost
 /// it.
 const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
@@ -40,8 +43,9 @@ const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 /// ```
 ///
 /// The checksum is the first 16 digits of the BLAKE3 hash of the other fields as compact JSON, in
-/// this order. Fields that are false or none are left out. `magic` and `version` have one meaning
-/// in every future version. A file of version 1 ends with `unready`. It is read as the format of a
+/// this order. Fields that are false or none are left out. `magic`, `version` and `release` have one
+/// meaning in every future version. A version above 2 is written when the cluster is finalized, and
+/// `release` is the release that did so. A file of version 1 ends with `unready`. It is read as the format of a
 /// device whose opening was confirmed, and gets the other fields at its next opening with peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
@@ -77,6 +81,9 @@ pub(crate) struct Format {
     /// vote under this identity any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced_by: Option<Incarnation>,
+    /// Release that raised the format to a version above 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    release: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -96,13 +103,15 @@ fn is_false(unready: &bool) -> bool {
 struct FormatHeader {
     magic: String,
     version: u32,
+    #[serde(default)]
+    release: Option<String>,
 }
 
 impl Format {
     pub(super) fn new(cluster: Uuid, generation: u64, unready: bool) -> Self {
         Self {
             magic: MAGIC.to_owned(),
-            version: VERSION,
+            version: OLDEST_WRITTEN,
             cluster,
             device: Uuid::random(),
             generation,
@@ -113,7 +122,19 @@ impl Format {
             confirmed: false,
             base: None,
             replaced_by: None,
+            release: None,
         }
+    }
+
+    /// Format level of the device.
+    pub(super) fn level(&self) -> u32 {
+        self.version
+    }
+
+    /// Returns the format at a higher level, which `release` writes.
+    pub(super) fn raised(&self, level: u32, release: &str) -> Self {
+        let release = (level > OLDEST_WITHOUT_RELEASE).then(|| release.to_owned());
+        Self { version: level, release, ..self.clone() }
     }
 
     /// Returns the format of this device formatted anew, without votes: peers see another device
@@ -121,7 +142,14 @@ impl Format {
     pub(super) fn renewed(&self, now_ms: u64) -> Self {
         let above = self.replaced_by.map_or(0, |by| by.generation).max(self.generation);
         let fresh = Self::new(self.cluster, now_ms.max(above.saturating_add(1)), true);
-        Self { id: self.id, place: self.place.clone(), base: self.replaced_by, ..fresh }
+        Self {
+            version: self.version.max(OLDEST_WRITTEN),
+            release: self.release.clone(),
+            id: self.id,
+            place: self.place.clone(),
+            base: self.replaced_by,
+            ..fresh
+        }
     }
 
     /// Returns the current opening, or the last one if the device is closed.
@@ -147,7 +175,7 @@ impl Format {
             return self.clone();
         }
         Self {
-            version: VERSION,
+            version: self.version.max(OLDEST_WRITTEN),
             base: Some(self.current()),
             generation: now_ms.max(self.generation.saturating_add(1)),
             nonce: Some(Uuid::random()),
@@ -163,12 +191,14 @@ impl Format {
 
     /// Returns the format with the device's id in the rings.
     pub(super) fn bound(&self, id: DeviceId, place: &str) -> Self {
-        Self { version: VERSION, id: Some(id), place: Some(place.to_owned()), ..self.clone() }
+        let version = self.version.max(OLDEST_WRITTEN);
+        Self { version, id: Some(id), place: Some(place.to_owned()), ..self.clone() }
     }
 
     /// Returns the format of a device that was refused by peers that remember `by`.
     pub(super) fn replaced(&self, by: Incarnation) -> Self {
-        Self { version: VERSION, replaced_by: Some(by), ..self.clone() }
+        let version = self.version.max(OLDEST_WRITTEN);
+        Self { version, replaced_by: Some(by), ..self.clone() }
     }
 
     /// Returns the format of an empty, refused device that takes the place of the refusing opening.
@@ -193,8 +223,9 @@ impl Format {
         )))
     }
 
-    /// Reads the format of the device in `root`; none if the folder was never a device.
-    pub(super) fn load(root: &Path) -> Result<Option<Self>> {
+    /// Reads the format of the device in `root`; none if the folder was never a device. A format
+    /// above level `newest` is refused.
+    pub(super) fn load(root: &Path, newest: u32) -> Result<Option<Self>> {
         let path = root.join(NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -206,7 +237,7 @@ impl Format {
                 return Err(Error::unavailable(sentence).with_source(error));
             }
         };
-        Self::parse(&bytes)
+        Self::parse(&bytes, newest)
             .map(Some)
             .map_err(|error| Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
@@ -231,16 +262,22 @@ impl Format {
         serde_json::to_vec_pretty(&checked).expect("a format can be encoded")
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self> {
+    fn parse(bytes: &[u8], newest: u32) -> Result<Self> {
         let foreign = |error| Error::corrupt("not a format of a Martlet device").with_source(error);
         let any: FormatHeader = serde_json::from_slice(bytes).map_err(foreign)?;
         if any.magic != MAGIC {
             return Err(Error::corrupt("not a format of a Martlet device"));
         }
-        if any.version > VERSION {
+        if any.version > newest {
+            let writer = any.release.map_or_else(
+                || "a later release".to_owned(),
+                |release| format!("release {release} or a later one"),
+            );
             return Err(Error::invalid(format!(
-                "the device has format {}, and this version of Martlet knows formats up to {VERSION}",
-                any.version
+                "the device has format {}, and this release of Martlet ({}) knows formats up to \
+                 {newest}: start {writer}; nothing was changed",
+                any.version,
+                env!("CARGO_PKG_VERSION"),
             )));
         }
         let ChecksummedFormat { format, checksum } =
@@ -272,7 +309,7 @@ pub struct FolderFormat {
 
 impl FolderFormat {
     /// The newest version that this program reads.
-    pub const VERSION_MAX: u32 = VERSION;
+    pub const VERSION_MAX: u32 = FORMATS.newest as u32;
 
     /// Reads the format of the device in `root`; none if the folder was never a device.
     ///
@@ -280,7 +317,7 @@ impl FolderFormat {
     /// The file is damaged or newer than this program, or the folder has a device's contents
     /// without it.
     pub fn read(root: &Path) -> Result<Option<Self>> {
-        Ok(Format::load(root)?.map(|format| Self {
+        Ok(Format::load(root, Self::VERSION_MAX)?.map(|format| Self {
             version: format.version,
             id: format.id,
             is_replaced: format.replaced_by.is_some(),
@@ -313,14 +350,24 @@ pub(super) fn replace(root: &Path, name: &str, bytes: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
+    const NEWEST: u32 = FolderFormat::VERSION_MAX;
+
+    fn load(root: &Path) -> Result<Option<Format>> {
+        Format::load(root, NEWEST)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Format> {
+        Format::parse(bytes, NEWEST)
+    }
+
     #[test]
     fn a_format_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Format::load(folder.path()).unwrap(), None);
+        assert_eq!(load(folder.path()).unwrap(), None);
         for unready in [false, true] {
             let format = Format::new(Uuid::random(), 17, unready);
             format.store(folder.path()).unwrap();
-            assert_eq!(Format::load(folder.path()).unwrap(), Some(format));
+            assert_eq!(load(folder.path()).unwrap(), Some(format));
         }
     }
 
@@ -331,7 +378,7 @@ mod tests {
         let format = Format::new(Uuid::random(), 17, false).bound(DeviceId(3), "n1/d1");
         format.store(folder.path()).unwrap();
         let read = FolderFormat::read(folder.path()).unwrap().unwrap();
-        assert_eq!((read.version, read.id), (VERSION, Some(DeviceId(3))));
+        assert_eq!((read.version, read.id), (FolderFormat::VERSION_MAX, Some(DeviceId(3))));
         assert_eq!((read.place.as_deref(), read.is_replaced), (Some("n1/d1"), false));
         fs::remove_file(folder.path().join(NAME)).unwrap();
         fs::create_dir(folder.path().join("index")).unwrap();
@@ -343,7 +390,7 @@ mod tests {
         let format = Format::new(Uuid([1; 16]), 17, false);
         let text = String::from_utf8(format.encode()).unwrap();
         assert!(!text.contains("unready"), "{text}");
-        assert!(!Format::parse(text.as_bytes()).unwrap().unready);
+        assert!(!parse(text.as_bytes()).unwrap().unready);
     }
 
     #[test]
@@ -374,7 +421,7 @@ mod tests {
             r#""device":"02020202020202020202020202020202","generation":17}"#
         );
         let checksum = blake3::hash(fields.as_bytes()).to_hex()[..16].to_owned();
-        Format::parse(VERSION_1.replace("CHECKSUM", &checksum).as_bytes()).unwrap()
+        parse(VERSION_1.replace("CHECKSUM", &checksum).as_bytes()).unwrap()
     }
 
     #[test]
@@ -387,7 +434,7 @@ mod tests {
         assert_eq!((opened.base(), opened.generation), (Some(base), 18));
         assert!(!opened.is_confirmed() && opened.current().nonce != nobody);
         let confirmed = opened.confirmed(DeviceId(3), "n1/d1");
-        let read = Format::parse(&confirmed.encode()).unwrap();
+        let read = parse(&confirmed.encode()).unwrap();
         assert_eq!(read, confirmed);
         assert_eq!((read.device, read.id), (before.device, Some(DeviceId(3))));
     }
@@ -434,23 +481,53 @@ mod tests {
         let text = String::from_utf8(format.encode()).unwrap();
         let edited = text.replace("17", "18");
         assert_ne!(edited, text);
-        let error = Format::parse(edited.as_bytes()).unwrap_err();
+        let error = parse(edited.as_bytes()).unwrap_err();
         assert!(error.to_string().contains("checksum"), "{error}");
     }
 
     #[test]
     fn a_newer_format_is_named_even_if_it_looks_different() {
         let newer = br#"{"magic": "martlet device", "version": 3, "something": "else"}"#;
-        let error = Format::parse(newer).unwrap_err();
+        let error = parse(newer).unwrap_err();
         assert!(error.to_string().contains("has format 3"), "{error}");
-        assert!(Format::parse(b"{}").is_err());
-        assert!(Format::parse(br#"{"magic": "other", "version": 1}"#).is_err());
+        assert!(error.to_string().contains("start a later release"), "{error}");
+        let named = br#"{"magic": "martlet device", "version": 3, "release": "0.9.0"}"#;
+        let error = parse(named).unwrap_err();
+        assert!(error.to_string().contains("start release 0.9.0 or a later one"), "{error}");
+        assert!(parse(b"{}").is_err());
+        assert!(parse(br#"{"magic": "other", "version": 1}"#).is_err());
+    }
+
+    #[test]
+    fn a_format_keeps_its_level_through_all_changes_until_it_is_raised() {
+        let format = Format::new(Uuid([1; 16]), 17, true);
+        assert_eq!(format.level(), 2, "a release raises no level by itself");
+        let by = Incarnation { device: Uuid([9; 16]), generation: 50, nonce: Uuid([8; 16]) };
+        for level in [2, 3] {
+            let format = format.raised(level, "0.9.0");
+            let confirmed = format.confirmed(DeviceId(3), "n1/d1");
+            let changed = [
+                confirmed.opened(99),
+                format.replaced(by),
+                format.replaced(by).renewed(5),
+                format.replaced(by).in_place(),
+                confirmed,
+            ];
+            for changed in changed {
+                let read = Format::parse(&changed.encode(), 3).unwrap();
+                assert_eq!((read.level(), read), (level, changed));
+            }
+        }
+        let text = String::from_utf8(format.raised(2, "0.9.0").encode()).unwrap();
+        assert!(!text.contains("release"), "releases before levels compute the checksum: {text}");
+        let refused = Format::parse(&format.raised(3, "0.9.0").encode(), 2).unwrap_err();
+        assert!(refused.to_string().contains("start release 0.9.0"), "{refused}");
     }
 
     #[test]
     fn data_without_a_format_is_not_taken_for_an_empty_folder() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("extents")).unwrap();
-        assert!(Format::load(folder.path()).is_err());
+        assert!(load(folder.path()).is_err());
     }
 }

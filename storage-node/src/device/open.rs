@@ -70,7 +70,7 @@ impl OpenDevice {
         make_folder(root).map_err(|error| unusable(root, error))?;
         let lock = lock(root)?;
         close_to_others(root);
-        let mut format = load_or_make(config, shared)?;
+        let mut format = at_level(load_or_make(config, shared)?, root, shared)?;
         let mut marker = take_clean_marker(root, format.device)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
         if damage.is_none() {
@@ -328,7 +328,7 @@ pub(crate) fn lock(root: &Path) -> Result<File> {
 
 fn load_or_make(config: &DeviceConfig, shared: &SharedResources) -> Result<Format> {
     let root = &config.path;
-    let Some(format) = Format::load(root)? else {
+    let Some(format) = Format::load(root, shared.level.newest().into())? else {
         let cluster = shared.cluster.unwrap_or_else(Uuid::random);
         let mut format = Format::new(cluster, shared.clock.now_ms(), !shared.votes_when_new);
         if shared.introduced {
@@ -350,6 +350,20 @@ fn load_or_make(config: &DeviceConfig, shared: &SharedResources) -> Result<Forma
             Ok(format)
         }
     }
+}
+
+/// Raises the format of a device to the level of its node, before the device is used. A device above
+/// the node's level raises that level: the cluster was finalized.
+fn at_level(format: Format, root: &Path, shared: &SharedResources) -> Result<Format> {
+    let own = u16::try_from(format.level()).unwrap_or(u16::MAX);
+    shared.level.raise(own);
+    let level = u32::from(shared.level.get());
+    if format.level() >= level {
+        return Ok(format);
+    }
+    let raised = format.raised(level, env!("CARGO_PKG_VERSION"));
+    raised.store(root)?;
+    Ok(raised)
 }
 
 /// Begins the opening: stores its generation on disk, if the device must be introduced to peers.

@@ -61,6 +61,21 @@ impl Device {
         })
     }
 
+    /// Raises the device's format to the level of its node. Returns once the format is on disk. A
+    /// device that is not open is raised at its next opening. Blocks.
+    pub(crate) fn raise_format(&self) -> Result<()> {
+        let level = u32::from(self.level().get());
+        let Ok(opened) = self.online() else { return Ok(()) };
+        if opened.format.lock().level() >= level {
+            return Ok(());
+        }
+        opened.change(None, |format| {
+            let is_below = format.level() < level;
+            let raised = || format.raised(level, env!("CARGO_PKG_VERSION"));
+            Ok(if is_below { raised() } else { format.clone() })
+        })
+    }
+
     /// Records that its peers confirmed the opening. Blocks.
     pub(crate) fn confirm(&self, current: Incarnation) -> Result<()> {
         let opened = self.online()?;

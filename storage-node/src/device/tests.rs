@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use martlet_protocol::opening::{Incarnation, Uuid};
 use martlet_protocol::tree::TreeKey;
-use martlet_protocol::{Clock, ManualClock};
+use martlet_protocol::{Clock, ManualClock, VersionRange};
 use parking_lot::Condvar;
 use rustix::fs::{FlockOperation, flock};
 
@@ -28,10 +28,19 @@ const MOMENT: Duration = Duration::from_millis(100);
 struct InitialState {
     peers: bool,
     introduced: bool,
+    /// Format level of the node, and the newest level that its release knows.
+    levels: [u16; 2],
+}
+
+impl InitialState {
+    fn level(self) -> DeviceLevel {
+        let [level, newest] = self.levels;
+        DeviceLevel::new(level, VersionRange { oldest: 2, newest })
+    }
 }
 
 fn device(root: &Path, clock: Arc<dyn Clock>, introduced: bool) -> Arc<Device> {
-    device_of(root, clock, InitialState { peers: true, introduced })
+    device_of(root, clock, InitialState { peers: true, introduced, levels: [2, 2] })
 }
 
 fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<Device> {
@@ -44,6 +53,7 @@ fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<D
         votes_when_new: !initial.peers,
         introduced: initial.introduced,
         tree_key: TreeKey::default(),
+        level: Arc::new(initial.level()),
         lends: false,
         stall_after: STALL_AFTER,
     };
@@ -53,6 +63,57 @@ fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<D
 /// An opening that no device made.
 fn another() -> Incarnation {
     Incarnation { device: Uuid([7; 16]), generation: START_MS + 1, nonce: Uuid([8; 16]) }
+}
+
+/// Version in a device's `format.json`.
+fn version(root: &Path) -> u64 {
+    let text = fs::read_to_string(root.join("format.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    value["version"].as_u64().unwrap()
+}
+
+#[test]
+fn a_release_raises_no_format_by_itself_and_refuses_those_beyond_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let open = |levels| {
+        let initial = InitialState { peers: true, introduced: true, levels };
+        let device = device_of(root, Arc::new(ManualClock::at(START_MS)), initial);
+        device.open();
+        device
+    };
+    // This release, the next one, and back.
+    for levels in [[2, 2], [2, 3], [2, 2], [2, 3]] {
+        let device = open(levels);
+        assert_eq!((device.offline(), version(root)), (None, 2), "{levels:?}");
+        device.close().unwrap();
+    }
+    let device = open([2, 3]);
+    device.level().raise(3);
+    device.raise_format().unwrap();
+    assert_eq!(version(root), 3);
+    device.close().unwrap();
+    let before = fs::read(root.join("format.json")).unwrap();
+    let refused = open([2, 2]).offline().unwrap();
+    assert!(refused.contains("has format 3, and this release"), "{refused}");
+    assert!(refused.contains("knows formats up to 2: start release"), "{refused}");
+    assert_eq!(fs::read(root.join("format.json")).unwrap(), before, "nothing was changed");
+    let device = open([2, 3]);
+    assert_eq!((device.offline(), device.level().get()), (None, 3), "a device raises its node");
+}
+
+#[test]
+fn a_device_that_was_not_open_is_raised_when_it_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let initial = InitialState { peers: true, introduced: true, levels: [2, 3] };
+    let device = device_of(folder.path(), Arc::new(ManualClock::at(START_MS)), initial);
+    device.open();
+    device.close().unwrap();
+    device.level().raise(3);
+    device.raise_format().unwrap();
+    assert_eq!(version(folder.path()), 2, "the device is closed");
+    device.open();
+    assert_eq!((device.offline(), version(folder.path())), (None, 3));
 }
 
 #[test]

@@ -288,6 +288,7 @@ async fn an_index_file_that_the_disk_keeps_back_is_damage_where_there_are_peers(
                 votes_when_new: !peers,
                 introduced: false,
                 tree_key: TreeKey::default(),
+                level: Arc::default(),
                 lends: false,
                 stall_after: STALL_AFTER,
             },

@@ -113,6 +113,9 @@ impl Build<'_> {
         if let Some(certificates) = certificates {
             member.show(certificates);
         }
+        if let Some(binary) = &self.plan.binary {
+            member.use_binary(binary);
+        }
         for (name, value) in &self.plan.environment {
             member.set(name, value);
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,6 +58,8 @@ pub struct ClusterMember {
     folder: PathBuf,
     host: Option<Host>,
     environment: Vec<(String, String)>,
+    /// Binary of later starts.
+    binary: PathBuf,
     process: Option<Child>,
     disk: Option<Image>,
     certificates: Option<TlsFiles>,
@@ -80,6 +82,7 @@ impl ClusterMember {
             folder,
             host,
             environment: Vec::new(),
+            binary: binary(),
             process: None,
             disk: None,
             certificates: None,
@@ -124,6 +127,11 @@ impl ClusterMember {
     /// Sets an environment variable for later starts.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Sets the binary of later starts.
+    pub fn use_binary(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
     }
 
     /// Folder of a device; numbers start at 1.
@@ -171,8 +179,8 @@ impl ClusterMember {
         let log = self.folder.join("log");
         let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = match &self.host {
-            Some(host) => host.command(&binary()),
-            None => Command::new(binary()),
+            Some(host) => host.command(&self.binary),
+            None => Command::new(&self.binary),
         };
         // Removes Martlet's variables but `MARTLET_LOG`, which sets the log level for debugging.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name != "MARTLET_LOG") {

@@ -1,5 +1,7 @@
 //! Plan of a cluster: its size and settings.
 
+use std::path::PathBuf;
+
 use martlet_protocol::Redundancy;
 
 /// Environment variable with the devices of each node, where a test names no number.
@@ -25,6 +27,8 @@ pub struct ClusterPlan {
     pub data_ports: bool,
     /// True if members use TLS between each other.
     pub tls: bool,
+    /// Binary of all members at the start of the cluster; none is the binary under test.
+    pub binary: Option<PathBuf>,
     /// Environment variables of all members.
     pub environment: Vec<(&'static str, &'static str)>,
 }
@@ -40,6 +44,7 @@ impl Default for ClusterPlan {
             proxy_settings: String::new(),
             data_ports: false,
             tls: false,
+            binary: None,
             environment: Vec::new(),
         }
     }

@@ -26,6 +26,7 @@ mod probes;
 mod racers;
 mod soak;
 mod tls;
+mod upgrade;
 mod wiped_device;
 
 use martlet_tests::probe::{BUCKET, make_bucket, recorder, seconds, until};

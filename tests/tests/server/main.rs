@@ -12,6 +12,7 @@ mod direct_socket;
 mod doctor;
 mod flipped_bits;
 mod full_disk;
+mod golden;
 mod herd;
 mod hung_disk;
 mod in_place;

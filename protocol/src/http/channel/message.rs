@@ -1,5 +1,12 @@
 //! Heads of calls and replies. The content follows: the postcard of the arguments, or of the
 //! result, as over HTTP; or the message of an error.
+//!
+//! ```text
+//! version 0   head | content
+//! version 1   length of the head (4, little-endian) | head | content
+//! ```
+//!
+//! From version 1 a head is a [message](crate::http::message_codec): later releases append fields.
 
 use std::time::Duration;
 
@@ -8,9 +15,28 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::http::announce::{Announcement, NodeReport};
 use crate::http::fault::Fault;
+use crate::http::message_codec::decode_message;
 
 /// Length of most heads.
 const HEAD_BYTES: usize = 64;
+/// Length of the field with the length of a head.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// Layout of the bodies of a channel's frames. It follows from the version that both sides speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::http) enum BodyLayout {
+    /// The content follows the last field of the head, so that no field can be added.
+    Unframed,
+    /// The length of the head precedes it.
+    Framed,
+}
+
+impl BodyLayout {
+    /// Returns the layout of a version of the internal protocol.
+    pub(in crate::http) fn of_version(version: u16) -> Self {
+        if version == 0 { Self::Unframed } else { Self::Framed }
+    }
+}
 
 /// Head of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,21 +78,49 @@ pub(in crate::http) struct Announced<'a> {
     pub(in crate::http) data_port: Option<&'a [u8]>,
 }
 
-/// Encodes a head.
-///
-/// # Panics
-/// Never: a head has no value that postcard can't encode.
-pub(in crate::http) fn encode_head(head: &impl Serialize) -> Vec<u8> {
-    let bytes = postcard::to_extend(head, Vec::with_capacity(HEAD_BYTES));
-    bytes.expect("heads of numbers and bytes can be encoded")
+impl BodyLayout {
+    /// Encodes a head.
+    ///
+    /// # Panics
+    /// Never: a head has no value that postcard can't encode, and is shorter than its frame.
+    pub(in crate::http) fn encode_head(self, head: &impl Serialize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES);
+        if self == Self::Framed {
+            bytes.extend_from_slice(&[0; LENGTH_BYTES]);
+        }
+        let encoded = postcard::to_extend(head, bytes);
+        let mut bytes = encoded.expect("heads of numbers and bytes can be encoded");
+        if self == Self::Framed {
+            let length =
+                u32::try_from(bytes.len() - LENGTH_BYTES).expect("a frame bounds its head");
+            bytes[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Decodes a head; returns the content behind it too.
+    pub(in crate::http) fn decode_head<'a, T: Deserialize<'a>>(
+        self,
+        body: &'a [u8],
+    ) -> Result<(T, &'a [u8])> {
+        let decoded = match self {
+            Self::Unframed => postcard::take_from_bytes(body),
+            Self::Framed => {
+                split_head(body).and_then(|(head, content)| Ok((decode_message(head)?, content)))
+            }
+        };
+        decoded.map_err(|error| {
+            Error::invalid("the head of a frame can't be decoded").with_source(error)
+        })
+    }
 }
 
-/// Decodes a head; returns the content behind it too.
-pub(in crate::http) fn decode_head<'a, T: Deserialize<'a>>(
-    body: &'a [u8],
-) -> Result<(T, &'a [u8])> {
-    postcard::take_from_bytes(body)
-        .map_err(|error| Error::invalid("the head of a frame can't be decoded").with_source(error))
+/// Splits a body into its head and its content.
+fn split_head(body: &[u8]) -> postcard::Result<(&[u8], &[u8])> {
+    let split = body.split_first_chunk().and_then(|(length, rest)| {
+        rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
+    });
+    split.ok_or(postcard::Error::DeserializeUnexpectedEnd)
 }
 
 impl ReplyHead<'_> {
@@ -85,38 +139,72 @@ impl ReplyHead<'_> {
 mod tests {
     use super::*;
 
+    const LAYOUTS: [BodyLayout; 2] = [BodyLayout::Unframed, BodyLayout::Framed];
+
+    const CALL: CallHead<'_> = CallHead {
+        device: 3,
+        kind: "read",
+        deadline_ms: 5000,
+        is_background: true,
+        request: Some(b"00AB"),
+    };
+
+    fn with_content(layout: BodyLayout, head: &impl Serialize) -> Vec<u8> {
+        [layout.encode_head(head), b"content".to_vec()].concat()
+    }
+
     #[test]
     fn heads_survive_with_the_content_behind_them() {
-        let call = CallHead {
-            device: 3,
-            kind: "read",
-            deadline_ms: 5000,
-            is_background: true,
-            request: Some(b"00AB"),
-        };
-        let bytes = [encode_head(&call), b"content".to_vec()].concat();
-        assert_eq!(decode_head::<CallHead<'_>>(&bytes).unwrap(), (call, &b"content"[..]));
         let announced = Announced { rings: b"index=1-00", term: 14, data_port: Some(b"http://n") };
         let error = Error::full("the device is full");
-        for (announced, fault) in [(None, None), (Some(announced), Some(Fault::of(&error)))] {
-            let head = ReplyHead { now_ms: 1, announced, clients_wait_us: Some(7), fault };
-            let bytes = [encode_head(&head), b"content".to_vec()].concat();
-            assert_eq!(decode_head::<ReplyHead<'_>>(&bytes).unwrap(), (head, &b"content"[..]));
+        for layout in LAYOUTS {
+            let bytes = with_content(layout, &CALL);
+            let decoded = layout.decode_head::<CallHead<'_>>(&bytes).unwrap();
+            assert_eq!(decoded, (CALL, &b"content"[..]));
+            let announced = announced.clone();
+            for (announced, fault) in [(None, None), (Some(announced), Some(Fault::of(&error)))] {
+                let head = ReplyHead { now_ms: 1, announced, clients_wait_us: Some(7), fault };
+                let bytes = with_content(layout, &head);
+                let decoded = layout.decode_head::<ReplyHead<'_>>(&bytes).unwrap();
+                assert_eq!(decoded, (head, &b"content"[..]));
+            }
         }
     }
 
     #[test]
     fn a_head_cut_short_is_an_error() {
-        let call = CallHead {
-            device: 3,
-            kind: "read",
-            deadline_ms: 1,
-            is_background: false,
-            request: None,
-        };
-        let bytes = encode_head(&call);
-        for length in 0..bytes.len() {
-            assert!(decode_head::<CallHead<'_>>(&bytes[..length]).is_err(), "{length} bytes");
+        for layout in LAYOUTS {
+            let bytes = layout.encode_head(&CALL);
+            for length in 0..bytes.len() {
+                let decoded = layout.decode_head::<CallHead<'_>>(&bytes[..length]);
+                assert!(decoded.is_err(), "{length} bytes of {layout:?}");
+            }
         }
+    }
+
+    #[test]
+    fn from_version_1_a_later_release_appends_fields_to_a_head() {
+        #[derive(Serialize)]
+        struct LaterHead<'a> {
+            head: CallHead<'a>,
+            priority: u8,
+            zone: Option<&'a str>,
+        }
+        let later = LaterHead { head: CALL, priority: 7, zone: Some("z1") };
+        let bytes = with_content(BodyLayout::Framed, &later);
+        let decoded = BodyLayout::Framed.decode_head::<CallHead<'_>>(&bytes).unwrap();
+        assert_eq!(decoded, (CALL, &b"content"[..]));
+        let claims_more = [&u32::MAX.to_le_bytes()[..], b"head"].concat();
+        assert!(BodyLayout::Framed.decode_head::<CallHead<'_>>(&claims_more).is_err());
+        assert_eq!(BodyLayout::of_version(0), BodyLayout::Unframed);
+        assert_eq!([1, 2].map(BodyLayout::of_version), [BodyLayout::Framed; 2]);
+    }
+
+    /// Bytes of both layouts, which releases of these versions must read.
+    #[test]
+    fn heads_have_the_bytes_of_their_versions() {
+        let head = "0304726561648827010104".to_owned() + "30304142";
+        assert_eq!(hex::encode(BodyLayout::Unframed.encode_head(&CALL)), head);
+        assert_eq!(hex::encode(BodyLayout::Framed.encode_head(&CALL)), format!("0f000000{head}"));
     }
 }

@@ -25,7 +25,7 @@ use crate::http::Announcement;
 use crate::http::announce::ReportObserver;
 use crate::http::channel::frame::{Frame, FrameKind, Opener, Sealer};
 use crate::http::channel::frame_reader::FrameReader;
-use crate::http::channel::message::{CallHead, ReplyHead, decode_head, encode_head};
+use crate::http::channel::message::{BodyLayout, CallHead, ReplyHead};
 use crate::http::channel::session::SessionKeys;
 use crate::http::channel::{CLIENT_AGE_MAX, REPLY_FRAME_BYTES_MAX};
 
@@ -44,6 +44,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// An open channel.
 pub(super) struct Channel {
     state: Mutex<ChannelState>,
+    layout: BodyLayout,
     /// Wakes the task of the channel to write, or to end.
     work: Notify,
 }
@@ -85,7 +86,7 @@ pub(super) enum Outcome {
 }
 
 impl Channel {
-    fn new(keys: &SessionKeys) -> Self {
+    fn new(keys: &SessionKeys, layout: BodyLayout) -> Self {
         let state = ChannelState {
             sealer: Sealer::new(keys.calls),
             out: Vec::new(),
@@ -95,16 +96,17 @@ impl Channel {
             heard: Instant::now(),
             phase: Phase::Open,
         };
-        Self { state: Mutex::new(state), work: Notify::new() }
+        Self { state: Mutex::new(state), layout, work: Notify::new() }
     }
 
     /// Starts a channel on a connection whose node has proved its key.
     pub(super) fn start(
         keys: &SessionKeys,
+        layout: BodyLayout,
         connection: impl AsyncRead + AsyncWrite + Send + 'static,
         report_observer: ReportObserver,
     ) -> Arc<Self> {
-        let channel = Arc::new(Self::new(keys));
+        let channel = Arc::new(Self::new(keys, layout));
         let (reader, writer) = tokio::io::split(connection);
         let replies = ReplyReader {
             channel: channel.clone(),
@@ -137,7 +139,7 @@ impl Channel {
             // The task sees first if the node has closed the idle connection meanwhile.
             tokio::task::yield_now().await;
         }
-        let Some(mut call) = self.send(&encode_head(head), arguments) else {
+        let Some(mut call) = self.send(&self.layout.encode_head(head), arguments) else {
             return Outcome::Unsent;
         };
         let reply = (&mut call.reply).await;
@@ -324,7 +326,7 @@ fn take_reply(
     report_observer: &ReportObserver,
     frame: &Frame<'_>,
 ) -> Option<()> {
-    let (head, content) = decode_head::<ReplyHead<'_>>(frame.body).ok()?;
+    let (head, content) = channel.layout.decode_head::<ReplyHead<'_>>(frame.body).ok()?;
     if let Some(fields) = &head.announced {
         *announced = Some(Announcement::of_fields(fields)?);
     }

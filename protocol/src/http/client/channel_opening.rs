@@ -14,6 +14,7 @@ use super::connection::Connection;
 use super::exchange::ReplyHead;
 use super::remote_node::RemoteNode;
 use super::upload::RequestBody;
+use crate::http::channel::message::BodyLayout;
 use crate::http::channel::session::{Nonce, SessionKeys};
 use crate::http::channel::{CHANNEL, PATH, PROTOCOL};
 
@@ -49,9 +50,10 @@ impl RemoteNode {
         let proof = response.headers().get(CHANNEL).filter(|_| is_ours);
         let keys = proof.and_then(|proof| SessionKeys::of_header(&self.key, nonce, proof));
         let Some(keys) = keys else { return Some(OpenedChannel::Refused) };
+        let layout = BodyLayout::of_version(self.common_wire(response.headers()).ok()?);
         let upgraded = connection.driving(hyper::upgrade::on(response)).await.ok()?;
         let observer = self.report_observer.clone();
-        let channel = Channel::start(&keys, TokioIo::new(upgraded), observer);
+        let channel = Channel::start(&keys, layout, TokioIo::new(upgraded), observer);
         Some(OpenedChannel::Open(channel))
     }
 }

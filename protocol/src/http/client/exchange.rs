@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
@@ -173,11 +173,13 @@ impl RemoteNode {
         request
     }
 
-    /// Adds the host, the client's request id, the background mark, the date and the signature.
+    /// Adds the host, the release, the client's request id, the background mark, the date and the
+    /// signature.
     pub(super) fn seal(&self, request: &mut Request<RequestBody>) {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.host.clone());
+        self.options.release.put_on(headers);
         if let Some(id) = request::current_request() {
             headers.insert(request::REQUEST, id);
         }
@@ -238,6 +240,8 @@ impl RemoteNode {
                 if let Some(report) = NodeReport::of(response.headers(), began.elapsed()) {
                     (self.report_observer)(report);
                 }
+                // The reply of a node without a common version may mean anything.
+                self.check_release(&response).map_err(|error| (None, error))?;
                 Ok(ReplyHead { response: *response, connection })
             }
             SendOutcome::Unsent(request, error) => {
@@ -249,6 +253,15 @@ impl RemoteNode {
                 Err((None, Error::unavailable(message).with_source(error)))
             }
         }
+    }
+
+    /// Returns an error if this process and the node have no version in common.
+    fn check_release(&self, response: &Response<Incoming>) -> Result<()> {
+        self.common_wire(response.headers()).map(|_| ()).map_err(|error| {
+            // The node has refused the request too, unless it is of a release before versions.
+            let is_refused = response.status() == StatusCode::UPGRADE_REQUIRED;
+            if is_refused { error.without_effect("the node refused it") } else { error }
+        })
     }
 
     /// Records an unreachable node, clears the pool and renews the channel: connections may be dead

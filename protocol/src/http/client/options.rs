@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::http::Tls;
+use crate::http::{ReleaseTag, Tls};
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct ClientOptions {
     pub is_background: bool,
     /// True if short calls go by a channel once one is open.
     pub channels: bool,
+    /// Release of this process, which requests announce.
+    pub release: ReleaseTag,
 }
 
 impl Default for ClientOptions {
@@ -45,6 +47,7 @@ impl Default for ClientOptions {
             tls: None,
             is_background: false,
             channels: true,
+            release: ReleaseTag::own(),
         }
     }
 }

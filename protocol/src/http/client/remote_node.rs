@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use super::breaker::Breaker;
 use super::channel_slot::ChannelSlot;
 use super::connection::Pool;
 use super::options::ClientOptions;
+use crate::error::{Error, Result};
 use crate::http::ClusterKey;
 use crate::http::announce::ReportObserver;
 
@@ -21,6 +22,16 @@ pub(super) struct RemoteNode {
     pub(super) pool: Pool,
     pub(super) channel: ChannelSlot,
     pub(super) breaker: Breaker,
+}
+
+impl RemoteNode {
+    /// Returns the version of the internal protocol that this process and the node speak, by the
+    /// headers of a reply.
+    pub(super) fn common_wire(&self, headers: &HeaderMap) -> Result<u16> {
+        let node = format_args!("the node at {}", self.address);
+        let common = self.options.release.common_wire(&"this process", &node, headers);
+        common.map_err(Error::unavailable)
+    }
 }
 
 impl fmt::Debug for RemoteNode {

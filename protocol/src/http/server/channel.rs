@@ -36,7 +36,7 @@ use crate::http::Announcement;
 use crate::http::call_codec::decode_call;
 use crate::http::channel::frame::{Frame, FrameError, FrameKind, Opener, Sealer};
 use crate::http::channel::frame_reader::FrameReader;
-use crate::http::channel::message::{CallHead, ReplyHead, decode_head, encode_head};
+use crate::http::channel::message::{BodyLayout, CallHead, ReplyHead};
 use crate::http::channel::session::SessionKeys;
 use crate::http::channel::{CALL_FRAME_BYTES_MAX, NODE_AGE_MAX, RESULT_BYTES_MAX};
 use crate::http::fault::{self, Fault};
@@ -73,6 +73,7 @@ enum Received {
 pub(super) struct ServedChannel {
     guard: Guard,
     served: Arc<HandlerState>,
+    layout: BodyLayout,
     frames: FrameReader,
     sealer: Sealer,
     /// Sealed replies that aren't written yet.
@@ -87,11 +88,17 @@ pub(super) struct ServedChannel {
 }
 
 impl ServedChannel {
-    pub(super) fn new(keys: &SessionKeys, guard: Guard, served: HandlerState) -> Self {
+    pub(super) fn new(
+        keys: &SessionKeys,
+        layout: BodyLayout,
+        guard: Guard,
+        served: HandlerState,
+    ) -> Self {
         let now = Instant::now();
         Self {
             guard,
             served: Arc::new(served),
+            layout,
             frames: FrameReader::new(Opener::new(keys.calls, CALL_FRAME_BYTES_MAX)),
             sealer: Sealer::new(keys.replies),
             out: Vec::new(),
@@ -166,7 +173,7 @@ impl ServedChannel {
     /// Begins the calls that were read, while there is room for replies.
     async fn begin_calls(&mut self) -> Result<(), FrameError> {
         while self.out.len() < OUT_BYTES_MAX {
-            let next = self.frames.next(|frame| receive(&self.served, &frame))?;
+            let next = self.frames.next(|frame| receive(&self.served, self.layout, &frame))?;
             match next {
                 None => break,
                 Some(None) => return Err(FrameError::Kind),
@@ -215,7 +222,7 @@ impl ServedChannel {
         let announcement = (self.guard.announce)();
         let is_news = self.announced.as_ref() != Some(&announcement);
         let clients_wait = is_background.then(|| self.served.pressure.get().as_micros());
-        let head = encode_head(&ReplyHead {
+        let head = self.layout.encode_head(&ReplyHead {
             now_ms: self.guard.clock.now_ms(),
             announced: is_news.then(|| announcement.fields()),
             clients_wait_us: clients_wait.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
@@ -246,18 +253,22 @@ async fn write(
 }
 
 /// Reads a frame of a client. None if clients don't send such frames.
-fn receive(served: &Arc<HandlerState>, frame: &Frame<'_>) -> Option<Received> {
+fn receive(served: &Arc<HandlerState>, layout: BodyLayout, frame: &Frame<'_>) -> Option<Received> {
     match frame.kind {
-        FrameKind::Call => Some(Received::Call(frame.call, begin(served, frame))),
+        FrameKind::Call => Some(Received::Call(frame.call, begin(served, layout, frame))),
         FrameKind::Cancel => Some(Received::Cancel(frame.call)),
         FrameKind::Reply | FrameKind::Goodbye => None,
     }
 }
 
 /// Decodes a call and returns its work. Malformed calls are answered with an error.
-fn begin(served: &Arc<HandlerState>, frame: &Frame<'_>) -> BoxFuture<'static, FinishedCall> {
+fn begin(
+    served: &Arc<HandlerState>,
+    layout: BodyLayout,
+    frame: &Frame<'_>,
+) -> BoxFuture<'static, FinishedCall> {
     let call = frame.call;
-    match CallWork::new(served.clone(), frame.body) {
+    match CallWork::new(served.clone(), layout, frame.body) {
         Ok((work, Some(request))) => with_request(request, work.perform_observed(call)).boxed(),
         Ok((work, None)) => work.perform(call).boxed(),
         Err(error) => {
@@ -280,9 +291,13 @@ struct CallWork {
 
 impl CallWork {
     /// Decodes a call; returns the id of the client's request that it is made for too.
-    fn new(served: Arc<HandlerState>, body: &[u8]) -> Result<(Self, Option<HeaderValue>)> {
+    fn new(
+        served: Arc<HandlerState>,
+        layout: BodyLayout,
+        body: &[u8],
+    ) -> Result<(Self, Option<HeaderValue>)> {
         let permit = served.index_calls.permit()?;
-        let (head, arguments) = decode_head::<CallHead<'_>>(body)?;
+        let (head, arguments) = layout.decode_head::<CallHead<'_>>(body)?;
         let call = decode_call(kind(head.kind)?, arguments)?;
         let request = head.request.and_then(|id| HeaderValue::from_bytes(id).ok());
         let work = Self {

@@ -14,6 +14,7 @@ use super::trailing_hashes::BodyWithHashes;
 use crate::backend::{ByteStream, ExtentHashes, NewExtent, SentHashes};
 use crate::error::{Error, Result};
 use crate::http::frames::{FramedStream, framed_length};
+use crate::http::message_codec::decode_message;
 use crate::http::{calls, fault};
 use crate::id::{DeviceId, ExtentId};
 use crate::limits::EXTENT_BYTES_MAX;
@@ -84,7 +85,7 @@ fn described(headers: &HeaderMap) -> Result<NewExtent> {
     let unclear = || Error::invalid("the request lacks a description of its extent");
     let described = headers.get(calls::EXTENT).ok_or_else(unclear)?;
     let bytes = hex::decode(described).map_err(|_| unclear())?;
-    postcard::from_bytes(&bytes).map_err(|_| unclear())
+    decode_message(&bytes).map_err(|_| unclear())
 }
 
 fn parse(id: &str) -> Result<ExtentId> {

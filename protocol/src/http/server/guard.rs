@@ -1,4 +1,5 @@
-//! Authentication: only requests signed with the cluster key pass.
+//! Authentication: only requests signed with the cluster key pass, from callers that speak a version
+//! of the internal protocol that this node speaks.
 //!
 //! The head of a request is verified first. Its body is hashed while a handler reads it, and ends
 //! in an error if it differs from the signed digest. So a handler that reads the whole body before
@@ -14,10 +15,11 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
 
 use crate::clock::Clock;
+use crate::error::{Error, Result as CallResult};
 use crate::http::channel;
 use crate::http::sign::{self, Digest, RefusalReason};
 use crate::http::{Announcement, ClusterKey, fault};
@@ -31,7 +33,8 @@ pub(super) struct Guard {
 }
 
 /// Restricts `router` to members of the cluster: requests that aren't signed with `key` are
-/// refused, and every reply carries the time of `clock` and the headers of `announce`.
+/// refused, and every reply carries the time of `clock` and the headers of `announce`. So are
+/// requests of releases that share no version with the announced release.
 ///
 /// The request for a channel receives the key, and its channel the same clock and announcement.
 ///
@@ -49,7 +52,10 @@ pub fn guarded(
 
 async fn watch(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match guard.admit(request) {
-        Ok(request) => next.run(request).await,
+        Ok(request) => match guard.common_wire(request.headers()) {
+            Ok(_) => next.run(request).await,
+            Err(error) => fault::refusal(StatusCode::UPGRADE_REQUIRED, &error.to_string()),
+        },
         Err(refusal) => refuse(refusal),
     };
     (guard.announce)().put_on(response.headers_mut(), guard.clock.now_ms());
@@ -57,6 +63,13 @@ async fn watch(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 }
 
 impl Guard {
+    /// Returns the version of the internal protocol that this node and a caller speak.
+    pub(super) fn common_wire(&self, headers: &HeaderMap) -> CallResult<u16> {
+        let announcement = (self.announce)();
+        let common = announcement.release().common_wire(&"this node", &"the caller", headers);
+        common.map_err(|sentence| Error::unavailable(sentence).without_effect("no common version"))
+    }
+
     /// Verifies the head, and wraps the body so that its digest is checked.
     fn admit(&self, mut request: Request) -> Result<Request, RefusalReason> {
         let (method, uri) = (request.method(), request.uri());

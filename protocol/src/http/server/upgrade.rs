@@ -19,6 +19,7 @@ use super::channel::ServedChannel;
 use super::guard::Guard;
 use super::handler::HandlerState;
 use crate::error::{Error, Result};
+use crate::http::channel::message::BodyLayout;
 use crate::http::channel::session::{Nonce, SessionKeys};
 use crate::http::channel::{CHANNEL, PROTOCOL};
 use crate::http::fault;
@@ -34,6 +35,7 @@ pub(super) struct UpgradeSlot(Arc<Mutex<Option<AcceptedChannel>>>);
 pub(super) struct AcceptedChannel {
     upgrade: OnUpgrade,
     keys: SessionKeys,
+    layout: BodyLayout,
     guard: Guard,
     served: HandlerState,
 }
@@ -48,10 +50,10 @@ impl UpgradeSlot {
 impl AcceptedChannel {
     /// Serves the channel to its end. After `stop` is ready, the channel ends with its last call.
     pub(super) async fn serve(self, stop: impl Future<Output = ()>) {
-        let Self { upgrade, keys, guard, served } = self;
+        let Self { upgrade, keys, layout, guard, served } = self;
         let Ok(Ok(upgraded)) = timeout(UPGRADE_MAX, upgrade).await else { return };
         let (reader, writer) = tokio::io::split(TokioIo::new(upgraded));
-        ServedChannel::new(&keys, guard, served).run(reader, writer, stop).await;
+        ServedChannel::new(&keys, layout, guard, served).run(reader, writer, stop).await;
     }
 }
 
@@ -71,6 +73,7 @@ fn accept(served: HandlerState, mut request: Request) -> Result<Response> {
     let (Some(guard), Some(slot), Some(upgrade)) = (guard, slot, upgrade) else {
         return Err(Error::invalid("the connection can't become a channel"));
     };
+    let layout = BodyLayout::of_version(guard.common_wire(request.headers())?);
     let node = Nonce::random();
     let keys = SessionKeys::new(&guard.key, client, node);
     let mut response = Response::default();
@@ -79,6 +82,6 @@ fn accept(served: HandlerState, mut request: Request) -> Result<Response> {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, PROTOCOL);
     headers.insert(CHANNEL, keys.header(node));
-    *slot.0.lock() = Some(AcceptedChannel { upgrade, keys, guard, served });
+    *slot.0.lock() = Some(AcceptedChannel { upgrade, keys, layout, guard, served });
     Ok(response)
 }

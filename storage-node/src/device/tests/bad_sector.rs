@@ -82,7 +82,11 @@ fn damage(index: &Path, bad: &Path) -> usize {
 async fn meets_a_bad_sector(bad: &Path, peers: bool) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(START_MS));
-    let device = device_of(folder.path(), clock.clone(), InitialState { peers, introduced: false });
+    let device = device_of(
+        folder.path(),
+        clock.clone(),
+        InitialState { peers, introduced: false, levels: [2, 2] },
+    );
     for table in 0..TABLES {
         write(&device, table).await;
         device.close().unwrap();

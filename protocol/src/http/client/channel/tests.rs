@@ -11,6 +11,8 @@ use crate::http::channel::message::Announced;
 use crate::http::channel::session::Nonce;
 use crate::http::fault::Fault;
 
+const LAYOUT: BodyLayout = BodyLayout::Framed;
+
 const HEAD: CallHead<'_> =
     CallHead { device: 3, kind: "read", deadline_ms: 1, is_background: false, request: None };
 
@@ -30,7 +32,8 @@ impl Node {
         let (pipe, end) = duplex(1 << 20);
         let reports = Arc::new(Mutex::new(Vec::new()));
         let keep = reports.clone();
-        let channel = Channel::start(&keys, end, Arc::new(move |one| keep.lock().push(one)));
+        let channel =
+            Channel::start(&keys, LAYOUT, end, Arc::new(move |one| keep.lock().push(one)));
         let frames = FrameReader::new(Opener::new(keys.calls, CALL_FRAME_BYTES_MAX));
         let sealer = Sealer::new(keys.replies);
         Self { pipe, sealer, frames, channel, reports }
@@ -47,7 +50,7 @@ impl Node {
         let take = |frame: Frame<'_>| {
             let arguments = match frame.kind {
                 FrameKind::Call => {
-                    let (head, arguments) = decode_head::<CallHead<'_>>(frame.body).unwrap();
+                    let (head, arguments) = LAYOUT.decode_head::<CallHead<'_>>(frame.body).unwrap();
                     assert_eq!(head, HEAD);
                     arguments.to_vec()
                 }
@@ -74,7 +77,7 @@ impl Node {
             fault: error.map(Fault::of),
         };
         let mut out = Vec::new();
-        self.sealer.seal(&mut out, FrameKind::Reply, id, [&encode_head(&head), content]);
+        self.sealer.seal(&mut out, FrameKind::Reply, id, [&LAYOUT.encode_head(&head), content]);
         self.pipe.write_all(&out).await.unwrap();
     }
 }

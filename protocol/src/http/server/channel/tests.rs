@@ -29,6 +29,7 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 
 const INLINE_BYTES: usize = 8 * 1024;
+const LAYOUT: BodyLayout = BodyLayout::Framed;
 
 /// A device that reads a register at once, hangs in promises, and is busy for `n` ms in a call with
 /// the floor `n`.
@@ -119,7 +120,7 @@ impl Client {
         let (pipe, end) = duplex(pipe_bytes);
         let (reader, writer) = tokio::io::split(end);
         let (stop, stopped) = oneshot::channel();
-        let channel = ServedChannel::new(&keys, guard, served);
+        let channel = ServedChannel::new(&keys, LAYOUT, guard, served);
         let server = tokio::spawn(async move {
             channel.run(reader, writer, stopped.map(|_: Result<(), _>| ())).await;
         });
@@ -138,7 +139,7 @@ impl Client {
         };
         let arguments = encode_call(call).unwrap();
         let mut out = Vec::new();
-        self.sealer.seal(&mut out, FrameKind::Call, id, [&encode_head(&head), &arguments]);
+        self.sealer.seal(&mut out, FrameKind::Call, id, [&LAYOUT.encode_head(&head), &arguments]);
         out
     }
 
@@ -170,7 +171,7 @@ impl Client {
     async fn reply(&mut self) -> (u32, Option<Error>, bool) {
         let (kind, id, body) = self.receive().await.expect("the channel is open");
         assert_eq!(kind, FrameKind::Reply);
-        let (head, content) = decode_head::<ReplyHead<'_>>(&body).unwrap();
+        let (head, content) = LAYOUT.decode_head::<ReplyHead<'_>>(&body).unwrap();
         (id, head.fault.map(|fault| fault.into_error(content)), head.announced.is_some())
     }
 }
@@ -197,7 +198,7 @@ async fn results_and_errors_are_those_of_http() {
     let mut client = Client::open(ServerOptions::default(), 1 << 20);
     client.send(1, &read()).await;
     let (_, _, body) = client.receive().await.unwrap();
-    let (head, content) = decode_head::<ReplyHead<'_>>(&body).unwrap();
+    let (head, content) = LAYOUT.decode_head::<ReplyHead<'_>>(&body).unwrap();
     assert!(head.fault.is_none() && head.announced.unwrap().term == 14);
     let Reply::View(view) = decode_reply(CallKind::Read, content).unwrap() else { panic!() };
     assert_eq!(view.inline.unwrap(), vec![7; INLINE_BYTES]);
@@ -216,7 +217,7 @@ async fn results_and_errors_are_those_of_http() {
         request: None,
     };
     let mut out = Vec::new();
-    client.sealer.seal(&mut out, FrameKind::Call, 4, [&encode_head(&later), b""]);
+    client.sealer.seal(&mut out, FrameKind::Call, 4, [&LAYOUT.encode_head(&later), b""]);
     client.pipe.write_all(&out).await.unwrap();
     let error = client.reply().await.1.unwrap();
     assert!(error.kind() == ErrorKind::Unavailable && error.had_no_effect(), "{error}");
