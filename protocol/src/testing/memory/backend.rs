@@ -26,7 +26,11 @@ impl Backend for MemoryBackend {
         let now_ms = self.clock.now_ms();
         let needs_votes = matches!(
             call,
-            Call::Read { .. } | Call::Promise { .. } | Call::List(_) | Call::ListRows { .. }
+            Call::Read { .. }
+                | Call::Promise { .. }
+                | Call::List(_)
+                | Call::ListRows { .. }
+                | Call::Usage { .. }
         );
         let mut device = if needs_votes { self.voting(device)? } else { self.device(device)? };
         Ok(match call {
@@ -84,6 +88,13 @@ impl Backend for MemoryBackend {
             }
             Call::Aged { walk, after, limit } => device.aged(&walk, after.as_deref(), limit).into(),
             Call::ExtentSums { policy, spans } => device.extent_sums(policy, &spans).into(),
+            Call::Usage { runs, term } => device.usage(&runs, term)?.into(),
+            Call::OldRegisters { list, after, limit } => {
+                device.old_registers(list, after.as_ref(), limit)?.into()
+            }
+            Call::HeldBuckets { before, after, limit } => {
+                device.held_buckets(before, after, limit).into()
+            }
         })
     }
 
