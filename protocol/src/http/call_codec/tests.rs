@@ -59,6 +59,27 @@ fn bytes(arguments: &impl Serialize) -> Vec<u8> {
 
 /// A call of every kind, and the bytes of its arguments.
 fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
+    [calls_of_registers_and_extents(), calls_of_kept_rows()].concat()
+}
+
+fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
+    let (stamp, term, limit, bucket) = (stamp(), Term(14), 1000usize, BucketId([1; 16]));
+    let runs = vec![run(), run()];
+    let old = OldList { kind: OldKind::Promises, before: stamp };
+    vec![
+        (Call::Usage { runs: runs.clone().into(), term }, bytes(&(&runs, term))),
+        (
+            Call::OldRegisters { list: old, after: Some(place()), limit },
+            bytes(&(old, Some(place()), limit)),
+        ),
+        (
+            Call::HeldBuckets { before: stamp, after: Some(bucket), limit },
+            bytes(&(stamp, Some(bucket), limit)),
+        ),
+    ]
+}
+
+fn calls_of_registers_and_extents() -> Vec<(Call<'static>, Vec<u8>)> {
     let [register, other] = [key(), RegisterKey { kind: RegisterKind::Part, ..key() }];
     let owned = || Cow::Owned(key());
     let (stamp, term, change) = (stamp(), Term(14), 12u64);
@@ -72,8 +93,6 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
     let drops = vec![RegisterDrop { key: key(), up_to: stamp, collectable: true }];
     let (after, limit) = (Some(key()), 1000usize);
     let rows = RowSelection { detail: Detail::Summary, kinds: RowKinds::Live };
-    let runs = vec![run(), run()];
-    let old = OldList { kind: OldKind::Promises, before: stamp };
     let aged = AgedWalk { tombstones_before: stamp, buckets_before: stamp, thorough: true };
     vec![
         (Call::Read { key: owned(), want: walk.want, term }, bytes(&(key(), walk.want, term))),
@@ -122,15 +141,6 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
         (
             Call::ExtentSums { policy: Some(PolicyId(3)), spans: spans.clone().into() },
             bytes(&(Some(PolicyId(3)), &spans)),
-        ),
-        (Call::Usage { runs: runs.clone().into(), term }, bytes(&(&runs, term))),
-        (
-            Call::OldRegisters { list: old, after: Some(place()), limit },
-            bytes(&(old, Some(place()), limit)),
-        ),
-        (
-            Call::HeldBuckets { before: stamp, after: Some(fence.bucket), limit },
-            bytes(&(stamp, Some(fence.bucket), limit)),
         ),
     ]
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::device::{Cell, MemoryDevice};
-use crate::backend::{AgedBucket, HeldBuckets, OldKind, OldList, OldPage, OldPlace, OldRegister};
+use crate::backend::{
+    AgedBucket, Call, HeldBuckets, OldKind, OldList, OldPage, OldPlace, OldRegister, Reply,
+};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::id::BucketId;
@@ -20,7 +22,21 @@ impl MemoryDevice {
         Ok(())
     }
 
-    pub(super) fn usage(&self, runs: &[Run], term: Term) -> Result<Vec<RunUsage>> {
+    /// Answers a call about usage, old registers or held buckets.
+    pub(super) fn kept_rows(&self, call: Call<'_>) -> Result<Reply> {
+        Ok(match call {
+            Call::Usage { runs, term } => self.usage(&runs, term)?.into(),
+            Call::OldRegisters { list, after, limit } => {
+                self.old_registers(list, after.as_ref(), limit)?.into()
+            }
+            Call::HeldBuckets { before, after, limit } => {
+                self.held_buckets(before, after, limit).into()
+            }
+            _ => return Err(Error::internal("the call is about other things")),
+        })
+    }
+
+    fn usage(&self, runs: &[Run], term: Term) -> Result<Vec<RunUsage>> {
         self.check_term(term)?;
         self.check_kept()?;
         let mut usages = vec![RunUsage::default(); runs.len()];
@@ -45,7 +61,7 @@ impl MemoryDevice {
         RunUsage::of(key.kind, key.name.len(), &entry.encode())
     }
 
-    pub(super) fn old_registers(
+    fn old_registers(
         &self,
         list: OldList,
         after: Option<&OldPlace>,
@@ -73,12 +89,7 @@ impl MemoryDevice {
         Ok(OldPage { registers: registers.collect(), next })
     }
 
-    pub(super) fn held_buckets(
-        &self,
-        before: Stamp,
-        after: Option<BucketId>,
-        limit: usize,
-    ) -> HeldBuckets {
+    fn held_buckets(&self, before: Stamp, after: Option<BucketId>, limit: usize) -> HeldBuckets {
         let mut buckets = BTreeMap::<BucketId, Option<Stamp>>::new();
         for (key, cell) in &self.registers {
             let order = cell.entry.as_ref().map(|Entry { order, .. }| *order);
