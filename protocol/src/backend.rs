@@ -9,7 +9,7 @@
 //! * `call`: [`Call`], a call without a stream as a value, with the invariants of each, and
 //!   [`Reply`].
 //! * `ext`: [`BackendExt`], a typed method for each call.
-//! * `claims`, `devices`, `extents`, `registers`: types of arguments and results.
+//! * `claims`, `devices`, `extents`, `old_registers`, `registers`: types of arguments and results.
 
 mod call;
 mod claims;
@@ -18,6 +18,7 @@ mod devices;
 mod ext;
 mod extent_hashes;
 mod extents;
+mod old_registers;
 mod registers;
 
 pub use self::call::{Call, CallKind, Reply};
@@ -30,6 +31,7 @@ pub use self::devices::{DeviceHealth, DeviceStatus};
 pub use self::ext::{BackendExt, ReplyFuture};
 pub use self::extent_hashes::{ExtentHasher, ExtentHashes, SentHashes};
 pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence, Sought};
+pub use self::old_registers::{HeldBuckets, OldKind, OldList, OldPage, OldPlace, OldRegister};
 pub use self::registers::{
     AgedBucket, AgedPage, AgedRegister, AgedWalk, BucketFence, Detail, EntryWrite, Hint, Holding,
     ListReply, ListRequest, ListStart, PromiseReply, RegisterDrop, RegisterView, RowKinds,

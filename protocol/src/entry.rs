@@ -13,6 +13,7 @@ mod account;
 mod body;
 mod bucket;
 mod bucket_formats;
+mod facts;
 mod marks;
 mod object;
 mod summary;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use self::account::AccountDocument;
 pub use self::body::{Body, Manifest};
 pub use self::bucket::{Bucket, BucketState};
+pub use self::facts::{EntryFacts, ValueKind};
 pub use self::marks::{Mark, Marks};
 pub use self::object::{
     Attributes, Checksum, ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, ETagKind, Object,

@@ -230,6 +230,18 @@ impl RegisterKey {
         })
     }
 
+    /// Returns the kind of an encoded key.
+    ///
+    /// # Errors
+    /// As [`RegisterKey::decode`].
+    pub fn kind_of(bytes: &[u8]) -> Result<RegisterKind> {
+        let byte = bytes.get(PREFIX_BYTES - 1);
+        byte.map_or_else(
+            || Err(Error::corrupt("an index key is too short")),
+            |byte| RegisterKind::from_byte(*byte),
+        )
+    }
+
     /// Position on the index ring.
     pub fn placement(&self) -> u64 {
         index_placement(self.bucket, self.shard)
@@ -295,6 +307,7 @@ mod tests {
     proptest! {
         #[test]
         fn keys_decode_to_what_was_encoded(key in any_key()) {
+            prop_assert_eq!(RegisterKey::kind_of(&key.encode()).unwrap(), key.kind);
             prop_assert_eq!(RegisterKey::decode(&key.encode()).unwrap(), key);
         }
 
@@ -355,6 +368,8 @@ mod tests {
     fn short_and_unknown_keys_are_corrupt() {
         assert!(RegisterKey::decode(&[0; 5]).is_err());
         assert!(RegisterKey::decode(&[0; 19]).is_err());
+        assert!(RegisterKey::kind_of(&[0; 5]).is_err());
+        assert!(RegisterKey::kind_of(&[0; 19]).is_err());
     }
 
     #[test]

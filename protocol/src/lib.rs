@@ -22,7 +22,7 @@
 //! * [`limits`]: shared bounds, checked against each other at compile time.
 //! * [`network`]: networks of IP addresses.
 //! * [`opening`]: openings of a device, as nodes remember them (rule G1).
-//! * [`usage`]: usage and quotas of buckets.
+//! * [`usage`]: usage and quotas of buckets; [`run_usage`]: usage as devices keep it.
 //! * [`http`]: the backend trait over HTTP, client and server halves, with the feature `http`.
 //! * [`error`]: the error type; an error's kind determines the caller's reaction.
 //!
@@ -52,6 +52,7 @@ pub mod opening;
 pub mod redundancy;
 pub mod register;
 pub mod release;
+pub mod run_usage;
 pub mod settings;
 pub mod stamp;
 pub mod term;

@@ -22,6 +22,8 @@
 //!   in a span of the ring; [`audit`]: verification of registers, and [`audit_sessions`]: audits
 //!   over many calls; [`upkeep`]: calls of background workers; [`garbage`] and [`aged`]: walks over
 //!   garbage and over old tombstones.
+//! * [`usage`]: usage of runs, and [`counting`]: its count on an index of an earlier version;
+//!   [`old_list`]: tombstones and promises by time.
 //! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
 //!   [`background`]: its threads.
 //! * [`bulk`]: loading of many rows into an index of its own.
@@ -33,7 +35,7 @@
 //!   step;
 //! * no reply is sent before the batch is on disk, refusals included;
 //! * an entry that is replaced leaves its extents in `garbage` in the same batch;
-//! * the sums change in the batch that changes the entry.
+//! * sums, usage and lists change in the batch that changes the entry.
 
 mod aged;
 mod audit;
@@ -43,6 +45,7 @@ mod background;
 mod build;
 mod bulk;
 mod committer;
+mod counting;
 mod database;
 mod extent_table;
 mod family;
@@ -53,6 +56,7 @@ mod hints;
 mod list;
 mod log_tail;
 mod marks;
+mod old_list;
 mod options;
 mod prepare;
 mod purge;
@@ -62,6 +66,7 @@ mod rows;
 mod tree;
 mod unsettled;
 mod upkeep;
+mod usage;
 mod voting;
 mod walk;
 
@@ -82,6 +87,7 @@ use tokio::sync::oneshot;
 
 use self::audit_sessions::AuditSessions;
 use self::committer::Committer;
+use self::counting::{Counting, CountingThread};
 use self::database::Database;
 use self::family::Family;
 use self::fences::Fences;
@@ -128,6 +134,7 @@ pub(crate) struct Index {
     reader: RegisterReader,
     fences: Arc<Fences>,
     voting_state: Arc<VotingState>,
+    counting: Arc<Counting>,
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
     secret: TreeKey,
@@ -135,6 +142,7 @@ pub(crate) struct Index {
     /// Bounds of one call of an audit.
     slice: audit::AuditLimits,
     committer: Option<JoinHandle<()>>,
+    counter: Option<JoinHandle<()>>,
 }
 
 impl Index {
@@ -142,6 +150,8 @@ impl Index {
     pub(crate) fn open(folder: &Path, with: IndexContext) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
         build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
+        let counting = Counting::load(&database);
+        let counting = Arc::new(counting.inspect_err(|error| database.note_damage(error))?);
         let queue = Arc::new(Queue::default());
         let fences = Arc::new(Fences::load(&database)?);
         let voting_state = Arc::new(VotingState::load(&database, with.votes, with.confirmed)?);
@@ -149,6 +159,7 @@ impl Index {
             name: with.name.clone(),
             fences: fences.clone(),
             voting_state: voting_state.clone(),
+            counting: counting.clone(),
             database: database.clone(),
             queue: queue.clone(),
             ballast: with.ballast,
@@ -160,21 +171,31 @@ impl Index {
         };
         let committer = Some(committer.spawn()?);
         let IndexContext { name, clock, secret, counters, threads, .. } = with;
+        let counter = CountingThread {
+            name: name.clone(),
+            database: database.clone(),
+            queue: queue.clone(),
+            counting: counting.clone(),
+        };
         let reader =
             RegisterReader { database, voting_state: voting_state.clone(), counters, threads };
         let (audits, slice) = (AuditSessions::default(), audit::AuditLimits::default());
-        Ok(Self {
+        let mut index = Self {
             name,
             reader,
             fences,
             voting_state,
+            counting,
             queue,
             clock,
             secret,
             audits,
             slice,
             committer,
-        })
+            counter: None,
+        };
+        index.counter = counter.spawn()?;
+        Ok(index)
     }
 
     /// Returns the table of the device's extents.
@@ -213,9 +234,10 @@ impl Index {
         self.reader.read(key.encode(), want).await
     }
 
-    pub(crate) async fn write(&self, write: EntryWrite) -> Result<WriteReply> {
-        let write = prepare(&write, &self.secret)?;
+    pub(crate) async fn write(&self, entry_write: EntryWrite) -> Result<WriteReply> {
+        let write = prepare(&entry_write, &self.secret)?;
         self.read_ahead(&write.key).await?;
+        self.read_beside(&entry_write, &write.key).await?;
         self.submit(|reply| IndexOp::Write(write, reply)).await
     }
 
@@ -397,6 +419,24 @@ impl Index {
         self.reader.read_ahead(key).await
     }
 
+    /// Reads the registers whose contribution to usage depends on a write, for the same reason.
+    async fn read_beside(&self, write: &EntryWrite, key: &[u8]) -> Result<()> {
+        if usage::is_head(key) {
+            if self.counting.plain.needs_search(key) {
+                let (database, counting) = (self.reader.database.clone(), self.counting.clone());
+                let key = key.to_vec();
+                self.run(move || counting.plain.search(&database, &key)).await?;
+            }
+            if self.counting.plain.has(key) {
+                return Ok(());
+            }
+        }
+        match usage::beside_of(write) {
+            Some(beside) => self.reader.read_ahead(&beside).await,
+            None => Ok(()),
+        }
+    }
+
     async fn submit<T>(&self, op: impl FnOnce(ReplySender<T>) -> IndexOp) -> Result<T> {
         self.reader.threads.pulse().check(DevicePart::Index)?;
         let (reply, answer) = oneshot::channel();
@@ -407,10 +447,16 @@ impl Index {
 
     fn stop(&mut self) {
         self.queue.close();
+        self.counting.stop();
         if let Some(committer) = self.committer.take()
             && committer.join().is_err()
         {
             tracing::error!("the committer panicked");
+        }
+        if let Some(counter) = self.counter.take()
+            && counter.join().is_err()
+        {
+            tracing::error!("the count of registers panicked");
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct IndexMetrics {
     pub corrupt_reads: u64,
     /// Hints stored: writes kept for other devices.
     pub hints_kept: u64,
+    /// Runs whose usage differed from their registers, and was corrected.
+    pub usage_corrections: u64,
 }
 
 macro_rules! counters {
@@ -77,7 +79,8 @@ counters!(
     lists,
     listed_rows,
     corrupt_reads,
-    hints_kept
+    hints_kept,
+    usage_corrections
 );
 
 impl IndexCounters {
@@ -103,6 +106,10 @@ impl IndexCounters {
 
     pub(crate) fn hint_kept(&self) {
         self.hints_kept.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn usage_corrected(&self, runs: usize) {
+        self.usage_corrections.fetch_add(runs as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn corrupt_read(&self) {

@@ -297,6 +297,13 @@ impl Backend for StorageNode {
                 index.aged(walk, after.as_deref(), limit).await?.into()
             }
             Call::ExtentSums { policy, spans } => extents.sums(policy, &spans).into(),
+            Call::Usage { runs, term } => index.usage(&runs, term).await?.into(),
+            Call::OldRegisters { list, after, limit } => {
+                index.old_registers(list, after.as_ref(), limit).await?.into()
+            }
+            Call::HeldBuckets { before, after, limit } => {
+                index.held_buckets(before, after, limit).await?.into()
+            }
         })
     }
 

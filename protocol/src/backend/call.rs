@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::{ClaimsReply, ClaimsRequest};
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
+use super::old_registers::{HeldBuckets, OldList, OldPage, OldPlace};
 use super::registers::{
     AgedPage, AgedWalk, BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest,
     PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk, Want, WriteReply,
@@ -19,6 +20,7 @@ use crate::extent::ExtentRecord;
 use crate::extent_sums::PolicySums;
 use crate::id::{BucketId, ExtentId, PolicyId};
 use crate::key::RegisterKey;
+use crate::run_usage::{Run, RunUsage};
 use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
@@ -212,6 +214,17 @@ calls! {
     /// (rule X7). Quarantined extents and extents that are being written don't count.
     ExtentSums "extent-sums" { policy: Option<PolicyId>, spans: Cow<'a, [Span]> },
 
+    /// Returns the usage of each run, in the order of the runs. `Unavailable` from a device that has
+    /// not counted its registers yet.
+    Usage "usage" { runs: Cow<'a, [Run]>, term: Term },
+
+    /// Returns registers of a list above `after`, the oldest first. `Unavailable` from a device that
+    /// has not listed its registers yet.
+    OldRegisters "old-registers" { list: OldList, after: Option<OldPlace>, limit: usize },
+
+    /// Returns buckets above `after` of which the device has an entry with an order below `before`.
+    HeldBuckets "held-buckets" { before: Stamp, after: Option<BucketId>, limit: usize },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -289,6 +302,11 @@ impl Call<'_> {
                 Call::Aged { walk, after: after.map(owned), limit }
             }
             Self::ExtentSums { policy, spans } => Call::ExtentSums { policy, spans: owned(spans) },
+            Self::Usage { runs, term } => Call::Usage { runs: owned(runs), term },
+            Self::OldRegisters { list, after, limit } => Call::OldRegisters { list, after, limit },
+            Self::HeldBuckets { before, after, limit } => {
+                Call::HeldBuckets { before, after, limit }
+            }
         }
     }
 }
@@ -372,4 +390,10 @@ replies! {
     Aged(AgedPage),
     /// Result of [`Call::ExtentSums`].
     ExtentSums(Vec<PolicySums>),
+    /// Usage of each run.
+    Usage(Vec<RunUsage>),
+    /// Result of [`Call::OldRegisters`].
+    OldRegisters(OldPage),
+    /// Result of [`Call::HeldBuckets`].
+    HeldBuckets(HeldBuckets),
 }

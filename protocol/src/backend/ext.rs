@@ -8,14 +8,16 @@ use std::task::{Context, Poll};
 use super::call::{Call, Reply};
 use super::{
     AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest, EntryWrite,
-    ExtentStat, Garbage, GarbageId, Hint, Holding, ListReply, ListRequest, Presence, PromiseReply,
-    RegisterDrop, RegisterView, RowSelection, Sought, Walk, Want, WriteReply,
+    ExtentStat, Garbage, GarbageId, HeldBuckets, Hint, Holding, ListReply, ListRequest, OldList,
+    OldPage, OldPlace, Presence, PromiseReply, RegisterDrop, RegisterView, RowSelection, Sought,
+    Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
 use crate::extent_sums::PolicySums;
 use crate::id::{BucketId, DeviceId, ExtentId, PolicyId};
 use crate::key::RegisterKey;
+use crate::run_usage::{Run, RunUsage};
 use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
@@ -355,6 +357,38 @@ pub trait BackendExt: Backend {
         spans: &'a [Span],
     ) -> ReplyFuture<'a, Vec<PolicySums>> {
         send(self, device, Call::ExtentSums { policy, spans: Cow::Borrowed(spans) })
+    }
+
+    /// [`Call::Usage`].
+    fn usage<'a>(
+        &'a self,
+        device: DeviceId,
+        runs: &'a [Run],
+        term: Term,
+    ) -> ReplyFuture<'a, Vec<RunUsage>> {
+        send(self, device, Call::Usage { runs: Cow::Borrowed(runs), term })
+    }
+
+    /// [`Call::OldRegisters`].
+    fn old_registers(
+        &self,
+        device: DeviceId,
+        list: OldList,
+        after: Option<OldPlace>,
+        limit: usize,
+    ) -> ReplyFuture<'_, OldPage> {
+        send(self, device, Call::OldRegisters { list, after, limit })
+    }
+
+    /// [`Call::HeldBuckets`].
+    fn held_buckets(
+        &self,
+        device: DeviceId,
+        before: Stamp,
+        after: Option<BucketId>,
+        limit: usize,
+    ) -> ReplyFuture<'_, HeldBuckets> {
+        send(self, device, Call::HeldBuckets { before, after, limit })
     }
 }
 

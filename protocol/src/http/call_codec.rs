@@ -11,7 +11,7 @@ use serde::de::value::{EnumAccessDeserializer, U32Deserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, IntoDeserializer};
 use serde::{Deserialize, Serialize};
 
-use super::calls::{CLAIMS_MAX, PAGE_ITEMS_MAX, encode};
+use super::calls::{CLAIMS_MAX, IDS_MAX, PAGE_ITEMS_MAX, encode};
 use super::message_codec::{Message, decode_message};
 use crate::backend::{Call, CallKind, ListRequest, Reply};
 use crate::error::{Error, Result};
@@ -62,6 +62,9 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::SeekExtents => Reply::Sought(decode(body)?),
         CallKind::Aged => Reply::Aged(decode(body)?),
         CallKind::ExtentSums => Reply::ExtentSums(decode(body)?),
+        CallKind::Usage => Reply::Usage(decode(body)?),
+        CallKind::OldRegisters => Reply::OldRegisters(decode(body)?),
+        CallKind::HeldBuckets => Reply::HeldBuckets(decode(body)?),
         CallKind::Fence
         | CallKind::PurgeBucket
         | CallKind::DeleteExtents
@@ -100,7 +103,9 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
         | Call::Bins { limit, .. }
         | Call::Walk { limit, .. }
         | Call::GarbageAfter { limit, .. }
-        | Call::Aged { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
+        | Call::Aged { limit, .. }
+        | Call::OldRegisters { limit, .. }
+        | Call::HeldBuckets { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
         Call::List(request) | Call::ListRows { request, .. } | Call::ListHints(request) => {
             let request: &mut ListRequest = request.to_mut();
             if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {
@@ -113,6 +118,9 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
             if claims.sum::<usize>() > CLAIMS_MAX {
                 return Err(Error::invalid("the request has too many claims"));
             }
+        }
+        Call::Usage { runs, .. } if runs.len() > IDS_MAX => {
+            return Err(Error::invalid("the request has too many runs"));
         }
         _ => {}
     }

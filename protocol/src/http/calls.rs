@@ -64,7 +64,10 @@ impl CallKind {
             | Self::SeekExtents
             | Self::GarbageAfter
             | Self::Aged
-            | Self::ExtentSums => PAGE_BYTES_MAX,
+            | Self::ExtentSums
+            | Self::Usage
+            | Self::OldRegisters
+            | Self::HeldBuckets => PAGE_BYTES_MAX,
             _ => REPLY_BYTES_MAX,
         }
     }
@@ -98,6 +101,9 @@ impl CallKind {
             | Self::GarbageAfter
             | Self::Aged
             | Self::ExtentSums
+            | Self::Usage
+            | Self::OldRegisters
+            | Self::HeldBuckets
             | Self::ReadExtent => true,
             Self::Write
             | Self::Promise

@@ -12,6 +12,7 @@ mod copies;
 mod eviction;
 mod extents;
 mod hints;
+mod kept_rows;
 mod listing;
 mod registers;
 mod sums;
@@ -48,6 +49,7 @@ pub async fn all(backend: &dyn Backend, device: DeviceId) {
     eviction::all(backend, device).await;
     copies::all(backend, device).await;
     batches::all(backend, device).await;
+    kept_rows::all(backend, device).await;
     terms::all(backend, device).await;
 }
 

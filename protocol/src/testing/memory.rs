@@ -3,7 +3,7 @@
 //! * [`device`]: a device's state, and its decisions about writes.
 //! * [`extents`]: extents of a device.
 //! * [`listing`]: pages of names.
-//! * [`upkeep`]: calls of background workers.
+//! * [`upkeep`]: calls of background workers; [`kept_rows`]: those about usage and old registers.
 //! * [`claims`]: questions about the owners of extents.
 //! * [`backend`]: the calls of the backend trait.
 
@@ -24,6 +24,7 @@ mod backend;
 mod claims;
 mod device;
 mod extents;
+mod kept_rows;
 mod listing;
 mod upkeep;
 
@@ -49,6 +50,11 @@ impl MemoryBackend {
     /// Sets if a device is offline; its contents are kept.
     pub fn set_offline(&self, device: DeviceId, offline: bool) {
         self.known(device).lock().offline = offline;
+    }
+
+    /// Sets if a device is of an earlier version, which keeps no usage and no lists.
+    pub fn set_earlier(&self, device: DeviceId, is_earlier: bool) {
+        self.known(device).lock().is_earlier = is_earlier;
     }
 
     /// Returns the ids of the extents on a device.

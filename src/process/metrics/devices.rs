@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::process::sources::{DeviceSource, WorkerSource, eta_s};
 
-const DEVICE_FIGURES: [Figure<DeviceMetrics>; 27] = [
+const DEVICE_FIGURES: [Figure<DeviceMetrics>; 28] = [
     Figure("device_up", "1 if the device serves reads and writes", RisesAndFalls, |device| {
         u64::from(matches!(device.status.health, DeviceHealth::Ready))
     }),
@@ -94,6 +94,12 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 27] = [
     Figure("device_corrupt_reads", "Reads that found corrupt bytes", Rises, |device| {
         device.index.corrupt_reads + device.extents.corrupt_reads
     }),
+    Figure(
+        "device_usage_corrections",
+        "Rows of usage that differed from their registers",
+        Rises,
+        |device| device.index.usage_corrections,
+    ),
 ];
 
 const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [

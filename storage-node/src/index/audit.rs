@@ -1,5 +1,6 @@
 //! Verification of registers. Each run is summed up again from its entries and compared with the
-//! stored sums (rule H1). On the way inline bytes are verified against their checksums.
+//! stored sums (rule H1). On the way inline bytes are verified against their checksums, and usage
+//! is counted again.
 //!
 //! A run and its sums are read from one snapshot, so no concurrent write causes a difference. The
 //! repair adds the difference to the sums, so that later writes are not lost.
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use martlet_protocol::backend::AuditResult;
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::id::{BucketId, Shard};
+use martlet_protocol::run_usage::{Run, RunUsage};
 use martlet_protocol::tree::{BinKey, Sum, TreeKey};
 use martlet_protocol::{Error, Result};
 use rocksdb::{DBRawIterator, Snapshot};
@@ -24,6 +26,7 @@ use rocksdb::{DBRawIterator, Snapshot};
 use super::audit_page::{AuditFindings, SUMS_ALONE, WITH_ENTRIES, WITHIN};
 use super::audit_sessions::WaitingCalls;
 use super::build::{self, Sums};
+use super::counting::{self, Counting};
 use super::database::Database;
 use super::family::Family;
 use super::rows::{self, LAST_KEY};
@@ -53,12 +56,13 @@ const RUNS_MAX: usize = 1000;
 /// the index.
 pub(super) fn run(
     database: Arc<Database>,
+    counting: &Counting,
     secret: TreeKey,
     slice: AuditLimits,
     after: Option<BinKey>,
     calls: WaitingCalls<AuditFindings>,
 ) {
-    let last = pages(&database, &secret, after, slice, calls);
+    let last = pages(&database, counting, &secret, after, slice, calls);
     drop(database);
     if let Some((calls, page)) = last {
         let _ = calls.send(page);
@@ -68,15 +72,26 @@ pub(super) fn run(
 /// Sends all pages but the last. Returns the last page with its call, or none if no call waits.
 fn pages(
     database: &Database,
+    counting: &Counting,
     secret: &TreeKey,
     after: Option<BinKey>,
     slice: AuditLimits,
     calls: WaitingCalls<AuditFindings>,
 ) -> Option<(WaitingCalls<AuditFindings>, Result<AuditFindings>)> {
+    // Before the snapshot: corrections made after it are not in it.
+    let usage_after = counting.is_complete().then(|| counting.corrections());
     let snapshot = database.snapshot();
     let (found, began) = (AuditFindings::default(), Instant::now());
-    let mut audit =
-        Audit { database, secret, snapshot: &snapshot, found, slice, began, calls: Some(calls) };
+    let mut audit = Audit {
+        database,
+        secret,
+        snapshot: &snapshot,
+        usage_after,
+        found,
+        slice,
+        began,
+        calls: Some(calls),
+    };
     let outcome = match after {
         Some(bin) if bin.bin == SUMS_ALONE => {
             audit.sums_alone(tree::run_rows(bin.bucket, bin.shard)[1])
@@ -98,6 +113,8 @@ struct Audit<'a> {
     database: &'a Database,
     secret: &'a TreeKey,
     snapshot: &'a Snapshot<'a>,
+    /// Number of corrections of usage before the snapshot; none if usage isn't counted yet.
+    usage_after: Option<u64>,
     found: AuditFindings,
     slice: AuditLimits,
     began: Instant,
@@ -168,7 +185,8 @@ impl<'a> Audit<'a> {
 
     /// Compares the sums of a run with its entries.
     fn run(&mut self, bucket: BucketId, shard: Shard) -> Result<()> {
-        let counted = self.count(bucket, shard)?;
+        let (counted, usage) = self.count(bucket, shard)?;
+        self.compare_usage(Run { bucket, shard }, usage)?;
         let mut differs = self.held(bucket, shard)?;
         for sum in differs.values_mut() {
             let held = std::mem::take(sum);
@@ -189,9 +207,18 @@ impl<'a> Audit<'a> {
         self.database.iterate_at(self.snapshot, family, &tree::above_run(bucket, shard))
     }
 
-    /// Computes the sums of a run from its entries.
-    fn count(&mut self, bucket: BucketId, shard: Shard) -> Result<Sums> {
-        let mut sums = Sums::new();
+    /// Compares the usage of a run with its row.
+    fn compare_usage(&mut self, run: Run, usage: RunUsage) -> Result<()> {
+        let Some(after) = self.usage_after else { return Ok(()) };
+        let mend = counting::difference(self.database, self.snapshot, run, usage)?;
+        self.found.usage.after = after;
+        self.found.usage.mends.extend(mend);
+        Ok(())
+    }
+
+    /// Computes the sums of a run and its usage from its entries.
+    fn count(&mut self, bucket: BucketId, shard: Shard) -> Result<(Sums, RunUsage)> {
+        let (mut sums, mut usage) = (Sums::new(), RunUsage::default());
         let prefix = tree::run_prefix(bucket, shard);
         let mut rows = self.registers(Family::Entries, bucket, shard);
         let mut inline = self.registers(Family::Inline, bucket, shard);
@@ -199,6 +226,8 @@ impl<'a> Audit<'a> {
         inline.seek(prefix);
         while let Some((key, row)) = rows.item() {
             build::add(&mut sums, self.secret, key, row)?;
+            let entry = rows::entry_bytes(row)?;
+            counting::add(self.database, self.snapshot, &mut usage, key, entry)?;
             let (_, entry) = rows::decode_register(row)?;
             let inline_bytes = self.verify_inline(&mut inline, key, entry.as_ref())?;
             self.found.audited.items += 1;
@@ -209,7 +238,7 @@ impl<'a> Audit<'a> {
             }
         }
         self.database.ended_well(&rows)?;
-        Ok(sums)
+        Ok((sums, usage))
     }
 
     /// Verifies the inline bytes of an entry, if any; returns their number.

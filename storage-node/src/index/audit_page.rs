@@ -4,6 +4,7 @@ use martlet_protocol::backend::AuditResult;
 use martlet_protocol::tree::{Bin, BinKey, Sum};
 
 use super::tree::RowKey;
+use super::usage::UsageMends;
 
 /// Position after a run with entries: no bin has this number.
 pub(super) const WITH_ENTRIES: Bin = Bin(u16::MAX);
@@ -17,9 +18,11 @@ pub(super) fn is_within(next: Option<BinKey>) -> bool {
     next.is_some_and(|next| next.bin == WITHIN)
 }
 
-/// Findings, and the corrections that make the sums match the entries.
+/// Findings, and the corrections that make sums and usage match the entries.
 #[derive(Default)]
 pub(super) struct AuditFindings {
     pub(super) audited: AuditResult<BinKey>,
     pub(super) mends: Vec<(RowKey, Sum)>,
+    /// Corrections that make the rows of usage match the entries.
+    pub(super) usage: UsageMends,
 }

@@ -7,16 +7,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use martlet_protocol::entry::Entry;
+use martlet_protocol::run_usage::Run;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{ExtentId, RegisterKey, Result};
 use rocksdb::WriteBatch;
 
 use super::build::{self, Sums};
+use super::counting::Counting;
 use super::database::Database;
 use super::family::Family;
 use super::options::Caches;
 use super::rows::RegisterRow;
-use super::tree;
+use super::usage::{UsageDeltas, contribution, usage_key};
+use super::{old_list, tree};
 
 /// Bytes of rows in one batch.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -27,6 +30,7 @@ pub(crate) struct BulkIndex {
     secret: TreeKey,
     batch: WriteBatch,
     sums: Sums,
+    usage: UsageDeltas,
 }
 
 impl BulkIndex {
@@ -34,12 +38,20 @@ impl BulkIndex {
     pub(crate) fn open(folder: &Path, secret: TreeKey, caches: &Caches) -> Result<Self> {
         let database = Arc::new(Database::open(folder, caches)?);
         build::ensure(&database, &secret)?;
-        Ok(Self { database, secret, batch: WriteBatch::default(), sums: Sums::default() })
+        Counting::load(&database)?;
+        let (batch, sums, usage) = (WriteBatch::default(), Sums::default(), UsageDeltas::default());
+        Ok(Self { database, secret, batch, sums, usage })
     }
 
-    /// Adds an entry to a register that is empty.
+    /// Adds an entry to a register that is empty. Registers beside heads have other versions than
+    /// their heads.
     pub(crate) fn add(&mut self, key: &RegisterKey, entry: &Entry) -> Result<()> {
+        let at = usage_key(Run { bucket: key.bucket, shard: key.shard });
         let (key, row) = (key.encode(), RegisterRow::of(entry));
+        self.usage.add(at, contribution(&key, row.entry_bytes())?);
+        if let Some(listed) = old_list::row_of(&key, &row)? {
+            self.batch.put_cf(self.database.family(Family::Old), listed, []);
+        }
         build::add(&mut self.sums, &self.secret, &key, row.bytes())?;
         self.batch.put_cf(self.database.family(Family::Entries), key, row.bytes());
         self.write(BATCH_BYTES)
@@ -65,6 +77,8 @@ impl BulkIndex {
             let family = self.database.family(Family::Tree);
             self.batch.merge_cf(family, at, tree::encode_sum(sum));
         }
+        let usage = std::mem::take(&mut self.usage);
+        usage.stage(self.database.family(Family::Usage), &mut self.batch);
         self.database.write_unlogged(std::mem::take(&mut self.batch))
     }
 }

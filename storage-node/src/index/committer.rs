@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, Error, Result};
 
+use super::counting::Counting;
 use super::database::Database;
 use super::fences::Fences;
 use super::group::{Group, GroupInputs, GroupStatistics};
@@ -20,6 +21,7 @@ pub(super) struct Committer {
     pub(super) database: Arc<Database>,
     pub(super) fences: Arc<Fences>,
     pub(super) voting_state: Arc<VotingState>,
+    pub(super) counting: Arc<Counting>,
     pub(super) name: String,
     pub(super) queue: Arc<Queue>,
     pub(super) ballast: Arc<Ballast>,
@@ -96,6 +98,7 @@ impl Committer {
             database: &self.database,
             fences: &self.fences,
             voting_state: &self.voting_state,
+            counting: &self.counting,
             name: &self.name,
             now_ms: self.clock.now_ms(),
             level: self.ballast.before_write(),

@@ -23,11 +23,15 @@ pub(crate) enum Family {
     Tree,
     /// Places that may hold records without a row.
     Unsettled,
+    /// Run → usage of its registers.
+    Usage,
+    /// Tombstones and promises by time.
+    Old,
 }
 
 impl Family {
     /// All column families.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Entries,
         Self::Inline,
         Self::Extents,
@@ -38,6 +42,8 @@ impl Family {
         Self::Meta,
         Self::Tree,
         Self::Unsettled,
+        Self::Usage,
+        Self::Old,
     ];
 
     /// Permanent name on disk.
@@ -53,6 +59,8 @@ impl Family {
             Self::Meta => "meta",
             Self::Tree => "tree",
             Self::Unsettled => "unsettled",
+            Self::Usage => "usage",
+            Self::Old => "old",
         }
     }
 }

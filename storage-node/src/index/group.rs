@@ -7,9 +7,10 @@
 mod eviction;
 mod fences;
 mod hints;
+mod kept_rows;
 mod voting;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use martlet_protocol::backend::{BucketFence, WriteReply};
 use martlet_protocol::entry::Entry;
@@ -19,12 +20,14 @@ use martlet_protocol::tree::{Sum, TreeKey};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term, WriteId};
 use rocksdb::WriteBatch;
 
+use super::counting::Counting;
 use super::database::Database;
 use super::family::Family;
 use super::fences::Fences;
 use super::queue::{IndexOp, PromiseOp, PromiseOutcome, ReplySender, WriteOp};
 use super::rows::{self, RegisterRow};
 use super::tree::Deltas;
+use super::usage::{RUN_BYTES, UsageDeltas, usage_key_of};
 use super::voting::VotingState;
 use crate::device::ballast::FillLevel;
 
@@ -34,6 +37,7 @@ pub(super) struct GroupInputs<'a> {
     pub(super) database: &'a Database,
     pub(super) fences: &'a Fences,
     pub(super) voting_state: &'a VotingState,
+    pub(super) counting: &'a Counting,
     pub(super) name: &'a str,
     pub(super) now_ms: u64,
     pub(super) level: FillLevel,
@@ -51,6 +55,14 @@ pub(super) struct Group<'a> {
     rows: HashMap<Vec<u8>, RegisterRow>,
     /// Changes of the sums.
     sums: Deltas,
+    /// Changes of the usage of runs.
+    usage: UsageDeltas,
+    /// Runs with a register beside a head among the changed ones.
+    with_besides: HashSet<[u8; RUN_BYTES]>,
+    /// True if the group corrects or removes rows of usage.
+    corrects: bool,
+    /// Position of the count, if the group moves it.
+    counted: Option<Vec<u8>>,
     /// Hints after the group's operations so far.
     hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
     /// Change of the number of hints.
@@ -90,6 +102,10 @@ impl<'a> Group<'a> {
             batch: WriteBatch::default(),
             rows: HashMap::new(),
             sums: Deltas::default(),
+            usage: UsageDeltas::default(),
+            with_besides: HashSet::new(),
+            corrects: false,
+            counted: None,
             hints: HashMap::new(),
             hints_more: 0,
             change: None,
@@ -134,6 +150,8 @@ impl<'a> Group<'a> {
                 self.repair_sums(sums);
                 GroupReply::Done(reply, Ok(()))
             }
+            IndexOp::MendUsage(mends, reply) => GroupReply::Done(reply, self.mend_usage(mends)),
+            IndexOp::ListOld(listed, reply) => GroupReply::Done(reply, self.list_old(listed)),
             IndexOp::CheckClosed(bucket, reply) => {
                 GroupReply::Done(reply, self.conditions.fences.check_closed(bucket))
             }
@@ -159,15 +177,18 @@ impl<'a> Group<'a> {
     /// Writes the batch, then sends all replies.
     pub(super) fn commit(mut self) -> GroupStatistics {
         let ops = self.answers.len();
-        self.sums.stage(self.conditions.database.family(Family::Tree), &mut self.batch);
+        let GroupInputs { database, .. } = self.conditions;
+        std::mem::take(&mut self.sums).stage(database.family(Family::Tree), &mut self.batch);
+        std::mem::take(&mut self.usage).stage(database.family(Family::Usage), &mut self.batch);
         let bytes = self.batch.size_in_bytes();
         let synced = !self.batch.is_empty();
         let outcome = if synced {
-            self.conditions.database.write_synced(self.batch)
+            database.write_synced(std::mem::take(&mut self.batch))
         } else {
-            self.conditions.database.healthy()
+            database.healthy()
         };
         if outcome.is_ok() {
+            self.publish_rows();
             let GroupInputs { fences, voting_state, .. } = self.conditions;
             voting_state.count_hints(self.hints_more);
             match self.change {
@@ -279,6 +300,7 @@ impl<'a> Group<'a> {
         self.sums.add(write.leaf.at, write.leaf.sum);
         // The register's own promise: reads raise it to the floor.
         write.row.set_promise(before.promise);
+        self.keep_rows(usage_key_of(&write.leaf.at), &write.key, old, &write.row)?;
         self.batch.put_cf(database.family(Family::Entries), &write.key, write.row.bytes());
         self.rows.insert(write.key, write.row);
         Ok(())
@@ -320,7 +342,9 @@ impl<'a> Group<'a> {
         if let Err(floor) = register.promise(promise.ballot) {
             return Ok(PromiseOutcome::Behind(floor));
         }
+        let before = row.clone();
         row.set_promise(promise.ballot);
+        self.list_promise(&promise.key, &before, &row)?;
         let family = self.conditions.database.family(Family::Entries);
         self.batch.put_cf(family, &promise.key, row.bytes());
         self.rows.insert(promise.key, row.clone());

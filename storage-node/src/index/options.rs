@@ -7,7 +7,7 @@ use rocksdb::{
 };
 
 use super::family::Family;
-use super::tree;
+use super::{tree, usage};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -111,12 +111,14 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         Family::Inline => inline(&mut options, caches),
         Family::Extents => options.set_write_buffer_size(8 * MIB),
         Family::Tree => sums(&mut options),
+        Family::Usage => usages(&mut options),
         Family::Deleted
         | Family::Marks
         | Family::Garbage
         | Family::Hints
         | Family::Meta
-        | Family::Unsettled => {
+        | Family::Unsettled
+        | Family::Old => {
             options.set_write_buffer_size(2 * MIB);
             options.set_arena_block_size(SMALL_ARENA_BYTES);
         }
@@ -126,8 +128,10 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         // of its run. Iterators over several runs ignore these filters.
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(PREFIX_BYTES));
     }
-    let is_queue =
-        matches!(family, Family::Marks | Family::Garbage | Family::Hints | Family::Unsettled);
+    let is_queue = matches!(
+        family,
+        Family::Marks | Family::Garbage | Family::Hints | Family::Unsettled | Family::Old
+    );
     if is_queue || family == Family::Entries {
         // Queues and purged buckets leave runs of deletes that slow down scans.
         options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
@@ -141,6 +145,16 @@ fn sums(options: &mut Options) {
     // An empty bin equals a missing row.
     options.set_compaction_filter("martlet.nothing", |_, _, row| {
         if tree::is_nothing(row) { CompactionDecision::Remove } else { CompactionDecision::Keep }
+    });
+}
+
+fn usages(options: &mut Options) {
+    options.set_write_buffer_size(2 * MIB);
+    options.set_arena_block_size(SMALL_ARENA_BYTES);
+    options.set_merge_operator_associative("martlet.usage", usage::add_up);
+    // An empty run equals a missing row.
+    options.set_compaction_filter("martlet.unused", |_, _, row| {
+        if usage::is_nothing(row) { CompactionDecision::Remove } else { CompactionDecision::Keep }
     });
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::rows::RegisterRow;
 use super::tree::{Leaf, RowKey};
+use super::usage::UsageMends;
 
 /// Maximum bytes that may wait; further writes get `Unavailable`.
 const WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -35,6 +36,9 @@ pub(super) enum IndexOp {
     MarkCollectable(Vec<(Vec<u8>, Stamp)>, ReplySender<()>),
     Drop(Vec<DropOp>, ReplySender<()>),
     MendSums(Vec<(RowKey, Sum)>, ReplySender<()>),
+    MendUsage(UsageMends, ReplySender<()>),
+    /// Rows of the lists of old registers that may be wrong or missing.
+    ListOld(Vec<Vec<u8>>, ReplySender<()>),
     Leave(Vec<(Vec<u8>, Vec<u8>)>, ReplySender<()>),
     Forget(Vec<GarbageId>, ReplySender<()>),
     CheckClosed(BucketId, ReplySender<()>),
@@ -104,6 +108,7 @@ impl IndexOp {
                 | Self::RaiseTerm(..)
                 | Self::SetJoined(..)
                 | Self::MendSums(..)
+                | Self::MendUsage(..)
         )
     }
 
@@ -119,6 +124,8 @@ impl IndexOp {
                 Self::MarkCollectable(marks, _) => marks.iter().map(|(key, _)| key.len()).sum(),
                 Self::Drop(drops, _) => drops.iter().map(|drop| drop.key.len()).sum(),
                 Self::MendSums(sums, _) => sums.len() * size_of::<(RowKey, Sum)>(),
+                Self::MendUsage(mends, _) => size_of_val(&*mends.mends),
+                Self::ListOld(rows, _) => rows.iter().map(Vec::len).sum(),
                 Self::Promise(..)
                 | Self::Fence(..)
                 | Self::RaiseFloor(..)

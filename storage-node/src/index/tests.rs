@@ -28,6 +28,7 @@ mod audit;
 mod background;
 mod damage;
 mod hints;
+mod kept_rows;
 mod log;
 mod lookups;
 mod measure;

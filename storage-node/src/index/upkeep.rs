@@ -3,15 +3,17 @@
 
 use martlet_protocol::backend::{AuditResult, Holding, RegisterDrop, RegisterView, Walk};
 use martlet_protocol::limits::RING_AHEAD_MAX;
+use martlet_protocol::run_usage::{Run, RunUsage};
 use martlet_protocol::tree::{BinKey, Span, Sum};
-use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term};
+use martlet_protocol::{Error, ErrorKind, RegisterKey, Result, Stamp, Term};
 
 use super::audit_page::AuditFindings;
 use super::database::Database;
 use super::family::Family;
 use super::queue::{DropOp, IndexOp};
 use super::rows::RegisterRow;
-use super::{Index, audit, hints, tree, walk};
+use super::usage::UsageMends;
+use super::{Index, audit, hints, tree, usage, walk};
 
 impl Index {
     /// Returns the sum of the registers in each span (rule H1).
@@ -68,19 +70,54 @@ impl Index {
     ) -> Result<AuditResult<BinKey>> {
         let begin = |calls| {
             let (database, secret, slice) = (self.reader.database.clone(), self.secret, self.slice);
-            let read = move || audit::run(database, secret, slice, after, calls);
+            let counting = self.counting.clone();
+            let read = move || audit::run(database, &counting, secret, slice, after, calls);
             let thread = std::thread::Builder::new().name(format!("audit {}", self.name));
             let failed =
                 |error| Error::internal("the audit's thread can't be started").with_source(error);
             thread.spawn(read).map(drop).map_err(failed)
         };
-        let AuditFindings { audited, mends } = self.audits.page(after, begin).await?;
+        let AuditFindings { audited, mends, usage } = self.audits.page(after, begin).await?;
+        self.mend_usage(usage).await?;
         if !mends.is_empty() {
             let (device, bins) = (&self.name, mends.len());
             tracing::error!(%device, bins, "repaired hash sums that did not match their entries");
             self.submit(|reply| IndexOp::MendSums(mends, reply)).await?;
         }
         Ok(audited)
+    }
+
+    /// Corrects the usage of runs that the audit found wrong. The rows are the sums of all changes,
+    /// so a difference is a mistake or damage; registers are not affected.
+    async fn mend_usage(&self, mends: UsageMends) -> Result<()> {
+        let runs = mends.mends.len();
+        if runs == 0 {
+            return Ok(());
+        }
+        match self.submit(|reply| IndexOp::MendUsage(mends, reply)).await {
+            Ok(()) => {
+                let device = &self.name;
+                tracing::error!(%device, runs, "corrected the usage of runs by their registers");
+                self.reader.counters.usage_corrected(runs);
+                Ok(())
+            }
+            // The next audit compares them again.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the usage of each run. `Unavailable` without votes, and while the device counts.
+    pub(crate) async fn usage(&self, runs: &[Run], term: Term) -> Result<Vec<RunUsage>> {
+        self.voting_state.check_votes(&self.name)?;
+        self.voting_state.check_term(term)?;
+        self.counting.check_complete(&self.name)?;
+        let (database, runs) = (self.reader.database.clone(), runs.to_vec());
+        let usage_of = move |run: &Run| {
+            let row = database.get_pinned(Family::Usage, &usage::usage_key(*run))?;
+            usage::usage_in(row.as_deref())
+        };
+        self.run(move || runs.iter().map(usage_of).collect()).await
     }
 
     /// Raises the term. `Invalid` if the term is more than [`RING_AHEAD_MAX`] above the device's

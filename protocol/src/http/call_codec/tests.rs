@@ -7,13 +7,15 @@ use std::borrow::Cow;
 use super::*;
 use crate::backend::{
     AgedWalk, AuditResult, BucketFence, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
-    ClaimsRequest, Detail, DeviceClaims, EntryWrite, GarbageId, ListReply, ListStart, OwnerClaim,
-    Presence, RegisterDrop, RegisterView, RowKinds, RowSelection, Sought, Walk, Want, WriteReply,
+    ClaimsRequest, Detail, DeviceClaims, EntryWrite, GarbageId, HeldBuckets, ListReply, ListStart,
+    OldKind, OldList, OldPage, OldPlace, OldRegister, OwnerClaim, Presence, RegisterDrop,
+    RegisterView, RowKinds, RowSelection, Sought, Walk, Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
 use crate::id::{BucketId, DeviceId, ExtentId, PolicyId, Shard, UploadId, WriteId};
 use crate::key::{RegisterKey, RegisterKind};
 use crate::register::WriteMode;
+use crate::run_usage::{Run, RunUsage};
 use crate::stamp::{Stamp, WriterId};
 use crate::term::Term;
 use crate::tree::{BinKey, Span};
@@ -59,6 +61,27 @@ fn bytes(arguments: &impl Serialize) -> Vec<u8> {
 
 /// A call of every kind, and the bytes of its arguments.
 fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
+    [calls_of_registers_and_extents(), calls_of_kept_rows()].concat()
+}
+
+fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
+    let (stamp, term, limit, bucket) = (stamp(), Term(14), 1000usize, BucketId([1; 16]));
+    let runs = vec![run(), run()];
+    let old = OldList { kind: OldKind::Promises, before: stamp };
+    vec![
+        (Call::Usage { runs: runs.clone().into(), term }, bytes(&(&runs, term))),
+        (
+            Call::OldRegisters { list: old, after: Some(place()), limit },
+            bytes(&(old, Some(place()), limit)),
+        ),
+        (
+            Call::HeldBuckets { before: stamp, after: Some(bucket), limit },
+            bytes(&(stamp, Some(bucket), limit)),
+        ),
+    ]
+}
+
+fn calls_of_registers_and_extents() -> Vec<(Call<'static>, Vec<u8>)> {
     let [register, other] = [key(), RegisterKey { kind: RegisterKind::Part, ..key() }];
     let owned = || Cow::Owned(key());
     let (stamp, term, change) = (stamp(), Term(14), 12u64);
@@ -122,6 +145,14 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
             bytes(&(Some(PolicyId(3)), &spans)),
         ),
     ]
+}
+
+fn run() -> Run {
+    Run { bucket: BucketId([0x11; 16]), shard: Shard(300) }
+}
+
+fn place() -> OldPlace {
+    OldPlace { at: stamp(), key: key() }
 }
 
 /// A question with this number of claims for each of two devices.
@@ -191,6 +222,11 @@ fn pages_and_lists_of_shards_are_bounded() {
     assert_eq!(decoded(CLAIMS_MAX / 2).unwrap(), asked(CLAIMS_MAX / 2));
     let refused = decoded(CLAIMS_MAX / 2 + 1).unwrap_err();
     assert_eq!(refused.to_string(), "the request has too many claims");
+    let usage = |count| Call::Usage { runs: vec![run(); count].into(), term: Term(14) };
+    let decoded = |count| decode_call(CallKind::Usage, &encode_call(&usage(count)).unwrap());
+    assert_eq!(decoded(IDS_MAX).unwrap(), usage(IDS_MAX));
+    let refused = decoded(IDS_MAX + 1).unwrap_err();
+    assert_eq!(refused.to_string(), "the request has too many runs");
 }
 
 #[test]
@@ -201,7 +237,16 @@ fn replies_travel_without_their_variant() {
     let mut list = ListReply::default();
     list.end_at(Bytes::from_static(b"cat"));
     let states = vec![ClaimsReply::Answered(vec![ClaimState::too_long()]), ClaimsReply::Silent];
+    let usage = vec![RunUsage { objects: 1, bytes: 300, index: -2, ..RunUsage::default() }];
+    let old = OldPage {
+        registers: vec![OldRegister { place: place(), collectable: true }],
+        next: Some(place()),
+    };
+    let held = HeldBuckets { buckets: Vec::new(), next: Some(BucketId([1; 16])) };
     let replies = [
+        (CallKind::Usage, usage.clone().into(), bytes(&usage)),
+        (CallKind::OldRegisters, old.clone().into(), bytes(&old)),
+        (CallKind::HeldBuckets, held.clone().into(), bytes(&held)),
         (CallKind::Read, Reply::View(view.clone()), bytes(&view)),
         (CallKind::Write, WriteReply::Behind(stamp()).into(), bytes(&WriteReply::Behind(stamp()))),
         (CallKind::Walk, page.clone().into(), bytes(&page)),

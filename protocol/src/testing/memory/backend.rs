@@ -16,6 +16,18 @@ use crate::limits;
 /// Chunk size of reads, so that tests meet streams of several chunks.
 const READ_BYTES: usize = 1024 * 1024;
 
+/// Returns true for calls that a device without votes refuses.
+fn needs_votes(call: &Call<'_>) -> bool {
+    matches!(
+        call,
+        Call::Read { .. }
+            | Call::Promise { .. }
+            | Call::List(_)
+            | Call::ListRows { .. }
+            | Call::Usage { .. }
+    )
+}
+
 #[expect(clippy::unit_arg, reason = "a call without a result has the reply of `()`")]
 #[async_trait]
 impl Backend for MemoryBackend {
@@ -24,11 +36,8 @@ impl Backend for MemoryBackend {
             return Ok(self.claims(request).into());
         }
         let now_ms = self.clock.now_ms();
-        let needs_votes = matches!(
-            call,
-            Call::Read { .. } | Call::Promise { .. } | Call::List(_) | Call::ListRows { .. }
-        );
-        let mut device = if needs_votes { self.voting(device)? } else { self.device(device)? };
+        let mut device =
+            if needs_votes(&call) { self.voting(device)? } else { self.device(device)? };
         Ok(match call {
             Call::Read { key, want, term } => device.read(&key, want, term)?.into(),
             Call::Write(write) => device.write(write, now_ms)?.into(),
@@ -84,6 +93,9 @@ impl Backend for MemoryBackend {
             }
             Call::Aged { walk, after, limit } => device.aged(&walk, after.as_deref(), limit).into(),
             Call::ExtentSums { policy, spans } => device.extent_sums(policy, &spans).into(),
+            kept @ (Call::Usage { .. } | Call::OldRegisters { .. } | Call::HeldBuckets { .. }) => {
+                device.kept_rows(kept)?
+            }
         })
     }
 

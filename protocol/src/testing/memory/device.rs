@@ -29,6 +29,8 @@ pub(super) struct MemoryDevice {
     pub(super) floor: Stamp,
     pub(super) term: Term,
     pub(super) joined: u64,
+    /// True for a device of an earlier version, which keeps no usage and no lists.
+    pub(super) is_earlier: bool,
     pub(super) collectable: BTreeSet<RegisterKey>,
     /// Deleted extents with their deletion times in milliseconds.
     pub(super) deleted: BTreeMap<ExtentId, u64>,
@@ -65,7 +67,7 @@ impl Cell {
 
 impl MemoryDevice {
     /// Refuses callers with a lower term (rule P1).
-    fn check_term(&self, term: Term) -> Result<()> {
+    pub(super) fn check_term(&self, term: Term) -> Result<()> {
         if term < self.term { Err(Error::outdated(self.term)) } else { Ok(()) }
     }
 

@@ -13,6 +13,7 @@ use crate::index::family::Family;
 use crate::index::queue::DropOp;
 use crate::index::rows::{self, RegisterRow};
 use crate::index::tree::{self, RowKey};
+use crate::index::usage::usage_key_of;
 
 impl Group<'_> {
     /// Stages marks of tombstones whose order has not changed.
@@ -43,6 +44,8 @@ impl Group<'_> {
                 continue;
             }
             self.uncount(&key, &row)?;
+            let bin = tree::row_key(&BinKey::of(&RegisterKey::decode(&key)?));
+            self.keep_rows(usage_key_of(&bin), &key, &row, &RegisterRow::empty())?;
             let database = self.conditions.database;
             if row.has_inline() {
                 self.batch.delete_cf(database.family(Family::Inline), &key);

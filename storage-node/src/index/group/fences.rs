@@ -29,6 +29,7 @@ impl Group<'_> {
             Ok(())
         })?;
         self.purge_sums(bucket)?;
+        self.purge_usage(bucket)?;
         for family in [Family::Entries, Family::Inline, Family::Hints] {
             self.batch.delete_range_cf(database.family(family), &lower, &upper);
         }

@@ -41,9 +41,9 @@ async fn audited(index: &Index) -> AuditResult<BinKey> {
 async fn looked_at(index: &Index) -> AuditFindings {
     let sessions = AuditSessions::default();
     let begin = |calls| {
-        let database = index.reader.database.clone();
+        let (database, counting) = (index.reader.database.clone(), index.counting.clone());
         let (secret, slice) = (TreeKey::default(), AuditLimits::default());
-        std::thread::spawn(move || audit::run(database, secret, slice, None, calls));
+        std::thread::spawn(move || audit::run(database, &counting, secret, slice, None, calls));
         Ok(())
     };
     sessions.page(None, begin).await.unwrap()
