@@ -11,6 +11,7 @@ use crate::testing::growth::key_of;
 use crate::testing::multi_node::{MultiNodeWorld, key};
 
 mod history;
+mod listed;
 mod promises;
 
 const AGE_MS: u64 = 60_000;
@@ -33,13 +34,18 @@ fn delete(world: &MultiNodeWorld, key: &RegisterKey) -> EntryWrite {
 /// Deletes keys everywhere, and waits for the reclaim age.
 async fn world_of_deleted(count: u64) -> MultiNodeWorld {
     let world = MultiNodeWorld::new(5);
+    delete_in(&world, count).await;
+    world
+}
+
+/// Deletes keys everywhere, and waits for the reclaim age.
+async fn delete_in(world: &MultiNodeWorld, count: u64) {
     for number in 0..count {
         let key = key_of(number);
         world.write_on(&world.primaries(&key), &world.write(&key)).await;
-        world.write_on(&world.primaries(&key), &delete(&world, &key)).await;
+        world.write_on(&world.primaries(&key), &delete(world, &key)).await;
     }
     world.clock.advance_ms(AGE_MS + 1000);
-    world
 }
 
 /// Number of devices that hold anything of a key.
