@@ -28,12 +28,25 @@
 //!
 //! All registers of deleted buckets are removed too, tombstones or not: see [`deleted_buckets`].
 //!
-//! A device returns what has aged, thousands of registers at a time, and no inline bytes. The
-//! position is stored as a cursor. A process that continues a pass does not know if it left marked
-//! tombstones, so its next pass visits these too.
+//! A device lists its tombstones and promises by time, so a pass visits the old ones alone, and a
+//! row for each of its buckets:
+//!
+//! ```text
+//! buckets ──▶ tombstones, the oldest first ──▶ promises ──▶ the next device
+//!   └ a device without lists: all registers
+//! ```
+//!
+//! What was dropped has left the lists, so the lists are the position. Marked tombstones stay in
+//! them: those that a dead worker left are found by the next pass.
+//!
+//! A device that has no lists yet, or is of an earlier version, returns what has aged among all its
+//! registers, thousands at a time, and no inline bytes. The position is stored as a cursor. A
+//! process that continues a pass does not know if it left marked tombstones, so its next pass visits
+//! these too.
 
 mod decision;
 pub(crate) mod deleted_buckets;
+mod listed;
 mod queries;
 
 use std::collections::{HashMap, HashSet};
@@ -49,6 +62,7 @@ use martlet_topology::Topology;
 
 use self::decision::CollectDecision;
 use self::deleted_buckets::Buckets;
+use self::listed::DevicePlace;
 use self::queries::{Cases, check_everyone, drop_registers, mark};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::copying::PAGE;
@@ -57,8 +71,7 @@ use crate::worker::{StepProgress, Worker};
 
 /// Name under which the position is stored.
 const NAME: &str = "collect";
-/// Maximum rest between two passes. A pass reads every register on the devices, not over the
-/// network.
+/// Maximum rest between two passes.
 const REST_MAX: Duration = Duration::from_hours(12);
 /// Number of passes in each reclaim age.
 const PASSES: u64 = 16;
@@ -91,7 +104,7 @@ pub struct Collect {
     scope: DeviceScope,
     cursors: Arc<dyn Cursors>,
     rounds: DeviceCursor,
-    after: Option<RegisterKey>,
+    place: DevicePlace,
     /// True if this pass also visits marked tombstones and promises, which a walk omits. This holds
     /// for the first pass over a ring, after a pass that left marked tombstones, and once a day.
     thorough: bool,
@@ -124,7 +137,7 @@ impl Collect {
         options: CollectOptions,
     ) -> Self {
         let topology = topology.into();
-        let (rounds, after, ring) = (DeviceCursor::default(), None, None);
+        let (rounds, ring) = (DeviceCursor::default(), None);
         let thorough_ms = clock.now_ms();
         let (left, before, buckets) =
             (RemainingTombstones::default(), RemainingTombstones::default(), Buckets::default());
@@ -135,7 +148,7 @@ impl Collect {
             scope,
             cursors: Arc::new(MemoryCursors::default()),
             rounds,
-            after,
+            place: DevicePlace::default(),
             thorough: true,
             thorough_ms,
             ring,
@@ -150,14 +163,22 @@ impl Collect {
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
         if let Some((device, after)) = load_register(&*cursors, NAME) {
             self.left.marked = after.is_some();
-            (self.rounds, self.after) = (DeviceCursor::from(device), after);
+            self.rounds = DeviceCursor::from(device);
+            if after.is_some() {
+                self.place = DevicePlace::Registers(after);
+            }
         }
         self.cursors = cursors;
         self
     }
 
     /// Returns what has aged among the next registers of a device.
-    async fn page(&self, cluster: &StepTopology, device: DeviceId) -> Result<AgedPage> {
+    async fn page(
+        &self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+    ) -> Result<AgedPage> {
         let before = |age_ms| Stamp::at_ms(self.clock.now_ms().saturating_sub(age_ms));
         let walk = AgedWalk {
             tombstones_before: before(self.options.age_ms),
@@ -165,7 +186,7 @@ impl Collect {
             thorough: self.thorough,
         };
         let node = cluster.node(device)?;
-        in_time(node.aged(device, walk, self.after.as_ref(), PAGE)).await
+        in_time(node.aged(device, walk, after, PAGE)).await
     }
 
     /// Removes registers of deleted buckets from all devices. Returns the aged registers of other
@@ -236,15 +257,13 @@ impl Collect {
         Ok(drops.len() as u64)
     }
 
-    /// Drops a page's registers that hold only expired promises; returns their number.
+    /// Drops registers that hold only expired promises; returns their number.
     async fn collect_promises(
         &self,
         cluster: &StepTopology,
         device: DeviceId,
-        page: &[AgedRegister],
+        empty: Vec<(RegisterKey, Stamp)>,
     ) -> Result<u64> {
-        let empty = page.iter().filter(|it| it.tombstone.is_none());
-        let empty: Vec<_> = empty.map(|it| (it.key.clone(), Stamp::ZERO)).collect();
         if empty.is_empty() {
             return Ok(0);
         }
@@ -257,7 +276,7 @@ impl Collect {
 
     /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, cluster: &StepTopology) -> bool {
-        self.after = None;
+        self.place = DevicePlace::default();
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
             self.before = std::mem::take(&mut self.left);
@@ -272,6 +291,61 @@ impl Collect {
             self.ring = Some(cluster.index().hash());
         }
         ended
+    }
+
+    /// Visits the next registers of a device without lists; returns the place behind them.
+    async fn walk(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        after: Option<RegisterKey>,
+        progress: &mut StepProgress,
+    ) -> Result<Option<DevicePlace>> {
+        let page = self.page(cluster, device, after.as_ref()).await?;
+        progress.items = page.visited;
+        let next = page.next.clone();
+        let (page, purged) = self.purge(cluster, page).await;
+        progress.done = purged;
+        let due = self.due(cluster, device, &page);
+        let empty = page.into_iter().filter(|it| it.tombstone.is_none());
+        let empty = empty.map(|it| (it.key, Stamp::ZERO)).collect();
+        self.drop_promises(cluster, device, empty, progress).await;
+        self.drop_tombstones(cluster, device, due, progress).await;
+        Ok(next.map(|next| DevicePlace::Registers(Some(next))))
+    }
+
+    async fn drop_promises(
+        &self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        empty: Vec<(RegisterKey, Stamp)>,
+        progress: &mut StepProgress,
+    ) {
+        let promises = self.collect_promises(cluster, device, empty).await;
+        progress.done += promises.unwrap_or_else(|error| {
+            tracing::debug!(%device, %error, "keeping promises for now");
+            0
+        });
+    }
+
+    async fn drop_tombstones(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        due: Vec<(RegisterKey, Stamp)>,
+        progress: &mut StepProgress,
+    ) {
+        if due.is_empty() {
+            return;
+        }
+        let went = self.collect(cluster, device, due.clone()).await;
+        let went = went.unwrap_or_else(|error| {
+            tracing::debug!(%device, %error, "keeping tombstones for now");
+            0
+        });
+        self.leave(&due, went);
+        progress.done += went;
+        progress.kept += due.len() as u64 - went;
     }
 
     fn leave(&mut self, due: &[(RegisterKey, Stamp)], went: u64) {
@@ -290,8 +364,8 @@ impl Worker for Collect {
         NAME
     }
 
-    /// A pass visits all registers, and finds tombstones that became old since the last pass. A few
-    /// passes in each reclaim age are enough.
+    /// A pass finds tombstones that became old since the last pass. A few passes in each reclaim age
+    /// are enough.
     fn idle_pause(&self, usual: Duration) -> Duration {
         let wanted = Duration::from_millis(self.options.age_ms / PASSES);
         wanted.clamp(usual.min(REST_MAX), REST_MAX)
@@ -303,32 +377,9 @@ impl Worker for Collect {
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..progress });
         };
-        match self.page(&cluster, device).await {
-            Ok(page) => {
-                progress.items = page.visited;
-                self.after.clone_from(&page.next);
-                let (page, purged) = self.purge(&cluster, page).await;
-                let due = self.due(&cluster, device, &page);
-                progress.done = purged;
-                let promises = self.collect_promises(&cluster, device, &page).await;
-                progress.done += promises.unwrap_or_else(|error| {
-                    tracing::debug!(%device, %error, "keeping promises for now");
-                    0
-                });
-                if !due.is_empty() {
-                    let went = self.collect(&cluster, device, due.clone()).await;
-                    let went = went.unwrap_or_else(|error| {
-                        tracing::debug!(%device, %error, "keeping tombstones for now");
-                        0
-                    });
-                    self.leave(&due, went);
-                    progress.done += went;
-                    progress.kept = due.len() as u64 - went;
-                }
-                if self.after.is_none() {
-                    progress.idle = self.advance(&cluster);
-                }
-            }
+        match self.visit(&cluster, device, &mut progress).await {
+            Ok(Some(next)) => self.place = next,
+            Ok(None) => progress.idle = self.advance(&cluster),
             Err(error) => {
                 // A device that is out keeps its registers until it returns, and so do all other
                 // devices.
@@ -338,7 +389,7 @@ impl Worker for Collect {
             }
         }
         if let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) {
-            save_register(&*self.cursors, NAME, device, self.after.as_ref());
+            save_register(&*self.cursors, NAME, device, self.place.walked_to());
         }
         let left = if progress.idle { self.before } else { self.left };
         progress.backlog = left.count;

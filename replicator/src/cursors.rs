@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use martlet_protocol::{DeviceId, ExtentId, RegisterKey};
+use martlet_protocol::{DeviceId, RegisterKey};
 use parking_lot::Mutex;
 
 /// Stores cursors by worker name.
@@ -17,27 +17,6 @@ pub trait Cursors: Send + Sync {
 
     /// Saves a cursor: one line.
     fn save(&self, worker: &str, cursor: &str);
-}
-
-/// Loads the position of a walk over the extents of devices: the device, and the last extent.
-pub(crate) fn load_place(
-    cursors: &dyn Cursors,
-    worker: &str,
-) -> Option<(DeviceId, Option<ExtentId>)> {
-    let saved = cursors.load(worker)?;
-    let (device, after) = saved.split_once(' ')?;
-    Some((DeviceId(device.parse().ok()?), after.parse().ok()))
-}
-
-/// Saves the position for [`load_place`].
-pub(crate) fn save_place(
-    cursors: &dyn Cursors,
-    worker: &str,
-    device: DeviceId,
-    after: Option<ExtentId>,
-) {
-    let after = after.map_or_else(|| "-".to_owned(), |id| id.to_string());
-    cursors.save(worker, &format!("{} {after}", device.0));
 }
 
 /// Loads the position of a walk over the registers of devices: the device, and the last register.
@@ -156,20 +135,6 @@ mod tests {
         let nowhere = FileCursors::open(path.join("gone").join("cursors"));
         nowhere.save("audit", "1");
         assert_eq!(nowhere.load("audit").as_deref(), Some("1"));
-    }
-
-    #[test]
-    fn places_are_read_as_they_were_saved_and_nonsense_is_none() {
-        let cursors = MemoryCursors::default();
-        assert_eq!(load_place(&cursors, "audit"), None);
-        for after in [None, Some(ExtentId([7; 16]))] {
-            save_place(&cursors, "audit", DeviceId(3), after);
-            assert_eq!(load_place(&cursors, "audit"), Some((DeviceId(3), after)));
-        }
-        for nonsense in ["", "3", "x -"] {
-            cursors.save("audit", nonsense);
-            assert_eq!(load_place(&cursors, "audit"), None);
-        }
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! A page is looked at again if a ring has changed since. Positions are saved with each step.
 
 mod paged_worker;
-mod positions;
+pub(crate) mod positions;
 pub(crate) mod visits;
 mod walk;
 

@@ -12,16 +12,19 @@
 //!   the entry was removed.
 //!
 //! Any error means keep, and concerns the extents of one question. Extents are asked about in
-//! batches that grow with the number of nodes, so a node gets few requests for many extents.
+//! batches that grow with the number of nodes, so a node gets few requests for many extents. A batch
+//! has extents of up to twelve devices, which list them at the same time.
 //!
-//! Position and suspects are stored as cursors. Their loss costs a new walk and can't delete too
+//! Positions and suspects are stored as cursors. Their loss costs a new walk and can't delete too
 //! much: a suspect is asked about again, whatever the cursor says. Suspects are checked again after
 //! the grace time, not in the next pass. A pass rests four times as long as it took, a day at most.
 //!
-//! * [`buckets`]: the buckets with their shards; [`suspects`]: extents found unneeded once.
+//! * [`buckets`]: the buckets with their shards; [`suspects`]: extents found unneeded once;
+//!   [`walks`]: the walks over the devices.
 
 mod buckets;
 mod suspects;
+mod walks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +32,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::backend::{OwnerClaim, Sought};
-use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BackendExt, Clock, DeviceId, ExtentId, Result};
@@ -38,8 +40,9 @@ use martlet_topology::Topology;
 pub(crate) use self::buckets::{KnownBucket, list_buckets};
 use self::buckets::{KnownBuckets, list_known_buckets};
 use self::suspects::Suspects;
-use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
-use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
+use self::walks::{Found, Walks};
+use crate::cluster::{DeviceScope, StepTopology, in_time};
+use crate::cursors::{Cursors, MemoryCursors};
 use crate::owners::{OwnerQuestion, Owners};
 use crate::worker::{StepProgress, Worker};
 
@@ -51,8 +54,6 @@ const PAGE: usize = 1024;
 const BATCH_A_NODE: usize = 256;
 const BATCH_MIN: usize = PAGE;
 const BATCH_MAX: usize = 128 * PAGE;
-/// Number of failures to list a device, after which the rest of the device waits for a later pass.
-const TRIES: u32 = 3;
 /// Age in milliseconds after which the buckets are listed again. It is far below the commit window:
 /// extents of a bucket that is not listed yet are then too young to be checked.
 const BUCKETS_AGE_MS: u64 = 60 * 60 * 1000;
@@ -91,11 +92,7 @@ pub struct Sweep {
     scope: DeviceScope,
     owners: Arc<Owners>,
     cursors: Arc<dyn Cursors>,
-    /// Device that is being walked, and the last extent visited.
-    rounds: DeviceCursor,
-    after: Option<ExtentId>,
-    /// Successive failures to list the device's extents.
-    failures: u32,
+    walks: Walks,
     /// Buckets with their shards, and the time at which they were listed.
     buckets: Option<(u64, Arc<KnownBuckets>)>,
     suspects: Suspects,
@@ -107,7 +104,7 @@ pub struct Sweep {
 /// Extents of a page, after the index was asked about them.
 #[derive(Default)]
 struct Verdicts {
-    unneeded: Vec<ExtentRecord>,
+    unneeded: Vec<Found>,
     needed: Vec<ExtentId>,
     unknown: u64,
 }
@@ -126,9 +123,7 @@ impl Sweep {
             scope: DeviceScope::All,
             owners: Arc::default(),
             cursors: Arc::new(MemoryCursors::default()),
-            rounds: DeviceCursor::default(),
-            after: None,
-            failures: 0,
+            walks: Walks::default(),
             buckets: None,
             suspects: Suspects::default(),
             began_ms: None,
@@ -142,13 +137,10 @@ impl Sweep {
         Self { scope, ..self }
     }
 
-    /// Continues at the position and with the suspects in `cursors`.
+    /// Continues at the positions and with the suspects in `cursors`.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
-        if let Some((device, after)) = load_place(&*cursors, NAME) {
-            self.rounds = DeviceCursor::from(device);
-            self.after = after;
-        }
+        self.walks = Walks::load(&*cursors, NAME);
         self.suspects = Suspects::load(&*cursors);
         self.cursors = cursors;
         self
@@ -185,19 +177,20 @@ impl Sweep {
     async fn ask(
         &mut self,
         cluster: &StepTopology,
-        records: Vec<ExtentRecord>,
+        found: Vec<Found>,
         now_ms: u64,
     ) -> Result<Verdicts> {
         let buckets = self.buckets(cluster, now_ms).await?;
         let mut verdicts = Verdicts::default();
-        let mut by_claim: BTreeMap<OwnerClaim, (OwnerQuestion, Vec<ExtentRecord>)> =
-            BTreeMap::new();
-        for record in records.into_iter().filter(|it| self.is_window_over(it.birth_ms, now_ms)) {
+        let mut by_claim: BTreeMap<OwnerClaim, (OwnerQuestion, Vec<Found>)> = BTreeMap::new();
+        let is_over = |it: &Found| self.is_window_over(it.record.birth_ms, now_ms);
+        for one in found.into_iter().filter(is_over) {
+            let record = &one.record;
             let owner = &record.owner;
             let known = match buckets.of(owner.bucket, record.birth_ms) {
                 Ok(Some(known)) => known,
                 Ok(None) => {
-                    verdicts.unneeded.push(record);
+                    verdicts.unneeded.push(one);
                     continue;
                 }
                 Err(_) => {
@@ -216,16 +209,16 @@ impl Sweep {
             });
             question.ids.insert(record.named());
             question.born_ms = question.born_ms.max(record.birth_ms);
-            of.push(record);
+            of.push(one);
         }
-        let (questions, records): (Vec<OwnerQuestion>, Vec<Vec<ExtentRecord>>) =
+        let (questions, found): (Vec<OwnerQuestion>, Vec<Vec<Found>>) =
             by_claim.into_values().unzip();
         let answers = self.owners.ask(cluster, now_ms, &questions).await;
-        for (answer, records) in answers.into_iter().zip(records) {
-            for record in records {
-                match answer.needs(record.named()) {
-                    Some(true) => verdicts.needed.push(record.extent.id),
-                    Some(false) => verdicts.unneeded.push(record),
+        for (answer, found) in answers.into_iter().zip(found) {
+            for one in found {
+                match answer.needs(one.record.named()) {
+                    Some(true) => verdicts.needed.push(one.record.extent.id),
+                    Some(false) => verdicts.unneeded.push(one),
                     None => verdicts.unknown += 1,
                 }
             }
@@ -251,18 +244,19 @@ impl Sweep {
         }
         let node = cluster.node(device)?;
         let sought = in_time(node.seek_extents(device, ids)).await?;
-        let mut records = Vec::new();
+        let mut found = Vec::new();
         for (id, sought) in ids.iter().zip(sought) {
             match sought {
-                Sought::Here(record) => records.push(*record),
+                Sought::Here(record) => found.push(Found { device, record: *record }),
                 Sought::Missing | Sought::Deleted => self.suspects.clear(device, *id),
             }
         }
-        let verdicts = self.ask(cluster, records, now_ms).await?;
+        let verdicts = self.ask(cluster, found, now_ms).await?;
         for id in verdicts.needed {
             self.suspects.clear(device, id);
         }
-        let convicted: Vec<ExtentId> = verdicts.unneeded.iter().map(|it| it.extent.id).collect();
+        let unneeded = verdicts.unneeded.iter().map(|it| it.record.extent);
+        let convicted: Vec<ExtentId> = unneeded.clone().map(|extent| extent.id).collect();
         if !convicted.is_empty() {
             in_time(node.delete_extents(device, &convicted)).await?;
             tracing::info!(%device, extents = convicted.len(), "swept extents without an owner");
@@ -275,89 +269,61 @@ impl Sweep {
             items: ids.len() as u64,
             done: freed,
             freed,
-            freed_bytes: verdicts.unneeded.iter().map(|it| u64::from(it.extent.length)).sum(),
+            freed_bytes: unneeded.map(|extent| u64::from(extent.length)).sum(),
             kept: verdicts.unknown,
             ..StepProgress::default()
         })
     }
 
-    /// Walks the next extents of a device. Returns true if they were the last.
-    async fn walk(
-        &mut self,
-        cluster: &StepTopology,
-        device: DeviceId,
-        now_ms: u64,
-    ) -> Result<(StepProgress, bool)> {
+    /// Walks the next extents of some devices.
+    async fn walk(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<StepProgress> {
         let batch = (BATCH_A_NODE * cluster.index_nodes()).clamp(BATCH_MIN, BATCH_MAX);
-        let (mut records, mut after, mut is_last) = (Vec::new(), self.after, false);
-        while records.len() < batch && !is_last {
-            let page = in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await;
-            let page = match page {
-                Ok(page) => page,
-                // The next step tries the rest again.
-                Err(_) if !records.is_empty() => break,
-                Err(error) => return Err(error),
-            };
-            is_last = page.len() < PAGE;
-            after = page.last().map_or(after, |record| Some(record.extent.id));
-            records.extend(page);
-        }
-        let items = records.len() as u64;
-        let verdicts = self.ask(cluster, records, now_ms).await?;
+        let devices = cluster.data_devices_of(&self.scope);
+        let listed = self.walks.list(cluster, &devices, batch).await;
+        let items = listed.found.len() as u64;
+        // A step that listed nothing needs no answers.
+        let verdicts = match listed.found {
+            found if found.is_empty() => Verdicts::default(),
+            found => self.ask(cluster, found, now_ms).await?,
+        };
         let mut kept = verdicts.unknown;
-        for record in verdicts.unneeded {
-            kept += u64::from(!self.suspects.add(device, record.extent.id, now_ms));
+        for one in verdicts.unneeded {
+            kept += u64::from(!self.suspects.add(one.device, one.record.extent.id, now_ms));
         }
-        self.after = after;
-        Ok((StepProgress { items, kept, ..StepProgress::default() }, is_last))
+        self.walks.advance(listed.places);
+        let idle = self.walks.have_ended(&devices);
+        if idle {
+            self.end_pass(now_ms);
+        }
+        match listed.error {
+            Some(error) if items == 0 => Err(error),
+            _ => Ok(StepProgress { items, kept, idle, ..StepProgress::default() }),
+        }
     }
 
-    /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &StepTopology, now_ms: u64) -> bool {
-        (self.after, self.failures) = (None, 0);
-        let ended = self.rounds.advance(&cluster.data_devices_of(&self.scope));
-        if ended {
-            let took_ms = now_ms.saturating_sub(self.began_ms.take().unwrap_or(now_ms));
-            let long_ms = took_ms.saturating_sub(REST_AFTER_MS);
-            let rest_ms = long_ms.saturating_mul(REST_TIMES).min(REST_MAX_MS);
-            self.rest_until_ms = now_ms.saturating_add(rest_ms);
-        }
-        ended
+    fn end_pass(&mut self, now_ms: u64) {
+        self.walks = Walks::default();
+        let took_ms = now_ms.saturating_sub(self.began_ms.take().unwrap_or(now_ms));
+        let long_ms = took_ms.saturating_sub(REST_AFTER_MS);
+        let rest_ms = long_ms.saturating_mul(REST_TIMES).min(REST_MAX_MS);
+        self.rest_until_ms = now_ms.saturating_add(rest_ms);
     }
 
     async fn proceed(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<StepProgress> {
         if let Some((device, ids)) = self.suspects.ripe(now_ms, self.options.grace_ms, PAGE) {
             return self.recheck(cluster, device, &ids, now_ms).await;
         }
-        let devices = cluster.data_devices_of(&self.scope);
         let is_resting = self.began_ms.is_none() && now_ms < self.rest_until_ms;
-        let Some(device) = self.rounds.at(&devices).filter(|_| !is_resting) else {
-            return Ok(StepProgress { idle: true, ..StepProgress::default() });
-        };
-        if self.suspects.is_full() {
+        let is_empty = cluster.data_devices_of(&self.scope).is_empty();
+        if is_resting || is_empty || self.suspects.is_full() {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         }
         self.began_ms.get_or_insert(now_ms);
-        match self.walk(cluster, device, now_ms).await {
-            Ok((mut progress, is_last)) => {
-                self.failures = 0;
-                progress.idle = is_last && self.advance(cluster, now_ms);
-                Ok(progress)
-            }
-            Err(error) => {
-                self.failures += 1;
-                if self.failures >= TRIES {
-                    self.advance(cluster, now_ms);
-                }
-                Err(error)
-            }
-        }
+        self.walk(cluster, now_ms).await
     }
 
-    fn save(&mut self, cluster: &StepTopology) {
-        if let Some(device) = self.rounds.at(&cluster.data_devices_of(&self.scope)) {
-            save_place(&*self.cursors, NAME, device, self.after);
-        }
+    fn save(&mut self) {
+        self.walks.save(&*self.cursors, NAME);
         self.suspects.save(&*self.cursors);
     }
 }
@@ -381,7 +347,7 @@ impl Worker for Sweep {
             self.options.writers_gone_before_ms = 0;
         }
         let outcome = self.proceed(&cluster, now_ms).await;
-        self.save(&cluster);
+        self.save();
         let mut progress = outcome?;
         progress.backlog = self.suspects.len();
         let oldest_ms = self.suspects.oldest_ms();

@@ -9,7 +9,8 @@ use martlet_protocol::{DeviceId, Stamp};
 pub(super) struct TombstoneCase<'a> {
     pub(super) order: Stamp,
     pub(super) primaries: &'a [DeviceId],
-    pub(super) holdings: HashMap<DeviceId, Holding>,
+    /// Holdings of the primaries, and of all devices that hold something.
+    pub(super) holdings: &'a HashMap<DeviceId, Holding>,
     /// No proxy uses a promise from before this stamp any more.
     pub(super) before: Stamp,
 }
@@ -31,7 +32,7 @@ pub(super) enum CollectDecision {
 impl TombstoneCase<'_> {
     pub(super) fn verdict(&self) -> CollectDecision {
         let (mut missing, mut unmarked, mut promise) = (0, 0, Stamp::ZERO);
-        for (device, holding) in &self.holdings {
+        for (device, holding) in self.holdings {
             let is_primary = self.primaries.contains(device);
             promise = promise.max(holding.promise);
             match holding.held {
@@ -89,6 +90,7 @@ mod tests {
     fn verdict(holdings: [Holding; 4]) -> CollectDecision {
         let holdings = (0..4).map(DeviceId).zip(holdings).collect();
         let before = Stamp::at_ms(1000);
+        let holdings = &holdings;
         TombstoneCase { order: ORDER, primaries: &PRIMARIES, holdings, before }.verdict()
     }
 
@@ -163,7 +165,7 @@ mod tests {
     fn a_promise_is_spent_once_nobody_holds_anything_and_it_is_old() {
         let promised = |ms| Holding { promise: Stamp::at_ms(ms), ..Holding::default() };
         let spent = |holdings: [Holding; 4]| {
-            let holdings = (0..4).map(DeviceId).zip(holdings).collect();
+            let holdings = &(0..4).map(DeviceId).zip(holdings).collect();
             let before = Stamp::at_ms(1000);
             TombstoneCase { order: Stamp::ZERO, primaries: &PRIMARIES, holdings, before }
                 .spent_promise()
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!(with(holds(Stamp::at_ms(1), true)), None, "somebody holds it");
         let some = [(DeviceId(0), promised(1)), (DeviceId(1), promised(1))];
         let before = Stamp::at_ms(1000);
-        let (order, holdings) = (Stamp::ZERO, some.into());
+        let (order, holdings) = (Stamp::ZERO, &some.into());
         let case = TombstoneCase { order, primaries: &PRIMARIES, holdings, before };
         assert_eq!(case.spent_promise(), None, "one is silent");
     }
@@ -188,7 +190,7 @@ mod tests {
         let case = TombstoneCase {
             order: ORDER,
             primaries: &PRIMARIES,
-            holdings: holdings.into(),
+            holdings: &holdings.into(),
             before,
         };
         assert_eq!(case.verdict(), CollectDecision::Keep);

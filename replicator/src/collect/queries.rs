@@ -1,7 +1,8 @@
 //! Queries and commands to devices about tombstones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::{Holding, RegisterDrop};
 use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKey, Result, Stamp};
@@ -9,10 +10,15 @@ use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKey, Result, Stamp};
 use super::decision::{CollectDecision, TombstoneCase};
 use crate::cluster::{StepTopology, in_time};
 
-/// Tombstones of a page, with every device's holdings.
+/// Devices that are queried at a time.
+const DEVICES_AT_ONCE: usize = 256;
+
+/// Tombstones of a page, with every device's holdings. Devices other than primaries that hold
+/// nothing are left out: they have answered, and most of them hold nothing.
 pub(super) struct Cases {
     pub(super) keys: Vec<(RegisterKey, Stamp)>,
-    holdings: BTreeMap<DeviceId, Vec<Holding>>,
+    /// Holdings of each key.
+    holdings: Vec<HashMap<DeviceId, Holding>>,
 }
 
 /// Returns an error unless every device of the index ring answers with its votes, at the highest
@@ -69,6 +75,8 @@ impl Cases {
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<Self> {
         let keys: Vec<RegisterKey> = due.iter().map(|(key, _)| key.clone()).collect();
+        let primaries = |key: &RegisterKey| cluster.holders(key.placement()).primaries;
+        let primaries: Vec<Vec<DeviceId>> = keys.iter().map(primaries).collect();
         let queries = cluster.index_devices().into_iter().map(|device| {
             let keys = &keys;
             async move {
@@ -79,8 +87,19 @@ impl Cases {
                 Ok((device, holdings))
             }
         });
-        let holdings = try_join_all(queries).await?.into_iter().collect();
-        Ok(Self { keys: due, holdings })
+        let queries: Vec<_> = queries.collect();
+        let mut replies = futures::stream::iter(queries).buffer_unordered(DEVICES_AT_ONCE);
+        let mut all = vec![HashMap::new(); keys.len()];
+        while let Some(reply) = replies.next().await {
+            let (device, holdings) = reply?;
+            for ((of_key, primaries), holding) in all.iter_mut().zip(&primaries).zip(holdings) {
+                if holding != Holding::default() || primaries.contains(&device) {
+                    of_key.insert(device, holding);
+                }
+            }
+        }
+        drop(replies);
+        Ok(Self { keys: due, holdings: all })
     }
 
     /// Returns the drops of registers that hold only promises from before a time.
@@ -91,11 +110,10 @@ impl Cases {
     ) -> Vec<RegisterDrop> {
         let spent = |(at, (key, _)): (usize, &(RegisterKey, Stamp))| {
             let holders = cluster.holders(key.placement());
-            let of = |(device, all): (&DeviceId, &Vec<Holding>)| (*device, all[at].clone());
             let case = TombstoneCase {
                 order: Stamp::ZERO,
                 primaries: &holders.primaries,
-                holdings: self.holdings.iter().map(of).collect(),
+                holdings: &self.holdings[at],
                 before,
             };
             let up_to = case.spent_promise().filter(|_| !holders.in_transition)?;
@@ -111,11 +129,10 @@ impl Cases {
     ) -> Vec<(RegisterKey, Stamp, CollectDecision)> {
         let verdict = |(at, (key, order)): (usize, &(RegisterKey, Stamp))| {
             let holders = cluster.holders(key.placement());
-            let of = |(device, all): (&DeviceId, &Vec<Holding>)| (*device, all[at].clone());
             let case = TombstoneCase {
                 order: *order,
                 primaries: &holders.primaries,
-                holdings: self.holdings.iter().map(of).collect(),
+                holdings: &self.holdings[at],
                 before,
             };
             let verdict =

@@ -245,7 +245,8 @@ async fn position_and_suspects_survive_a_restart() {
     }
     let lists =
         |calls: &[CallKind]| calls.iter().filter(|call| **call == CallKind::ListExtents).count();
-    assert_eq!(lists(&calls.lock()), steps, "no page was listed twice");
+    // Two devices, at the same time: a full page and the rest, each in a step.
+    assert_eq!((lists(&calls.lock()), steps), (4, 2), "no page was listed twice");
     world.clock.advance_ms(GRACE_MS);
     let mut again = begin();
     calls.lock().clear();
@@ -297,4 +298,27 @@ async fn more_extents_than_a_step_takes_are_all_looked_at() {
     let progress = run(&world, &mut restart(&world)).await;
     assert_eq!(progress.freed, 3 * BATCH_MIN as u64);
     assert!(world.is_gone(&orphans));
+}
+
+/// Of two devices, one hangs: the other one's extents are looked at in the same step.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_hangs_holds_up_no_other() {
+    let world = World::new().await;
+    let orphans = world.extents("k", None, 64).await;
+    world.clock.advance_ms(10);
+    let cluster = world.faulty(|call| {
+        let hangs = call.op == CallKind::ListExtents && call.device == DeviceId(1);
+        if hangs { Fault::Hang } else { Fault::None }
+    });
+    let mut sweep = sweep(&world, cluster);
+    let on_first = world.memory.extents(DeviceId(0)).len() as u64;
+    assert!(on_first > 0 && on_first < 64);
+    let progress = sweep.step().await.unwrap();
+    assert_eq!((progress.items, progress.backlog, progress.idle), (on_first, on_first, false));
+    for _ in 0..2 {
+        assert!(sweep.step().await.is_err(), "the other one is tried again");
+    }
+    world.clock.advance_ms(GRACE_MS);
+    assert_eq!(sweep.step().await.unwrap().freed, on_first);
+    assert_eq!(world.left(&orphans.ids).len() as u64, 64 - on_first);
 }

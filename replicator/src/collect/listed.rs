@@ -1,0 +1,139 @@
+//! Visit of a device by its lists: its buckets, its old tombstones, its old promises.
+
+use martlet_protocol::backend::{HeldBuckets, OldKind, OldList, OldPage, OldPlace};
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
+use martlet_protocol::{BackendExt, BucketId, DeviceId, RegisterKey, Result, Stamp};
+
+use super::{Collect, PROMISE_AGE_MS};
+use crate::cluster::{StepTopology, in_time};
+use crate::worker::StepProgress;
+
+/// Listed registers on a page: as many as one request asks a device about.
+const PAGE: usize = 512;
+
+/// Place in the visit of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DevicePlace {
+    /// Among its buckets.
+    Buckets(Option<BucketId>),
+    /// Among its old tombstones.
+    Tombstones(Option<OldPlace>),
+    /// Among its old promises.
+    Promises(Option<OldPlace>),
+    /// Among all its registers: it has no lists.
+    Registers(Option<RegisterKey>),
+}
+
+impl Default for DevicePlace {
+    fn default() -> Self {
+        Self::Buckets(None)
+    }
+}
+
+impl DevicePlace {
+    /// Returns the last register that a walk over all registers visited.
+    pub(super) fn walked_to(&self) -> Option<&RegisterKey> {
+        match self {
+            Self::Registers(after) => after.as_ref(),
+            Self::Buckets(_) | Self::Tombstones(_) | Self::Promises(_) => None,
+        }
+    }
+}
+
+impl Collect {
+    /// Visits a part of a device. Returns the next place; none at the end of the device.
+    pub(super) async fn visit(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        progress: &mut StepProgress,
+    ) -> Result<Option<DevicePlace>> {
+        let outcome = match self.place.clone() {
+            DevicePlace::Registers(after) => {
+                return self.walk(cluster, device, after, progress).await;
+            }
+            DevicePlace::Buckets(after) => {
+                self.visit_buckets(cluster, device, after, progress).await
+            }
+            DevicePlace::Tombstones(after) => {
+                self.visit_tombstones(cluster, device, after, progress).await
+            }
+            DevicePlace::Promises(after) => {
+                self.visit_promises(cluster, device, after, progress).await
+            }
+        };
+        outcome.or_else(|error| {
+            // A silent device returns no registers either.
+            tracing::debug!(%device, %error, "visiting all registers of a device without lists");
+            Ok(Some(DevicePlace::Registers(None)))
+        })
+    }
+
+    /// Removes registers of deleted buckets from all devices.
+    async fn visit_buckets(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        after: Option<BucketId>,
+        progress: &mut StepProgress,
+    ) -> Result<Option<DevicePlace>> {
+        let before = self.stamp_before(FIRST_HAND_AGE_MS_MAX);
+        let node = cluster.node(device)?;
+        let held = in_time(node.held_buckets(device, before, after, PAGE)).await?;
+        let HeldBuckets { buckets, next } = held;
+        progress.items = buckets.len() as u64;
+        let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
+        let of = |it: &martlet_protocol::backend::AgedBucket| Some((it.bucket, it.order));
+        let (_, purged) = self.buckets.purge(cluster, now_ms, &everyone, buckets, of).await;
+        progress.done = purged;
+        Ok(Some(match next {
+            Some(next) => DevicePlace::Buckets(Some(next)),
+            None => DevicePlace::Tombstones(None),
+        }))
+    }
+
+    /// Collects old tombstones of which this device is the first primary, and marked ones: their
+    /// first primary may have dropped them already.
+    async fn visit_tombstones(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        after: Option<OldPlace>,
+        progress: &mut StepProgress,
+    ) -> Result<Option<DevicePlace>> {
+        let before = self.stamp_before(self.options.age_ms);
+        let list = OldList { kind: OldKind::Tombstones, before };
+        let OldPage { registers, next } =
+            in_time(cluster.node(device)?.old_registers(device, list, after, PAGE)).await?;
+        progress.items = registers.len() as u64;
+        let is_mine =
+            |key: &RegisterKey| cluster.holders(key.placement()).primaries.first() == Some(&device);
+        let mine = registers.into_iter().filter(|it| it.collectable || is_mine(&it.place.key));
+        let due = mine.map(|it| (it.place.key, it.place.at)).collect();
+        self.drop_tombstones(cluster, device, due, progress).await;
+        Ok(Some(match next {
+            Some(next) => DevicePlace::Tombstones(Some(next)),
+            None => DevicePlace::Promises(None),
+        }))
+    }
+
+    async fn visit_promises(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        after: Option<OldPlace>,
+        progress: &mut StepProgress,
+    ) -> Result<Option<DevicePlace>> {
+        let list = OldList { kind: OldKind::Promises, before: self.stamp_before(PROMISE_AGE_MS) };
+        let OldPage { registers, next } =
+            in_time(cluster.node(device)?.old_registers(device, list, after, PAGE)).await?;
+        progress.items = registers.len() as u64;
+        let empty = registers.into_iter().map(|it| (it.place.key, Stamp::ZERO)).collect();
+        self.drop_promises(cluster, device, empty, progress).await;
+        Ok(next.map(|next| DevicePlace::Promises(Some(next))))
+    }
+
+    fn stamp_before(&self, age_ms: u64) -> Stamp {
+        Stamp::at_ms(self.clock.now_ms().saturating_sub(age_ms))
+    }
+}
