@@ -31,7 +31,7 @@ pub struct BucketSummary {
     pub consistency: String,
     /// `off`, `preparing`, `enabled` or `suspended`.
     pub versioning: String,
-    /// Bytes of all versions and parts at the last count. `None` if the bucket isn't counted.
+    /// Bytes of all versions and parts at the last count. `None` before the first count.
     pub bytes: Option<u64>,
     /// Object versions at the last count.
     pub objects: Option<u64>,

@@ -81,15 +81,13 @@ impl QuotasApi {
     async fn bucket(&self, name: &str, now: bool) -> ApiResult {
         let bucket = self.store.bucket(name).await?;
         let quota = self.store.buckets().quota(name).await?;
-        let counted = self.store.directory().bucket_usage(&bucket).await?;
         if !now {
+            let counted = self.store.directory().bucket_usage(&bucket).await?;
             let held = counted.map(|it| (it.usage, it.began_ms));
             return Ok(Json(line(name, quota, held)).into_response());
         }
         let count = self.store.count_bucket(name).await?;
-        if counted.is_some() || !quota.is_none() {
-            self.store.report(&count).await.map_err(Error::from)?;
-        }
+        self.store.report(&count).await.map_err(Error::from)?;
         Ok(Json(line(name, quota, Some((count.usage, count.began_ms)))).into_response())
     }
 }

@@ -203,7 +203,7 @@ impl Quota {
     }
 }
 
-/// A bucket whose usage is to be counted.
+/// A bucket whose usage is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Countable {
     /// Bucket id.
@@ -212,8 +212,25 @@ pub struct Countable {
     pub name: String,
     /// Canonical id of the owning tenant.
     pub owner: String,
-    /// Start and duration of the last count, in milliseconds; none before the first count.
-    pub counted: Option<(u64, u64)>,
+    /// Number of shards of its index.
+    pub index_shards: u16,
+    /// True if a quota of the bucket or of its owner applies.
+    pub limited: bool,
+    /// Usage of the bucket itself, without its contents.
+    pub own: Usage,
+    /// The last count; none before the first one.
+    pub counted: Option<Counted>,
+}
+
+/// Result of the last count of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Usage of the bucket.
+    pub usage: Usage,
+    /// Start of the count, in milliseconds since 1970.
+    pub began_ms: u64,
+    /// Duration of the count, in milliseconds.
+    pub took_ms: u64,
 }
 
 /// A count in progress.
@@ -248,19 +265,31 @@ impl Count {
         let at = CountAt::Versions(Shard(0), None);
         Self { bucket, began_ms: now_ms, usage: Usage::default(), seen: 0, at }
     }
+
+    /// Returns a finished count with this usage.
+    pub fn done(bucket: Countable, began_ms: u64, usage: Usage) -> Self {
+        Self { bucket, began_ms, usage, seen: 0, at: CountAt::Done }
+    }
 }
 
 /// Counts the usage of buckets. Any number of workers may count at once: the last report is used.
 #[async_trait]
 pub trait UsageCounter: Send + Sync {
-    /// Returns the buckets with a quota, with their last counts. Counts of other buckets are
-    /// deleted.
+    /// Returns all buckets, with their last counts. Counts of deleted buckets are deleted.
     ///
     /// # Errors
     /// When too few nodes answer.
     async fn countable(&self) -> Result<Vec<Countable>>;
 
-    /// Continues a count by one run.
+    /// Adds up the usage that devices keep, for each bucket in their order. None for a bucket if too
+    /// few holders of one of its shards answer, or keep usage. Costs a look-up for each shard and
+    /// replica, whatever the buckets contain.
+    ///
+    /// # Errors
+    /// When no device can be asked.
+    async fn add_up(&self, buckets: &[Countable]) -> Result<Vec<Option<Usage>>>;
+
+    /// Continues a count by one run: for buckets whose usage devices don't keep yet.
     ///
     /// # Errors
     /// When the bucket can't be listed, or was deleted. Then the count is unchanged.

@@ -8,7 +8,7 @@
 //!
 //! * [`client`]: quotas of owners, looked up and charged; [`account`]: one owner.
 //! * [`ledger`]: usage known to one proxy; pure.
-//! * [`count`]: counts of buckets, for the usage worker.
+//! * [`count`]: counts of buckets, for the usage worker; [`rows`]: those by the rows of devices.
 //! * [`charge`]: usage requested by a write; [`set`]: quotas of buckets.
 //!
 //! The usage of buckets is counted periodically and stored in documents beside the accounts. A
@@ -19,7 +19,7 @@
 //! checked.
 //!
 //! Invariants:
-//! * Buckets without a quota, of owners without one, are neither counted nor stored.
+//! * Buckets without a quota, of owners without one, cost no look-up of a count.
 //! * A cached quota is at most [`account_cache_ms`](crate::StoreOptions::account_cache_ms) old
 //!   while a quorum replies. Otherwise the last known quota applies: quotas cost no availability.
 //! * A charge under way is always returned, whatever the result of the write.
@@ -30,6 +30,7 @@ mod client;
 mod count;
 pub(crate) mod exceeded;
 mod ledger;
+mod rows;
 mod set;
 
 pub(crate) use self::charge::{Charge, RequestedUsage};

@@ -1,24 +1,29 @@
-//! Usage: counts the contents of buckets with quotas, again and again.
+//! Usage: publishes what each bucket contains, again and again.
 //!
 //! ```text
-//! look ──▶ buckets with a quota, due ──▶ a part of one in each step ──▶ reported when it is whole
+//! look ──▶ all buckets ──▶ due ones: rows of devices, added up ──▶ published
+//!                            └─ too few devices keep rows, and a quota applies: listed ──▶ published
 //! ```
 //!
-//! The object layer defines the count ([`UsageCounter`]). One worker handles each bucket: the
+//! The object layer defines usage ([`UsageCounter`]). Devices keep the usage of their registers, so
+//! the cost of a bucket is a look-up for each shard and replica. One worker handles each bucket: the
 //! worker whose scope has the first primary of its first shard. If two workers do, the later one
 //! finds the bucket counted already. An interrupted count is begun anew.
 //!
-//! Slow work is done rarely: after some work, its next run waits ten times as long as it took. So
-//! each kind of work takes at most a tenth of one worker's time.
+//! Buckets with a quota are published in each period. Others are published sixty times as seldom,
+//! and only if their usage has changed, or once a day. Slow work is done rarely: after some work,
+//! its next run waits ten times as long as it took. A look lists all buckets, and each node looks,
+//! so a look waits longer where there are many nodes.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use martlet_protocol::key::index_placement;
-use martlet_protocol::usage::{Count, CountAt, Countable, UsageCounter};
-use martlet_protocol::{Clock, Result, Shard};
+use martlet_protocol::usage::{Count, CountAt, Countable, Counted, UsageCounter};
+use martlet_protocol::{BucketId, Clock, Result, Shard};
 use martlet_topology::Topology;
 
 use crate::cluster::{DeviceScope, StepTopology};
@@ -26,6 +31,15 @@ use crate::worker::{StepProgress, Worker};
 
 /// Wait before the next count, as a multiple of the last count's duration.
 const REST_TIMES: u64 = 10;
+/// Periods between two counts of a bucket without a quota.
+const UNLIMITED_PERIODS: u64 = 60;
+/// Age in milliseconds after which an unchanged count is published again.
+const UNCHANGED_MS: u64 = 24 * 60 * 60 * 1000;
+/// Nodes that may look at the same time: more nodes look as much more seldom.
+const LOOKING_NODES: u64 = 8;
+/// Buckets of one step, and counts that are published at a time.
+const BUCKETS_A_STEP: usize = 64;
+const REPORTS_AT_ONCE: usize = 8;
 
 /// The worker.
 pub struct CountUsage {
@@ -35,10 +49,24 @@ pub struct CountUsage {
     counter: Arc<dyn UsageCounter>,
     /// Minimum milliseconds between two counts of one bucket.
     period_ms: u64,
-    /// Time of the next look for buckets.
+    /// Time of the next look for buckets, and of the next search for due ones.
     look_at_ms: u64,
-    left: VecDeque<Countable>,
+    search_at_ms: u64,
+    /// Buckets of this worker, as of the last look.
+    known: HashMap<BucketId, KnownBucket>,
+    /// Buckets whose rows are to be added up.
+    due: VecDeque<BucketId>,
+    /// Buckets that have to be listed.
+    unkept: VecDeque<BucketId>,
+    /// The count that lists a bucket.
     current: Option<Count>,
+}
+
+/// A bucket of this worker.
+struct KnownBucket {
+    bucket: Countable,
+    /// Time of its next count.
+    due_ms: u64,
 }
 
 impl CountUsage {
@@ -51,8 +79,19 @@ impl CountUsage {
         period: Duration,
     ) -> Self {
         let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
-        let (topology, left) = (topology.into(), VecDeque::new());
-        Self { topology, clock, scope, counter, period_ms, look_at_ms: 0, left, current: None }
+        Self {
+            topology: topology.into(),
+            clock,
+            scope,
+            counter,
+            period_ms,
+            look_at_ms: 0,
+            search_at_ms: 0,
+            known: HashMap::new(),
+            due: VecDeque::new(),
+            unkept: VecDeque::new(),
+            current: None,
+        }
     }
 
     /// Returns the wait after work that took `took_ms`.
@@ -60,49 +99,150 @@ impl CountUsage {
         took_ms.saturating_mul(REST_TIMES).max(self.period_ms)
     }
 
-    /// Finds the buckets that are due.
-    async fn find_due_buckets(&mut self, cluster: &StepTopology) -> Result<()> {
+    /// Lists the buckets.
+    async fn look(&mut self, cluster: &StepTopology) -> Result<()> {
         let began_ms = self.clock.now_ms();
         let countable = self.counter.countable().await?;
         let now_ms = self.clock.now_ms();
-        self.look_at_ms = now_ms.saturating_add(self.rest_ms(now_ms.saturating_sub(began_ms)));
+        let crowd = (cluster.index_nodes() as u64 / LOOKING_NODES).max(1);
+        let rest_ms = self.rest_ms(now_ms.saturating_sub(began_ms).saturating_mul(crowd));
+        self.look_at_ms = now_ms.saturating_add(rest_ms);
         let mine = cluster.index_devices_of(&self.scope);
         let is_mine = |bucket: &Countable| {
             let holders = cluster.holders(index_placement(bucket.id, Shard(0)));
             holders.primaries.first().is_some_and(|first| mine.contains(first))
         };
-        let is_due = |bucket: &Countable| match bucket.counted {
-            None => true,
-            Some((began_ms, took_ms)) => {
-                began_ms.saturating_add(took_ms).saturating_add(self.rest_ms(took_ms)) <= now_ms
-            }
-        };
-        self.left = countable.into_iter().filter(|it| is_mine(it) && is_due(it)).collect();
+        let mut known = HashMap::new();
+        for bucket in countable.into_iter().filter(is_mine) {
+            let before = self.known.remove(&bucket.id);
+            let due_ms = match before.filter(|it| it.bucket.limited == bucket.limited) {
+                Some(before) => before.due_ms,
+                None => bucket.counted.map_or(0, |last| self.due_ms(&bucket, last)),
+            };
+            known.insert(bucket.id, KnownBucket { bucket, due_ms });
+        }
+        self.known = known;
         Ok(())
     }
 
-    /// Counts the next part of the current bucket, and reports a completed count.
-    async fn resume(&mut self, mut count: Count) -> StepProgress {
-        let mut progress = StepProgress::default();
-        let outcome = match self.counter.count(&mut count).await {
-            Ok(()) if count.at == CountAt::Done => {
-                progress.done = 1;
-                self.counter.report(&count).await
-            }
-            outcome => outcome,
+    /// Returns the time of a bucket's next count.
+    fn due_ms(&self, bucket: &Countable, last: Counted) -> u64 {
+        let rest_ms = self.rest_ms(last.took_ms);
+        let rest_ms = if bucket.limited {
+            rest_ms
+        } else {
+            rest_ms.max(self.period_ms.saturating_mul(UNLIMITED_PERIODS))
         };
-        progress.items = count.seen;
+        last.began_ms.saturating_add(last.took_ms).saturating_add(rest_ms)
+    }
+
+    fn find_due_buckets(&mut self) {
+        let now_ms = self.clock.now_ms();
+        self.search_at_ms = now_ms.saturating_add(self.period_ms);
+        let due = self.known.values().filter(|it| it.due_ms <= now_ms);
+        let mut due: Vec<BucketId> = due.map(|it| it.bucket.id).collect();
+        due.sort_unstable();
+        self.due = due.into();
+    }
+
+    /// Adds up the rows of some buckets, and publishes the result.
+    async fn add_up(&mut self) -> Result<StepProgress> {
+        let mut buckets = Vec::with_capacity(BUCKETS_A_STEP);
+        while let Some(id) = self.due.pop_front() {
+            buckets.extend(self.known.get(&id).map(|known| known.bucket.clone()));
+            if buckets.len() == BUCKETS_A_STEP {
+                break;
+            }
+        }
+        let began_ms = self.clock.now_ms();
+        let usages = self.counter.add_up(&buckets).await?;
+        let mut progress = StepProgress { items: buckets.len() as u64, ..StepProgress::default() };
+        let mut counts = Vec::new();
+        for (bucket, usage) in buckets.into_iter().zip(usages) {
+            match usage {
+                Some(usage) => counts.push(Count::done(bucket, began_ms, usage)),
+                None if bucket.limited => self.unkept.push_back(bucket.id),
+                None => progress.kept += 1,
+            }
+        }
+        let (news, same): (Vec<Count>, Vec<Count>) =
+            counts.into_iter().partition(|count| is_news(count));
+        for count in same {
+            self.note(&count, false);
+        }
+        let counter = self.counter.clone();
+        let reports = news.into_iter().map(|count| {
+            let counter = counter.clone();
+            async move { (counter.report(&count).await, count) }
+        });
+        let mut reports = futures::stream::iter(reports).buffer_unordered(REPORTS_AT_ONCE);
+        while let Some((outcome, count)) = reports.next().await {
+            self.end(&count, outcome, &mut progress);
+        }
+        Ok(progress)
+    }
+
+    /// Notes a count, which was published or equals the published one. Its duration includes that
+    /// of its publication.
+    fn note(&mut self, count: &Count, is_published: bool) {
+        let (usage, began_ms) = (count.usage, count.began_ms);
+        let took_ms = self.clock.now_ms().saturating_sub(began_ms);
+        let last = Counted { usage, began_ms, took_ms };
+        let due_ms = self.due_ms(&count.bucket, last);
+        if let Some(known) = self.known.get_mut(&count.bucket.id) {
+            known.due_ms = due_ms;
+            if is_published {
+                known.bucket.counted = Some(last);
+            }
+        }
+    }
+
+    fn end(&mut self, count: &Count, outcome: Result<()>, progress: &mut StepProgress) {
         match outcome {
-            Ok(()) if count.at != CountAt::Done => self.current = Some(count),
-            Ok(()) => {}
+            Ok(()) => {
+                progress.done += 1;
+                self.note(count, true);
+            }
             Err(error) => {
                 let bucket = &count.bucket.name;
                 tracing::debug!(bucket, %error, "leaving a count for a later pass");
-                (progress.done, progress.kept) = (0, 1);
+                progress.kept += 1;
             }
+        }
+    }
+
+    /// Lists the next part of the current bucket, and publishes a completed count.
+    async fn resume(&mut self, mut count: Count) -> StepProgress {
+        let mut progress = StepProgress::default();
+        let outcome = self.counter.count(&mut count).await;
+        progress.items = count.seen;
+        match outcome {
+            Ok(()) if count.at != CountAt::Done => self.current = Some(count),
+            Ok(()) => {
+                let outcome = self.counter.report(&count).await;
+                self.end(&count, outcome, &mut progress);
+            }
+            Err(error) => self.end(&count, Err(error), &mut progress),
         }
         progress
     }
+
+    fn next_unkept(&mut self) -> Option<Count> {
+        let now_ms = self.clock.now_ms();
+        self.current.take().or_else(|| {
+            let next = self.unkept.pop_front().and_then(|id| self.known.get(&id));
+            next.map(|known| Count::begin(known.bucket.clone(), now_ms))
+        })
+    }
+}
+
+/// Returns true if a count is to be published: its proxies add what they wrote since its begin.
+fn is_news(count: &Count) -> bool {
+    count.bucket.limited
+        || count.bucket.counted.is_none_or(|last| {
+            let is_old = last.began_ms.saturating_add(UNCHANGED_MS) <= count.began_ms;
+            is_old || last.usage != count.usage
+        })
 }
 
 #[async_trait]
@@ -116,20 +256,24 @@ impl Worker for CountUsage {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let next = self.current.take().or_else(|| {
-            self.left.pop_front().map(|bucket| Count::begin(bucket, self.clock.now_ms()))
-        });
-        let mut progress = match next {
-            Some(count) => self.resume(count).await,
-            None if self.clock.now_ms() < self.look_at_ms => StepProgress::default(),
-            None => {
-                let cluster = StepTopology::of(&self.topology);
-                self.find_due_buckets(&cluster).await?;
-                StepProgress::default()
+        let now_ms = self.clock.now_ms();
+        let mut progress = if let Some(count) = self.next_unkept() {
+            self.resume(count).await
+        } else if !self.due.is_empty() {
+            self.add_up().await?
+        } else if now_ms >= self.look_at_ms {
+            let cluster = StepTopology::of(&self.topology);
+            self.look(&cluster).await?;
+            self.find_due_buckets();
+            StepProgress::default()
+        } else {
+            if now_ms >= self.search_at_ms {
+                self.find_due_buckets();
             }
+            StepProgress::default()
         };
-        progress.ahead = self.left.len() as u64;
-        progress.idle = self.current.is_none() && self.left.is_empty();
+        progress.ahead = (self.due.len() + self.unkept.len()) as u64;
+        progress.idle = self.current.is_none() && progress.ahead == 0;
         Ok(progress)
     }
 }

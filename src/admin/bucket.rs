@@ -23,8 +23,8 @@ use super::print;
 pub(super) enum BucketCommand {
     /// List buckets with their owners, settings, and sizes at the last count
     #[command(after_help = "\
-Sizes are those of the last count. Workers count buckets while they or their tenants have a quota; \
-other buckets have no size here: use bucket usage.
+Sizes are those of the last count. Workers count each bucket within some minutes of a change, and \
+buckets under a quota within seconds: bucket usage --now counts at once.
 
 Examples:
   martlet admin bucket list

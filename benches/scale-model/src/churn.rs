@@ -149,8 +149,11 @@ impl Node<'_> {
     fn index_loads(&self) -> [WorkerLoad; 4] {
         let registers = self.registers();
         let age = self.get(Name::ReclaimAgeHours);
+        // Tombstones that grow old between two passes. Two questions for each page go to every device.
+        let deletes = registers / 3.0 * self.get(Name::ChurnDay) * age / 16.0 / 24.0;
+        let calls = deletes / self.get(Name::CollectPage) * 2.0 * f64::from(self.shape.devices());
         let collect = Pass {
-            hours: self.hours(registers, self.get(Name::CollectRate)),
+            hours: self.hours(calls, 1.0 / self.get(Name::CallSeconds)),
             limit_h: age / 16.0,
             reason: "a sixteenth of the reclaim age between passes",
         };
@@ -173,10 +176,10 @@ impl Node<'_> {
             reason: "once a day",
         };
         [
-            self.load("collect", "r / rate", collect),
+            self.load("collect", "c / 512 × 2 × devices × call", collect),
             self.load("replicate-index", "partitions × peers × call", replicate),
             self.load("sync", "r / rate, of one device", sync),
-            self.load("expire, usage", "listed / 1,000 × CPU of a LIST", expire),
+            self.load("expire", "listed / 1,000 × CPU of a LIST", expire),
         ]
     }
 

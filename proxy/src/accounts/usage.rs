@@ -1,5 +1,4 @@
-//! Stored usage counts: one document for each bucket under a quota, keyed by the owner's canonical
-//! id.
+//! Stored usage counts: one document for each bucket, keyed by the owner's canonical id.
 //!
 //! ```text
 //! usage/CANONICAL-ID/BUCKET-ID        one listing returns all counts of an owner

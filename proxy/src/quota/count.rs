@@ -1,17 +1,19 @@
-//! Counts of bucket usage for the worker: the bucket itself, its versions and delete markers shard
-//! by shard, then open uploads and their parts.
+//! Counts of bucket usage for the worker: by the [rows of devices](super::rows), or by a listing of
+//! the bucket's versions and delete markers shard by shard, then of open uploads and their parts.
 //!
-//! Counts are read from a quorum. A count is no snapshot: a concurrent write may be included or
-//! not. So proxies add their own writes since the count's start.
+//! Listings serve buckets with a quota while too few devices keep rows. Counts are read from a
+//! quorum. A count is no snapshot: a concurrent write may be included or not. So proxies add their
+//! own writes since the count's start.
 
 use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use martlet_protocol::entry::Bucket;
-use martlet_protocol::usage::{Count, CountAt, Countable, Usage, UsageCounter};
+use martlet_protocol::usage::{Count, CountAt, Countable, Counted, Usage, UsageCounter};
 use martlet_protocol::{BucketId, Shard};
 
 use super::client::quota_of;
+use super::rows;
 use crate::accounts::usage::BucketUsage;
 use crate::api::{ListUploads, ListVersions, UploadInfo};
 use crate::consistency::ConsistencyOptions;
@@ -34,6 +36,10 @@ impl UsageCounter for ObjectStore {
             .map_err(Error::into_backend)
     }
 
+    async fn add_up(&self, buckets: &[Countable]) -> martlet_protocol::Result<Vec<Option<Usage>>> {
+        Box::pin(rows::add_up(&self.services.registers, buckets)).await.map_err(Error::into_backend)
+    }
+
     async fn count(&self, count: &mut Count) -> martlet_protocol::Result<()> {
         Box::pin(count_on(&self.session(ConsistencyOptions::STRICT), count))
             .await
@@ -47,21 +53,33 @@ impl UsageCounter for ObjectStore {
 }
 
 impl ObjectStore {
-    /// Counts one bucket from start to end.
+    /// Counts one bucket: by the rows of devices, or from start to end.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn count_bucket(&self, name: &str) -> Result<Count> {
         let session = self.session(ConsistencyOptions::STRICT);
         let bucket = session.bucket(name).await?;
-        let (id, owner) = (bucket.id, bucket.owner.clone());
-        let countable = Countable { id, name: name.to_owned(), owner, counted: None };
-        let mut count = Count::begin(countable, self.services.registers.stamps.now_ms());
+        let limited = !quota_of(&bucket).is_none();
+        let countable = countable_of(name.to_owned(), &bucket, limited);
+        let began_ms = self.services.registers.stamps.now_ms();
+        let added_up = rows::add_up(&self.services.registers, std::slice::from_ref(&countable));
+        if let Some(Some(usage)) = Box::pin(added_up).await?.pop() {
+            return Ok(Count::done(countable, began_ms, usage));
+        }
+        let mut count = Count::begin(countable, began_ms);
         while count.at != CountAt::Done {
             Box::pin(count_on(&session, &mut count)).await?;
         }
         Ok(count)
     }
+}
+
+fn countable_of(name: String, bucket: &Bucket, limited: bool) -> Countable {
+    let own = Usage::of_bucket(&name, bucket);
+    let Bucket { id, owner, index_shards, .. } = bucket;
+    let (id, owner, index_shards) = (*id, owner.clone(), *index_shards);
+    Countable { id, name, owner, index_shards, limited, own, counted: None }
 }
 
 async fn all_countable(store: &ObjectStore) -> Result<Vec<Countable>> {
@@ -82,17 +100,18 @@ async fn all_countable(store: &ObjectStore) -> Result<Vec<Countable>> {
         after = page.last().map(|named| named.name.clone());
         for named in page {
             let (name, bucket) = (named.name, named.bucket);
-            if quota_of(&bucket).is_none() && !limited.contains(&bucket.owner) {
-                continue;
-            }
-            let counted = last.remove(&bucket.id).map(|it| (it.began_ms, it.took_ms));
-            countable.push(Countable { id: bucket.id, name, owner: bucket.owner, counted });
+            let is_limited = !quota_of(&bucket).is_none() || limited.contains(&bucket.owner);
+            let counted =
+                last.remove(&bucket.id).map(|BucketUsage { usage, began_ms, took_ms, .. }| {
+                    Counted { usage, began_ms, took_ms }
+                });
+            countable.push(Countable { counted, ..countable_of(name, &bucket, is_limited) });
         }
         if !more || after.is_none() {
             break;
         }
     }
-    // The remaining counts are of buckets that are deleted or have no quota any more.
+    // The remaining counts are of deleted buckets.
     for usage in last.values() {
         store.services.directory.delete_usage(usage).await?;
     }

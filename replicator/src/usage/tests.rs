@@ -1,6 +1,6 @@
-//! Counts: their schedule, their workers, and interrupted counts.
+//! Counts: their schedule, their workers, rows that are missing, and interrupted counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::usage::Usage;
 use martlet_protocol::{BucketId, Error, ManualClock};
@@ -11,11 +11,18 @@ use crate::testing::multi_node::MultiNodeWorld;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Buckets of two parts each; a part takes a second.
+/// Buckets whose rows are read in a second. A listing has two parts, of a second each.
 struct ScriptedUsage {
     clock: Arc<ManualClock>,
     buckets: Mutex<Vec<Countable>>,
     reports: Mutex<BTreeMap<String, Vec<(u64, Usage)>>>,
+    /// Buckets whose rows are missing.
+    unkept: Mutex<BTreeSet<&'static str>>,
+    /// Usage by the rows of each bucket.
+    usage: Mutex<Usage>,
+    /// Number of buckets in each request for rows, and of looks.
+    requests: Mutex<Vec<usize>>,
+    looks: Mutex<usize>,
     /// Counts of this bucket fail.
     bad: Mutex<Option<&'static str>>,
 }
@@ -23,7 +30,16 @@ struct ScriptedUsage {
 #[async_trait]
 impl UsageCounter for ScriptedUsage {
     async fn countable(&self) -> Result<Vec<Countable>> {
+        *self.looks.lock() += 1;
         Ok(self.buckets.lock().clone())
+    }
+
+    async fn add_up(&self, buckets: &[Countable]) -> Result<Vec<Option<Usage>>> {
+        self.clock.advance_ms(1000);
+        self.requests.lock().push(buckets.len());
+        let (unkept, usage) = (self.unkept.lock(), *self.usage.lock());
+        let of = |bucket: &Countable| (!unkept.contains(&*bucket.name)).then_some(usage);
+        Ok(buckets.iter().map(of).collect())
     }
 
     async fn count(&self, count: &mut Count) -> Result<()> {
@@ -47,21 +63,37 @@ impl UsageCounter for ScriptedUsage {
         self.reports.lock().entry(count.bucket.name.clone()).or_default().push(report);
         let mut buckets = self.buckets.lock();
         let bucket = buckets.iter_mut().find(|it| it.id == count.bucket.id).expect("it was asked");
-        bucket.counted = Some((count.began_ms, self.clock.now_ms() - count.began_ms));
+        let (usage, began_ms) = (count.usage, count.began_ms);
+        let took_ms = self.clock.now_ms() - began_ms;
+        bucket.counted = Some(Counted { usage, began_ms, took_ms });
         Ok(())
     }
 }
 
-fn bucket(id: u8) -> Countable {
-    let name = format!("b{id}");
-    Countable { id: BucketId([id; 16]), name, owner: "me".into(), counted: None }
+impl ScriptedUsage {
+    fn reports_of(&self, name: &str) -> Vec<(u64, Usage)> {
+        self.reports.lock().get(name).cloned().unwrap_or_default()
+    }
 }
 
-fn scripted(ids: impl Iterator<Item = u8>) -> Arc<ScriptedUsage> {
+const KEPT: Usage = Usage { bytes: 70, objects: 7, index: 700 };
+const LISTED: Usage = Usage { bytes: 10, objects: 2, index: 0 };
+
+fn bucket(id: u8, limited: bool) -> Countable {
+    let (name, owner) = (format!("b{id}"), "me".to_owned());
+    let (own, counted) = (Usage::default(), None);
+    Countable { id: BucketId([id; 16]), name, owner, index_shards: 4, limited, own, counted }
+}
+
+fn scripted(ids: impl Iterator<Item = u8>, limited: bool) -> Arc<ScriptedUsage> {
     Arc::new(ScriptedUsage {
         clock: Arc::new(ManualClock::at(1_000_000)),
-        buckets: Mutex::new(ids.map(bucket).collect()),
+        buckets: Mutex::new(ids.map(|id| bucket(id, limited)).collect()),
         reports: Mutex::default(),
+        unkept: Mutex::default(),
+        usage: Mutex::new(KEPT),
+        requests: Mutex::default(),
+        looks: Mutex::default(),
         bad: Mutex::default(),
     })
 }
@@ -84,53 +116,93 @@ async fn run(worker: &mut CountUsage) -> (u32, StepProgress) {
 }
 
 #[tokio::test]
-async fn a_bucket_is_counted_stretch_by_stretch_and_told_when_it_is_whole() {
-    let counter = scripted(1..=2);
+async fn buckets_are_added_up_many_at_a_time_and_published() {
+    let counter = scripted(1..=200, false);
     let mut worker = worker(&counter, DeviceScope::All);
     let (steps, sum) = run(&mut worker).await;
-    assert_eq!(
-        (steps, sum.items, sum.done, sum.kept),
-        (5, 4, 2, 0),
-        "a look, and two stretches each"
-    );
-    let reports = counter.reports.lock().clone();
-    let whole = Usage { bytes: 10, objects: 2, index: 0 };
-    assert_eq!(reports["b1"], [(1_000_000, whole)]);
-    assert_eq!(reports["b2"], [(1_002_000, whole)]);
+    assert_eq!((steps, sum.items, sum.done, sum.kept), (5, 200, 200, 0), "a look, and four steps");
+    assert_eq!(*counter.requests.lock(), [64, 64, 64, 8]);
+    assert_eq!(counter.reports_of("b1"), [(1_000_000, KEPT)]);
+    assert_eq!(counter.reports_of("b200"), [(1_003_000, KEPT)]);
+}
+
+#[tokio::test]
+async fn buckets_under_a_quota_are_published_often_and_others_if_they_change() {
+    let counter = scripted(1..=1, true);
+    counter.buckets.lock().push(bucket(2, false));
+    let mut worker = worker(&counter, DeviceScope::All);
+    let passes = async |worker: &mut CountUsage, count: u32| {
+        for _ in 0..count {
+            counter.clock.advance_ms(20_000);
+            run(worker).await;
+        }
+        (counter.reports_of("b1").len(), counter.reports_of("b2").len())
+    };
+    run(&mut worker).await;
+    assert_eq!(passes(&mut worker, 31).await, (32, 1), "ten minutes");
+    assert_eq!(passes(&mut worker, 31).await, (63, 1), "b2 has not changed");
+    counter.usage.lock().objects = 8;
+    assert_eq!(passes(&mut worker, 31).await, (94, 2));
+    for _ in 0..25 {
+        counter.clock.advance_ms(3_600_000);
+        run(&mut worker).await;
+    }
+    assert_eq!(counter.reports_of("b2").len(), 3, "once a day");
+    counter.buckets.lock()[1].limited = true;
+    assert_eq!(passes(&mut worker, 2).await.1, 5);
+}
+
+#[tokio::test]
+async fn a_bucket_without_rows_is_listed_if_a_quota_needs_it() {
+    let counter = scripted(1..=2, true);
+    counter.buckets.lock()[1].limited = false;
+    *counter.unkept.lock() = BTreeSet::from(["b1", "b2"]);
+    let mut worker = worker(&counter, DeviceScope::All);
+    let (_, sum) = run(&mut worker).await;
+    assert_eq!((sum.done, sum.kept), (1, 1));
+    assert_eq!(counter.reports_of("b1"), [(1_001_000, LISTED)]);
+    assert_eq!(counter.reports_of("b2"), []);
+    counter.unkept.lock().clear();
+    counter.clock.advance_ms(30_000);
+    run(&mut worker).await;
+    assert_eq!(counter.reports_of("b1").last(), Some(&(1_033_000, KEPT)));
+    assert_eq!(counter.reports_of("b2"), [(1_033_000, KEPT)]);
 }
 
 #[tokio::test]
 async fn what_took_long_is_waited_for_ten_times_as_long() {
-    let counter = scripted(1..=1);
+    let counter = scripted(1..=1, true);
+    *counter.unkept.lock() = BTreeSet::from(["b1"]);
     let mut worker = worker(&counter, DeviceScope::All);
     run(&mut worker).await;
     for _ in 0..3 {
         counter.clock.advance_ms(6_000);
         run(&mut worker).await;
-        assert_eq!(counter.reports.lock()["b1"].len(), 1, "it took 2 s");
+        assert_eq!(counter.reports_of("b1").len(), 1, "it took 2 s");
     }
     counter.clock.advance_ms(6_000);
     run(&mut worker).await;
-    assert_eq!(counter.reports.lock()["b1"].len(), 2);
+    assert_eq!(counter.reports_of("b1").len(), 2);
 }
 
 #[tokio::test]
 async fn a_count_that_fails_is_begun_anew_and_holds_up_nobody() {
-    let counter = scripted(1..=2);
+    let counter = scripted(1..=2, true);
+    *counter.unkept.lock() = BTreeSet::from(["b1", "b2"]);
     *counter.bad.lock() = Some("b1");
     let mut worker = worker(&counter, DeviceScope::All);
     let (_, sum) = run(&mut worker).await;
     assert_eq!((sum.done, sum.kept), (1, 1));
-    assert!(!counter.reports.lock().contains_key("b1"));
+    assert_eq!(counter.reports_of("b1"), []);
     *counter.bad.lock() = None;
     counter.clock.advance_ms(10_000);
     run(&mut worker).await;
-    assert_eq!(counter.reports.lock()["b1"][0].1, Usage { bytes: 10, objects: 2, index: 0 });
+    assert_eq!(counter.reports_of("b1")[0].1, LISTED);
 }
 
 #[tokio::test]
 async fn each_bucket_is_counted_by_one_of_several() {
-    let counter = scripted(1..=40);
+    let counter = scripted(1..=40, false);
     let mut by = Vec::new();
     for node in 0..4 {
         let mut worker = worker(&counter, DeviceScope::Nodes(vec![format!("n{node}")]));
@@ -140,4 +212,19 @@ async fn each_bucket_is_counted_by_one_of_several() {
     assert_eq!(by.iter().sum::<u64>(), 40, "{by:?}");
     assert!(counter.reports.lock().values().all(|reports| reports.len() == 1));
     assert!(by.iter().filter(|done| **done > 0).count() > 1, "{by:?}");
+}
+
+#[tokio::test]
+async fn looks_are_as_rare_as_a_period_and_a_deleted_bucket_is_forgotten() {
+    let counter = scripted(1..=2, true);
+    let mut worker = worker(&counter, DeviceScope::All);
+    for _ in 0..5 {
+        run(&mut worker).await;
+    }
+    assert_eq!(*counter.looks.lock(), 1);
+    counter.buckets.lock().pop();
+    counter.clock.advance_ms(30_000);
+    run(&mut worker).await;
+    assert_eq!(*counter.looks.lock(), 2);
+    assert_eq!((counter.reports_of("b1").len(), counter.reports_of("b2").len()), (2, 1));
 }
