@@ -86,8 +86,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     know_data_ports(&store, &member);
     let in_place = InPlaceConfig::new(secret.extents.clone(), u64::MAX);
     let service = service.observed_by(observers.requests.clone()).reading_in_place(in_place);
-    let (stop, stopped) = watch::channel(false);
-    let mut tasks = JoinSet::new();
+    let ((stop, stopped), mut tasks) = (watch::channel(false), JoinSet::new());
     tasks.spawn(member.clone().keep_up(stopped.clone()));
     let following = settings.s3.clone();
     tasks.spawn(cluster::follow_rings(store.clone(), member.clone(), following, changes, stopped));

@@ -22,8 +22,9 @@
 //!   in a span of the ring; [`audit`]: verification of registers, and [`audit_sessions`]: audits
 //!   over many calls; [`upkeep`]: calls of background workers; [`garbage`] and [`aged`]: walks over
 //!   garbage and over old tombstones.
-//! * [`usage`]: usage of runs, and [`counting`]: its count on an index of an earlier version;
-//!   [`old_list`]: tombstones and promises by time.
+//! * [`usage`]: usage of runs, [`plain_runs`]: those whose changes read nothing, and [`counting`]:
+//!   the count of an index of an earlier version; [`old_list`]: tombstones and promises by time, and
+//!   [`old_pages`]: pages of them.
 //! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
 //!   [`background`]: its threads.
 //! * [`bulk`]: loading of many rows into an index of its own.
@@ -57,7 +58,9 @@ mod list;
 mod log_tail;
 mod marks;
 mod old_list;
+mod old_pages;
 mod options;
+mod plain_runs;
 mod prepare;
 mod purge;
 mod queue;

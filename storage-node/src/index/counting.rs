@@ -34,9 +34,10 @@ use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::family::Family;
+use super::plain_runs::PlainRuns;
 use super::queue::{IndexOp, Queue, ReplySender};
 use super::rows::{LAST_KEY, RegisterRow};
-use super::usage::{self, LAST_USAGE, PlainRuns, UsageKey, UsageMends};
+use super::usage::{self, LAST_USAGE, UsageKey, UsageMends};
 use super::{old_list, tree};
 
 /// Key of the position in `meta`.

@@ -104,6 +104,9 @@ impl TraceText for Reply {
                 let bins = reply.iter().map(|of| of.sums.len()).sum::<usize>();
                 format!("{bins} sums of extents")
             }
+            Self::Usage(reply) => format!("usage of {} runs", reply.len()),
+            Self::OldRegisters(reply) => format!("{} old registers", reply.registers.len()),
+            Self::HeldBuckets(reply) => format!("{} held buckets", reply.buckets.len()),
         }
     }
 }
