@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::backend::{
-    AgedBucket, AgedPage, AgedRegister, DeviceHealth, DeviceStatus, ExtentStat, Garbage, Hint,
-    Holding, NewExtent, PromiseReply,
+    AgedBucket, AgedPage, AgedRegister, DeviceHealth, DeviceStatus, ExtentStat, Garbage,
+    HeldBuckets, Hint, Holding, NewExtent, OldPage, OldPlace, OldRegister, PromiseReply,
 };
 use crate::entry::{Attributes, Body, ETag, Manifest, Object};
 use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef, ExtentRole, Layout, Owner, Stripe};
@@ -22,6 +22,7 @@ use crate::extent_sums::{ExtentBin, ExtentClass, ExtentSum, PolicySums};
 use crate::http::message_codec::decode_message;
 use crate::id::DeviceIdentity;
 use crate::release::WIRE;
+use crate::run_usage::RunUsage;
 use crate::tree::Sum;
 
 /// Bytes that a later release appends to a message.
@@ -114,6 +115,22 @@ fn stat() -> ExtentStat {
 }
 
 /// A reply of every kind.
+fn usage() -> RunUsage {
+    RunUsage {
+        versions: 1,
+        markers: 2,
+        uploads: 3,
+        parts: 4,
+        bytes: 1 << 40,
+        part_bytes: 5,
+        ..RunUsage::default()
+    }
+}
+
+fn place() -> OldPlace {
+    OldPlace { at: stamp(), key: key() }
+}
+
 fn reply(kind: CallKind) -> Reply {
     let next = Some(BinKey::of(&key()));
     match kind {
@@ -167,6 +184,15 @@ fn reply(kind: CallKind) -> Reply {
         }
         CallKind::Aged => Reply::Aged(aged()),
         CallKind::ExtentSums => Reply::ExtentSums(extent_sums()),
+        CallKind::Usage => Reply::Usage(vec![RunUsage { objects: 300, index: -1, ..usage() }]),
+        CallKind::OldRegisters => Reply::OldRegisters(OldPage {
+            registers: vec![OldRegister { place: place(), collectable: true }],
+            next: Some(place()),
+        }),
+        CallKind::HeldBuckets => Reply::HeldBuckets(HeldBuckets {
+            buckets: vec![AgedBucket { bucket: BucketId([1; 16]), order: stamp(), entries: 300 }],
+            next: Some(BucketId([2; 16])),
+        }),
         _ => Reply::Done(()),
     }
 }
