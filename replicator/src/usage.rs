@@ -165,8 +165,7 @@ impl CountUsage {
                 None => progress.kept += 1,
             }
         }
-        let (news, same): (Vec<Count>, Vec<Count>) =
-            counts.into_iter().partition(|count| is_news(count));
+        let (news, same): (Vec<Count>, Vec<Count>) = counts.into_iter().partition(is_news);
         for count in same {
             self.note(&count, false);
         }

@@ -50,7 +50,6 @@ pub struct CommonArgs {
 
 /// Flags for the admin address of every role.
 #[derive(Args, Clone, Debug, Default, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the fields have the names of settings")]
 struct AdminPortArgs {
     /// PEM file with the certificate chain of the admin address, for HTTPS
     #[arg(long, value_name = "FILE", requires = "admin_tls_key")]

@@ -61,6 +61,7 @@ struct Source {
 
 impl AuditArgs {
     /// Prints the records of all processes in order of time.
+    #[expect(clippy::disallowed_methods, reason = "the command's only thread has no other work")]
     pub(super) fn run(&self, connection: &AdminConnection, json: bool) -> Result<(), Failure> {
         let now_ms = SystemClock.now_ms();
         let span_ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);

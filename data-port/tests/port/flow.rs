@@ -52,7 +52,7 @@ async fn until(world: &World, name: &str, value: u64) {
         }
     };
     let late = format!("{name} doesn't reach {value}");
-    tokio::time::timeout(Duration::from_secs(60), reached).await.expect(&late);
+    tokio::time::timeout(Duration::from_mins(1), reached).await.expect(&late);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,8 +70,8 @@ impl AdminKey {
     /// Returns the key if the tenant that it was made for exists and is enabled.
     pub(super) fn under(self, tenant: Option<&Tenant>) -> Option<Self> {
         let Some(of) = &self.tenant else { return Some(self) };
-        let is_its = |it: &&Tenant| !it.disabled && it.canonical_id == of.canonical_id;
-        tenant.filter(is_its).is_some().then_some(self)
+        let is_its = |it: &Tenant| !it.disabled && it.canonical_id == of.canonical_id;
+        tenant.is_some_and(is_its).then_some(self)
     }
 }
 

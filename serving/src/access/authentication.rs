@@ -56,16 +56,16 @@ async fn of_session(access: &AdminAccess, token: &str) -> Result<Authenticated, 
     if now_ms >= claims.expires_ms {
         return Err(unauthenticated("the session is over: begin another"));
     }
-    let key = match &access.directory {
-        None => check_age(&claims, now_ms).map(|()| None)?,
-        Some(_) => {
-            let key = known_key(access, &claims.key, now_ms).await?;
-            let is_ended = claims.began_ms < key.sessions_from_ms || key.ended.contains(&claims.id);
-            if is_ended || key.role != claims.role {
-                return Err(unauthenticated("the session was ended: begin another"));
-            }
-            Some(key)
+    let key = if access.directory.is_some() {
+        let key = known_key(access, &claims.key, now_ms).await?;
+        let is_ended = claims.began_ms < key.sessions_from_ms || key.ended.contains(&claims.id);
+        if is_ended || key.role != claims.role {
+            return Err(unauthenticated("the session was ended: begin another"));
         }
+        Some(key)
+    } else {
+        check_age(&claims, now_ms)?;
+        None
     };
     Ok(Authenticated::bearer(Principal::of_session(claims, key.as_deref())))
 }

@@ -95,10 +95,12 @@ pub(super) fn is_change(method: &Method) -> bool {
     *method != Method::GET && *method != Method::HEAD
 }
 
+#[expect(clippy::unnecessary_box_returns, reason = "callers return it as an error")]
 pub(super) fn refusal(status: StatusCode, sentence: &str) -> Refused {
     Box::new(refuse(status, sentence))
 }
 
+#[expect(clippy::unnecessary_box_returns, reason = "callers return it as an error")]
 pub(super) fn unauthenticated(sentence: &str) -> Refused {
     refusal(StatusCode::UNAUTHORIZED, sentence)
 }

@@ -5,6 +5,7 @@
 //! threads belong to this process, and their CPU seconds are subtracted.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -56,19 +57,19 @@ fn listen(runtime: &Runtime, body: Bytes) -> io::Result<SocketAddr> {
                 continue;
             }
             let body = body.clone();
-            let service = service_fn(move |_| std::future::ready(reply(body.clone())));
+            let service = service_fn(move |_| ready(Ok::<_, Infallible>(reply(body.clone()))));
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
     Ok(address)
 }
 
-fn reply(body: Bytes) -> Result<Response<Full<Bytes>>, Infallible> {
+fn reply(body: Bytes) -> Response<Full<Bytes>> {
     let mut reply = Response::new(Full::new(body));
     for (name, value) in REPLY_HEADERS {
         reply.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    Ok(reply)
+    reply
 }
 
 /// Sends requests on one connection, each after the reply to the one before.

@@ -118,20 +118,17 @@ async fn chunk(
 ) -> Result<(Bytes, u64)> {
     let bytes_max = store.pool.chunk_bytes();
     let cached = Chunk::of(extent, range, bytes_max.min(store.cached_max));
-    let (chunk, outcome) = match cached_bytes(store, extent, &cached)? {
-        Some(buffer) => {
-            store.counters.inline_reads.fetch_add(1, Ordering::Relaxed);
-            let bytes = &buffer.all()[..cached.length];
-            let verified = store.check(extent, cached.from, bytes).map(|()| buffer);
-            (cached, verified)
-        }
+    let (chunk, outcome) = if let Some(buffer) = cached_bytes(store, extent, &cached)? {
+        store.counters.inline_reads.fetch_add(1, Ordering::Relaxed);
+        let bytes = &buffer.all()[..cached.length];
+        let verified = store.check(extent, cached.from, bytes).map(|()| buffer);
+        (cached, verified)
+    } else {
         // The device reads more at a time than a window.
-        None => {
-            store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
-            let chunk = Chunk::of(extent, range, bytes_max);
-            let fetched = fetch(store, extent.clone(), chunk.from, chunk.length).await;
-            (chunk, fetched)
-        }
+        store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
+        let chunk = Chunk::of(extent, range, bytes_max);
+        let fetched = fetch(store, extent.clone(), chunk.from, chunk.length).await;
+        (chunk, fetched)
     };
     let buffer = match outcome {
         Err(error) if error.kind() == ErrorKind::Corrupt => {

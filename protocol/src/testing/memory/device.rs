@@ -21,6 +21,7 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent state of a device")]
 pub(super) struct MemoryDevice {
     pub(super) full: bool,
     pub(super) offline: bool,

@@ -22,6 +22,8 @@ async fn g1_g2_entries_and_extents_come_back_to_an_empty_disk() {
     let plan = ClusterPlan { nodes: 4, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = probe.put_all(&keys("kept", KEYS), 100_000).await;
+    // A write that a quorum took may reach the node's disk later.
+    probe.settled().await;
     let before = probe.cluster.held(0, "kept/").await;
     assert!(before.len() > KEYS / 3, "{} of {KEYS}", before.len());
     probe.light_load();
