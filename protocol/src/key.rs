@@ -68,7 +68,7 @@ pub struct RegisterKey {
 }
 
 /// Bytes after the key in the name of a numbered version: NUL, a one, position and write id.
-const VERSION_TAIL_BYTES: usize = 2 + 8 + 16;
+pub(crate) const VERSION_TAIL_BYTES: usize = 2 + 8 + 16;
 const NULL_VERSION: u8 = 0;
 const NUMBERED_VERSION: u8 = 1;
 

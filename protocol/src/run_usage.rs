@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::{Entry, EntryFacts, UploadState, Value, ValueKind};
 use crate::error::{Error, Result};
 use crate::id::{BucketId, Shard};
-use crate::key::{RegisterKey, RegisterKind};
+use crate::key::{RegisterKey, RegisterKind, VERSION_TAIL_BYTES};
 use crate::usage::{ENTRY_BYTES, Usage};
 use crate::version::VersionId;
 
@@ -77,7 +77,9 @@ impl RunUsage {
             ValueKind::Upload => usage.uploads = 1,
             ValueKind::Bucket | ValueKind::Account => {}
         }
-        let bytes = name_bytes.saturating_add(value_bytes) as u64;
+        // A delete marker counts its key alone, as in `Usage::of_marker`.
+        let value_bytes = if value == ValueKind::DeleteMarker { 0 } else { value_bytes };
+        let bytes = key_bytes(kind, name_bytes).saturating_add(value_bytes) as u64;
         usage.index = i64::try_from(ENTRY_BYTES.saturating_add(bytes)).unwrap_or(i64::MAX);
         Ok(usage)
     }
@@ -111,6 +113,16 @@ impl RunUsage {
             objects: number(self.objects).saturating_add(number(self.versions)),
             index: number(self.index),
         }
+    }
+}
+
+/// Bytes of the object's key in a register's name; 24 too few for a null version beside a head.
+fn key_bytes(kind: RegisterKind, name_bytes: usize) -> usize {
+    match kind {
+        RegisterKind::Object | RegisterKind::Account => name_bytes,
+        RegisterKind::Version => name_bytes.saturating_sub(VERSION_TAIL_BYTES),
+        // The value of an upload has the key, and parts are named by their upload.
+        RegisterKind::Upload | RegisterKind::Part => 0,
     }
 }
 
@@ -216,7 +228,7 @@ mod tests {
     }
 
     fn of(kind: RegisterKind, value: Value) -> RunUsage {
-        RunUsage::of(kind, 3, &encoded(value)).unwrap()
+        RunUsage::of(kind, 40, &encoded(value)).unwrap()
     }
 
     #[test]
@@ -247,8 +259,17 @@ mod tests {
         ] {
             let usage = of(kind, value.clone());
             assert_eq!(without_index(usage), expected, "{value:?}");
-            let value_bytes = postcard::to_stdvec(&value).unwrap().len();
-            assert_eq!(usage.index, 512 + 3 + i64::try_from(value_bytes).unwrap(), "{value:?}");
+            let key_bytes = match kind {
+                RegisterKind::Object => 40,
+                RegisterKind::Version => 14,
+                _ => 0,
+            };
+            let value_bytes = match &value {
+                Value::DeleteMarker(_) => 0,
+                value => postcard::to_stdvec(value).unwrap().len(),
+            };
+            let expected = 512 + key_bytes + i64::try_from(value_bytes).unwrap();
+            assert_eq!(usage.index, expected, "{value:?}");
         }
         assert_eq!(of(RegisterKind::Upload, upload(UploadState::Aborted)), nothing);
         assert_eq!(of(head, Value::Tombstone), nothing);
