@@ -245,8 +245,8 @@ def main():
             print()
             show([[f"{arguments.rank_mib} MiB a rank, {arguments.max_requests} turns", "ranks", "median s",
                    "slowest s", "slowest : median", "SlowDowns", "goal", ""], *ranks])
-            print(f"{waits:.0f} requests got a turn after waiting {Figure(waited_s / max(waits, 1))} s each, {expired:.0f} got "
-                  "none; all ranks succeeded")
+            print(f"{waits:.0f} requests got a turn after waiting {Figure(waited_s / max(waits, 1))} s each, "
+                  f"{expired:.0f} got none; all ranks succeeded")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     missed = sum(row[-1] == "MISSED" for row in rows)

@@ -36,11 +36,13 @@
 //!   └ a device without lists: all registers
 //! ```
 //!
-//! What was dropped has left the lists, so the lists are the position. Marked tombstones stay in
-//! them: those that a dead worker left are found by the next pass.
+//! Dropped registers leave the lists, so the lists are the position. Marked tombstones stay in them:
+//! the next pass finds those that a dead worker left.
 //!
-//! A device that has no lists yet, or is of an earlier version, returns what has aged among all its
-//! registers, thousands at a time, and no inline bytes. The position is stored as a cursor. A
+//! A device that twice refuses the first page of its lists has none yet, or is of an earlier version.
+//! It returns what has aged among all its registers, thousands at a time, and no inline bytes. A
+//! later page that fails ends the visit, for a walk over 10^8 registers costs hours. The position of
+//! a walk is stored as a cursor. A
 //! process that continues a pass does not know if it left marked tombstones, so its next pass visits
 //! these too.
 

@@ -1,6 +1,6 @@
 //! Visit of a device by its lists: its buckets, its old tombstones, its old promises.
 
-use martlet_protocol::backend::{HeldBuckets, OldKind, OldList, OldPage, OldPlace};
+use martlet_protocol::backend::{AgedBucket, HeldBuckets, OldKind, OldList, OldPage, OldPlace};
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::{BackendExt, BucketId, DeviceId, RegisterKey, Result, Stamp};
 
@@ -31,6 +31,12 @@ impl Default for DevicePlace {
 }
 
 impl DevicePlace {
+    /// Returns true for the first page of the buckets or of the tombstones: a device without lists
+    /// refuses either.
+    fn is_first(&self) -> bool {
+        matches!(self, Self::Buckets(None) | Self::Tombstones(None))
+    }
+
     /// Returns the last register that a walk over all registers visited.
     pub(super) fn walked_to(&self) -> Option<&RegisterKey> {
         match self {
@@ -48,10 +54,33 @@ impl Collect {
         device: DeviceId,
         progress: &mut StepProgress,
     ) -> Result<Option<DevicePlace>> {
-        let outcome = match self.place.clone() {
-            DevicePlace::Registers(after) => {
-                return self.walk(cluster, device, after, progress).await;
+        let place = self.place.clone();
+        let outcome = match self.visit_at(cluster, device, place.clone(), progress).await {
+            // A busy device may refuse one call.
+            Err(_) if place.is_first() => {
+                self.visit_at(cluster, device, place.clone(), progress).await
             }
+            outcome => outcome,
+        };
+        match outcome {
+            Err(error) if place.is_first() => {
+                // A silent device returns no registers either.
+                tracing::debug!(%device, %error, "visiting all registers of a device without lists");
+                Ok(Some(DevicePlace::Registers(None)))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn visit_at(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        place: DevicePlace,
+        progress: &mut StepProgress,
+    ) -> Result<Option<DevicePlace>> {
+        match place {
+            DevicePlace::Registers(after) => self.walk(cluster, device, after, progress).await,
             DevicePlace::Buckets(after) => {
                 self.visit_buckets(cluster, device, after, progress).await
             }
@@ -61,12 +90,7 @@ impl Collect {
             DevicePlace::Promises(after) => {
                 self.visit_promises(cluster, device, after, progress).await
             }
-        };
-        outcome.or_else(|error| {
-            // A silent device returns no registers either.
-            tracing::debug!(%device, %error, "visiting all registers of a device without lists");
-            Ok(Some(DevicePlace::Registers(None)))
-        })
+        }
     }
 
     /// Removes registers of deleted buckets from all devices.
@@ -83,7 +107,7 @@ impl Collect {
         let HeldBuckets { buckets, next } = held;
         progress.items = buckets.len() as u64;
         let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
-        let of = |it: &martlet_protocol::backend::AgedBucket| Some((it.bucket, it.order));
+        let of = |it: &AgedBucket| Some((it.bucket, it.order));
         let (_, purged) = self.buckets.purge(cluster, now_ms, &everyone, buckets, of).await;
         progress.done = purged;
         Ok(Some(match next {

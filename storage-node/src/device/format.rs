@@ -45,8 +45,8 @@ const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 /// The checksum is the first 16 digits of the BLAKE3 hash of the other fields as compact JSON, in
 /// this order. Fields that are false or none are left out. `magic`, `version` and `release` have one
 /// meaning in every future version. A version above 2 is written when the cluster is finalized, and
-/// `release` is the release that did so. A file of version 1 ends with `unready`. It is read as the format of a
-/// device whose opening was confirmed, and gets the other fields at its next opening with peers.
+/// `release` is the release that did so. A file of version 1 ends with `unready`: the format of a
+/// device whose opening was confirmed. It gets the other fields at its next opening with peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
     magic: String,

@@ -26,9 +26,7 @@ impl Index {
         let (database, lower) = (self.reader.database.clone(), rows::above(after));
         self.run(move || page(&database, &walk, lower, limit)).await
     }
-}
 
-impl Index {
     /// Returns buckets above `after` with an entry below `before`.
     pub(crate) async fn held_buckets(
         &self,

@@ -285,6 +285,9 @@ impl<'a> Group<'a> {
         if keeps_inline && !(same_write && old.has_inline()) {
             return Err(Error::invalid("an inline entry came without its bytes"));
         }
+        // The register's own promise: reads raise it to the floor.
+        write.row.set_promise(before.promise);
+        let kept = self.kept_rows(usage_key_of(&write.leaf.at), &write.key, old, &write.row)?;
         if !same_write && !write.keep_body {
             self.leave_garbage(&write.key, old)?;
         }
@@ -298,9 +301,7 @@ impl<'a> Group<'a> {
             self.sums.take(write.leaf.at, gone);
         }
         self.sums.add(write.leaf.at, write.leaf.sum);
-        // The register's own promise: reads raise it to the floor.
-        write.row.set_promise(before.promise);
-        self.keep_rows(usage_key_of(&write.leaf.at), &write.key, old, &write.row)?;
+        self.stage_kept(kept);
         self.batch.put_cf(database.family(Family::Entries), &write.key, write.row.bytes());
         self.rows.insert(write.key, write.row);
         Ok(())

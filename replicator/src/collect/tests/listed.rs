@@ -2,25 +2,35 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::ManualClock;
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend};
+use martlet_protocol::{ErrorKind, ManualClock};
 use parking_lot::Mutex;
 
 use super::*;
 
 type Calls = Arc<Mutex<Vec<CallKind>>>;
 
+const REFUSAL: Fault = Fault::Refuse(ErrorKind::Unavailable);
+
 /// Makes a world that records the calls to its nodes.
 fn recording() -> (MultiNodeWorld, Calls) {
+    refusing(0)
+}
+
+/// Makes a world that records the calls to its nodes, and refuses one page of a list: that with this
+/// number, if there is one.
+fn refusing(refused: usize) -> (MultiNodeWorld, Calls) {
     let calls = Calls::default();
     let recorded = calls.clone();
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let world = MultiNodeWorld::wrapped(5, clock, move |_, memory| {
         let recorded = recorded.clone();
         let choose = move |call: &Call<'_>| {
-            recorded.lock().push(call.op);
-            Fault::None
+            let mut recorded = recorded.lock();
+            recorded.push(call.op);
+            let is_page = call.op == CallKind::OldRegisters;
+            if is_page && count(&recorded, call.op) == refused { REFUSAL } else { Fault::None }
         };
         Arc::new(FaultyBackend::new(memory, choose))
     });
@@ -75,6 +85,20 @@ async fn devices_with_and_without_lists_collect_alike() {
         assert_eq!((progress.done, progress.kept), (100, 0), "{earlier:?}");
         assert_eq!(count(&of_pass, CallKind::Aged), earlier.len());
         assert_eq!(holders(&world, &live).await, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_page_starts_no_walk_over_all_registers() {
+    for refused in [1, 2] {
+        let (world, calls) = refusing(refused);
+        delete_in(&world, 1500).await;
+        let (_, of_pass) = counted(&world, &calls).await;
+        assert!(count(&of_pass, CallKind::OldRegisters) > refused, "{of_pass:?}");
+        assert_eq!(count(&of_pass, CallKind::Aged), 0, "page {refused}");
+        counted(&world, &calls).await;
+        let left = counted(&world, &calls).await.0;
+        assert_eq!((left.items, left.kept), (0, 0), "later passes collect the rest");
     }
 }
 

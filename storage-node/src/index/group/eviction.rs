@@ -43,9 +43,10 @@ impl Group<'_> {
             if row.register()?.floor() > up_to || (collectable && !row.is_collectable()) {
                 continue;
             }
-            self.uncount(&key, &row)?;
             let bin = tree::row_key(&BinKey::of(&RegisterKey::decode(&key)?));
-            self.keep_rows(usage_key_of(&bin), &key, &row, &RegisterRow::empty())?;
+            let kept = self.kept_rows(usage_key_of(&bin), &key, &row, &RegisterRow::empty())?;
+            self.uncount(&key, &row)?;
+            self.stage_kept(kept);
             let database = self.conditions.database;
             if row.has_inline() {
                 self.batch.delete_cf(database.family(Family::Inline), &key);

@@ -2,39 +2,65 @@
 //!
 //! Invariant: the rows change in the batch that changes their register.
 
-use martlet_protocol::run_usage::{RunUsage, head_of, version_in};
+use martlet_protocol::run_usage::{Run, RunUsage, head_of, version_in};
 use martlet_protocol::{BucketId, Error, RegisterKey, Result, VersionId};
 
 use super::Group;
 use crate::index::counting;
 use crate::index::family::Family;
 use crate::index::old_list;
-use crate::index::rows::RegisterRow;
+use crate::index::rows::{self, RegisterRow};
 use crate::index::tree;
 use crate::index::usage::{self, UsageKey, UsageMends};
 
+/// Changes of usage and of a list that come with a change of a register.
+pub(super) struct KeptRows {
+    at: UsageKey,
+    usage: RunUsage,
+    listed: ListChange,
+}
+
+/// Row of a register in the lists of old registers, before a change and after it.
+struct ListChange {
+    before: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+}
+
+impl ListChange {
+    fn of(key: &[u8], old: &RegisterRow, new: &RegisterRow) -> Result<Self> {
+        Ok(Self { before: old_list::row_of(key, old)?, after: old_list::row_of(key, new)? })
+    }
+}
+
 impl Group<'_> {
-    /// Stages the changes of usage and lists that come with a change of a register.
-    pub(super) fn keep_rows(
+    /// Returns the changes that come with a change of a register. Reads the registers that they
+    /// depend on, and stages nothing: after an error the group has no part of the change.
+    pub(super) fn kept_rows(
         &mut self,
         at: UsageKey,
         key: &[u8],
         old: &RegisterRow,
         new: &RegisterRow,
-    ) -> Result<()> {
-        self.list(key, old, new)?;
-        let mut change = usage::contribution(key, new.entry_bytes())?;
-        change -= usage::contribution(key, old.entry_bytes())?;
+    ) -> Result<KeptRows> {
+        let listed = ListChange::of(key, old, new)?;
+        let mut usage = usage::contribution(key, new.entry_bytes())?;
+        usage -= usage::contribution(key, old.entry_bytes())?;
         if usage::is_beside(key) {
             self.note_beside(key);
             if self.is_of_head(key)? {
-                return Ok(());
+                usage = RunUsage::default();
             }
         } else if usage::is_head(key) && !self.is_plain(key) {
-            change += self.of_copies(key, old, new)?;
+            usage += self.of_copies(key, old, new)?;
         }
-        self.usage.add(at, change);
-        Ok(())
+        Ok(KeptRows { at, usage, listed })
+    }
+
+    /// Stages changes of usage and of a list.
+    pub(super) fn stage_kept(&mut self, rows: KeptRows) {
+        let KeptRows { at, usage, listed } = rows;
+        self.stage_listed(listed);
+        self.usage.add(at, usage);
     }
 
     /// Returns the change of what the registers beside a head contribute, if the head's version
@@ -76,11 +102,10 @@ impl Group<'_> {
         self.with_besides.extend(key.first_chunk());
     }
 
-    /// Stages the rows of a register in the lists of old registers.
-    fn list(&mut self, key: &[u8], old: &RegisterRow, new: &RegisterRow) -> Result<()> {
-        let [before, after] = [old_list::row_of(key, old)?, old_list::row_of(key, new)?];
+    fn stage_listed(&mut self, listed: ListChange) {
+        let ListChange { before, after } = listed;
         if before == after {
-            return Ok(());
+            return;
         }
         let family = self.conditions.database.family(Family::Old);
         if let Some(row) = before {
@@ -89,7 +114,6 @@ impl Group<'_> {
         if let Some(row) = after {
             self.batch.put_cf(family, row, []);
         }
-        Ok(())
     }
 
     /// Stages the list row of a register that got a promise.
@@ -99,7 +123,10 @@ impl Group<'_> {
         old: &RegisterRow,
         new: &RegisterRow,
     ) -> Result<()> {
-        if new.entry_bytes().is_empty() { self.list(key, old, new) } else { Ok(()) }
+        if new.entry_bytes().is_empty() {
+            self.stage_listed(ListChange::of(key, old, new)?);
+        }
+        Ok(())
     }
 
     /// Compares rows of the lists with their registers: rows that are missing are put, and those
@@ -142,12 +169,12 @@ impl Group<'_> {
         self.usage.forget(bucket);
         self.begin_correction();
         let database = self.conditions.database;
-        let [lower, upper] = crate::index::rows::bucket_keys(bucket);
+        let [lower, upper] = rows::bucket_keys(bucket);
         let mut registers = database.iterate(Family::Entries, &upper);
         registers.seek(lower);
         while let Some(key) = registers.key() {
             let (bucket, shard) = tree::run_of(key)?;
-            let run = martlet_protocol::run_usage::Run { bucket, shard };
+            let run = Run { bucket, shard };
             self.batch.delete_cf(database.family(Family::Usage), usage::usage_key(run));
             registers.seek(tree::above_run(bucket, shard));
         }
