@@ -155,6 +155,7 @@ def herd(folder, arguments, settings):
             "peak": cluster.peak_bytes() / MIB,
             "grown": cluster.peak_bytes() / MIB - idle,
             "windows": cluster.metric("martlet_windows_served_total"),
+            "fetched": cluster.metric("martlet_windows_fetched_total") * MIB / (PROXIES * length),
         }
 
 
@@ -189,6 +190,7 @@ def herd_rows(shared, alone, readers):
     for name, key, goal in [
         ("a node's disk reads / bytes it holds", "disk", DISK_TO_HELD),
         ("nodes → proxy / object, by proxy", "sent", NODES_TO_PROXY),
+        ("of that for windows", "fetched", None),
         ("a node's reads by calls / object", "calls", None),
         ("peak memory of a proxy, MiB", "peak", None),
         ("of that by the herd, MiB", "grown", round(grown_max)),

@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! bodies ──▶ stream ──┬─ alone ─────────────────▶ nodes    stream: one reader's bytes in order
-//!                     └─ in company ──▶ cache ──▶ nodes    cache: one task fetches a window
+//!            pace     └─ in company ──▶ cache ──▶ nodes    cache: one task fetches a window
 //!            readers                    table              readers: finds company
+//!                                                          pace: keeps company within the cache
 //!                                                          table: windows within the memory bound
 //! ```
 //!
@@ -18,8 +19,10 @@
 //! * Windows take at most the configured bytes, those being fetched included. Readers hold no
 //!   window, only pieces on their way to a client. So a slow client keeps none from being dropped.
 //! * A fetch goes on while any reader waits for it, and ends with the last one.
+//! * A reader waits for those behind it at most half of its time.
 
 mod cache;
+mod pace;
 mod readers;
 mod source;
 mod stream;
@@ -29,5 +32,6 @@ mod tests;
 
 pub use cache::WindowFigures;
 pub(crate) use cache::Windows;
+pub(crate) use pace::Pace;
 pub(crate) use source::StoredBytes;
 pub(crate) use stream::SharedStream;

@@ -19,7 +19,7 @@ use super::ranges::{RangeQueue, RangeStream};
 use crate::coded::read::geometry;
 use crate::extents::{ExtentClient, ReplicaSelection};
 use crate::manifests::Manifests;
-use crate::windows::Windows;
+use crate::windows::{Pace, Windows};
 
 /// The next range is opened when the current one has this many bytes left. That covers the lookup
 /// of a device, and bounds the time for which a slow reader holds two streams.
@@ -75,17 +75,17 @@ impl BodyReader {
         Ok(manifest)
     }
 
-    /// Reads bytes `range` of the concatenated extents. Returns once the first range is open and
+    /// Reads bytes `range` of a body's concatenated extents. Returns once the first range is open and
     /// the rest of the first extent is known to be readable.
     pub(crate) async fn read_extents(
         &self,
         policy: PolicyId,
-        extents: &[ExtentRef],
+        body: &[ExtentRef],
         range: Range<u64>,
     ) -> Result<ByteStream> {
         let mut overlaps = VecDeque::new();
         let mut start = 0;
-        for extent in extents {
+        for extent in body {
             let length = u64::from(extent.length);
             if let Some(overlap) = overlap(&range, start, length) {
                 overlaps.push_back((*extent, overlap));
@@ -107,7 +107,9 @@ impl BodyReader {
         }
         let (windows, extents) = (self.windows.clone(), self.extents.clone());
         let (current, ahead) = (Some(current), Ahead::Nothing);
-        Ok(Box::pin(Reader { windows, extents, policy, ranges, current, ahead }))
+        let offset = range.start;
+        let pace = body.first().and_then(|first| windows.join(first.id, range));
+        Ok(Box::pin(Reader { windows, extents, policy, ranges, current, ahead, offset, pace }))
     }
 
     /// Locations for reads in place, each with its offset in the extent: one device of a copy, or
@@ -167,6 +169,10 @@ struct Reader {
     /// None after an error.
     current: Option<RangeStream>,
     ahead: Ahead,
+    /// Offset in the body of the next byte.
+    offset: u64,
+    /// None for a body that the cache of windows can hold.
+    pace: Option<Pace>,
 }
 
 impl Reader {
@@ -197,6 +203,16 @@ impl Reader {
         }
     }
 
+    /// Waits for readers of the body that are behind, within bounds.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let (Some(current), Some(pace)) = (&self.current, &mut self.pace)
+            && ready!(pace.poll_turn(self.offset, context))
+        {
+            current.meet();
+        }
+        Poll::Ready(())
+    }
+
     fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
         self.current = None;
         self.ahead = Ahead::Nothing;
@@ -210,9 +226,13 @@ impl Stream for Reader {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             self.poll_ahead(context);
+            ready!(self.poll_turn(context));
             let Some(current) = &mut self.current else { return Poll::Ready(None) };
             match ready!(current.poll_next_unpin(context)) {
-                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                Some(Ok(bytes)) => {
+                    self.offset += bytes.len() as u64;
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
                 Some(Err(error)) => return self.fail(error),
                 None => {}
             }

@@ -67,11 +67,25 @@ pub(super) fn store_with(
     bucket_cache_ms: u64,
     clock: Arc<dyn Clock>,
 ) -> ObjectStore {
+    let options = StoreOptions { bucket_cache_ms, ..options() };
+    ObjectStore::new(cluster(node, replicas, devices), clock, options)
+}
+
+/// A store over one device whose readers share windows of so many bytes.
+pub(super) fn sharing(memory: &Arc<MemoryBackend>, window_bytes_max: usize) -> ObjectStore {
+    let node: Arc<dyn Backend> = memory.clone();
+    let options = StoreOptions { window_bytes_max, ..options() };
+    ObjectStore::new(cluster(&node, 1, 1), Arc::new(SystemClock), options)
+}
+
+fn options() -> StoreOptions {
+    StoreOptions { part_bytes_min: 10, bucket_cache_ms: 0, ..StoreOptions::default() }
+}
+
+fn cluster(node: &Arc<dyn Backend>, replicas: usize, devices: u32) -> Cluster {
     let ring = ring(replicas, devices);
     let nodes: HashMap<_, _> = (1..=devices).map(|id| (DeviceId(id), node.clone())).collect();
-    let cluster = Cluster::new(ring.clone(), vec![ring], nodes).unwrap();
-    let options = StoreOptions { part_bytes_min: 10, bucket_cache_ms, ..StoreOptions::default() };
-    ObjectStore::new(cluster, clock, options)
+    Cluster::new(ring.clone(), vec![ring], nodes).unwrap()
 }
 
 impl Harness {

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::join_all;
-use martlet_protocol::DeviceId;
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::testing::Fault;
+use martlet_protocol::{ByteStream, DeviceId};
+use tokio::time::{Instant, sleep};
 
-use super::harness::{Harness, create, faulty, get, pattern};
-use crate::{ListObjects, ReadConditions, Selection, WindowFigures};
+use super::harness::{Harness, create, faulty, get, pattern, sharing};
+use crate::{ListObjects, ObjectStore, ReadConditions, Selection, WindowFigures};
 
 const READERS: usize = 100;
+const MIB: usize = 1 << 20;
 
 #[tokio::test(start_paused = true)]
 async fn a_herd_of_gets_reads_each_extent_about_once() {
@@ -41,6 +44,58 @@ async fn a_herd_reads_right_bytes_though_a_device_fails_in_mid_body() {
     });
     let herd = join_all((0..20).map(|_| get(&store, "key", Selection::Whole))).await;
     assert!(herd.into_iter().all(|read| read.unwrap() == bytes));
+}
+
+async fn open(store: &ObjectStore) -> ByteStream {
+    let conditions = ReadConditions::default();
+    store.get("b", "key", Selection::Whole, &conditions).await.unwrap().body.unwrap()
+}
+
+/// Reads an object whole; each MiB takes a client so long. Returns the time it took.
+async fn read_slowly(mut body: ByteStream, bytes: &[u8], each_mib: Duration) -> Duration {
+    let (begun, mut count) = (Instant::now(), 0);
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.unwrap();
+        assert!(bytes[count..].starts_with(&chunk), "after {count} bytes");
+        let mibs_before = count / MIB;
+        count += chunk.len();
+        let mibs = u32::try_from(count / MIB - mibs_before).unwrap();
+        sleep(each_mib * mibs).await;
+    }
+    assert_eq!(count, bytes.len());
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_uneven_clients_stay_within_the_cache() {
+    let harness = Harness::with_bucket(1).await;
+    let bytes = pattern(160 * MIB, 4);
+    harness.put("key", bytes.clone()).await.unwrap();
+    let store = sharing(&harness.memory, 64 * MIB);
+    let bodies = join_all((10..18).map(|_| open(&store))).await;
+    let clients = bodies.into_iter().zip(10..);
+    let clients = clients.map(|(body, ms)| read_slowly(body, &bytes, Duration::from_millis(ms)));
+    join_all(clients).await;
+    let figures = WindowFigures::of(&store);
+    assert!(figures.read_bytes * 5 <= bytes.len() as u64 * 6, "{figures:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_client_delays_the_others_once() {
+    let harness = Harness::with_bucket(1).await;
+    let bytes = pattern(160 * MIB, 4);
+    harness.put("key", bytes.clone()).await.unwrap();
+    let store = sharing(&harness.memory, 64 * MIB);
+    let stalled = open(&store).await;
+    let bodies = join_all((0..4).map(|_| open(&store))).await;
+    let each_mib = Duration::from_millis(100);
+    let clients = bodies.into_iter().map(|body| read_slowly(body, &bytes, each_mib));
+    let times = join_all(clients).await;
+    assert!(times.iter().all(|time| *time < Duration::from_secs(16 + 3)), "{times:?}");
+    assert!(times.iter().all(|time| *time > Duration::from_secs(16 + 1)), "{times:?}");
+    let figures = WindowFigures::of(&store);
+    assert!(figures.read_bytes * 5 <= bytes.len() as u64 * 6, "{figures:?}");
+    drop(stalled);
 }
 
 #[tokio::test]

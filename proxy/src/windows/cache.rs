@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use super::pace::{Herds, Pace};
 use super::readers::{Readers, Seat};
 use super::source::StoredBytes;
 use super::table::{FetchNumber, WINDOW_BYTES, Window, WindowBuilder, WindowKey};
@@ -21,7 +22,7 @@ const RANGE_BYTES_MIN: u64 = 64 * 1024;
 /// Least part of its windows that a range must cover, as a divisor.
 const PART_MIN: u64 = 4;
 /// Time after which an unused window is dropped.
-const IDLE_MAX: Duration = Duration::from_secs(10);
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Interval of the check for unused windows, while any is kept.
 const IDLE_EVERY: Duration = Duration::from_secs(2);
 
@@ -33,6 +34,7 @@ pub(crate) struct Windows {
     bytes_max: u64,
     table: Mutex<Table>,
     readers: Arc<Readers>,
+    herds: Arc<Herds>,
     counters: Counters,
     /// True while a task checks for unused windows.
     is_checked: AtomicBool,
@@ -106,6 +108,7 @@ impl Windows {
             bytes_max,
             table: Mutex::new(Table::new(bytes_max)),
             readers: Arc::default(),
+            herds: Herds::new(bytes_max),
             counters: Counters::default(),
             is_checked: AtomicBool::new(false),
         })
@@ -119,6 +122,12 @@ impl Windows {
         let is_worth = bytes >= RANGE_BYTES_MIN
             && bytes.saturating_mul(PART_MIN) >= windows.end.saturating_sub(windows.start);
         (self.bytes_max > 0 && is_worth).then(|| self.readers.sit(extent, range.clone()))
+    }
+
+    /// Registers a read of a range of a body, whose first extent is `body`. None if the reader
+    /// needs no pace: the cache can hold all of the range.
+    pub(crate) fn join(&self, body: ExtentId, range: Range<u64>) -> Option<Pace> {
+        self.herds.join(body, range)
     }
 
     /// Returns a window, or the fetch that it comes with. Begins that fetch if none runs.

@@ -50,7 +50,12 @@ impl Readers {
 }
 
 impl Seat {
-    /// Returns true if another reader was there at the same time.
+    /// Notes that others need the same bytes, though they aren't here.
+    pub(super) fn meet(&self) {
+        self.met.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if others need the same bytes.
     pub(super) fn met(&self) -> bool {
         self.met.load(Ordering::Relaxed)
     }

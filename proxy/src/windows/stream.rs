@@ -86,6 +86,13 @@ impl<S: StoredBytes> SharedStream<S> {
         self.seat.as_ref().is_some_and(Seat::met)
     }
 
+    /// Notes that other readers of the body need the same bytes.
+    pub(crate) fn meet(&self) {
+        if let Some(seat) = &self.seat {
+            seat.meet();
+        }
+    }
+
     /// Reads the rest from nodes. It isn't shared any more.
     fn go_alone(&mut self) {
         self.seat = None;
