@@ -104,6 +104,11 @@ def members(t, jobs):
               f"{m.OPEN_DESCRIPTORS.of(jobs)} > 0.85 * {m.DESCRIPTORS_MAX.of(jobs)}",
               "{{ $labels.instance }} runs out of file descriptors",
               "The process {{ $labels.instance }} has {{ $value }} open descriptors, over 85 % of its limit."),
+        Alert("MartletCertificateEnds", "warning", "1h",
+              f"min by (cluster, instance, certificate) ({m.CERTIFICATE_END.of()}) - time() < {t.seconds('21d')}",
+              "A certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}",
+              "The certificate of the settings {{ $labels.certificate }}_* that {{ $labels.instance }} uses ends in "
+              "{{ $value | humanizeDuration }}. Then its clients, or the other members, refuse connections."),
         Alert("MartletAuditLogFails", "warning", "2m", f"min by (cluster, instance) ({m.AUDIT_WRITABLE.of()}) == 0",
               "The audit log of {{ $labels.instance }} can't be written",
               "The process {{ $labels.instance }} has refused changes by the admin API and of buckets for 2 minutes, because "

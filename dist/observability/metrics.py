@@ -104,6 +104,7 @@ READY = Metric("martlet_ready")
 OPEN_DESCRIPTORS = Metric("process_open_fds")
 DESCRIPTORS_MAX = Metric("process_max_fds")
 RING_EPOCH = Metric("martlet_ring_epoch")
+CERTIFICATE_END = Metric("martlet_certificate_end_timestamp_seconds")
 
 # Audit log: server, proxy.
 AUDIT_WRITABLE = Metric("martlet_audit_writable")

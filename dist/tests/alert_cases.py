@@ -90,16 +90,17 @@ CUT, READ = process(m.DATA_PORT_CUT, "n1:6201"), process(m.DATA_PORT_REQUESTS, "
 LOST_LINES = process(m.LOG_LINES_LOST, "p1:9001", log="own")
 READY = process(m.READY, "p1:9001")
 WRITABLE = process(m.AUDIT_WRITABLE, "p1:9001")
+CERTIFICATE = process(m.CERTIFICATE_END, "p1:9001", certificate="s3_tls")
 EPOCHS = [process(m.RING_EPOCH, instance, ring="index") for instance in ("p1:9001", "n1:6201")]
 JOB = {"job": "martlet-proxy"}
 OPEN, LIMIT = (process(it, "p1:9001", **JOB) for it in (m.OPEN_DESCRIPTORS, m.DESCRIPTORS_MAX))
 PENDING = process(m.CHECKPOINT_OLDEST_PENDING, "r1:6301")
-TIB = 2**40
+TIB, YEAR_S = 2**40, 365 * 86_400
 
 
 def healthy():
     """Returns the series of a healthy cluster under load."""
-    series = {READY: flat(1), WRITABLE: flat(1), OPEN: flat(300), LIMIT: flat(1024), **{it: flat(7) for it in EPOCHS},
+    series = {READY: flat(1), WRITABLE: flat(1), CERTIFICATE: flat(YEAR_S), OPEN: flat(300), LIMIT: flat(1024), **{it: flat(7) for it in EPOCHS},
               UP: flat(1), LIMITED: flat(0), LOST_LINES: flat(0), PENDING: flat(20), CUT: flat(0), READ: "0+60x1440",
               request("GetObject", "200"): "0+6000x1440", request("PutObject", "503"): flat(0),
               bucket("0.5"): "0+6000x1440", bucket("2.0"): "0+6000x1440", bucket("8.0"): "0+6000x1440",
@@ -179,6 +180,8 @@ CASES = {
     "MartletNotReady": [Case({READY: spell(1, 0, 20)}, AT_PROXY, "0", 69, 71, 81)],
     "MartletRingEpochsDiffer": [Case({EPOCHS[0]: spell(7, 8, 60)}, {"cluster": "prod", "ring": "index"}, "1", 89, 91, 121)],
     "MartletDescriptorsLow": [Case({OPEN: spell(300, 1000, 20)}, {**AT_PROXY, **JOB}, "1000", 64, 66, 81)],
+    "MartletCertificateEnds": [Case({CERTIFICATE: spell(YEAR_S, 21 * 86_400 + HOUR_S, 120)},
+                                    {**AT_PROXY, "certificate": "s3_tls"}, "20d 22h 57m 0s", 119, 123, 181)],
     "MartletAuditLogFails": [Case({WRITABLE: spell(1, 0, 20)}, AT_PROXY, "0", 61, 63, 81)],
     "MartletAccessLogLost": [Case({LOST_LINES: burst(1, 1)}, {"cluster": "prod", "log": "own"}, "1", 59, 61, 122)],
 }

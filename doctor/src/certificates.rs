@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use martlet_protocol::http::validity_s;
 use martlet_protocol::{Clock, SystemClock};
 use martlet_serving::folder::is_shared;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -22,9 +23,6 @@ const SECRETS: &str = "secret file";
 const DAY_S: i64 = 86_400;
 /// Days before the end of a certificate from which it should be renewed.
 const DAYS_WARN: i64 = 21;
-
-/// Seconds since 1970 after the end of any certificate, at which a verification names the end.
-const LATE_S: u64 = 1 << 40;
 
 /// Observed certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,29 +72,19 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Observes a certificate. Its bounds come from verifications long before and long after them: a
-/// verification checks the time first, and names the bound.
+/// Observes a certificate.
 fn facts(chain: &[CertificateDer<'static>], wanted: &[String]) -> Result<CertificateFacts, String> {
-    let broken = |error: &dyn std::fmt::Display| format!("it can't be parsed: {error}");
-    let parsed = ParsedCertificate::try_from(&chain[0]).map_err(|error| broken(&error))?;
-    let mut roots = RootCertStore::empty();
-    roots.add(chain[0].clone()).map_err(|error| broken(&error))?;
-    let bound = |at_s: u64| match verify(&parsed, &chain[1..], &roots, at_s) {
-        Err(
-            CertificateError::ExpiredContext { not_after: bound, .. }
-            | CertificateError::NotValidYetContext { not_before: bound, .. },
-        ) => Ok(bound.as_secs()),
-        Err(error) => Err(broken(&format!("{error:?}"))),
-        Ok(()) => Ok(at_s),
-    };
+    let validity = validity_s(chain).map_err(|error| format!("it can't be used: {error}"))?;
+    let parsed = ParsedCertificate::try_from(&chain[0])
+        .map_err(|error| format!("it can't be parsed: {error}"))?;
     let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
     let is_for = |name: &str| {
         let name = ServerName::try_from(name.to_owned());
         name.is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
     };
     Ok(CertificateFacts {
-        begins_s: signed(bound(0)?),
-        ends_s: signed(bound(LATE_S)?),
+        begins_s: signed(validity.start),
+        ends_s: signed(validity.end),
         missing: wanted.iter().filter(|name| !is_for(name)).cloned().collect(),
     })
 }
@@ -151,13 +139,22 @@ fn check_authority(
     }
 }
 
+/// Returns the step after a renewal. Certificates between members are read at the start alone.
+fn after_renewal(subject: &str) -> &'static str {
+    if subject.starts_with("tls_") {
+        "then restart the processes that use it, one after another"
+    } else {
+        "a running process takes the new files by itself"
+    }
+}
+
 fn judge(subject: &str, facts: &CertificateFacts, now_s: i64) -> Finding {
     let days = facts.ends_s.saturating_sub(now_s).div_euclid(DAY_S);
     let finding = Finding::ok(CHECK, subject, format!("{days} days left"));
     if facts.ends_s <= now_s {
         let seen = format!("ended {} days ago", now_s.saturating_sub(facts.ends_s) / DAY_S);
         return Finding::ok(CHECK, subject, seen)
-            .fail("renew it now; a running process takes the new files by itself");
+            .fail(format!("renew it now; {}", after_renewal(subject)));
     }
     if facts.begins_s > now_s {
         let hours = facts.begins_s.saturating_sub(now_s).div_euclid(3600);
@@ -170,7 +167,7 @@ fn judge(subject: &str, facts: &CertificateFacts, now_s: i64) -> Finding {
             .warn("issue it with these names, or clients that use them refuse the connection");
     }
     if days < DAYS_WARN {
-        return finding.warn("renew it; a running process takes the new files by itself");
+        return finding.warn(format!("renew it; {}", after_renewal(subject)));
     }
     finding
 }
@@ -221,6 +218,10 @@ mod tests {
         assert_eq!(verdict(&year, 366 * DAY_S), Verdict::Fail);
         let later = CertificateFacts { begins_s: 10 * DAY_S, ..year };
         assert_eq!(verdict(&later, DAY_S), Verdict::Fail);
+        let step =
+            |subject: &str| judge(subject, &facts_until(DAY_S), 0).advice.unwrap_or_default();
+        assert!(step("tls_certificate /c.pem").contains("restart"));
+        assert!(step("s3_tls_certificate /c.pem").contains("by itself"));
     }
 
     struct Issued {

@@ -34,6 +34,7 @@
 mod announce;
 mod call_codec;
 mod calls;
+mod certificates;
 mod channel;
 mod client;
 mod connection;
@@ -49,6 +50,7 @@ mod tls;
 mod write_timeout;
 
 pub use announce::{Announcement, DataPortTag, NodeReport, RingTag, RingTags};
+pub use certificates::{CertificateInUse, certificate_ends_s, validity_s};
 pub use client::{ClientOptions, HttpBackend};
 pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use key::ClusterKey;

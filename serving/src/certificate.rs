@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use martlet_protocol::http::CertificateInUse;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -35,6 +36,7 @@ pub struct Certificate {
     chain: PathBuf,
     key: PathBuf,
     shown: Arc<CurrentCertificate>,
+    in_use: Arc<CertificateInUse>,
     seen: CertificateFiles,
     /// ALPN protocols, the preferred one first.
     protocols: &'static [&'static [u8]],
@@ -63,10 +65,11 @@ impl Certificate {
     pub fn load(settings: &'static str, chain: &Path, key: &Path) -> Result<Self, Failure> {
         let seen = CertificateFiles::read(chain, key).map_err(Failure::refused)?;
         let certified = seen.certified(settings).map_err(Failure::refused)?;
+        let in_use = CertificateInUse::new(settings, &certified.cert);
         let shown = Arc::new(CurrentCertificate(RwLock::new(Arc::new(certified))));
         let protocols = &[HTTP_2, HTTP_1];
         let (chain, key) = (chain.to_owned(), key.to_owned());
-        Ok(Self { settings, chain, key, shown, seen, protocols })
+        Ok(Self { settings, chain, key, shown, in_use, seen, protocols })
     }
 
     /// Offers HTTP/1.1 alone.
@@ -106,6 +109,7 @@ impl Certificate {
         }
         match seen.certified(self.settings) {
             Ok(certified) => {
+                self.in_use.replace(&certified.cert);
                 *self.shown.0.write() = Arc::new(certified);
                 tracing::info!(file = %self.chain.display(), "using the new certificate for new \
                     connections");

@@ -18,7 +18,11 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
+use super::certificates::CertificateInUse;
 use crate::error::{Error, Result};
+
+/// Beginning of the names of the settings.
+const SETTINGS: &str = "tls";
 
 /// Paths of certificate, key and authority, as PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,7 @@ pub struct TlsFiles {
 pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    _in_use: Arc<CertificateInUse>,
 }
 
 impl Tls {
@@ -55,12 +60,14 @@ impl Tls {
             roots.add(root).map_err(unfit)?;
         }
         let roots = Arc::new(roots);
+        let in_use = CertificateInUse::new(SETTINGS, &chain);
         let provider = Arc::new(ring::default_provider());
         let client = client_config(&provider, &roots, chain.clone(), key.clone_key());
         let server = server_config(&provider, &roots, chain, key);
         Ok(Self {
             client: Arc::new(client.map_err(unfit)?),
             server: Arc::new(server.map_err(unfit)?),
+            _in_use: in_use,
         })
     }
 

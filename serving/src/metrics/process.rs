@@ -1,9 +1,10 @@
 //! Metrics of the process itself, by the names that Prometheus' own clients use: memory,
-//! descriptors, processor time; with the build and the readiness.
+//! descriptors, processor time; with the build, the readiness and the ends of certificates.
 
 use std::fmt;
 use std::fs;
 
+use martlet_protocol::http::certificate_ends_s;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -74,12 +75,27 @@ impl Usage {
     }
 }
 
+/// Encodes the ends of certificates, by the beginning of their settings' names.
+fn encode_certificates(encoder: &mut DescriptorEncoder<'_>, ends: &[(&str, u64)]) -> fmt::Result {
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let (name, help) = ("martlet_certificate_end_timestamp_seconds", "End of a certificate in use");
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (settings, ends_s) in ends {
+        let end = ConstGauge::new(i64::try_from(*ends_s).unwrap_or(i64::MAX));
+        end.encode(family.encode_family(&[("certificate", *settings)])?)?;
+    }
+    Ok(())
+}
+
 impl Collector for ProcessFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         let (name, help) = ("martlet_build_info", "Version of the process");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(1i64).encode(family.encode_family(&version)?)?;
+        encode_certificates(&mut encoder, &certificate_ends_s())?;
         let mut gauge = |name: &str, help: &str, value: u64| {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)

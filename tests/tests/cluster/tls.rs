@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::http::TlsFiles;
+use martlet_protocol::{Clock, SystemClock};
 use martlet_tests::bytes::chance;
 use martlet_tests::checkers::Response;
 use martlet_tests::cluster::certificates::Authority;
@@ -113,6 +114,10 @@ async fn all_that_a_cluster_does_works_over_tls() {
     load.stop().await;
     push_rings(&mut cluster).await;
     write_and_read(&mut clients, "again").await;
+
+    let certificate = "certificate=\"tls\"";
+    let end = cluster.nodes[1].metric_of("martlet_certificate_end_timestamp_seconds", certificate);
+    assert!(end.await.unwrap() > SystemClock.now_ms() / 1000, "the end of the node's certificate");
 
     let census = cluster.until_clean(PATIENCE).await;
     assert!(census.registers > LENGTHS.len() && census.extents >= LENGTHS.len(), "{census}");

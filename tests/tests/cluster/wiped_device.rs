@@ -14,7 +14,7 @@ const KEYS: usize = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_an_empty_device_does_not_outvote_who_remembers() {
-    let mut cluster = ClusterPlan { nodes: 3, ..ClusterPlan::default() }.start().await;
+    let mut cluster = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let mut client = recorder.client(&cluster, 0);
     let keys: Vec<String> = (0..KEYS).map(|number| format!("w/{number:02}")).collect();

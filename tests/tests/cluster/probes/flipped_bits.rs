@@ -105,7 +105,7 @@ async fn assert_mended(probe: &mut Probe) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flipped_bits_in_extents_are_never_served_and_mended() {
-    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write(&probe).await;
     flip_extents(&mut probe);
@@ -122,7 +122,7 @@ async fn flipped_bits_in_extents_are_never_served_and_mended() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flipped_bits_that_nobody_reads_are_found_and_mended() {
-    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write(&probe).await;
     flip_extents(&mut probe);
@@ -159,7 +159,7 @@ async fn read_without_second(probe: &mut Probe, keys: &[String]) -> usize {
 
 /// Starts a cluster whose index has tables, and kills its first node. Returns the keys in it.
 async fn with_tables() -> (Probe, Vec<String>) {
-    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write_inline(&probe).await;
     // A start writes the log into tables.

@@ -37,7 +37,7 @@ async fn on_first(cluster: &TestCluster) -> (usize, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_device_stops_nobody_and_recovers_by_itself() {
     let test = "a_full_device_stops_nobody_and_recovers_by_itself";
-    let plan = ClusterPlan::in_a_hurry();
+    let plan = ClusterPlan { devices: 1, ..ClusterPlan::in_a_hurry() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let mut client = probe.client(0);
@@ -78,7 +78,7 @@ async fn a_full_device_stops_nobody_and_recovers_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_a_full_device_refuses_no_racer() {
     let test = "r7_a_full_device_refuses_no_racer";
-    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::in_a_hurry() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.load(Load::default());
@@ -102,7 +102,7 @@ async fn r7_a_full_device_refuses_no_racer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
     let test = "a_device_that_objects_filled_takes_more_when_some_are_deleted";
-    let plan = ClusterPlan::in_a_hurry();
+    let plan = ClusterPlan { devices: 1, ..ClusterPlan::in_a_hurry() };
     let Some(cluster) = plan.start_on_disks(test, &[SMALL_DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let mut client = probe.client(0);

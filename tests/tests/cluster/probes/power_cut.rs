@@ -11,7 +11,7 @@ const DISK_MIB: u64 = 256;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_x6_one_node_loses_power_under_load() {
     let test = "r2_x6_one_node_loses_power_under_load";
-    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::default() };
+    let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::default() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.light_load();
@@ -34,7 +34,7 @@ async fn r2_x6_one_node_loses_power_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_x6_all_nodes_lose_power_at_once() {
     let test = "r2_x6_all_nodes_lose_power_at_once";
-    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::default() };
+    let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::default() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB; 3]).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.load(Load::default());

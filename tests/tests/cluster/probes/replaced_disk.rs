@@ -44,7 +44,7 @@ async fn g1_g2_entries_and_extents_come_back_to_an_empty_disk() {
 
 /// Starts three nodes, each with a copy of everything.
 async fn three() -> Probe {
-    let plan = ClusterPlan { nodes: 3, proxies: 2, ..ClusterPlan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, proxies: 2, devices: 1, ..ClusterPlan::in_a_hurry() };
     Probe::over(plan.start().await).await
 }
 

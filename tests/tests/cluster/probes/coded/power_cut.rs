@@ -15,7 +15,7 @@ const LARGE: [usize; 4] = [70_000, 300_000, 1_200_000, 5_000_000];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x5_x6_power_is_cut_while_fragments_are_written() {
     let test = "x5_x6_power_is_cut_while_fragments_are_written";
-    let plan = ClusterPlan { nodes: 4, ..ClusterPlan::coded(2, 1) };
+    let plan = ClusterPlan { nodes: 4, devices: 1, ..ClusterPlan::coded(2, 1) };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB; 4]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let kept = write(&probe, LENGTHS.len()).await;
