@@ -22,7 +22,7 @@ const RANGE_BYTES_MIN: u64 = 64 * 1024;
 /// Least part of its windows that a range must cover, as a divisor.
 const PART_MIN: u64 = 4;
 /// Time after which an unused window is dropped.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MAX: Duration = Duration::from_mins(1);
 /// Interval of the check for unused windows, while any is kept.
 const IDLE_EVERY: Duration = Duration::from_secs(2);
 
