@@ -81,7 +81,7 @@ async fn readers_of_uneven_clients_stay_within_the_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_client_delays_the_others_once() {
+async fn a_stalled_client_delays_the_others_by_seconds_at_most() {
     let harness = Harness::with_bucket(1).await;
     let bytes = pattern(160 * MIB, 4);
     harness.put("key", bytes.clone()).await.unwrap();
@@ -92,7 +92,6 @@ async fn a_stalled_client_delays_the_others_once() {
     let clients = bodies.into_iter().map(|body| read_slowly(body, &bytes, each_mib));
     let times = join_all(clients).await;
     assert!(times.iter().all(|time| *time < Duration::from_secs(16 + 3)), "{times:?}");
-    assert!(times.iter().all(|time| *time > Duration::from_secs(16 + 1)), "{times:?}");
     let figures = WindowFigures::of(&store);
     assert!(figures.read_bytes * 5 <= bytes.len() as u64 * 6, "{figures:?}");
     drop(stalled);

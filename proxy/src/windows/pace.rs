@@ -29,11 +29,14 @@ use super::table::WINDOW_BYTES;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait without a pause. A reader whose client has stalled costs the others no more.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Time after which a reader that has taken nothing is not waited for, nor company.
+const STALLED_MS: u64 = 2000;
 /// Least distance of readers that is worth a wait.
 const SPREAD_BYTES_MIN: u64 = 4 * WINDOW_BYTES;
 
 /// Reads that pass over more bytes than the cache holds, by body.
 pub(super) struct Herds {
+    begun: Instant,
     /// Memory of the cache of windows.
     cache_bytes: u64,
     state: Mutex<State>,
@@ -51,6 +54,8 @@ struct State {
 struct Position {
     /// Offset in the body of the next byte.
     at: AtomicU64,
+    /// Time at which the offset changed, in milliseconds of the herds.
+    moved_ms: AtomicU64,
     end: u64,
 }
 
@@ -85,7 +90,7 @@ struct Credit {
 
 impl Herds {
     pub(super) fn new(cache_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { cache_bytes, state: Mutex::default() })
+        Arc::new(Self { begun: Instant::now(), cache_bytes, state: Mutex::default() })
     }
 
     /// Registers a read of `range` of a body, named by its first extent. None if the cache can
@@ -95,7 +100,8 @@ impl Herds {
         if self.cache_bytes == 0 || bytes <= self.cache_bytes / 2 {
             return None;
         }
-        let position = Arc::new(Position { at: range.start.into(), end: range.end });
+        let (at, moved_ms) = (range.start.into(), self.now_ms().into());
+        let position = Arc::new(Position { at, moved_ms, end: range.end });
         let mut state = self.state.lock();
         let reads = state.bodies.entry(body).or_default();
         reads.push(position.clone());
@@ -114,7 +120,11 @@ impl Herds {
         })
     }
 
-    /// Returns the place of a read that is at `offset`.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the place of a read that is at `offset`. Reads that have stalled don't count.
     fn place(&self, body: ExtentId, read: &Arc<Position>, offset: u64) -> Place {
         let state = self.state.lock();
         let spread = self.cache_bytes / 2 / state.shared.max(1);
@@ -122,11 +132,14 @@ impl Herds {
         if reads.len() < 2 || spread < SPREAD_BYTES_MIN {
             return Place::Alone;
         }
-        let reach = spread + spread / 8;
+        // At least the step of looks, or a read in front would pass over it.
+        let reach = spread + (spread / 8).max(WINDOW_BYTES);
+        let stalled_ms = self.now_ms().saturating_sub(STALLED_MS);
         let mut place = Place::Alone;
         for other in reads.iter().filter(|other| !Arc::ptr_eq(other, read)) {
             let at = other.at.load(Ordering::Relaxed);
-            if at.max(offset) >= other.end.min(read.end) {
+            let moved_ms = other.moved_ms.load(Ordering::Relaxed);
+            if at.max(offset) >= other.end.min(read.end) || moved_ms < stalled_ms {
                 continue;
             }
             match offset.checked_sub(at) {
@@ -147,9 +160,11 @@ impl Pace {
             if let Some(waiting) = &mut self.waiting {
                 ready!(waiting.as_mut().poll(context));
                 self.waiting = None;
-                self.credit.spend(LOOK_EVERY);
+                self.credit.spend();
             }
-            self.position.at.store(offset, Ordering::Relaxed);
+            if self.position.at.swap(offset, Ordering::Relaxed) != offset {
+                self.position.moved_ms.store(self.herds.now_ms(), Ordering::Relaxed);
+            }
             let place = self.herds.place(self.body, &self.position, offset);
             if place == Place::Ahead && self.is_in_company && self.credit.has_left() {
                 self.waiting = Some(Box::pin(sleep(LOOK_EVERY)));
@@ -188,10 +203,11 @@ impl Credit {
         self.left >= LOOK_EVERY
     }
 
-    /// Takes a wait that has just ended.
-    fn spend(&mut self, wait: Duration) {
-        self.left = self.left.saturating_sub(wait);
-        self.since = Instant::now();
+    /// Takes a wait that has just ended. It began at the last look.
+    fn spend(&mut self) {
+        let now = Instant::now();
+        self.left = self.left.saturating_sub(now.duration_since(self.since));
+        self.since = now;
     }
 }
 
@@ -251,25 +267,42 @@ mod tests {
             turn(&mut front, offset).await;
         }
         let waited = begun.elapsed();
-        assert!(waited >= WAIT_MAX / 2 && waited <= WAIT_MAX + LOOK_EVERY, "{waited:?}");
+        assert!(waited >= WAIT_MAX / 2 && waited <= WAIT_MAX + 2 * LOOK_EVERY, "{waited:?}");
+        // A read that comes later waits no more for the same one.
+        sleep(WAIT_MAX).await;
+        let mut later = join(&herds, A);
+        for offset in (0..ALL.end).step_by(usize::try_from(WINDOW_BYTES).unwrap()) {
+            go(&mut later, offset);
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_read_waits_at_most_half_of_its_time_for_a_slow_one() {
         const STEP: Duration = Duration::from_millis(50);
-        const STEPS: u64 = 200;
+        const STEPS: u32 = 200;
         let herds = Herds::new(CACHE);
         let (mut front, mut slow) = (join(&herds, A), join(&herds, A));
-        assert!(go(&mut front, 0));
-        let (begun, mut waited) = (Instant::now(), Duration::ZERO);
-        for step in 2..STEPS {
-            // The slow one stays within reach, and always too far.
-            go(&mut slow, (step - 2) * WINDOW_BYTES);
-            sleep(STEP).await;
-            waited += wait(&mut front, SPREAD + step * WINDOW_BYTES).await;
-        }
-        let bound = WAIT_MAX + STEP * u32::try_from(STEPS).unwrap();
-        assert!(waited > begun.elapsed() / 3 && waited <= bound, "{waited:?} of {bound:?}");
+        // The slow one reads a third as fast.
+        let follows = async {
+            for step in 0..u64::MAX {
+                go(&mut slow, step * WINDOW_BYTES);
+                sleep(STEP * 3).await;
+            }
+        };
+        let leads = async {
+            let mut waited = Duration::ZERO;
+            for step in 0..STEPS {
+                sleep(STEP).await;
+                waited += wait(&mut front, u64::from(step) * WINDOW_BYTES).await;
+            }
+            waited
+        };
+        let waited = tokio::select! {
+            () = follows => unreachable!("it goes on for ever"),
+            waited = leads => waited,
+        };
+        let bound = WAIT_MAX + STEP * STEPS;
+        assert!(waited > WAIT_MAX / 2 && waited <= bound, "{waited:?} of {bound:?}");
     }
 
     #[tokio::test(start_paused = true)]

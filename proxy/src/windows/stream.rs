@@ -43,8 +43,9 @@ enum State<T> {
 }
 
 /// State of a reader that takes shared windows.
-#[derive(Default)]
 struct Company {
+    /// True until a window was dropped, or the second one is taken.
+    is_first: bool,
     /// Next bytes.
     next: Option<Bytes>,
     /// Index of the current window, and its bytes while they are kept for all readers.
@@ -139,13 +140,17 @@ impl<S: StoredBytes> SharedStream<S> {
         let offset = self.range.start;
         let index = offset / WINDOW_BYTES;
         if let Some((_, window)) = company.window.as_ref().filter(|(of, _)| *of == index) {
-            // A reader that is too slow for the others reads the rest by itself.
             company.next = window.upgrade().map(|window| piece(&window, &self.range));
-            return company.next.is_some();
+            // A reader that is too slow for the others reads the rest by itself. The first window
+            // is taken early, when the reader is still in the extent before: it comes once more.
+            if company.next.is_some() || !std::mem::take(&mut company.is_first) {
+                return company.next.is_some();
+            }
         }
         match self.windows.look_up(&self.source, offset) {
             Lookup::Kept(window) => {
                 company.misses = 0;
+                company.is_first &= company.window.is_none();
                 company.next = Some(piece(&window, &self.range));
                 company.window = Some((index, Arc::downgrade(&window)));
                 self.windows.count_served();
@@ -172,6 +177,13 @@ impl<S: StoredBytes> SharedStream<S> {
             State::InCompany(company) => Poll::Ready(company.next.take().map(Ok)),
             State::Opening(_) | State::Ended => Poll::Ready(None),
         }
+    }
+}
+
+impl Default for Company {
+    fn default() -> Self {
+        let (window, waiting, ahead) = (None, None, VecDeque::new());
+        Self { is_first: true, next: None, window, waiting, requested: 0, ahead, misses: 0 }
     }
 }
 
