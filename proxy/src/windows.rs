@@ -19,7 +19,7 @@
 //! * Windows take at most the configured bytes, those being fetched included. Readers hold no
 //!   window, only pieces on their way to a client. So a slow client keeps none from being dropped.
 //! * A fetch goes on while any reader waits for it, and ends with the last one.
-//! * A reader waits for those behind it at most half of its time.
+//! * A reader waits for those behind it at most 2 s, and beyond that half of its time.
 
 mod cache;
 mod pace;

@@ -29,8 +29,8 @@ use super::table::WINDOW_BYTES;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait without a pause. A reader whose client has stalled costs the others no more.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// Time after which a reader that has taken nothing is not waited for, nor company.
-const STALLED_MS: u64 = 2000;
+/// Milliseconds after which a reader that has taken nothing is not waited for, nor company.
+const STALLED_MS: u64 = WAIT_MAX.as_secs() * 1000;
 /// Least distance of readers that is worth a wait.
 const SPREAD_BYTES_MIN: u64 = 4 * WINDOW_BYTES;
 

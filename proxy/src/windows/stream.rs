@@ -146,6 +146,7 @@ impl<S: StoredBytes> SharedStream<S> {
             if company.next.is_some() || !std::mem::take(&mut company.is_first) {
                 return company.next.is_some();
             }
+            company.window = None;
         }
         match self.windows.look_up(&self.source, offset) {
             Lookup::Kept(window) => {

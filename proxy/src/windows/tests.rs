@@ -148,6 +148,18 @@ async fn a_herd_reads_each_window_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_window_that_was_taken_early_and_dropped_comes_once_more() {
+    let (windows, source) = (Windows::new(4 << 20), Source::new(8 * MIB));
+    let open = |range| SharedStream::open(&windows, source.clone(), range, true);
+    let early = open(0..8 * MIB).await.unwrap();
+    rest(open(4 * MIB..8 * MIB).await.unwrap()).await.unwrap();
+    assert!(rest(early).await.unwrap() == source.0.bytes);
+    let opened = source.0.opened.lock();
+    assert_eq!(opened.iter().filter(|range| range.start == 0).count(), 2);
+    assert!(opened.iter().all(|range| range.end - range.start == WINDOW_BYTES), "{opened:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lone_reader_changes_to_windows_when_company_comes() {
     let (windows, source) = (Windows::new(1 << 28), Source::new(8 * MIB));
     let mut first = open(&windows, &source, 0..8 * MIB).await.unwrap();
