@@ -20,7 +20,7 @@ use crate::copy::{
 use crate::digest::{NeededHash, StreamHashes, combined, crc64_text, md5_of_parts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::etag::{Claim, ETagKind};
-use crate::layout::{Layout, Part, Shape, parts};
+use crate::layout::{Layout, Part, Shape, guessed_part_bytes, parts};
 use crate::listing::Listed;
 use crate::source_reader::{SourceRange, SourceReader};
 use crate::upload_body::{UploadBody, damaged};
@@ -32,8 +32,17 @@ const SIZE_CHECKS: usize = 8;
 struct PartsPlan<'a> {
     object: &'a Listed,
     part_bytes: u64,
+    /// True if the source does not show its parts.
+    is_guessed: bool,
     claim: Claim,
     etag: String,
+}
+
+/// Bytes of the source's first part.
+#[derive(Clone, Copy)]
+struct FirstPart {
+    bytes: u64,
+    is_guessed: bool,
 }
 
 /// Parts that the target has stored.
@@ -55,34 +64,41 @@ impl Copier {
         check_unchanged(object, &headers)?;
         let etag = etag_kind(&headers, self.stores.has_opaque_etags);
         let first_part = self.first_part(object, etag).await?;
-        let shape = Shape { size: object.size, etag, first_part };
+        let first_bytes = first_part.map(|it| it.bytes);
+        let shape = Shape { size: object.size, etag, first_part: first_bytes };
         let Layout::Parts(part_bytes) = Layout::choose(shape, self.part_bytes) else {
             return self.copy_whole(object, condition).await;
         };
-        let is_kept = first_part == Some(part_bytes);
+        let is_kept = first_bytes == Some(part_bytes);
         let claim = match Claim::of(&headers, self.stores.has_opaque_etags) {
             Claim::Parts { .. } if !is_kept => Claim::None,
             // Parts at once have no MD5 of all bytes.
             Claim::Md5(_) => Claim::None,
             claim => claim,
         };
-        let plan = PartsPlan { object, part_bytes, claim, etag: etag_of(&headers) };
+        let is_guessed = first_part.is_some_and(|it| it.is_guessed);
+        let plan = PartsPlan { object, part_bytes, is_guessed, claim, etag: etag_of(&headers) };
         self.upload(&plan, &headers, condition).await
     }
 
-    /// Returns the size of the source's first part; `None` if the source doesn't tell.
-    async fn first_part(&self, object: &Listed, etag: ETagKind) -> Result<Option<u64>> {
-        if !Layout::needs_first_part(object.size, etag) {
-            return Ok(None);
-        }
-        if matches!(etag, ETagKind::Parts { parts: 1, .. }) {
-            return Ok(Some(object.size));
-        }
+    /// Returns the size of the source's first part: as the source returns it, else a common size.
+    /// The MD5s of the parts show later whether it was that size.
+    async fn first_part(&self, object: &Listed, etag: ETagKind) -> Result<Option<FirstPart>> {
+        let known = |bytes| FirstPart { bytes, is_guessed: false };
+        let parts = match etag {
+            ETagKind::Parts { parts: 1, .. } => return Ok(Some(known(object.size))),
+            ETagKind::Parts { parts, .. } => parts,
+            ETagKind::Md5(_) | ETagKind::Opaque => return Ok(None),
+        };
         match self.stores.source.head_part(request_of(object), 1).await {
-            Ok(bytes) => Ok(bytes),
-            Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
-            Err(error) => Err(of_source(error)),
+            Ok(Some(bytes)) => return Ok(Some(known(bytes))),
+            Ok(None) => {}
+            // Some stores refuse requests of a part.
+            Err(error) if error.kind() == ErrorKind::Refused => {}
+            Err(error) => return Err(of_source(error)),
         }
+        let guessed = guessed_part_bytes(object.size, parts);
+        Ok(guessed.map(|bytes| FirstPart { bytes, is_guessed: true }))
     }
 
     /// Uploads all parts and completes the upload, or aborts it.
@@ -203,7 +219,7 @@ impl Copier {
                     return Ok(true);
                 }
                 // The parts may have other sizes than the first one.
-                if self.has_equal_parts(plan, hashes.len()).await? {
+                if !plan.is_guessed && self.has_equal_parts(plan, hashes.len()).await? {
                     return Err(damaged(plan.claim));
                 }
                 Ok(false)

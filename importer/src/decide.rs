@@ -5,9 +5,9 @@ use crate::etag::{Sameness, compare};
 use crate::listing::Listed;
 use crate::plan::Overwrite;
 
-/// Times of two stores that differ less are taken for equal, in milliseconds: clocks of stores are
-/// known to the second.
-const SLACK_MS: i64 = 2_000;
+/// Clocks that differ less are taken for equal, in milliseconds: replies show them to the second,
+/// and late.
+const SKEW_MS_MIN: i64 = 5_000;
 
 /// Decision about a key of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Rules {
         };
         match self.overwrite {
             _ if is_same => Decision::Present,
-            Overwrite::Changed if age_ms.is_some_and(|it| it > -SLACK_MS) => replace(),
+            Overwrite::Changed if age_ms.is_some_and(|it| it > 0) => replace(),
             _ => Decision::Keep,
         }
     }
@@ -54,7 +54,8 @@ impl Rules {
     /// Time of the source's write minus that of the target's, by one clock.
     fn source_is_newer_by(&self, source: &Listed, target: &Listed) -> Option<i64> {
         let (source, target) = (source.modified_ms?, target.modified_ms?);
-        Some(source.cast_signed() - target.cast_signed() - self.skew_ms)
+        let skew_ms = if self.skew_ms.abs() < SKEW_MS_MIN { 0 } else { self.skew_ms };
+        Some(source.cast_signed() - target.cast_signed() - skew_ms)
     }
 }
 
@@ -99,6 +100,8 @@ mod tests {
         // The source's clock is 60 s ahead.
         let skewed = Rules { skew_ms: 60_000, ..changed };
         assert_eq!(skewed.decide(&source, Some(&target)), Decision::Keep);
+        let close = Rules { skew_ms: -4_000, ..changed };
+        assert_eq!(close.decide(&source, Some(&listed(OTHER, 102))), Decision::Keep);
         let unknown = Listed { modified_ms: None, ..target };
         assert_eq!(changed.decide(&source, Some(&unknown)), Decision::Keep);
     }

@@ -67,6 +67,15 @@ fn is_kept(size: u64, first: u64, parts: u64) -> bool {
     is_valid && size.div_ceil(first) == parts && (parts == 1 || first >= PART_BYTES_MIN)
 }
 
+/// Sizes of parts that common tools choose by default, in MiB, the most common first.
+const COMMON_PART_MIB: [u64; 12] = [8, 16, 5, 15, 10, 64, 32, 50, 100, 128, 256, 512];
+
+/// Returns a common size of parts that makes `parts` parts; `None` if no common size does.
+pub(crate) fn guessed_part_bytes(size: u64, parts: u64) -> Option<u64> {
+    let mut common = COMMON_PART_MIB.into_iter().map(|mib| mib << 20);
+    common.find(|bytes| is_kept(size, *bytes, parts))
+}
+
 /// Returns the size of parts: `part_bytes`, or more in whole MiB where 10,000 parts don't suffice.
 fn own_part_bytes(size: u64, part_bytes: u64) -> u64 {
     let needed = size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20);
@@ -120,6 +129,14 @@ mod tests {
         assert_eq!(kept(17 * MIB, 3, 17 * MIB), Layout::Whole);
         assert_eq!(kept(170 * MIB, 3, 0), Layout::Parts(OWN));
         assert_eq!(choose(170 * MIB, of_parts(3), None), Layout::Parts(OWN));
+    }
+
+    #[test]
+    fn parts_are_guessed_by_their_number() {
+        assert_eq!(guessed_part_bytes(20 * MIB, 3), Some(8 * MIB));
+        assert_eq!(guessed_part_bytes(20 * MIB, 2), Some(16 * MIB));
+        assert_eq!(guessed_part_bytes(1000 * MIB + 1, 11), Some(100 * MIB));
+        assert_eq!(guessed_part_bytes(20 * MIB, 19), None);
     }
 
     #[test]

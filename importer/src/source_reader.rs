@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_RANGE;
 use http::Response;
+use http::header::CONTENT_RANGE;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;

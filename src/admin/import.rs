@@ -62,7 +62,7 @@ pub(super) struct ImportArgs {
     #[arg(long)]
     create_bucket: bool,
     /// Objects or parts in transfer at once, each with about 1 MiB of memory
-    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
     /// Size of parts where those of the source can't be kept
     #[arg(long, default_value = "64MiB", value_name = "BYTES")]

@@ -77,7 +77,8 @@ impl World {
     fn assert_equal(&self) {
         let of = |store: &FakeStore| {
             let state = store.state.lock();
-            let object = |it: &StoredObject| StoredObject { second: 0, tags: String::new(), ..it.clone() };
+            let object =
+                |it: &StoredObject| StoredObject { second: 0, tags: String::new(), ..it.clone() };
             state.objects.iter().map(|(key, it)| (key.clone(), object(it))).collect::<Vec<_>>()
         };
         let (source, target) = (of(&self.source), of(&self.target));
@@ -117,8 +118,19 @@ fn lines(path: &Path) -> Vec<serde_json::Value> {
 async fn everything_is_copied_as_it_is() {
     let world = World::new().await;
     let keys = [
-        "a", "a b", "a+b", "a%2Fb", "folder/", "folder/ä ü", "folder/\u{1}", "x/../y", "x//y",
-        "z/?#&=<>\"'", "zz/deep/er/1", "zz/deep/er/2", "🔑",
+        "a",
+        "a b",
+        "a+b",
+        "a%2Fb",
+        "folder/",
+        "folder/ä ü",
+        "folder/\u{1}",
+        "x/../y",
+        "x//y",
+        "z/?#&=<>\"'",
+        "zz/deep/er/1",
+        "zz/deep/er/2",
+        "🔑",
     ];
     for (at, key) in keys.iter().enumerate() {
         world.source.put(key, StoredObject::whole(&body(at * 1000, 1)));
@@ -132,11 +144,9 @@ async fn everything_is_copied_as_it_is() {
         ("content-language", "de, en"),
         ("expires", "Thu, 01 Dec 2033 16:00:00 GMT"),
         ("x-amz-meta-mtime", "1.5"),
-        ("x-amz-meta-ünï", "ö"),
+        ("x-amz-meta-text", "ö"),
     ] {
-        if let Ok(name) = http::HeaderName::try_from(name) {
-            rich.headers.insert(name, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
-        }
+        rich.headers.insert(name, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     world.source.put("rich", rich);
     world.source.put("empty", StoredObject::whole(b""));
@@ -228,20 +238,26 @@ async fn objects_at_the_target_are_kept_unless_the_source_is_newer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stores_that_hide_their_parts_get_parts_of_the_importer() {
+async fn parts_that_a_store_hides_are_guessed() {
     let world = World::new().await;
     world.source.state.lock().hides_parts = true;
     let large = body(20 * MIB, 5);
-    world.source.put("parts", StoredObject::in_parts(&large, &[10 * MIB, 10 * MIB]));
-    world.source.put("small", StoredObject::in_parts(&body(7 * MIB, 6), &[5 * MIB, 2 * MIB]));
+    let guessed = StoredObject::in_parts(&large, &[8 * MIB, 8 * MIB, 4 * MIB]);
+    world.source.put("guessed", guessed.clone());
+    world.source.put("wrong", StoredObject::in_parts(&large, &[10 * MIB, 10 * MIB]));
+    world.source.put("uneven", StoredObject::in_parts(&body(8 * MIB, 6), &[5 * MIB, 3 * MIB]));
     let odd = StoredObject { etag: "no-md5".to_owned(), ..StoredObject::whole(&large) };
     world.source.put("odd", odd);
     let summary = world.import(world.plan()).await.unwrap();
     assert!(summary.is_clean(), "{}", summary.text());
-    assert_eq!((summary.other_etags, summary.unclaimed), (3, 3));
-    assert_eq!(summary.unverified.objects, 3, "no checksum is common");
-    for key in ["parts", "odd"] {
+    assert_eq!((summary.other_etags, summary.unclaimed), (2, 2), "{}", summary.text());
+    assert_eq!(summary.unverified.objects, 2, "no checksum is common");
+    for (key, parts) in [
+        ("guessed", guessed.parts),
+        ("wrong", vec![16 * MIB, 4 * MIB]),
+        ("odd", vec![8 * MIB, 8 * MIB, 4 * MIB]),
+    ] {
         let copy = world.target.get(key).unwrap();
-        assert!(copy.body == large && copy.parts == [8 * MIB, 8 * MIB, 4 * MIB], "{key}");
+        assert!(copy.body == large && copy.parts == parts, "{key}: {:?}", copy.parts);
     }
 }

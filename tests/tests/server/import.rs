@@ -127,8 +127,17 @@ async fn a_bucket_is_copied_with_all_that_belongs_to_its_objects() {
     let tagged = [&METADATA[..], &[("x-amz-tagging", "a=1&b=x%20y")]].concat();
     put(&mut client, "rich", &tagged, body("rich", 5000)).await;
     let keys = [
-        "empty", "folder/", "with space", "plus+plus", "%41%2F%zz", "ünïcödé/鍵/🔑", "a/../b",
-        "double//slash", "quotes'\"<&>", "new\nline", "~",
+        "empty",
+        "folder/",
+        "with space",
+        "plus+plus",
+        "%41%2F%zz",
+        "ünïcödé/鍵/🔑",
+        "a/../b",
+        "double//slash",
+        "quotes'\"<&>",
+        "new\nline",
+        "~",
     ];
     for (at, key) in keys.iter().enumerate() {
         put(&mut client, key, &[], body(key, at * 30_000)).await;
@@ -148,10 +157,10 @@ async fn a_bucket_is_copied_with_all_that_belongs_to_its_objects() {
         ends.assert_copied(key).await;
     }
     let tags = ends.target.client().get("/copy/rich?tagging=").await.unwrap();
-    assert_eq!((tags.all("Key"), tags.all("Value")), (
-        vec!["a".to_owned(), "b".to_owned()],
-        vec!["1".to_owned(), "x y".to_owned()],
-    ));
+    assert_eq!(
+        (tags.all("Key"), tags.all("Value")),
+        (vec!["a".to_owned(), "b".to_owned()], vec!["1".to_owned(), "x y".to_owned()],)
+    );
     let again = ends.import(&[]).await;
     assert_eq!([&again["copied"]["objects"], &again["read_bytes"]], [0, 0]);
     assert_eq!(again["present"]["objects"], count);
@@ -182,7 +191,9 @@ async fn a_killed_import_goes_on() {
     let before = copies(&ends.target).await;
     assert!(before >= 60, "the kills came too early: {before}");
     let rest = ends.import(&["--verify"]).await;
-    assert_eq!(rest["copied"]["objects"].as_u64().unwrap() + before, 301, "{rest}");
+    // The two writes in flight at the last kill may have come through after the count.
+    let copied = rest["copied"]["objects"].as_u64().unwrap();
+    assert!((299..=301).contains(&(copied + before)), "{before} {rest}");
     assert_eq!(rest["compared"]["objects"], 301);
     let uploads = ends.target.client().get("/copy?uploads=").await.unwrap();
     assert_eq!(uploads.all("UploadId"), Vec::<String>::new());
@@ -262,17 +273,20 @@ async fn differences_are_found_and_newer_objects_stay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_orders_are_refused_with_a_remedy() {
     let ends = Ends::start().await;
-    let refused = async |change: &dyn Fn(&mut Command), expected: &str| {
+    type Change = fn(&mut Command) -> &mut Command;
+    let orders: [(Change, &str); 6] = [
+        (|it| it.env_remove("MARTLET_TARGET_SECRET_KEY"), "--target-key-file"),
+        (|it| it.env("AWS_SECRET_ACCESS_KEY", "wrong"), "SignatureDoesNotMatch"),
+        (|it| it.args(["--source-profile", "none"]), "the profile none has neither"),
+        (|it| it.args(["--part-size", "1MiB"]), "--part-size must be"),
+        (|it| it.arg("--source-unsigned"), "AccessDenied"),
+        (|it| it.args(["--source-key-file", "none"]), "does not exist"),
+    ];
+    for (change, expected) in orders {
         let mut command = ends.command(&[]);
         change(&mut command);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains(expected), "{expected}: {text}");
-    };
-    refused(&|it| drop(it.env_remove("MARTLET_TARGET_SECRET_KEY")), "--target-key-file").await;
-    refused(&|it| drop(it.env("AWS_SECRET_ACCESS_KEY", "wrong")), "SignatureDoesNotMatch").await;
-    refused(&|it| drop(it.args(["--source-profile", "none"])), "the profile none has neither").await;
-    refused(&|it| drop(it.args(["--part-size", "1MiB"])), "--part-size must be").await;
-    refused(&|it| drop(it.args(["--source-unsigned"])), "AccessDenied").await;
-    refused(&|it| drop(it.args(["--source-key-file", "none"])), "does not exist").await;
+    }
 }
