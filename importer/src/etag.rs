@@ -54,7 +54,11 @@ impl FullChecksum {
     /// Returns all checksums of a reply that cover the whole object, the strongest first.
     pub(crate) fn all_of(headers: &HeaderMap) -> Vec<Self> {
         let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
-        if text("x-amz-checksum-type").is_some_and(|it| it != "FULL_OBJECT") {
+        // Without a type, some stores return checksums of parts for objects in parts.
+        let is_in_parts =
+            matches!(ETagKind::of(text("etag").unwrap_or_default()), ETagKind::Parts { .. });
+        let is_full = text("x-amz-checksum-type").map_or(!is_in_parts, |it| it == "FULL_OBJECT");
+        if !is_full {
             return Vec::new();
         }
         let of = |(name, algorithm, bytes): (&str, CrcAlgorithm, usize)| {
@@ -204,6 +208,12 @@ mod tests {
         headers.insert("x-amz-checksum-crc64nvme", "AAAAAAAAAAI=".parse().unwrap());
         let expected = FullChecksum { algorithm: CrcAlgorithm::Crc64Nvme, value: 2 };
         assert_eq!(Claim::of(&headers, false), Claim::Checksum(expected));
+        headers.insert("etag", format!("\"{MD5}-2\"").parse().unwrap());
+        headers.remove("x-amz-server-side-encryption");
+        assert!(matches!(Claim::of(&headers, false), Claim::Parts { parts: 2, .. }));
+        headers.insert("x-amz-checksum-type", "FULL_OBJECT".parse().unwrap());
+        assert_eq!(Claim::of(&headers, false), Claim::Checksum(expected));
+        headers.insert("x-amz-server-side-encryption", "aws:kms".parse().unwrap());
         headers.insert("x-amz-checksum-type", "COMPOSITE".parse().unwrap());
         assert_eq!(Claim::of(&headers, false), Claim::None);
     }

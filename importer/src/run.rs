@@ -198,7 +198,9 @@ impl Import {
         stop: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<bool> {
         let (sender, mut queue) = mpsc::channel(QUEUE);
-        let mut listers = self.spawn_listers(ranges, state, sender);
+        let mut listers = self.spawn_listers(ranges, state, &sender);
+        // The queue ends with the last lister.
+        drop(sender);
         let copier = state.map(|state| self.copier(state.clone()));
         let mut copies: JoinSet<Finished> = JoinSet::new();
         let mut ticks = interval(SAVE_EVERY);
@@ -251,7 +253,7 @@ impl Import {
         &self,
         ranges: Vec<OpenRange>,
         state: Option<&Arc<ImportState>>,
-        queue: mpsc::Sender<Work>,
+        queue: &mpsc::Sender<Work>,
     ) -> JoinSet<Result<()>> {
         let permits = Arc::new(Semaphore::new(LISTERS));
         let mut listers = JoinSet::new();

@@ -247,7 +247,7 @@ impl Inner {
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&beside, path)?;
-            folder_of(path).and_then(|folder| File::open(folder)?.sync_all())?;
+            File::open(folder_of(path))?.sync_all()?;
             Ok(file)
         };
         self.file = write().map_err(|error| unusable(path, &error))?;
@@ -255,9 +255,9 @@ impl Inner {
     }
 }
 
-fn folder_of(path: &Path) -> std::io::Result<PathBuf> {
+fn folder_of(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-    Ok(parent.unwrap_or(Path::new(".")).to_owned())
+    parent.unwrap_or(Path::new(".")).to_owned()
 }
 
 fn beside(path: &Path) -> PathBuf {

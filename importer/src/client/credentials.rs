@@ -153,10 +153,12 @@ fn values_of(text: &str, name: &str) -> BTreeMap<String, String> {
         let line = line.trim();
         if let Some(header) = line.strip_prefix('[').and_then(|it| it.split(']').next()) {
             is_within = header.split_whitespace().eq(name.split_whitespace());
-        } else if is_within && !is_nested && !line.starts_with(['#', ';']) {
-            if let Some((name, value)) = line.split_once('=') {
-                values.insert(name.trim().to_owned(), value.trim().to_owned());
-            }
+        } else if is_within
+            && !is_nested
+            && !line.starts_with(['#', ';'])
+            && let Some((name, value)) = line.split_once('=')
+        {
+            values.insert(name.trim().to_owned(), value.trim().to_owned());
         }
     }
     values

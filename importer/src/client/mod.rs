@@ -350,9 +350,8 @@ impl S3Client {
             301 | 307 | 308 => ErrorKind::Fatal,
             404 => ErrorKind::NotFound,
             412 | 304 => ErrorKind::Condition,
-            408 => ErrorKind::Transient,
             501 => ErrorKind::Refused,
-            500..=599 => ErrorKind::Transient,
+            408 | 500..=599 => ErrorKind::Transient,
             _ => ErrorKind::Refused,
         };
         if kind == ErrorKind::Throttled {

@@ -1,12 +1,14 @@
 //! Documents of S3 that the importer reads and writes.
 
+use std::fmt::Write as _;
+
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// Page of ListObjectsV2.
+/// Page of a listing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct ListPage {
@@ -131,10 +133,11 @@ pub(crate) fn completion(parts: &[SentPart]) -> String {
     let mut xml = "<CompleteMultipartUpload>".to_owned();
     for SentPart { number, etag, crc64 } in parts {
         let etag = quick_xml::escape::escape(etag.as_str());
-        xml.push_str(&format!(
+        let _ = write!(
+            xml,
             "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>\
              <ChecksumCRC64NVME>{crc64}</ChecksumCRC64NVME></Part>"
-        ));
+        );
     }
     xml.push_str("</CompleteMultipartUpload>");
     xml
