@@ -35,9 +35,9 @@ Examples:
   martlet admin import s3://old s3://new --verify-only")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent command-line flag")]
 pub(super) struct ImportArgs {
-    /// Bucket to read, with a prefix of its keys: s3://BUCKET[/PREFIX]
+    /// Bucket to read, with a prefix of its keys: `s3://BUCKET/PREFIX`
     source: BucketName,
-    /// Bucket to write: s3://BUCKET. Keys stay as they are
+    /// Bucket to write: `s3://BUCKET`. Keys stay as they are
     target: BucketName,
     #[command(flatten)]
     from: SourceArgs,

@@ -206,8 +206,8 @@ async fn serve(
     let response = state.answer(&asked);
     match fault {
         Some(Fault::NoReply) => Err(broken()),
-        Some(Fault::Cut(bytes)) => Ok(response.map(|body| cut(body, bytes))),
-        Some(Fault::Damage) => Ok(response.map(damage)),
+        Some(Fault::Cut(bytes)) => Ok(response.map(|body| cut(&body, bytes))),
+        Some(Fault::Damage) => Ok(response.map(|body| damage(&body))),
         _ => Ok(response.map(|body| {
             Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
         })),
@@ -215,12 +215,12 @@ async fn serve(
     .map(|response: Response<Body>| response)
 }
 
-fn cut(body: Bytes, bytes: usize) -> Body {
+fn cut(body: &Bytes, bytes: usize) -> Body {
     let frames = [Ok(Frame::data(body.slice(..bytes))), Err(std::io::Error::other("cut"))];
     StreamBody::new(stream::iter(frames)).boxed_unsync()
 }
 
-fn damage(body: Bytes) -> Body {
+fn damage(body: &Bytes) -> Body {
     let mut other = body.to_vec();
     if let Some(first) = other.first_mut() {
         *first ^= 1;
@@ -255,8 +255,7 @@ impl State {
     fn answer(&mut self, asked: &Asked) -> Response<Bytes> {
         let has = |name: &str| asked.query.contains_key(name);
         match asked.method.as_str() {
-            "HEAD" if asked.key.is_empty() => reply(200, ""),
-            "PUT" if asked.key.is_empty() => reply(200, ""),
+            "HEAD" | "PUT" if asked.key.is_empty() => reply(200, ""),
             "GET" if asked.key.is_empty() => self.list(asked),
             "GET" if has("tagging") => self.tags(asked),
             "GET" | "HEAD" => self.read(asked),

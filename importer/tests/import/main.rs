@@ -106,7 +106,8 @@ fn place(store: &FakeStore) -> S3Location {
 
 /// Bytes that differ everywhere.
 fn body(bytes: usize, seed: u8) -> Bytes {
-    (0..bytes).map(|at| (at % 251) as u8 ^ seed ^ (at / 251 % 256) as u8).collect()
+    let low = |number: usize| number.to_le_bytes()[0];
+    (0..bytes).map(|at| low(at % 251) ^ seed ^ low(at / 251)).collect()
 }
 
 fn lines(path: &Path) -> Vec<serde_json::Value> {

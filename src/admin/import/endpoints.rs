@@ -33,17 +33,18 @@ impl FromStr for BucketName {
 
 /// Flags of the source.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_field_names, reason = "the fields are flags, named after their end")]
 pub(super) struct SourceArgs {
-    /// URL of the source's endpoint [default: that of the profile, AWS_ENDPOINT_URL, or AWS's]
+    /// URL of the source's endpoint [default: that of the profile, `AWS_ENDPOINT_URL`, or AWS's]
     #[arg(long, value_name = "URL")]
     source_endpoint: Option<String>,
-    /// Region of the source [default: that of the profile, AWS_REGION, or us-east-1]
+    /// Region of the source [default: that of the profile, `AWS_REGION`, or us-east-1]
     #[arg(long, value_name = "REGION")]
     source_region: Option<String>,
     /// Profile of awscli with the source's credentials
     #[arg(long, value_name = "NAME", group = "source_key")]
     source_profile: Option<String>,
-    /// File with the lines AWS_ACCESS_KEY_ID=… and AWS_SECRET_ACCESS_KEY=…
+    /// File with the lines `AWS_ACCESS_KEY_ID=…` and `AWS_SECRET_ACCESS_KEY=…`
     #[arg(long, value_name = "FILE", group = "source_key")]
     source_key_file: Option<PathBuf>,
     /// Read a public bucket without credentials
@@ -63,8 +64,9 @@ pub(super) struct SourceArgs {
 
 /// Flags of the target.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_field_names, reason = "the fields are flags, named after their end")]
 pub(super) struct TargetArgs {
-    /// URL of Martlet's S3 endpoint [default: that of the profile, or http://127.0.0.1:9000]
+    /// URL of Martlet's S3 endpoint [default: that of the profile, or `http://127.0.0.1:9000`]
     #[arg(long, value_name = "URL")]
     target_endpoint: Option<String>,
     /// Profile of awscli with the target's credentials
@@ -84,9 +86,9 @@ pub(super) struct TargetArgs {
 enum AddressingChoice {
     /// In the host for AWS, in the path for other stores
     Auto,
-    /// https://host/bucket/key
+    /// `https://host/bucket/key`
     Path,
-    /// https://bucket.host/key
+    /// `https://bucket.host/key`
     Virtual,
 }
 
