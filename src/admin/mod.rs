@@ -10,6 +10,7 @@ mod checkpoints;
 mod client;
 mod cluster;
 mod connection;
+mod import;
 mod job;
 mod limits;
 mod policy;
@@ -32,6 +33,7 @@ use self::census::{CensusArgs, CensusOutcome};
 use self::checkpoints::CheckpointCommand;
 use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
+use self::import::ImportArgs;
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
@@ -89,6 +91,8 @@ enum AdminCommand {
     Workers(WorkersArgs),
     /// Write an archive with the state of all reachable processes, without secrets
     SupportBundle(BundleArgs),
+    /// Copy a bucket of another S3 store into a bucket of this one
+    Import(Box<ImportArgs>),
     /// Storage policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -179,6 +183,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
             let answer = workers.fetch(&connection)?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
+        AdminCommand::Import(command) => command.run(args.json)?,
         AdminCommand::Policy(command) => {
             let answer = command.fetch(&server()?)?;
             print::show(&answer, args.json, |policies| policy::lines(policies));

@@ -15,6 +15,7 @@ mod full_disk;
 mod golden;
 mod herd;
 mod hung_disk;
+mod import;
 mod in_place;
 mod jobs;
 mod locate;
