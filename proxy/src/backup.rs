@@ -10,7 +10,7 @@ use martlet_protocol::BucketId;
 
 use crate::accounts::{Accounts, Page};
 use crate::backup_record::{BackupRecord, RecordKind, RecordState};
-use crate::bucket::WantedBucket;
+use crate::bucket::{BucketRecords, WantedBucket};
 use crate::error::{Error, Result};
 
 /// Page of records.
@@ -35,7 +35,11 @@ impl Accounts {
     }
 }
 
-impl Backups<'_> {
+impl<'a> Backups<'a> {
+    fn buckets(self) -> BucketRecords<'a> {
+        BucketRecords(self.accounts.store.buckets())
+    }
+
     /// Returns the store's time, in milliseconds since 1970.
     pub fn now_ms(self) -> u64 {
         self.accounts.store.services.registers.stamps.now_ms()
@@ -52,7 +56,7 @@ impl Backups<'_> {
         limit: usize,
     ) -> Result<RecordPage> {
         let (page, last) = if kind == RecordKind::Bucket {
-            self.accounts.store.buckets().records(after, limit).await?
+            self.buckets().list(after, limit).await?
         } else {
             let page = self.accounts.account_records(kind, after, limit).await?;
             let last = page.items.last().map(|record| record.name.clone());
@@ -71,9 +75,9 @@ impl Backups<'_> {
         if record.kind != RecordKind::Bucket {
             return self.accounts.compare_account(record).await;
         }
-        let buckets = self.accounts.store.buckets();
+        let buckets = self.buckets();
         let wanted = buckets.wanted(record)?;
-        Ok(buckets.compare_record(record, &wanted).await?.0)
+        Ok(buckets.compare(record, &wanted).await?.0)
     }
 
     /// Restores a record, unless its item is the same. Later changes and deletions stay unless
@@ -86,9 +90,9 @@ impl Backups<'_> {
         if record.kind != RecordKind::Bucket {
             return self.accounts.restore_account(record, replace).await;
         }
-        let buckets = self.accounts.store.buckets();
+        let buckets = self.buckets();
         let wanted = buckets.wanted(record)?;
-        let (state, there) = buckets.compare_record(record, &wanted).await?;
+        let (state, there) = buckets.compare(record, &wanted).await?;
         if !state.is_written(replace) {
             return Ok(state);
         }
@@ -96,13 +100,13 @@ impl Backups<'_> {
         match there {
             None => {
                 self.prepare_rules(&record.name, &wanted, wanted.id()).await?;
-                buckets.create_restored(&record.name, &wanted).await?;
+                buckets.create(&record.name, &wanted).await?;
                 // The worker may have deleted the companion while its bucket didn't exist.
                 self.prepare_rules(&record.name, &wanted, wanted.id()).await?;
             }
             Some(before) => {
                 self.prepare_rules(&record.name, &wanted, before.id).await?;
-                buckets.replace_settings(&record.name, &before, &wanted).await?;
+                buckets.replace(&record.name, &before, &wanted).await?;
             }
         }
         Ok(state)

@@ -70,18 +70,23 @@ struct DatedBucket {
     bucket: Option<Bucket>,
 }
 
-impl Buckets<'_> {
+/// Buckets of a store, as records of a backup.
+#[derive(Clone, Copy)]
+pub(crate) struct BucketRecords<'a>(pub(crate) Buckets<'a>);
+
+impl BucketRecords<'_> {
     /// Records of buckets in order of name, above `after`. A page examines `limit` buckets.
-    pub(crate) async fn records(
+    pub(crate) async fn list(
         self,
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Page<BackupRecord>, Option<String>)> {
-        let context = &*self.contexts.context();
+        let context = &*self.0.contexts.context();
         let paths = Paths::root("");
         let start = after.map_or(ListStart::First, |name| ListStart::After(name.to_owned().into()));
         let expected = limit.saturating_add(1);
-        let mut walk = Walk::new(self.registers, context, &paths, start, expected, Level::Strict)?;
+        let mut walk =
+            Walk::new(self.0.registers, context, &paths, start, expected, Level::Strict)?;
         let mut page = Page { items: Vec::new(), is_truncated: false };
         let (mut examined, mut last) = (0, None);
         while let Some((name, entry)) = walk.next().await? {
@@ -141,10 +146,10 @@ impl Buckets<'_> {
             return Err(malformed());
         }
         let policy =
-            bucket_policy(&self.contexts.context().cluster, Some(&content.storage_policy))?;
+            bucket_policy(&self.0.contexts.context().cluster, Some(&content.storage_policy))?;
         let bucket = Bucket {
             id: BucketId::random(),
-            created_ms: self.registers.stamps.now_ms(),
+            created_ms: self.0.registers.stamps.now_ms(),
             generation: 1,
             state: BucketState::Open,
             index_shards: shards,
@@ -161,7 +166,7 @@ impl Buckets<'_> {
     ///
     /// # Errors
     /// [`Error::InvalidBucketState`] if no restore can give the bucket these settings.
-    pub(crate) async fn compare_record(
+    pub(crate) async fn compare(
         self,
         record: &BackupRecord,
         wanted: &WantedBucket,
@@ -181,18 +186,18 @@ impl Buckets<'_> {
     ///
     /// # Errors
     /// [`Error::BucketExists`] if it was created since the comparison; [`Error::QuotaExceeded`].
-    pub(crate) async fn create_restored(self, name: &str, wanted: &WantedBucket) -> Result<()> {
+    pub(crate) async fn create(self, name: &str, wanted: &WantedBucket) -> Result<()> {
         let bucket = &wanted.bucket;
         let requested = RequestedUsage::bucket(name, bucket);
-        let charge = Box::pin(self.quotas.charge(bucket, requested)).await?;
+        let charge = Box::pin(self.0.quotas.charge(bucket, requested)).await?;
         let mut evaluate = |view: &RegisterView| match bucket_of(view) {
             Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
             None => Ok(write(bucket)),
         };
-        let decided = self.catalog.decide(name, WriteId::random(), &mut evaluate).await;
-        self.catalog.forget(name);
+        let decided = self.0.catalog.decide(name, WriteId::random(), &mut evaluate).await;
+        self.0.catalog.forget(name);
         decided?;
-        charge.written(self.registers.stamps.now_ms());
+        charge.written(self.0.registers.stamps.now_ms());
         Ok(())
     }
 
@@ -201,7 +206,7 @@ impl Buckets<'_> {
     ///
     /// # Errors
     /// Unavailable if the bucket has changed since the comparison: compare again.
-    pub(crate) async fn replace_settings(
+    pub(crate) async fn replace(
         self,
         name: &str,
         before: &Bucket,
@@ -209,7 +214,7 @@ impl Buckets<'_> {
     ) -> Result<()> {
         let state = wanted.bucket.versioning().state;
         if state.keeps_versions() && before.versioning().state != state {
-            self.set_versioning(name, state == Versioning::Enabled).await?;
+            self.0.set_versioning(name, state == Versioning::Enabled).await?;
         }
         let compared = without_versioning(self.content_of(before));
         let set = |bucket: &mut Bucket| {
@@ -217,11 +222,15 @@ impl Buckets<'_> {
             if bucket.id != before.id || now != compared {
                 return Err(busy());
             }
-            let versioning = bucket.settings.get(Setting::Versioning).map(<[u8]>::to_vec);
-            bucket.settings = wanted.bucket.settings.clone();
-            match versioning {
-                Some(document) => bucket.settings.set(Setting::Versioning, document)?,
-                None => drop(bucket.settings.remove(Setting::Versioning)),
+            // Documents that this release doesn't know stay. Old ones go first, to make room.
+            let all = Setting::ALL.into_iter().filter(|it| *it != Setting::Versioning);
+            for setting in all.clone() {
+                bucket.settings.remove(setting);
+            }
+            for setting in all {
+                if let Some(document) = wanted.bucket.settings.get(setting) {
+                    bucket.settings.set(setting, document.to_vec())?;
+                }
             }
             bucket.owner.clone_from(&wanted.bucket.owner);
             bucket.policy = wanted.bucket.policy;
@@ -229,14 +238,15 @@ impl Buckets<'_> {
             bucket.generation += 1;
             Ok(())
         };
-        let bucket = self.change(name, set).await?;
+        let bucket = self.0.change(name, set).await?;
         // Writes of proxies that cache the old settings are refused: a lock holds from here on.
-        self.catalog.fences.fence(&bucket, true).await?;
+        self.0.catalog.fences.fence(&bucket, true).await?;
         Ok(())
     }
 
     async fn read_dated(self, name: &str) -> Result<Option<DatedBucket>> {
-        let (view, _) = self.registers.read_given(&root(name), Want::Entry, Level::Strict).await?;
+        let (view, _) =
+            self.0.registers.read_given(&root(name), Want::Entry, Level::Strict).await?;
         Ok(view.entry.as_ref().map(|entry| DatedBucket {
             written_ms: entry.order.time_ms(),
             bucket: bucket_of(&view).cloned(),
@@ -244,7 +254,7 @@ impl Buckets<'_> {
     }
 
     fn content_of(self, bucket: &Bucket) -> BucketContent {
-        let cluster = self.contexts.context().cluster.clone();
+        let cluster = self.0.contexts.context().cluster.clone();
         let document = |setting: Setting| {
             let document = match setting {
                 Setting::Versioning => versioning_document(bucket)?,
