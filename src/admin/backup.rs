@@ -130,7 +130,7 @@ fn describe(contents: &Contents) -> String {
         .collect();
     text += &table(&rows, &[1]);
     for file in files {
-        text += &format!("file {file}\n");
+        text.extend(["file ", file, "\n"]);
     }
     text + "the backup is whole\n"
 }

@@ -176,7 +176,9 @@ async fn push_to_all(
     let mut all = Vec::new();
     while let Some(of_node) = pushes.next().await {
         if !json {
-            of_node.iter().for_each(|push| println!("{}", push.line()));
+            for push in &of_node {
+                println!("{}", push.line());
+            }
         }
         all.extend(of_node);
     }

@@ -120,10 +120,7 @@ impl RestoreArgs {
         if self.only == [Part::Rings] && self.files_to.is_none() {
             return Err(Failure::usage("name the folder for the rings with --files-to"));
         }
-        let server = match self.has_records() {
-            true => Some(connection.endpoint()?),
-            false => None,
-        };
+        let server = self.has_records().then(|| connection.endpoint()).transpose()?;
         let mut report = self.planned(&secret, server.as_ref())?;
         report.dry_run = self.dry_run;
         if !json {
@@ -229,7 +226,7 @@ impl RestoreArgs {
             let records = std::mem::take(&mut batch.records).into_iter().zip(verdicts);
             let wanted = records.filter(|(_, verdict)| verdict.state.is_written(self.replace));
             let wanted: Vec<RecordLine> = wanted.map(|(record, _)| record).collect();
-            for outcome in restored(server, wanted, self.replace) {
+            for outcome in restored(server, &wanted, self.replace) {
                 match outcome {
                     Ok(()) => report.restored += 1,
                     Err(reason) => {
@@ -283,7 +280,7 @@ impl Report {
 /// Restores records of one kind, several at once. Returns the outcome of each.
 fn restored(
     server: &AdminEndpoint,
-    records: Vec<RecordLine>,
+    records: &[RecordLine],
     replace: bool,
 ) -> Vec<Result<(), String>> {
     let share = records.len().div_ceil(WRITES_AT_ONCE).max(1);
@@ -348,10 +345,10 @@ fn plan_text(report: &Report, replace: bool) -> String {
             _ => "will be changed",
         };
         let reason = reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        text += &format!("{kind} {name}: {what}{reason}\n");
+        text.extend([kind.as_str(), " ", name, ": ", what, &reason, "\n"]);
     }
     for name in &report.files {
-        text += &format!("file {name}: --files-to writes it\n");
+        text.extend(["file ", name, ": --files-to writes it\n"]);
     }
     text
 }
@@ -361,8 +358,9 @@ fn outcome_text(report: &Report) -> String {
         return "nothing was changed: this was a dry run\n".to_owned();
     }
     let Report { restored, failed, failures, .. } = report;
-    let failures: String = failures.iter().map(|failure| format!("{failure}\n")).collect();
-    format!("{failures}{restored} restored, {failed} failed\n")
+    let mut lines = failures.clone();
+    lines.push(format!("{restored} restored, {failed} failed\n"));
+    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ fn record(at: u64) -> Line {
     let mut bytes = [0; 700];
     blake3::Hasher::new().update(&at.to_le_bytes()).finalize_xof().fill(&mut bytes);
     Line::Record(RecordLine {
-        kind: if at % 3 == 0 { "bucket" } else { "key" }.into(),
+        kind: if at.is_multiple_of(3) { "bucket" } else { "key" }.into(),
         name: format!("item-{at}"),
         written_ms: at,
         // Incompressible, so that several chunks are needed.
