@@ -1,9 +1,10 @@
 //! Admin API of jobs: censuses and rewrites, which run as tasks of this process.
 //!
 //! * [`table`]: start, history and cancellation.
-//! * [`census`], [`rewrite`]: the work.
+//! * [`census`], [`rewrite`]: the work; [`census_pace`]: the estimate of a census's end.
 
 mod census;
+mod census_pace;
 mod rewrite;
 mod table;
 
@@ -21,10 +22,12 @@ use martlet_proxy::{ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::census::CensusWork;
+use self::census_pace::PastCensus;
 use self::rewrite::RewriteWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
@@ -52,7 +55,12 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Cl
         .post(wire::JOBS, start.body::<JobRequest>(), self::start)
         .get(wire::JOB, show.query::<JobQuery>(), self::show)
         .delete(wire::JOB, cancel.query::<JobQuery>(), self::cancel)
-        .with_state(JobsApi { store, foreground, jobs: Arc::new(Jobs::new(clock)) })
+        .with_state(JobsApi {
+            store,
+            foreground,
+            jobs: Arc::new(Jobs::new(clock)),
+            past_census: Arc::default(),
+        })
 }
 
 #[derive(Clone)]
@@ -60,6 +68,8 @@ struct JobsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
     jobs: Arc<Jobs>,
+    /// Last complete census of this process.
+    past_census: Arc<Mutex<Option<PastCensus>>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -99,7 +109,7 @@ impl JobsApi {
         if options.pause > PAUSE_MAX {
             return Err(ApiError::bad("pause_ms must be at most 60000"));
         }
-        Ok(CensusWork::new(self.store.topology().clone(), options))
+        Ok(CensusWork::new(self.store.topology().clone(), options, self.past_census.clone()))
     }
 
     async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
+//! * [`backup`]: backup and restore of accounts and of buckets' settings.
 //! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
 //! * [`jobs`]: censuses, and moves of buckets to another storage policy, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
@@ -28,6 +29,7 @@
 
 pub mod accounts;
 mod api;
+pub mod backup;
 pub mod buckets;
 pub mod jobs;
 pub mod objects;

@@ -7,6 +7,7 @@
 //! ```
 
 mod admin;
+mod backup;
 mod cache;
 mod catalog;
 mod emptiness;
@@ -21,6 +22,7 @@ mod target;
 mod versioning;
 
 pub use self::admin::Buckets;
+pub(crate) use self::backup::{BucketRecords, WantedBucket};
 pub(crate) use self::catalog::BucketCatalog;
 pub use self::etags::set_etag_kind;
 pub use self::lock::lock_from_the_beginning;

@@ -3,6 +3,7 @@
 mod accounts;
 mod address;
 mod audit;
+mod backup;
 mod bucket;
 mod bundle;
 mod census;
@@ -27,6 +28,7 @@ use martlet_serving::Failure;
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 pub(crate) use self::address::AdminAddress;
 use self::audit::AuditArgs;
+use self::backup::BackupCommand;
 use self::bucket::BucketCommand;
 use self::bundle::BundleArgs;
 use self::census::{CensusArgs, CensusOutcome};
@@ -119,6 +121,9 @@ enum AdminCommand {
     Session(SessionCommand),
     /// Show who changed what, from where, and with which outcome
     Audit(AuditArgs),
+    /// Backup and restore of accounts, bucket settings and rings
+    #[command(subcommand)]
+    Backup(BackupCommand),
     /// Jobs of a process: censuses and rewrites
     #[command(subcommand)]
     Job(JobCommand),
@@ -199,6 +204,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Key(command) => command.run(&server()?, args.json)?,
         AdminCommand::Session(command) => command.run(&server()?, args.json)?,
         AdminCommand::Audit(command) => command.run(&connection, args.json)?,
+        AdminCommand::Backup(command) => command.run(&connection, args.json)?,
         AdminCommand::Cluster(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => {
             let file = connection.cluster_key_file.as_deref().ok_or_else(|| {

@@ -4,6 +4,7 @@
 mod admin_access;
 mod admin_command;
 mod admin_tls;
+mod backup;
 mod bench;
 mod bucket_list;
 mod crash;
