@@ -30,6 +30,9 @@ const METADATA: [(&str, &str); 8] = [
     ("x-amz-meta-two", "a, b"),
 ];
 
+/// Change of a command line.
+type Change = fn(&mut Command) -> &mut Command;
+
 /// Two servers, and a folder for state and report.
 struct Ends {
     setup: Setup,
@@ -273,7 +276,6 @@ async fn differences_are_found_and_newer_objects_stay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_orders_are_refused_with_a_remedy() {
     let ends = Ends::start().await;
-    type Change = fn(&mut Command) -> &mut Command;
     let orders: [(Change, &str); 6] = [
         (|it| it.env_remove("MARTLET_TARGET_SECRET_KEY"), "--target-key-file"),
         (|it| it.env("AWS_SECRET_ACCESS_KEY", "wrong"), "SignatureDoesNotMatch"),
