@@ -214,11 +214,13 @@ mod tests {
         };
         let mut found = String::new();
         while let Some(pair) = pairs.next().await.unwrap() {
-            found += &match pair {
-                Pair::Source(it) => format!("{}< ", it.key),
-                Pair::Target(it) => format!("{}> ", it.key),
-                Pair::Both { source, .. } => format!("{}= ", source.key),
+            let (key, sign) = match &pair {
+                Pair::Source(it) => (&it.key, "< "),
+                Pair::Target(it) => (&it.key, "> "),
+                Pair::Both { source, .. } => (&source.key, "= "),
             };
+            found.push_str(key);
+            found.push_str(sign);
         }
         assert_eq!(found, "a< b= c> d< e> ");
     }

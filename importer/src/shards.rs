@@ -63,7 +63,7 @@ mod tests {
             assert!(count < 2 || ranges.len() > 1);
             let keys =
                 prefixes.iter().flat_map(|it| [it.clone(), format!("{it}x"), format!("{it}~")]);
-            for key in keys.chain(["".into(), "0".into(), "~".into(), "0001".into()]) {
+            for key in keys.chain(["", "0", "~", "0001"].map(String::from)) {
                 let owners = ranges.iter().filter(|range| of(range, &key)).count();
                 assert_eq!(owners, 1, "{key:?} of {count}");
             }

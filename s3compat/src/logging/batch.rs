@@ -375,18 +375,17 @@ mod tests {
 
     #[test]
     fn chunks_grow_with_the_text_and_hold_all_lines_in_order() {
-        let (mut text, mut expected) = (LogText::default(), String::new());
-        for number in 0..4_000 {
-            let line = format!("{number:0100}");
-            text.push(&line);
-            expected += &format!("{line}\n");
+        let mut lines: Vec<String> = (0..4_000).map(|number| format!("{number:0100}")).collect();
+        let long = "x".repeat(200_000);
+        lines.push(long.clone());
+        let mut text = LogText::default();
+        for (number, line) in lines.iter().enumerate() {
+            text.push(line);
             if number == 1_000 {
                 assert!(text.chunks().len() > 1);
             }
         }
-        let long = "x".repeat(200_000);
-        text.push(&long);
-        expected += &format!("{long}\n");
+        let expected = lines.join("\n") + "\n";
         assert_eq!(text.bytes, expected.len());
         let chunks = text.chunks();
         assert!(chunks.concat() == expected.as_bytes());

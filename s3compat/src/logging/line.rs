@@ -215,13 +215,12 @@ impl FieldWriter {
 
 /// Returns true for bytes that [`QUOTED`] does not encode.
 fn is_plain_in_quotes(byte: u8) -> bool {
-    (byte >= b' ') & (byte <= b'~') & (byte != b'"') & (byte != b'\\')
+    matches!(byte, b' '..=b'!' | b'#'..=b'[' | b']'..=b'~')
 }
 
 /// Returns true for bytes that [`BARE`] does not encode.
 fn is_plain(byte: u8) -> bool {
-    is_plain_in_quotes(byte)
-        & !matches!(byte, b' ' | b'%' | b'\'' | b'`' | b'[' | b']' | b'(' | b')')
+    matches!(byte, b'!' | b'#' | b'$' | b'&' | b'*'..=b'Z' | b'^' | b'_' | b'a'..=b'~')
 }
 
 /// Requester of the line: an account's canonical id, or a user's ARN.

@@ -43,9 +43,9 @@ impl<'a> PolicyRequest<'a> {
     /// Properties of the request that decide which actions it needs. One pass over the headers costs
     /// less than a search for each of these names.
     pub(super) fn case(&self) -> S3Result<RequestTraits> {
-        let mut traits = RequestTraits::default();
-        traits.names_version =
+        let names_version =
             !self.query.is_empty() && Query::parse(self.query)?.get("versionId").is_some();
+        let mut traits = RequestTraits { names_version, ..RequestTraits::default() };
         for (name, value) in self.headers {
             let name = name.as_str();
             if !name.starts_with("x-amz-") {
