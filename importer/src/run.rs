@@ -157,7 +157,7 @@ impl Import {
             }
         };
         if is_interrupted {
-            // What is left of the uploads is aborted by the next run.
+            // The next run aborts the uploads that are left.
             let _ = timeout(FAREWELL, self.abort_uploads(&state)).await;
         }
         state.save()?;

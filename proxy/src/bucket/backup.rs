@@ -100,7 +100,8 @@ impl BucketRecords<'_> {
             last = Some(name.clone());
             // Companions are made anew with the rules that they belong to.
             if !is_companion(&name) {
-                let content = serde_json::to_value(self.content_of(&bucket)).unwrap_or_default();
+                let content = serde_json::to_value(self.content_of(&bucket))
+                    .expect("plain data can be encoded");
                 let written_ms = entry.order.time_ms();
                 page.items.push(BackupRecord {
                     kind: RecordKind::Bucket,

@@ -119,7 +119,7 @@ impl LogText {
         let needed = line.len() + 1;
         if self.open.capacity() - self.open.len() < needed {
             let usual = self.bytes.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
-            self.close(needed.max(usual));
+            self.begin_chunk(needed.max(usual));
         }
         self.open.extend_from_slice(line.as_bytes());
         self.open.push(b'\n');
@@ -128,12 +128,12 @@ impl LogText {
 
     /// All chunks, in order.
     fn chunks(&mut self) -> &[Bytes] {
-        self.close(0);
+        self.begin_chunk(0);
         &self.full
     }
 
-    /// Opens a chunk of a capacity in bytes.
-    fn close(&mut self, capacity: usize) {
+    /// Puts the open chunk aside, and begins one of a capacity in bytes.
+    fn begin_chunk(&mut self, capacity: usize) {
         let full = std::mem::replace(&mut self.open, Vec::with_capacity(capacity));
         if !full.is_empty() {
             self.full.push(full.into());

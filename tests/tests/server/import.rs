@@ -2,14 +2,12 @@
 //! the middle, a damaged disk, and planted differences.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ::bytes::Bytes;
 use martlet_tests::bytes::body;
+use martlet_tests::damage::flip;
 use martlet_tests::s3::{ACCESS_KEY, Reply, SECRET_KEY, encoded};
 use martlet_tests::server::martlet;
 use martlet_tests::{S3, Server, Setup, Upload};
@@ -229,20 +227,6 @@ async fn a_damaged_object_is_reported_and_the_rest_is_copied() {
     put(&mut client, "damaged", &[], body("again", 3 * MIB)).await;
     let rest = ends.import(&["--verify"]).await;
     assert_eq!(rest["copied"]["objects"], 1);
-}
-
-/// Flips one bit of an object in its file on disk.
-fn flip(server: &Server, key: &str, at: u64) {
-    let output = server.ask(&["--json", "extents", "box", key]);
-    let extents: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let extent = &extents["extents"][0];
-    let path = Path::new(extent["path"].as_str().unwrap());
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let offset = extent["offset"].as_u64().unwrap() + at;
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
-    file.sync_all().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
