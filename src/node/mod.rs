@@ -97,6 +97,13 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     let port = admin::bind(address, &settings.common).await?;
     let operator = Arc::new(Operator::new(tokens));
     let answering = operator.clone().serve(port, &settings.common);
+    let console = match &settings.proxy {
+        Some(proxy) => proxy.console.listen(None, &settings.common).await?.zip(proxy.root().ok()),
+        None => None,
+    };
+    let console = console.map(|(console, (root_key, _))| {
+        console.serve(operator.clone(), root_key, &settings.common)
+    });
     let mut set = RoleSet::default();
     if let Some(proxy) = settings.proxy {
         set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host).boxed_local());
@@ -113,6 +120,9 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     }
     tokio::spawn(open(operator.clone(), set.operators()));
     let outcome = run_roles(set, signals, &operator).await;
+    if let Some(console) = console {
+        console.end().await;
+    }
     answering.end().await;
     outcome
 }

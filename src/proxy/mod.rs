@@ -39,7 +39,7 @@ use self::first::NewCluster;
 use self::operator::ProxyHealth;
 pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::admin_access::{self, AccountProcess};
-use crate::process::host::RoleHost;
+use crate::process::host::{RoleAdmin, RoleHost};
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
 use crate::process::observers::ObserverTasks;
@@ -66,7 +66,14 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let s3 = settings.s3.listen().await?;
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
+    // Beside other roles the process serves the console, like the admin address.
+    let console = match admin {
+        RoleAdmin::Own => settings.console.listen(None, &settings.common).await?,
+        RoleAdmin::Shared(_) => None,
+    };
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
+    let console =
+        console.map(|console| console.serve(operator.clone(), access_key, &settings.common));
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -121,6 +128,9 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     observers.stop().await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
+    if let Some(console) = console {
+        console.end().await;
+    }
     answering.end().await;
     outcome
 }

@@ -45,6 +45,7 @@ use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
+use crate::process::console::SERVER_CONSOLE;
 use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
@@ -75,9 +76,14 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let s3 = settings.s3.listen().await?;
     let data_port = settings.data_port.listen(settings.s3.certificate_files(), None).await?;
     let admin = admin::bind(settings.admin_address, &settings.common).await?;
+    let console = settings.console.listen(Some(SERVER_CONSOLE), &settings.common).await?;
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
+    let console_url = console.as_ref().map(|console| console.url.clone());
+    let root_key = &credentials.access_key;
+    let console =
+        console.map(|console| console.serve(operator.clone(), root_key, &settings.common));
 
     let opened = tokio::select! {
         opened = Store::open(&settings, &folder, &credentials) => opened?,
@@ -95,8 +101,14 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
             if let Some(url) = url {
                 println!("Clients read in place at {url}");
             }
+            if let Some(url) = console_url {
+                println!("Console for browsers: {url}");
+            }
         })
         .await;
+    if let Some(console) = console {
+        console.end().await;
+    }
     answering.end().await;
     outcome
 }

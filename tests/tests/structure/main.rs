@@ -18,7 +18,7 @@ use martlet_tests::workspace::{
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
-const MAY: [(&str, &[&str], &[&str]); 17] = [
+const MAY: [(&str, &[&str], &[&str]); 18] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
@@ -101,6 +101,11 @@ const MAY: [(&str, &[&str], &[&str]); 17] = [
             "martlet-admin-api",
             "martlet-serving",
         ],
+        &["rocksdb", "s3s", "hyper"],
+    ),
+    (
+        "martlet-console",
+        &["martlet-protocol", "martlet-admin-api", "martlet-serving"],
         &["rocksdb", "s3s", "hyper"],
     ),
     (
