@@ -35,7 +35,7 @@ const NO_SESSION: &str = "sign in: this browser has no session";
 
 /// Login.
 #[derive(Deserialize)]
-pub(crate) struct LoginRequest {
+struct LoginRequest {
     key: String,
     secret: String,
 }

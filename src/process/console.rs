@@ -74,15 +74,20 @@ impl TryFrom<String> for ConsoleAddress {
 }
 
 /// Bound port of a console.
-pub(crate) struct OpenConsole {
+struct OpenConsole {
     port: Port,
-    hosts: Vec<String>,
-    /// URL for browsers.
-    pub(crate) url: String,
+    url: String,
 }
 
-/// Console that is served.
+/// Console that is served, or none.
+#[derive(Default)]
 pub(crate) struct RunningConsole {
+    /// URL for browsers.
+    pub(crate) url: Option<String>,
+    server: Option<ConsoleServer>,
+}
+
+struct ConsoleServer {
     stop: watch::Sender<bool>,
     task: JoinHandle<bool>,
 }
@@ -91,9 +96,40 @@ impl ConsoleSettings {
     /// Names of these settings.
     pub(crate) const NAMES: [&str; 2] = ["console_address", "console_hosts"];
 
-    /// Binds the console, if there is one. `default` is used without a setting; another process may
-    /// have its port.
-    pub(crate) async fn listen(
+    /// Serves the console over the routes of the admin address, if there is one. `default` is used
+    /// without a setting; another process may have its port.
+    pub(crate) async fn serve(
+        &self,
+        default: Option<SocketAddr>,
+        operator: &Arc<Operator>,
+        root_key: &str,
+        common: &CommonSettings,
+    ) -> Result<RunningConsole, Failure> {
+        let Some(OpenConsole { port, url }) = self.listen(default, common).await? else {
+            return Ok(RunningConsole::default());
+        };
+        let router = martlet_console::router(ConsoleParts {
+            admin: operator.clone().router(),
+            clock: Arc::new(SystemClock),
+            hosts: self.console_hosts.clone(),
+            is_secure: port.certificate.is_some(),
+            root_key: root_key.to_owned(),
+        });
+        let limits = Limits {
+            places: PLACES,
+            header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
+            write_idle: common.body_idle_timeout,
+            head_bytes: HEAD_BYTES_MAX,
+        };
+        let (stop, stopped) = watch::channel(false);
+        let service = TowerToHyperService::new(router);
+        // Requests of HTTP/1.1 have their host in a header, which the console checks.
+        let serving = listen::serve(port.for_http1(), service, limits, stopped, FAREWELL);
+        let server = ConsoleServer { stop, task: tokio::spawn(serving) };
+        Ok(RunningConsole { url: Some(url), server: Some(server) })
+    }
+
+    async fn listen(
         &self,
         default: Option<SocketAddr>,
         common: &CommonSettings,
@@ -109,47 +145,20 @@ impl ConsoleSettings {
                 }
             },
         };
-        let address = listen::address_of(&port.listener)?;
         let scheme = if port.certificate.is_some() { "https" } else { "http" };
-        let (url, hosts) = (format!("{scheme}://{address}"), self.console_hosts.clone());
+        let url = format!("{scheme}://{}", listen::address_of(&port.listener)?);
         tracing::info!(console = %url, pages = martlet_console::is_built(), "listening for browsers");
-        Ok(Some(OpenConsole { port, hosts, url }))
-    }
-}
-
-impl OpenConsole {
-    /// Serves the console over the routes of the admin address.
-    pub(crate) fn serve(
-        self,
-        operator: Arc<Operator>,
-        root_key: &str,
-        common: &CommonSettings,
-    ) -> RunningConsole {
-        let router = martlet_console::router(ConsoleParts {
-            admin: operator.router(),
-            clock: Arc::new(SystemClock),
-            hosts: self.hosts,
-            is_secure: self.port.certificate.is_some(),
-            root_key: root_key.to_owned(),
-        });
-        let limits = Limits {
-            places: PLACES,
-            header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
-            write_idle: common.body_idle_timeout,
-            head_bytes: HEAD_BYTES_MAX,
-        };
-        let (stop, stopped) = watch::channel(false);
-        let service = TowerToHyperService::new(router);
-        let task = tokio::spawn(listen::serve(self.port, service, limits, stopped, FAREWELL));
-        RunningConsole { stop, task }
+        Ok(Some(OpenConsole { port, url }))
     }
 }
 
 impl RunningConsole {
     /// Stops the console, and waits for its connections.
     pub(crate) async fn end(self) {
-        self.stop.send_replace(true);
-        let _ = self.task.await;
+        if let Some(ConsoleServer { stop, task }) = self.server {
+            stop.send_replace(true);
+            let _ = task.await;
+        }
     }
 }
 

@@ -39,7 +39,7 @@ use self::first::NewCluster;
 use self::operator::ProxyHealth;
 pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::admin_access::{self, AccountProcess};
-use crate::process::host::{RoleAdmin, RoleHost};
+use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
 use crate::process::observers::ObserverTasks;
@@ -66,14 +66,8 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let s3 = settings.s3.listen().await?;
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
-    // Beside other roles the process serves the console, like the admin address.
-    let console = match admin {
-        RoleAdmin::Own => settings.console.listen(None, &settings.common).await?,
-        RoleAdmin::Shared(_) => None,
-    };
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
-    let console =
-        console.map(|console| console.serve(operator.clone(), access_key, &settings.common));
+    let console = settings.console.serve(None, &operator, access_key, &settings.common).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -111,7 +105,6 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         root_key: access_key,
     };
     let (routes, access) = process.open(accounts, store.clone()).await;
-    let figures = observers.figures();
     let running = RunningProxy {
         settings: &settings,
         name,
@@ -120,7 +113,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         service: admin_access::recording(service, &access),
         routes,
         access,
-        figures,
+        figures: observers.figures(),
         operator,
         signals,
     };
@@ -128,10 +121,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     observers.stop().await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
-    if let Some(console) = console {
-        console.end().await;
-    }
-    answering.end().await;
+    tokio::join!(console.end(), answering.end());
     outcome
 }
 

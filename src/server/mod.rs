@@ -76,14 +76,11 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let s3 = settings.s3.listen().await?;
     let data_port = settings.data_port.listen(settings.s3.certificate_files(), None).await?;
     let admin = admin::bind(settings.admin_address, &settings.common).await?;
-    let console = settings.console.listen(Some(SERVER_CONSOLE), &settings.common).await?;
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
-    let console_url = console.as_ref().map(|console| console.url.clone());
-    let root_key = &credentials.access_key;
-    let console =
-        console.map(|console| console.serve(operator.clone(), root_key, &settings.common));
+    let (root_key, default) = (&credentials.access_key, Some(SERVER_CONSOLE));
+    let console = settings.console.serve(default, &operator, root_key, &settings.common).await?;
 
     let opened = tokio::select! {
         opened = Store::open(&settings, &folder, &credentials) => opened?,
@@ -101,14 +98,12 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
             if let Some(url) = url {
                 println!("Clients read in place at {url}");
             }
-            if let Some(url) = console_url {
+            if let Some(url) = &console.url {
                 println!("Console for browsers: {url}");
             }
         })
         .await;
-    if let Some(console) = console {
-        console.end().await;
-    }
+    console.end().await;
     answering.end().await;
     outcome
 }

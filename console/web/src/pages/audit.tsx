@@ -12,7 +12,7 @@ const SPANS: Record<string, number> = { "last hour": 3600, "last day": 86_400, "
 export function Audit() {
   const ofTenant = session.value?.principal.role === "tenant-admin";
   const [log, setLog] = useState(ofTenant ? "tenants" : "operators");
-  const [since, setSince] = useState("all");
+  const [since, setSince] = useState("last day");
   const [who, setWho] = useState("");
   const [what, setWhat] = useState("");
   const pages = usePages();
