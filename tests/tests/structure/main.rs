@@ -109,6 +109,11 @@ const MAY: [(&str, &[&str], &[&str]); 18] = [
         &["rocksdb", "s3s", "hyper"],
     ),
     (
+        "martlet-console",
+        &["martlet-protocol", "martlet-admin-api", "martlet-serving"],
+        &["rocksdb", "s3s", "hyper"],
+    ),
+    (
         "martlet-scale-model",
         &["martlet-protocol", "martlet-ring"],
         &["tokio", "futures", "async-trait", "rocksdb"],
