@@ -5,11 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 
 fn main() {
-    let folder = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
-    let dist = folder.join("web/dist");
+    let dist = format!("{folder}/web/dist");
     // The tree has the folder, because cargo takes a missing one for changed at each build.
-    println!("cargo::rerun-if-changed={}", dist.display());
+    println!("cargo::rerun-if-changed={dist}");
     println!("cargo::rerun-if-changed=build.rs");
     let mut names: Vec<String> = fs::read_dir(&dist)
         .map(|entries| {
@@ -20,7 +20,7 @@ fn main() {
     names.sort();
     let mut text = String::from("&[\n");
     for name in names.iter().filter(|name| names.contains(&format!("{name}.gz"))) {
-        let (plain, packed) = (dist.join(name), dist.join(format!("{name}.gz")));
+        let (plain, packed) = (format!("{dist}/{name}"), format!("{dist}/{name}.gz"));
         let _ = writeln!(
             text,
             "    Asset {{ name: {name:?}, plain: include_bytes!({plain:?}), packed: \
