@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::ring_push::RingFile;
+
 /// Path of the list of jobs; POST starts a job.
 pub const JOBS: &str = "/admin/v1/jobs";
 /// Path of a job; DELETE cancels it.
@@ -15,6 +17,11 @@ pub const HISTORY_MAX: usize = 100;
 pub const CENSUS: &str = "census";
 /// Kind of the job that moves a bucket's objects to its storage policy.
 pub const REWRITE: &str = "rewrite";
+/// Kind of the job that sends rings to all nodes of a cluster.
+pub const RING_PUSH: &str = "ring-push";
+/// Maximum bytes of a request that starts a job. Rings of 48 MiB fit in, for instance those of 2^22
+/// partitions and 5 replicas.
+pub const JOB_REQUEST_BYTES_MAX: usize = 64 << 20;
 
 /// Request to start a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +41,11 @@ pub enum JobRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes_per_s: Option<u64>,
     },
+    /// Sends rings to all nodes of the cluster, and to those that the rings name. Proxies do it.
+    RingPush {
+        /// Ring files, at least one.
+        rings: Vec<RingFile>,
+    },
 }
 
 /// Job of a process.
@@ -41,9 +53,10 @@ pub enum JobRequest {
 pub struct JobLine {
     /// Id of the job. A restart of the process forgets all jobs, and ids are not used again.
     pub id: String,
-    /// `census` or `rewrite`.
+    /// `census`, `rewrite` or `ring-push`.
     pub kind: String,
-    /// Name of the bucket that is rewritten. Empty for other kinds.
+    /// Name of the bucket that is rewritten; names and epochs of the rings that are pushed. Empty for
+    /// other kinds.
     pub subject: String,
     /// `running`, `done`, `failed` or `cancelled`.
     pub state: String,
@@ -57,7 +70,7 @@ pub struct JobLine {
     pub eta_s: Option<u64>,
     /// Reason for a failure.
     pub error: Option<String>,
-    /// A rewrite's figures; a census's report, once it is done.
+    /// A rewrite's figures; a census's report, once it is done; the answers of nodes to rings.
     pub detail: Option<Value>,
 }
 

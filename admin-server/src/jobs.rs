@@ -1,11 +1,12 @@
-//! Admin API of jobs: censuses and rewrites, which run as tasks of this process.
+//! Admin API of jobs: censuses, rewrites and ring pushes, which run as tasks of this process.
 //!
 //! * [`table`]: start, history and cancellation.
-//! * [`census`], [`rewrite`]: the work; [`census_pace`]: the estimate of a census's end.
+//! * [`census`], [`rewrite`], [`ring_push`]: the work; [`census_pace`]: the estimate of a census's end.
 
 mod census;
 mod census_pace;
 mod rewrite;
+mod ring_push;
 mod table;
 
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use axum::extract::{Query, State};
 use axum::response::IntoResponse;
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest};
+use martlet_admin_api::ring_push::RingFile;
+use martlet_membership::Member;
 use martlet_protocol::Clock;
 use martlet_proxy::{ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
@@ -29,6 +32,7 @@ use serde::Deserialize;
 use self::census::CensusWork;
 use self::census_pace::PastCensus;
 use self::rewrite::RewriteWork;
+use self::ring_push::RingPushWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
 
@@ -37,8 +41,14 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 /// Maximum pause of a census between two pages.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// Routes of `martlet admin job`. `foreground` measures the latency of clients' requests.
-pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Clock>) -> ApiRoutes {
+/// Routes of `martlet admin job`. `foreground` measures the latency of clients' requests. A process
+/// without a `member` pushes no rings.
+pub fn routes(
+    store: ObjectStore,
+    foreground: Arc<Foreground>,
+    clock: Arc<dyn Clock>,
+    member: Option<Arc<Member>>,
+) -> ApiRoutes {
     let list = ApiDoc::reply::<ListPage<JobLine>>(
         RouteAccess::Read,
         "List running jobs and the last ended ones",
@@ -52,12 +62,17 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Cl
     let cancel = ApiDoc::reply::<JobLine>(RouteAccess::Operate, "Cancel a job");
     ApiRoutes::new()
         .get(wire::JOBS, list, self::list)
-        .post(wire::JOBS, start.body::<JobRequest>(), self::start)
+        .post(
+            wire::JOBS,
+            start.body::<JobRequest>().body_bytes_max(wire::JOB_REQUEST_BYTES_MAX),
+            self::start,
+        )
         .get(wire::JOB, show.query::<JobQuery>(), self::show)
         .delete(wire::JOB, cancel.query::<JobQuery>(), self::cancel)
         .with_state(JobsApi {
             store,
             foreground,
+            member,
             jobs: Arc::new(Jobs::new(clock)),
             past_census: Arc::default(),
         })
@@ -67,6 +82,7 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Cl
 struct JobsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
+    member: Option<Arc<Member>>,
     jobs: Arc<Jobs>,
     /// Last complete census of this process.
     past_census: Arc<Mutex<Option<PastCensus>>>,
@@ -88,6 +104,7 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
         JobRequest::Rewrite { bucket, bytes_per_s } => {
             Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
         }
+        JobRequest::RingPush { rings } => Arc::new(api.ring_push(rings).await?),
     };
     Ok(Json(api.jobs.start(work)?).into_response())
 }
@@ -110,6 +127,15 @@ impl JobsApi {
             return Err(ApiError::bad("pause_ms must be at most 60000"));
         }
         Ok(CensusWork::new(self.store.topology().clone(), options, self.past_census.clone()))
+    }
+
+    async fn ring_push(&self, files: Vec<RingFile>) -> Result<RingPushWork, ApiError> {
+        let member = self.member.clone().ok_or_else(|| {
+            ApiError::bad("this server is no cluster and has no rings: push to a proxy")
+        })?;
+        // Large rings take a while to decode.
+        let reading = tokio::task::spawn_blocking(move || RingPushWork::new(member, &files));
+        reading.await.map_err(|_| ApiError::bad("the rings can't be read: see the log"))?
     }
 
     async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {

@@ -195,7 +195,7 @@ impl RunningProxy<'_> {
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone(), foreground.clone()))
-                .merge(jobs::routes(store, foreground.clone(), clock))
+                .merge(jobs::routes(store, foreground.clone(), clock, Some(member.clone())))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

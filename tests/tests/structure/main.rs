@@ -97,6 +97,7 @@ const MAY: [(&str, &[&str], &[&str]); 19] = [
     (
         "martlet-admin-server",
         &[
+            "martlet-membership",
             "martlet-protocol",
             "martlet-ring",
             "martlet-topology",
