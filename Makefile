@@ -38,9 +38,13 @@ CONSOLE_SOURCES := $(wildcard $(addprefix $(CONSOLE_WEB)/,*.json *.mjs src/*.* s
 .PHONY: console
 console: $(CONSOLE_WEB)/dist/index.html ## Build the pages of the console from locked npm packages
 
-$(CONSOLE_WEB)/dist/index.html: $(CONSOLE_SOURCES) | console-tools
-	cd $(CONSOLE_WEB) && npm ci --ignore-scripts --no-audit --no-fund --silent
+$(CONSOLE_WEB)/dist/index.html: $(CONSOLE_SOURCES) $(CONSOLE_WEB)/node_modules/.package-lock.json
 	cd $(CONSOLE_WEB) && npm run --silent types && npm run --silent check && npm run --silent build
+
+# A registry that doesn't answer fails in minutes, by its name.
+$(CONSOLE_WEB)/node_modules/.package-lock.json: $(CONSOLE_WEB)/package-lock.json | console-tools
+	cd $(CONSOLE_WEB) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefer-offline --fetch-timeout=60000
+	@touch $@
 
 # npm comes with the packages of nodejs.org, and is one of its own in Debian.
 .PHONY: console-tools
@@ -52,6 +56,8 @@ console-tools:
 	  echo "installing:$$missing"; \
 	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
+	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 18 ? 0 : 1)' || \
+	  { echo "the console needs Node.js 18 or newer, and this is $$(node --version): update it"; exit 1; }
 
 .PHONY: test-console
 test-console: console ## Test the console in Chromium; screenshots go to ~/.cache/martlet/console-shots

@@ -70,7 +70,8 @@ pub struct JobLine {
     pub eta_s: Option<u64>,
     /// Reason for a failure.
     pub error: Option<String>,
-    /// A rewrite's figures; a census's report, once it is done; the answers of nodes to rings.
+    /// A rewrite's figures; a census's report, once it is done; the answers of nodes to rings. `None` in
+    /// lists of jobs.
     pub detail: Option<Value>,
 }
 

@@ -30,14 +30,14 @@ for (const { path, contents } of made.outputFiles) {
 }
 files.set("icon.svg", readFileSync(at("src/icon.svg")));
 files.set("index.html", Buffer.from(index));
+const packed = new Map([...files].map(([name, contents]) => [name, gzipSync(contents, { level: 9 })]));
+const bytes = [...packed.values()].reduce((sum, contents) => sum + contents.length, 0);
+if (bytes > GZIP_BYTES_MAX) throw new Error(`the console has ${bytes} bytes in gzip, ${GZIP_BYTES_MAX} at most`);
 mkdirSync(at("dist"), { recursive: true });
 for (const name of readdirSync(at("dist"))) if (name !== ".gitignore") rmSync(at(`dist/${name}`));
-let bytes = 0;
+// index.html is last, because make takes a folder with this file for built.
 for (const [name, contents] of files) {
-  const packed = gzipSync(contents, { level: 9 });
-  bytes += packed.length;
+  writeFileSync(at(`dist/${name}.gz`), packed.get(name));
   writeFileSync(at(`dist/${name}`), contents);
-  writeFileSync(at(`dist/${name}.gz`), packed);
 }
-if (bytes > GZIP_BYTES_MAX) throw new Error(`the console has ${bytes} bytes in gzip, ${GZIP_BYTES_MAX} at most`);
 console.log(`console: ${files.size} files, ${(bytes / 1024).toFixed(1)} KiB in gzip`);

@@ -69,7 +69,7 @@ pub use metrics::{NodeCollector, NodeFigures, NodeSource, RingCollector, RingSou
 pub use nodes::{MemberRole, PeerNode, PeerNodes, ReplyHistory, client_options};
 pub use peers::Peers;
 pub use report::ReportSource;
-pub use ring_push::{NamedRing, PushProgress, RingPush, node_addresses};
+pub use ring_push::{NamedRing, PushProgress, RingPush, node_addresses, push_options};
 pub use rings::{NodeDevice, RingName, RingSet, ring_tag};
 pub use settings::{MemberArgs, MemberSettings, TlsArgs};
 pub use status::{DeviceLineSource, StatusSource, WorkerLineSource};

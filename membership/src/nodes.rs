@@ -18,6 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
 use super::clock::ClusterClock;
+use super::ring_push::push_options;
 use super::rings::RingSet;
 use crate::metrics::NodeFigures;
 
@@ -266,10 +267,10 @@ impl PeerNodes {
         PeerNode { name: name.to_owned(), backend, history }
     }
 
-    /// Makes a client of a node at an address, which leaves no history.
-    pub fn client(&self, address: &str) -> HttpBackend {
+    /// Makes a client of a node at an address, for pushes of rings. It leaves no history.
+    pub fn push_client(&self, address: &str) -> HttpBackend {
         let PeerCredentials { key, tls } = self.credentials.clone();
-        let options = client_options(self.clock.clone(), tls);
+        let options = push_options(self.clock.clone(), tls);
         HttpBackend::new(address, key, options, Arc::new(|_| ()))
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -210,6 +210,8 @@ impl Operator {
             .merge(records_route(&self.gate))
             .into_router()
             .fallback(protected)
+            // The gate bounds bodies by the rule of their route.
+            .layer(DefaultBodyLimit::disable())
             .layer(middleware::from_fn_with_state(self.gate.clone(), admit))
             .with_state(self.clone());
         public_routes().into_router().with_state(self).fallback_service(protected)
