@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use martlet_console::S3Slot;
 use martlet_deploy::NodeRole;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
@@ -98,17 +99,18 @@ async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
     let port = admin::bind(address, &settings.common).await?;
     let operator = Arc::new(Operator::new(tokens));
     let answering = operator.clone().serve(port, &settings.common);
+    let slot = S3Slot::default();
     let console = match &mut settings.proxy {
         // The console needs the gate of the whole process, so that the proxy has none of its own.
         Some(proxy) => {
             let console = std::mem::take(&mut proxy.console);
-            console.serve(None, &operator, proxy.root()?.0, &settings.common).await?
+            console.serve(None, &operator, proxy.root()?.0, &slot, &settings.common).await?
         }
         None => RunningConsole::default(),
     };
     let mut set = RoleSet::default();
     if let Some(proxy) = settings.proxy {
-        set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host).boxed_local());
+        set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host, slot).boxed_local());
     }
     if let Some(node) = settings.storage_node {
         set.add(NodeRole::StorageNode, address, |host| {

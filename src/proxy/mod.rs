@@ -16,6 +16,7 @@ mod settings;
 use std::sync::Arc;
 
 use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
+use martlet_console::S3Slot;
 use martlet_membership::{Member, MemberRole, NodeCollector, RingCollector, StatusSource};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
@@ -39,6 +40,7 @@ use self::first::NewCluster;
 use self::operator::ProxyHealth;
 pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::admin_access::{self, AccountProcess};
+use crate::process::console;
 use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
@@ -50,11 +52,18 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     let settings = ProxySettings::load(args)?;
     logging::start(&settings.common)?;
     let threads = settings.common.max_threads;
-    runtime::run(threads, async { serve(settings, RoleHost::own_process()?).await })
+    runtime::run(threads, async {
+        serve(settings, RoleHost::own_process()?, S3Slot::default()).await
+    })
 }
 
-/// Runs a proxy in this process until a signal stops it.
-pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(), Failure> {
+/// Runs a proxy in this process until a signal stops it. Fills `slot` with its S3 service, for the
+/// console of the process.
+pub(crate) async fn serve(
+    settings: ProxySettings,
+    host: RoleHost,
+    slot: S3Slot,
+) -> Result<(), Failure> {
     let RoleHost { mut signals, admin } = host;
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
@@ -67,7 +76,8 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
-    let console = settings.console.serve(None, &operator, access_key, &settings.common).await?;
+    let console =
+        settings.console.serve(None, &operator, access_key, &slot, &settings.common).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -116,6 +126,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         figures: observers.figures(),
         operator,
         signals,
+        slot,
     };
     let outcome = running.run(s3).await;
     observers.stop().await;
@@ -165,12 +176,14 @@ struct RunningProxy<'a> {
     figures: ObserverSource,
     operator: Arc<Operator>,
     signals: Signals,
+    /// Place of the S3 service for the console.
+    slot: S3Slot,
 }
 
 impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
         let Self { settings, name, member, store, service, routes, access, figures, .. } = self;
-        let (operator, mut signals) = (self.operator, self.signals);
+        let (operator, mut signals, slot) = (self.operator, self.signals, self.slot);
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
@@ -199,6 +212,7 @@ impl RunningProxy<'_> {
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some()));
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);
