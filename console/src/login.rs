@@ -188,6 +188,8 @@ impl Console {
                 Ok(Rights { admin: Some(admin), s3: Some(Arc::new(s3)) })
             }
             Ok(admin) => Ok(Rights { admin: Some(admin), s3: None }),
+            // Without a store the secret of the root key has been checked already.
+            Err(refused) if is_root && self.s3.get().is_none() => Err(refused),
             Err(refused) if refused.status() == StatusCode::UNAUTHORIZED => {
                 let s3 = self.access_key(&key, &secret, connection).await?;
                 Ok(Rights { admin: None, s3: Some(Arc::new(s3)) })

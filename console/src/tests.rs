@@ -255,7 +255,7 @@ async fn the_root_key_signs_in_as_an_operator() {
 
 #[tokio::test]
 async fn wrong_secrets_are_refused_and_bounded() {
-    let console = TestConsole::new(false);
+    let (console, _) = users::console_with_store();
     let wrong =
         [("root", "x"), ("other", ROOT_SECRET), (&console.key, "x"), ("a\r\nb", "x"), ("", "")];
     for (key, secret) in wrong {

@@ -11,7 +11,7 @@ use hyper_util::service::TowerToHyperService;
 use martlet_console::{ConsoleParts, S3Parts, S3Slot};
 use martlet_protocol::SystemClock;
 use martlet_s3compat::S3Service;
-use martlet_s3compat::auth::AuthConfig;
+use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_serving::Failure;
 use martlet_serving::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::operator::{Operator, bind_console};
@@ -172,7 +172,7 @@ pub(crate) fn s3_parts(
     let answer = tower::service_fn(move |request: Request| service.answer(request));
     S3Parts {
         routes: Router::new().fallback_service(answer),
-        region: AuthConfig::default().regions.concat(),
+        region: UNNAMED_REGION.to_owned(),
         address,
         is_secure,
     }

@@ -19,7 +19,7 @@ struct Received {
 
 /// Store that accepts two keys, checks signatures, and answers with the headers of a hostile object.
 #[derive(Clone, Default)]
-struct RecordingStore(Arc<Mutex<Vec<Received>>>);
+pub(super) struct RecordingStore(Arc<Mutex<Vec<Received>>>);
 
 impl RecordingStore {
     fn keys() -> [AccessKey; 2] {
@@ -88,7 +88,7 @@ impl RecordingStore {
 }
 
 /// Console over a recording store.
-fn console_with_store() -> (TestConsole, RecordingStore) {
+pub(super) fn console_with_store() -> (TestConsole, RecordingStore) {
     let (console, store) = (TestConsole::new(false), RecordingStore::default());
     let answering = store.clone();
     let answer = tower::service_fn(move |request| {
