@@ -47,22 +47,23 @@ dataset = S3MapDataset.from_prefix(
 )
 print(len(dataset))
 `,
-  DuckDB: ({ bucket, endpoint, region, key }) => `INSTALL httpfs; LOAD httpfs;
-CREATE SECRET martlet (
-    TYPE s3,
-    KEY_ID ${quotedSql(key)},
-    SECRET getenv('AWS_SECRET_ACCESS_KEY'),
-    REGION ${quotedSql(region)},
-    ENDPOINT ${quotedSql(endpoint.replace(/^https?:\/\//, ""))},
-    URL_STYLE 'path',
-    USE_SSL ${endpoint.startsWith("https:")}
-);
-SELECT * FROM glob(${quotedSql(`s3://${bucket}/**`)}) LIMIT 10;
+  DuckDB: ({ bucket, endpoint, region, key }) => `import os
+import duckdb
+
+secret = os.environ["AWS_SECRET_ACCESS_KEY"].replace("'", "''")
+db = duckdb.connect()
+db.execute("INSTALL httpfs; LOAD httpfs")
+db.execute(f"""CREATE SECRET (
+    TYPE s3, KEY_ID ${sql(key)}, SECRET '{secret}', REGION ${sql(region)},
+    ENDPOINT ${sql(endpoint.replace(/^https?:\/\//, ""))}, URL_STYLE 'path', USE_SSL ${endpoint.startsWith("https:")}
+)""")
+print(db.sql(${text(`SELECT file FROM glob('s3://${bucket}/**') LIMIT 10`)}).fetchall())
 `,
 };
 
-function quotedSql(value: string): string {
-  return `'${value.replaceAll("'", "''")}'`;
+/** Text of SQL within a formatted text of Python. */
+function sql(value: string): string {
+  return `'${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("'", "''").replace(/[{}]/g, "$&$&")}'`;
 }
 
 export function Snippets({ bucket }: { bucket: string }) {

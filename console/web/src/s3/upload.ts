@@ -1,6 +1,7 @@
 // Uploads of files: several at once, large ones in parts. An interrupted upload goes on where the server has no parts yet.
-import { signal, type Signal } from "@preact/signals";
+import { effect, signal, type Signal } from "@preact/signals";
 import { Refusal } from "../api";
+import { session } from "../session";
 import { ask, send, S3Refusal } from "./client";
 import { crc32OfBlob } from "./crc32";
 import { parts, type Part } from "./listing";
@@ -32,8 +33,21 @@ export interface Transfer {
 
 /** Transfers of this page, newest last. */
 export const transfers = signal<Transfer[]>([]);
-/** Number of transfers that have completed, so that listings refresh themselves. */
+/** Rises when all transfers have ended, so that listings refresh themselves once. */
 export const completed = signal(0);
+
+let owner: string | undefined;
+effect(() => {
+  const key = session.value?.s3?.access_key;
+  // A session that ended keeps its transfers for the next one of its key, and for no other key.
+  if (key === undefined || key === owner) return;
+  owner = key;
+  for (const { stop, state } of transfers.peek()) {
+    stop.abort();
+    state.value = "cancelled";
+  }
+  transfers.value = [];
+});
 
 interface Wanted {
   bucket: string;
@@ -88,6 +102,7 @@ function pump(): void {
   const running = transfers.value.filter(({ state }) => state.value === "running").length;
   const waiting = transfers.value.filter(({ state }) => state.value === "waiting");
   for (const transfer of waiting.slice(0, Math.max(0, FILES_AT_ONCE - running))) void run(transfer);
+  if (running === 0 && waiting.length === 0) completed.value += 1;
 }
 
 async function run(transfer: Transfer): Promise<void> {
@@ -98,7 +113,6 @@ async function run(transfer: Transfer): Promise<void> {
     await (transfer.file.size > PART || transfer.upload ? inParts(transfer) : whole(transfer));
     transfer.sent.value = transfer.file.size;
     transfer.state.value = "done";
-    completed.value += 1;
   } catch (thrown) {
     // A cancelled transfer has its state already, and may run again.
     if (stop.signal.aborted) return;
