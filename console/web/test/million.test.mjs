@@ -43,7 +43,7 @@ test("a million keys are scrolled to the end, with a bounded page", async () => 
     return route.fulfill({ body: page(Number(token ?? 0)), contentType: "application/octet-stream" });
   });
   await tab.goto(`${server.url}/objects?bucket=large`);
-  await tab.getByRole("link", { name: name(0) }).waitFor();
+  await tab.getByRole("link", { name: name(0), exact: true }).waitFor();
   const list = tab.getByRole("region", { name: "Objects of large" });
   for (let before = pages; pages < MILLION / 1000; before = pages) {
     await list.evaluate((box) => (box.scrollTop = box.scrollHeight));
@@ -55,15 +55,15 @@ test("a million keys are scrolled to the end, with a bounded page", async () => 
   }
   await tab.getByText("1,000,000 entries").waitFor();
   await list.evaluate((box) => (box.scrollTop = box.scrollHeight));
-  await tab.getByRole("link", { name: name(MILLION - 1) }).waitFor();
+  await tab.getByRole("link", { name: name(MILLION - 1), exact: true }).waitFor();
   assert.deepEqual(await violations(tab), []);
   await tab.screenshot({ path: join(SHOTS, "objects-million.png") });
   // The middle was dropped from memory, and is read again.
   await list.evaluate((box) => (box.scrollTop = box.scrollHeight / 2));
   await tab.waitForFunction(() => /shard-0[45]/.test(document.querySelector("[data-main]")?.textContent ?? ""));
   await list.evaluate((box) => (box.scrollTop = 0));
-  await tab.getByRole("link", { name: name(0) }).waitFor();
-  await tab.getByRole("link", { name: name(0) }).focus();
+  await tab.getByRole("link", { name: name(0), exact: true }).waitFor();
+  await tab.getByRole("link", { name: name(0), exact: true }).focus();
   for (let presses = 0; presses < 40; presses += 1) await tab.keyboard.press("ArrowDown");
   assert.equal(await tab.evaluate(() => document.activeElement?.textContent), name(40));
   assert.equal(await tab.getByText("1,000,000 entries").count(), 1);
@@ -89,7 +89,7 @@ test("thousands of real keys come page by page, with folders and a search", asyn
     await tab.getByText(`${count} keys`).waitFor();
   }
   await list.evaluate((box) => (box.scrollTop = box.scrollHeight));
-  await tab.getByRole("link", { name: `odd/${name(REAL - 1)}` }).waitFor();
+  await tab.getByRole("link", { name: `odd/${name(REAL - 1)}`, exact: true }).waitFor();
   await tab.getByLabel("Keys that begin with").fill("even/shard-00034");
   await tab.getByText("50 keys").waitFor();
   assert.deepEqual(problems, []);

@@ -359,6 +359,24 @@ test("a cancelled upload leaves no parts", async () => {
   await context.close();
 });
 
+test("transfers of one key are not those of the next one", async () => {
+  const { context, page, problems } = await signedIn(trainer);
+  const file = join(server.folder, "left.bin");
+  writeFileSync(file, randomBytes(20 * MIB));
+  await go(page, { bucket: "train", prefix: "left/" });
+  let held;
+  await page.route("**/s3/**partNumber=1**", (route) => (held = route));
+  await page.getByLabel("Files to upload").setInputFiles(file);
+  while (!held) await page.waitForTimeout(50);
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await signIn(page, reader);
+  assert.equal(await page.getByRole("complementary", { name: "Uploads" }).count(), 0);
+  await page.unroute("**/s3/**partNumber=1**");
+  assert.equal((await s3(server, tenant, "HEAD", "train", "left/left.bin")).status, 404);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("a presigned link works without a login, and names no secret", async () => {
   const { context, page, problems } = await signedIn(trainer);
   const key = "links/../a b+é.txt";
@@ -382,8 +400,9 @@ test("a presigned link works without a login, and names no secret", async () => 
   await dialog.getByLabel("For", { exact: true }).selectOption("Upload (PUT)");
   await dialog.getByRole("button", { name: "Make the link" }).click();
   await page.waitForFunction((old) => document.querySelector("dialog pre")?.textContent !== old, url);
-  curl("--upload-file", join(server.folder, "large.bin"), "--output", "/dev/null", await dialog.getByLabel("Link", { exact: true }).innerText());
-  assert.equal((await done(server, tenant, "HEAD", "train", key)).headers["content-length"], String(70 * MIB + 12_345));
+  writeFileSync(join(server.folder, "linked.bin"), randomBytes(3 * MIB));
+  curl("--upload-file", join(server.folder, "linked.bin"), "--output", "/dev/null", await dialog.getByLabel("Link", { exact: true }).innerText());
+  assert.equal((await done(server, tenant, "HEAD", "train", key)).headers["content-length"], String(3 * MIB));
   await dialog.getByLabel("Endpoint").fill("javascript:alert(1)");
   await dialog.getByRole("button", { name: "Make the link" }).click();
   await dialog.getByRole("alert").waitFor();
@@ -438,6 +457,35 @@ test("versions, tags, locks and documents of a bucket are shown and changed", as
   await dialog.getByRole("button", { name: "Save" }).click();
   await page.getByText("no legal hold").waitFor();
   await page.getByText(/GOVERNANCE until/).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("the generations of a checkpoint set are shown in its folder", async () => {
+  await done(server, tenant, "PUT", "runs");
+  await done(server, tenant, "PUT", "runs", "", { query: { versioning: "" }, body: "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>" });
+  const { context, page, problems } = await signedIn(tenant);
+  await go(page, { bucket: "runs", view: "settings" });
+  await page.getByRole("button", { name: "Set Checkpoint rules" }).click();
+  await page.getByLabel("Document of Checkpoint rules").fill('{"rules":[{"pattern":"export/*/","profile":"custom","markers":["DONE"]}]}');
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Change Checkpoint rules" }).waitFor();
+  // Rules hold for writes that begin a second later.
+  for (let tries = 0; ; tries += 1) {
+    const name = `export/${tries}/`;
+    await done(server, tenant, "PUT", "runs", `${name}part.bin`, { body: "weights" });
+    const marked = await done(server, tenant, "PUT", "runs", `${name}DONE`, { body: "" });
+    if (marked.headers["x-martlet-checkpoint"]) {
+      await go(page, { bucket: "runs", prefix: name });
+      break;
+    }
+    assert.ok(tries < 100, "the rules hold for no write");
+    await page.waitForTimeout(100);
+  }
+  await page.getByRole("heading", { name: "Checkpoint set" }).waitFor();
+  await page.getByText("committed", { exact: true }).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.screenshot({ path: join(SHOTS, "objects-checkpoint.png"), fullPage: true });
   assert.deepEqual(problems, []);
   await context.close();
 });
