@@ -106,7 +106,8 @@ impl LinkParts {
         let endpoint = wanted.endpoint.trim_end_matches('/');
         let mut uri = format!("{endpoint}{}", target.s3_path());
         if let Some(version) = &wanted.version_id {
-            uri.push_str(&format!("?versionId={}", encode(version, QUERY)));
+            uri.push_str("?versionId=");
+            uri.push_str(&encode(version, QUERY));
         }
         Ok(Self { method, uri, headers: HeaderMap::from_iter([(header::HOST, host)]) })
     }

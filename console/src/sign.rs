@@ -93,7 +93,7 @@ impl AccessKey {
         let mut link = request.uri.to_owned();
         for (name, value) in made.params() {
             link.push(if link.contains('?') { '&' } else { '?' });
-            link.push_str(&format!("{}={}", encode(name), encode(value)));
+            link.push_str(&[encode(name), encode(value)].join("="));
         }
         Some(link)
     }

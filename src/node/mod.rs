@@ -70,7 +70,8 @@ impl RoleSet {
         let operator = Arc::new(Operator::of_role(address));
         let (signals, relay) = mpsc::unbounded_channel();
         let admin = RoleAdmin::Shared(operator.clone());
-        let running = serve(RoleHost { signals: Signals::relayed(relay), admin });
+        let signals_of_role = Signals::relayed(relay);
+        let running = serve(RoleHost { signals: signals_of_role, admin, s3: S3Slot::default() });
         self.futures.push(running.map(move |outcome| (role, outcome)).boxed_local());
         self.roles.push(RunningRole { role, operator, signals });
     }
@@ -110,7 +111,9 @@ async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
     };
     let mut set = RoleSet::default();
     if let Some(proxy) = settings.proxy {
-        set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host, slot).boxed_local());
+        set.add(NodeRole::Proxy, address, |host| {
+            proxy::serve(proxy, RoleHost { s3: slot, ..host }).boxed_local()
+        });
     }
     if let Some(node) = settings.storage_node {
         set.add(NodeRole::StorageNode, address, |host| {

@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
 use martlet_console::S3Slot;
-use martlet_membership::{Member, MemberRole, NodeCollector, RingCollector, StatusSource};
+use martlet_membership::{
+    ClusterSecret, Member, MemberRole, NodeCollector, RingCollector, StatusSource,
+};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
@@ -52,19 +54,12 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     let settings = ProxySettings::load(args)?;
     logging::start(&settings.common)?;
     let threads = settings.common.max_threads;
-    runtime::run(threads, async {
-        serve(settings, RoleHost::own_process()?, S3Slot::default()).await
-    })
+    runtime::run(threads, async { serve(settings, RoleHost::own_process()?).await })
 }
 
-/// Runs a proxy in this process until a signal stops it. Fills `slot` with its S3 service, for the
-/// console of the process.
-pub(crate) async fn serve(
-    settings: ProxySettings,
-    host: RoleHost,
-    slot: S3Slot,
-) -> Result<(), Failure> {
-    let RoleHost { mut signals, admin } = host;
+/// Runs a proxy in this process until a signal stops it.
+pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(), Failure> {
+    let RoleHost { mut signals, admin, s3: slot } = host;
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
@@ -76,8 +71,7 @@ pub(crate) async fn serve(
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
-    let console =
-        settings.console.serve(None, &operator, access_key, &slot, &settings.common).await?;
+    let console = settings.serve_console(&operator, &slot).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -94,8 +88,7 @@ pub(crate) async fn serve(
     let clock: Arc<dyn Clock> = member.clock.clone();
     let observers = ObserverTasks::open(&settings.s3, &settings.events, &folder, &store, &clock)?;
     let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle);
-    know_data_ports(&store, &member);
-    let in_place = InPlaceConfig::new(secret.extents.clone(), u64::MAX);
+    let in_place = in_place_of(&store, &member, &secret);
     let service = service.observed_by(observers.requests.clone()).reading_in_place(in_place);
     let ((stop, stopped), mut tasks) = (watch::channel(false), JoinSet::new());
     tasks.spawn(member.clone().keep_up(stopped.clone()));
@@ -154,11 +147,13 @@ fn seal_secrets(settings: &ProxySettings, accounts: &Accounts) {
     }
 }
 
-/// Makes the data ports that nodes announce known to the object layer.
-fn know_data_ports(store: &ObjectStore, member: &Arc<Member>) {
+/// Makes the data ports that nodes announce known to the object layer, and returns the
+/// configuration of reads through them.
+fn in_place_of(store: &ObjectStore, member: &Arc<Member>, secret: &ClusterSecret) -> InPlaceConfig {
     let nodes = member.clone();
     let data_ports = move |node: &str| nodes.nodes.get(node)?.history.data_port();
     store.topology().set_data_ports(Arc::new(data_ports));
+    InPlaceConfig::new(secret.extents.clone(), u64::MAX)
 }
 
 /// Proxy with an open member and object layer.

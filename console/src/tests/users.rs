@@ -1,5 +1,10 @@
 //! Requests of users' browsers against a store that records what it receives.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
 use axum::http::{Extensions, HeaderValue, Method};
 use parking_lot::Mutex;
 
@@ -249,6 +254,54 @@ async fn objects_are_downloads_that_no_page_can_run() {
 
 fn hv(text: &'static str) -> HeaderValue {
     HeaderValue::from_static(text)
+}
+
+/// Body whose chunks a test sends one by one.
+struct SentBody(tokio::sync::mpsc::Receiver<&'static str>);
+
+impl http_body::Body for SentBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        let chunk = std::task::ready!(self.0.poll_recv(context));
+        Poll::Ready(
+            chunk.map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes())))),
+        )
+    }
+}
+
+#[tokio::test]
+async fn bodies_stream_both_ways() {
+    let console = TestConsole::new(false);
+    let echo = tower::service_fn(|request: axum::extract::Request| async move {
+        Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
+    });
+    console.s3.open(S3Parts {
+        routes: Router::new().fallback_service(echo),
+        region: REGION.to_owned(),
+        address: "127.0.0.1:9000".parse().unwrap(),
+        is_secure: false,
+    });
+    let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
+    let (send, receive) = tokio::sync::mpsc::channel(1);
+    let request = Request::put("/s3/train/YQ")
+        .header("host", "localhost")
+        .header("cookie", &browser.cookie)
+        .header("x-martlet-csrf", &browser.csrf)
+        .body(Body::new(SentBody(receive)))
+        .unwrap();
+    // The reply begins before the request has a byte, and each chunk passes by itself.
+    let mut reply = console.router.clone().oneshot(request).await.unwrap().into_body();
+    for chunk in ["first", "second"] {
+        send.send(chunk).await.unwrap();
+        let frame = poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut reply), context));
+        let frame = frame.await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(frame, chunk);
+    }
 }
 
 #[tokio::test]
