@@ -404,9 +404,15 @@ test("a presigned link works without a login, and names no secret", async () => 
   writeFileSync(join(server.folder, "linked.bin"), randomBytes(3 * MIB));
   curl("--upload-file", join(server.folder, "linked.bin"), "--output", "/dev/null", await dialog.getByLabel("Link", { exact: true }).innerText());
   assert.equal((await done(server, tenant, "HEAD", "train", key)).headers["content-length"], String(3 * MIB));
+  await dialog.getByText("Browsers resolve").waitFor();
   await dialog.getByLabel("Endpoint").fill("javascript:alert(1)");
   await dialog.getByRole("button", { name: "Make the link" }).click();
   await dialog.getByRole("alert").waitFor();
+  await go(page, { bucket: "train", key: "data/part-0.txt" });
+  await page.getByRole("button", { name: "Make a link" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Make the link" }).click();
+  const plain = await fetch(await page.getByRole("dialog").getByLabel("Link", { exact: true }).innerText());
+  assert.equal(await plain.text(), "first lines\nsecond line\n");
   assert.deepEqual(problems, []);
   await context.close();
 });

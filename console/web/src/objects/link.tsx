@@ -37,6 +37,7 @@ export function LinkDialog({ bucket, name, version, close }: { bucket: string; n
   const [endpoint, setEndpoint] = useState(session.value?.s3?.endpoint ?? "");
   const [link, setLink] = useState<Link>();
   const [error, setError] = useState("");
+  const dotted = name.split("/").some((part) => part === "." || part === "..");
   useEffect(() => dialog.current?.showModal(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -53,6 +54,7 @@ export function LinkDialog({ bucket, name, version, close }: { bucket: string; n
       <form onSubmit={(event) => void submit(event)}>
         <h2 id={title}>Link to {name.split("/").pop() || name}</h2>
         <p class="quiet">The link needs no login until it expires. It does what your key may do at that time.</p>
+        {dotted && <p class="reason">Browsers resolve the part “.” or “..” of this key, so the link works in other clients alone (curl --path-as-is).</p>}
         <Select label="For" value={method} options={Object.keys(METHODS)} on={setMethod} />
         <Select label="Valid for" value={span} options={Object.keys(SPANS)} on={setSpan} />
         <Field label="Endpoint" value={endpoint} on={setEndpoint} hint="S3 address as the link's users reach it." required />
