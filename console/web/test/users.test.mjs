@@ -145,6 +145,26 @@ test("a user sees what its policies allow, and S3's words for the rest", async (
   await context.close();
 });
 
+test("a key that is disabled reads nothing more, and signs in no more", async () => {
+  const gone = server.accessKey("--tenant", "research", "--user", "reader");
+  const { context, page } = await signedIn(gone);
+  await page.getByRole("link", { name: "train", exact: true }).waitFor();
+  server.ask("key", "disable", gone.key);
+  // Processes keep a key's state for a second.
+  for (let tries = 0; (await page.evaluate(async () => (await fetch("/s3/train?list-type=2")).status)) === 200; tries += 1) {
+    assert.ok(tries < 100, "the key still reads");
+    await page.waitForTimeout(100);
+  }
+  await go(page, { bucket: "train" });
+  await page.getByText("InvalidAccessKeyId").first().waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Key", { exact: true }).fill(gone.key);
+  await page.getByLabel("Secret").fill(gone.secret);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("the key or its secret is wrong").waitFor();
+  await context.close();
+});
+
 test("a hostile tenant's keys, metadata and documents run no script", async () => {
   const { context, page, problems } = await signedIn(evil);
   await go(page, { bucket: "evil" });
