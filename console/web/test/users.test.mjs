@@ -456,6 +456,19 @@ test("versions, tags, locks and documents of a bucket are shown and changed", as
     await page.getByRole("button", { name: `Change ${title}` }).waitFor();
   }
   assert.match(String((await done(server, tenant, "GET", "train", "", { query: { lifecycle: "" } })).body), /<Days>30<\/Days>/);
+  await page.getByRole("button", { name: "Change Lifecycle" }).click();
+  const form = page.getByRole("group", { name: "Add a rule" });
+  await form.getByLabel("Keys that begin with").fill("old & <gone>/");
+  await form.getByLabel("Remove").selectOption("Unfinished uploads, by age");
+  await form.getByLabel("Days").fill("3");
+  await form.getByRole("button", { name: "Add the rule" }).click();
+  assert.deepEqual(await violations(page), []);
+  await page.screenshot({ path: join(SHOTS, "objects-rule.png"), fullPage: true });
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Change Lifecycle" }).waitFor();
+  const lifecycle = String((await done(server, tenant, "GET", "train", "", { query: { lifecycle: "" } })).body);
+  assert.match(lifecycle, /old &(amp|#38);? ?.*gone/);
+  assert.equal(lifecycle.split("<Rule>").length, 4, lifecycle);
   await page.getByRole("button", { name: "Remove CORS" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
   await page.getByRole("button", { name: "Set CORS" }).waitFor();

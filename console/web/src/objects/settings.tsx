@@ -1,10 +1,12 @@
 // Settings of a bucket: versions and lock, lifecycle, CORS, and checkpoint rules. S3 checks the documents, and its words are shown.
+import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Refusal, useLive } from "../api";
 import { checked, send, S3Refusal } from "../s3/client";
 import { lockState } from "../s3/head";
 import { element, parse } from "../s3/xml";
 import { Ask, Badge, Card, Failure, Field, Head, Loaded, Select } from "../ui/parts";
+import { CorsRule, LifecycleRule, withRule, type RuleForm } from "./rules";
 import { Trail } from "./trail";
 
 export function BucketSettings({ bucket }: { bucket: string }) {
@@ -16,8 +18,8 @@ export function BucketSettings({ bucket }: { bucket: string }) {
         <Versioning bucket={bucket} />
         <Lock bucket={bucket} />
       </div>
-      <Document bucket={bucket} title="Lifecycle" query="lifecycle" missing="NoSuchLifecycleConfiguration" template={LIFECYCLE} note="objects, versions and unfinished uploads that are removed by age" />
-      <Document bucket={bucket} title="CORS" query="cors" missing="NoSuchCORSConfiguration" template={CORS} note="pages of other sites that may read this bucket" />
+      <Document bucket={bucket} title="Lifecycle" query="lifecycle" missing="NoSuchLifecycleConfiguration" template={LIFECYCLE} note="objects, versions and unfinished uploads that are removed by age" form={LifecycleRule} />
+      <Document bucket={bucket} title="CORS" query="cors" missing="NoSuchCORSConfiguration" template={CORS} note="pages of other sites that may read this bucket" form={CorsRule} />
       <Document bucket={bucket} title="Checkpoint rules" query="checkpoints" missing="NoSuchCheckpointConfiguration" template={CHECKPOINTS} note="folders that become visible as a whole" json />
     </>
   );
@@ -53,9 +55,11 @@ interface DocumentProps {
   template: string;
   note: string;
   json?: boolean;
+  /** Form that adds a rule to the document. */
+  form?: (props: RuleForm) => JSX.Element;
 }
 
-function Document({ bucket, title, query, missing, template, note, json }: DocumentProps) {
+function Document({ bucket, title, query, missing, template, note, json, form: Form }: DocumentProps) {
   const load = async (): Promise<string> => {
     try {
       return await (await send("GET", { bucket }, { query: { [query]: "" } })).text();
@@ -103,6 +107,7 @@ function Document({ bucket, title, query, missing, template, note, json }: Docum
           ) : (
             <form class="change" onSubmit={(event) => void save(event)}>
               <Field label={`Document of ${title}`} value={text} on={setText} lines={16} focus />
+              {Form && <Form add={(rule) => setText(indented(withRule(text, rule)))} />}
               {error && <Failure text={error} />}
               <div class="row">
                 <button class="primary">Save</button>
