@@ -33,7 +33,7 @@ build-tests: rocksdb ## Build all tests, and the binary that the tests start
 
 # Pages of the console. A build of cargo embeds them if they are there.
 CONSOLE_WEB := console/web
-CONSOLE_SOURCES := $(wildcard $(addprefix $(CONSOLE_WEB)/,*.json *.mjs src/*.* src/pages/* src/ui/*))
+CONSOLE_SOURCES := $(wildcard $(addprefix $(CONSOLE_WEB)/,*.json *.mjs src/*.* src/*/*.*))
 
 .PHONY: console
 console: $(CONSOLE_WEB)/dist/index.html ## Build the pages of the console from locked npm packages

@@ -10,8 +10,13 @@ use martlet_protocol::id::random_bytes;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
-/// Maximum number of sessions. One more ends the session that was used longest ago.
+use crate::sign::AccessKey;
+
+/// Maximum number of sessions. One more ends the session that was used longest ago, and one without
+/// the admin API before one with it: tenants can't end sessions of operators.
 pub(crate) const SESSIONS_MAX: usize = 1024;
+/// Maximum number of sessions of one access key. One more ends the key's oldest.
+pub(crate) const KEY_SESSIONS_MAX: usize = 16;
 /// Length of a session, in seconds.
 pub(crate) const SESSION_S: u64 = 8 * 3600;
 /// Time without a request after which a session is over, in milliseconds.
@@ -20,17 +25,33 @@ pub(crate) const IDLE_MS_MAX: u64 = 60 * 60 * 1000;
 const COOKIE: &str = "martlet-console";
 const SECURE_COOKIE: &str = "__Host-martlet-console";
 
-/// Session of a browser.
+/// Session of a browser. Has rights at the admin API, at S3, or at both.
 #[derive(Clone)]
 pub(crate) struct Session {
-    /// Bearer token at the admin API.
-    pub(crate) token: String,
+    /// Rights of the session.
+    pub(crate) rights: Rights,
     /// CSRF token, which each change must repeat.
     pub(crate) csrf: String,
-    /// Principal at the admin API.
-    pub(crate) principal: PrincipalLine,
     ends_ms: u64,
     used_ms: u64,
+}
+
+/// Rights of a session.
+#[derive(Clone, Default)]
+pub(crate) struct Rights {
+    /// Session of the admin API.
+    pub(crate) admin: Option<AdminRights>,
+    /// Access key whose name S3 requests are signed in.
+    pub(crate) s3: Option<Arc<AccessKey>>,
+}
+
+/// Session of the admin API.
+#[derive(Clone)]
+pub(crate) struct AdminRights {
+    /// Bearer token.
+    pub(crate) token: String,
+    /// Principal of the token.
+    pub(crate) principal: PrincipalLine,
 }
 
 /// Session that has begun.
@@ -52,20 +73,24 @@ impl Sessions {
     }
 
     /// Begins a session.
-    pub(crate) fn begin(&self, token: String, principal: PrincipalLine) -> NewSession {
+    pub(crate) fn begin(&self, rights: Rights) -> NewSession {
         let now_ms = self.clock.now_ms();
         let span_ms = now_ms.saturating_add(SESSION_S * 1000);
-        let ends_ms = principal.expires_ms.map_or(span_ms, |end| end.min(span_ms));
+        let admin_ms = rights.admin.as_ref().and_then(|admin| admin.principal.expires_ms);
+        let ends_ms = admin_ms.map_or(span_ms, |end| end.min(span_ms));
         let csrf = hex::encode(random_bytes::<16>());
-        let session = Session { token, csrf, principal, ends_ms, used_ms: now_ms };
+        let session = Session { rights, csrf, ends_ms, used_ms: now_ms };
         let id = hex::encode(random_bytes::<32>());
         let mut open = self.open.lock();
         open.retain(|_, session| session.is_open(now_ms));
-        if open.len() >= SESSIONS_MAX {
-            let oldest = open.iter().min_by_key(|(_, session)| session.used_ms);
-            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-                open.remove(&oldest);
-            }
+        let of_key = open.values().filter(|other| other.has_key_of(&session)).count();
+        if of_key >= KEY_SESSIONS_MAX {
+            remove_oldest(&mut open, |other| other.has_key_of(&session));
+        }
+        if open.len() >= SESSIONS_MAX
+            && !remove_oldest(&mut open, |other| other.rights.admin.is_none())
+        {
+            remove_oldest(&mut open, |_| true);
         }
         open.insert(id.clone(), session.clone());
         NewSession { id, session }
@@ -93,7 +118,21 @@ impl Sessions {
     }
 }
 
+/// Removes the session that was used longest ago among those that `is_meant` accepts. Returns false
+/// if it accepts none.
+fn remove_oldest(open: &mut HashMap<String, Session>, is_meant: impl Fn(&Session) -> bool) -> bool {
+    let meant = open.iter().filter(|(_, session)| is_meant(session));
+    let oldest = meant.min_by_key(|(_, session)| session.used_ms).map(|(id, _)| id.clone());
+    oldest.is_some_and(|id| open.remove(&id).is_some())
+}
+
 impl Session {
+    /// Returns true if both sessions sign with one access key.
+    fn has_key_of(&self, other: &Self) -> bool {
+        let id = |session: &Self| session.rights.s3.as_ref().map(|key| key.id.clone());
+        id(self).is_some() && id(self) == id(other)
+    }
+
     fn is_open(&self, now_ms: u64) -> bool {
         now_ms < self.ends_ms && now_ms < self.used_ms.saturating_add(IDLE_MS_MAX)
     }
@@ -131,13 +170,43 @@ mod tests {
         HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_str(&value).unwrap())])
     }
 
+    fn admin(principal: PrincipalLine) -> Rights {
+        Rights { admin: Some(AdminRights { token: "t".into(), principal }), s3: None }
+    }
+
+    fn user(id: &str) -> Rights {
+        let key = AccessKey::new(id.into(), "secret".into());
+        Rights { admin: None, s3: Some(Arc::new(key)) }
+    }
+
+    #[test]
+    fn users_end_no_session_of_an_operator_or_of_another_key() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let sessions = Sessions::new(clock.clone());
+        let operator = headers(&sessions.begin(admin(PrincipalLine::default())).id);
+        clock.advance_ms(1);
+        let other = headers(&sessions.begin(user("other")).id);
+        for _ in 0..2 * KEY_SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(user("one"));
+        }
+        assert_eq!(sessions.open.lock().len(), KEY_SESSIONS_MAX + 2);
+        assert!(sessions.of(&other, false).is_some());
+        for at in 0..2 * SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(user(&at.to_string()));
+        }
+        assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
+        assert!(sessions.of(&operator, false).is_some() && sessions.of(&other, false).is_none());
+    }
+
     #[test]
     fn sessions_end_by_time_and_by_silence() {
         let clock = Arc::new(ManualClock::at(1000));
         let sessions = Sessions::new(clock.clone());
         let begin = |expires_ms| {
             let principal = PrincipalLine { expires_ms, ..PrincipalLine::default() };
-            headers(&sessions.begin("t".into(), principal).id)
+            headers(&sessions.begin(admin(principal)).id)
         };
         let (own, short) = (begin(None), begin(Some(2000)));
         assert!(sessions.of(&own, false).is_some() && sessions.of(&short, false).is_some());
@@ -159,11 +228,11 @@ mod tests {
     fn the_number_of_sessions_is_bounded() {
         let clock = Arc::new(ManualClock::at(1000));
         let sessions = Sessions::new(clock.clone());
-        let first = sessions.begin("t".into(), PrincipalLine::default()).id;
+        let first = sessions.begin(admin(PrincipalLine::default())).id;
         let mut last = String::new();
         for _ in 0..SESSIONS_MAX {
             clock.advance_ms(1);
-            last = sessions.begin("t".into(), PrincipalLine::default()).id;
+            last = sessions.begin(admin(PrincipalLine::default())).id;
         }
         assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
         assert!(sessions.of(&headers(&first), false).is_none());

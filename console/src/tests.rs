@@ -1,5 +1,7 @@
 //! Requests of browsers against a gate with real keys and rules.
 
+mod users;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,6 +24,7 @@ use super::*;
 use crate::attempts::FAILURES_MAX;
 
 const ROOT_SECRET: &str = "1234567890123456";
+const NOW_MS: u64 = 1_795_833_000_000;
 
 /// Directory in which every key is a viewer.
 struct Viewers;
@@ -93,11 +96,12 @@ struct TestConsole {
     router: Router,
     key: String,
     secret: String,
+    s3: S3Slot,
 }
 
 impl TestConsole {
     fn new(is_secure: bool) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(1_795_833_000_000));
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW_MS));
         let secret = AdminSecret::derive(&[7; 32]);
         let operator = Arc::new(Operator::new(vec![AdminToken::of(ROOT_SECRET.as_bytes())]));
         let access = AdminAccess {
@@ -119,8 +123,10 @@ impl TestConsole {
             hosts: Vec::new(),
             is_secure,
             root_key: "root".into(),
+            s3: S3Slot::default(),
         };
-        Self { router: router(parts), secret: secret.key_secret(&key), key }
+        let s3 = parts.s3.clone();
+        Self { router: router(parts), secret: secret.key_secret(&key), key, s3 }
     }
 
     async fn send(
@@ -249,7 +255,7 @@ async fn the_root_key_signs_in_as_an_operator() {
 
 #[tokio::test]
 async fn wrong_secrets_are_refused_and_bounded() {
-    let console = TestConsole::new(false);
+    let (console, _) = users::console_with_store();
     let wrong =
         [("root", "x"), ("other", ROOT_SECRET), (&console.key, "x"), ("a\r\nb", "x"), ("", "")];
     for (key, secret) in wrong {

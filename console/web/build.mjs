@@ -1,5 +1,4 @@
-// Builds the pages into dist: one script, one style sheet, their gzip, and a check of their size.
-import { createHash } from "node:crypto";
+// Builds the pages into dist: scripts, one style sheet, their gzip, and a check of their size.
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
@@ -16,6 +15,10 @@ const made = await build({
   jsx: "automatic",
   jsxImportSource: "preact",
   legalComments: "inline",
+  // Libraries of one preview alone are a file of their own, which that preview loads.
+  splitting: true,
+  entryNames: "[name]-[hash]",
+  chunkNames: "[name]-[hash]",
   outdir: "dist",
   write: false,
 });
@@ -23,10 +26,8 @@ const files = new Map();
 let index = readFileSync(at("src/index.html"), "utf8");
 for (const { path, contents } of made.outputFiles) {
   const name = path.split("/").pop();
-  const hash = createHash("sha256").update(contents).digest("hex").slice(0, 12);
-  const hashed = name.replace(".", `-${hash}.`);
-  files.set(hashed, Buffer.from(contents));
-  index = index.replace(name, hashed);
+  files.set(name, Buffer.from(contents));
+  index = index.replace(name.replace(/-[A-Z0-9]+(?=\.)/, ""), name);
 }
 files.set("icon.svg", readFileSync(at("src/icon.svg")));
 files.set("index.html", Buffer.from(index));

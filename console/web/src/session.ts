@@ -5,7 +5,10 @@ import type { components } from "./generated/api";
 
 export type Schemas = components["schemas"];
 export interface Session {
-  principal: Schemas["PrincipalLine"];
+  /** Principal at the admin API, if the key has rights there. */
+  principal: Schemas["PrincipalLine"] | null;
+  /** Access key at S3, and how clients reach the store. */
+  s3: { access_key: string; arn: string; endpoint: string; region: string } | null;
   csrf: string;
   version: string;
 }
@@ -66,6 +69,6 @@ export async function logout(): Promise<void> {
 
 /** Returns true if the principal's role is among those that the route's description names. */
 export function may(route: keyof typeof ROLES): boolean {
-  const role = session.value?.principal.role;
+  const role = session.value?.principal?.role;
   return role !== undefined && (ROLES[route]?.includes(role) ?? false);
 }
