@@ -3,43 +3,20 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use martlet_serving::operator::refuse;
 
 use crate::Console;
-use crate::login::no_session;
-use crate::sessions::Session;
-
-/// Header with the CSRF token of a session.
-pub(crate) const CSRF: &str = "x-martlet-csrf";
-/// Refusal of a change without the session's CSRF token.
-pub(crate) const NO_CSRF: &str = "the request lacks the token of this session: load the page again";
+use crate::own_request::{CSRF, csrf_of, no_session, session_of};
 
 /// Refusal of a request to the admin API by an access key of S3.
 const NO_ADMIN: &str = "this session is of an access key, which has no rights at the admin API: \
     sign in with an admin key";
 
-/// Returns the CSRF token of a request.
-pub(crate) fn csrf_of(headers: &HeaderMap) -> Option<&str> {
-    headers.get(CSRF)?.to_str().ok()
-}
-
-/// Returns the session of a request, which repeats the CSRF token if it may change something.
-pub(crate) fn session_of(console: &Console, request: &Request) -> Result<Session, Box<Response>> {
-    let headers = request.headers();
-    let session = console.sessions.of(headers, console.is_secure);
-    let session = session.ok_or_else(|| Box::new(no_session()))?;
-    let is_change = *request.method() != Method::GET && *request.method() != Method::HEAD;
-    if is_change && !session.is_own(csrf_of(headers)) {
-        return Err(Box::new(refuse(StatusCode::FORBIDDEN, NO_CSRF)));
-    }
-    Ok(session)
-}
-
 /// Sends a request of a page to the admin API.
 pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let session = match session_of(&console, &request) {
+    let session = match session_of(&console, request.headers(), csrf_of(request.headers())) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };

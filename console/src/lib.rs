@@ -12,6 +12,7 @@
 //! * [`guard`]: headers of replies, names of this server, and requests of other sites.
 //! * [`sessions`]: sessions of browsers, in memory; [`attempts`]: the bound on failed logins.
 //! * [`login`], [`user_login`], [`forward`], [`objects`], [`links`]: requests of the pages.
+//! * [`own_request`]: session and CSRF token of a request.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
 //!
 //! Invariants:
@@ -19,7 +20,7 @@
 //!   decides by the principal's role, and records changes. This crate has no rule of its own about
 //!   accounts, buckets or roles.
 //! * No secret and no token of the admin API is sent to a browser by a login. The browser holds a
-//!   random cookie, which scripts can't read, and a CSRF token for changes.
+//!   random cookie, which scripts can't read, and a CSRF token, which each request repeats.
 //! * S3 decides about objects by the policies of the access key that signed in. Bytes of an object
 //!   are a download to the browser, never a page, a script, a style or an image of this origin.
 //! * Sessions and failed logins are bounded in number and in time.
@@ -31,6 +32,7 @@ mod guard;
 mod links;
 mod login;
 mod objects;
+mod own_request;
 mod s3_slot;
 mod sessions;
 mod sign;

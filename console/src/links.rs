@@ -11,8 +11,8 @@ use martlet_serving::operator::refuse;
 use serde::{Deserialize, Serialize};
 
 use crate::Console;
-use crate::forward::session_of;
 use crate::objects::NOT_OPEN;
+use crate::own_request::{csrf_of, session_of};
 use crate::sign::{SignedService, SigningScope, UnsignedRequest};
 use crate::target::{QUERY, S3Target, encode};
 
@@ -43,7 +43,7 @@ struct LinkReply {
 
 /// Makes a link in the name of the session's access key.
 pub(crate) async fn make(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let session = match session_of(&console, &request) {
+    let session = match session_of(&console, request.headers(), csrf_of(request.headers())) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
 use crate::Console;
+use crate::own_request::{csrf_of, no_session, session_of};
 use crate::sessions::{AdminRights, NewSession, Rights, SESSION_S, Session, cookie};
 use crate::sign::AccessKey;
 
@@ -33,7 +34,6 @@ const KEY_BYTES_MAX: usize = 128;
 const HOST: &str = "console";
 pub(crate) const WRONG: &str =
     "the key or its secret is wrong: check both, or ask an operator for another key";
-const NO_SESSION: &str = "sign in: this browser has no session";
 
 /// Login.
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ struct OpenSession {
     principal: Option<PrincipalLine>,
     /// Access key at S3, if the session signs requests there.
     s3: Option<OpenS3>,
-    /// CSRF token, for the header `x-martlet-csrf` of changes.
+    /// CSRF token, for the header `x-martlet-csrf`.
     csrf: String,
     version: &'static str,
 }
@@ -83,18 +83,12 @@ fn host_of(headers: &HeaderMap) -> &str {
     headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
 }
 
-/// Returns the refusal of a request without a session.
-pub(crate) fn no_session() -> Response {
-    refuse(StatusCode::UNAUTHORIZED, NO_SESSION)
-}
-
 /// Returns the session of the browser.
 pub(crate) async fn show(State(console): State<Arc<Console>>, headers: HeaderMap) -> Response {
-    match console.sessions.of(&headers, console.is_secure) {
-        Some(session) => {
-            Json(OpenSession::new(&console, session, host_of(&headers))).into_response()
-        }
-        None => no_session(),
+    match session_of(&console, &headers, csrf_of(&headers)) {
+        Ok(session) => Json(OpenSession::new(&console, session, host_of(&headers))).into_response(),
+        // The page shows the login then.
+        Err(_) => no_session(),
     }
 }
 
@@ -122,24 +116,30 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request)
             console.attempts.give_back(client);
             console.sessions.end(&before, console.is_secure);
             let NewSession { id, session } = console.sessions.begin(rights);
-            let set = [(header::SET_COOKIE, cookie(&id, console.is_secure))];
+            let set = [(header::SET_COOKIE, cookie(&id, &before, console.is_secure))];
             let session = OpenSession::new(&console, session, host_of(&before));
             (set, Json(session)).into_response()
         }
-        Err(refused) => *refused,
+        Err(refused) => {
+            // At most as often as logins may fail.
+            tracing::info!(
+                ?client,
+                status = refused.status().as_u16(),
+                "refused a login to the console"
+            );
+            *refused
+        }
     }
 }
 
 /// Signs out. Ends the session at the admin API too.
 pub(crate) async fn end(State(console): State<Arc<Console>>, headers: HeaderMap) -> Response {
-    let Some(session) = console.sessions.of(&headers, console.is_secure) else {
-        return no_session();
+    let session = match session_of(&console, &headers, csrf_of(&headers)) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
     };
-    if !session.is_own(crate::forward::csrf_of(&headers)) {
-        return refuse(StatusCode::FORBIDDEN, crate::forward::NO_CSRF);
-    }
     console.sessions.end(&headers, console.is_secure);
-    let set = [(header::SET_COOKIE, cookie("", console.is_secure))];
+    let set = [(header::SET_COOKIE, cookie("", &headers, console.is_secure))];
     let admin = session.rights.admin;
     if let Some(admin) = admin.filter(|admin| admin.principal.session.is_some()) {
         let request = bearer(Method::DELETE, &admin.token).body(Body::empty());

@@ -13,7 +13,7 @@ use axum::response::Response;
 use martlet_serving::operator::refuse;
 
 use crate::Console;
-use crate::forward::{CSRF, session_of};
+use crate::own_request::{CSRF, csrf_of, csrf_of_link, session_of};
 use crate::sign::{SignedService, SigningScope, UnsignedRequest};
 use crate::target::{S3Target, s3_query};
 
@@ -63,7 +63,11 @@ pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Reques
     if !is_own(request.headers()) {
         return refuse(StatusCode::FORBIDDEN, "objects are read by pages of this console alone");
     }
-    let session = match session_of(&console, &request) {
+    // A download is a link, which has no header of its own.
+    let is_read = *request.method() == Method::GET;
+    let of_link = if is_read { csrf_of_link(request.uri()) } else { None };
+    let given = csrf_of(request.headers()).or(of_link.as_deref());
+    let session = match session_of(&console, request.headers(), given) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };

@@ -21,7 +21,8 @@ pub(crate) const KEY_SESSIONS_MAX: usize = 16;
 pub(crate) const SESSION_S: u64 = 8 * 3600;
 /// Time without a request after which a session is over, in milliseconds.
 pub(crate) const IDLE_MS_MAX: u64 = 60 * 60 * 1000;
-/// Cookie of a session; over TLS with a prefix that binds the cookie to this host.
+/// Beginning of the name of a session's cookie; over TLS with a prefix that binds the cookie to this
+/// host. The port follows, since browsers send cookies to all ports of a host.
 const COOKIE: &str = "martlet-console";
 const SECURE_COOKIE: &str = "__Host-martlet-console";
 
@@ -30,7 +31,7 @@ const SECURE_COOKIE: &str = "__Host-martlet-console";
 pub(crate) struct Session {
     /// Rights of the session.
     pub(crate) rights: Rights,
-    /// CSRF token, which each change must repeat.
+    /// CSRF token, which each request must repeat.
     pub(crate) csrf: String,
     ends_ms: u64,
     used_ms: u64,
@@ -99,20 +100,18 @@ impl Sessions {
     /// Returns the open session of a request, and notes its use.
     pub(crate) fn of(&self, headers: &HeaderMap, is_secure: bool) -> Option<Session> {
         let now_ms = self.clock.now_ms();
-        let id = cookie_of(headers, is_secure)?;
         let mut open = self.open.lock();
+        open.retain(|_, session| session.is_open(now_ms));
+        // A page of another port can set a cookie of this name too, for a longer path.
+        let id = cookies_of(headers, is_secure).into_iter().find(|id| open.contains_key(*id))?;
         let session = open.get_mut(id)?;
-        if !session.is_open(now_ms) {
-            open.remove(id);
-            return None;
-        }
         session.used_ms = now_ms;
         Some(session.clone())
     }
 
     /// Removes the session of a request.
     pub(crate) fn end(&self, headers: &HeaderMap, is_secure: bool) {
-        if let Some(id) = cookie_of(headers, is_secure) {
+        for id in cookies_of(headers, is_secure) {
             self.open.lock().remove(id);
         }
     }
@@ -143,19 +142,31 @@ impl Session {
     }
 }
 
-/// Returns the cookie of a session. An empty `id` removes the cookie.
-pub(crate) fn cookie(id: &str, is_secure: bool) -> String {
-    let name = if is_secure { SECURE_COOKIE } else { COOKIE };
+/// Returns the cookie of a session for a browser that sent `headers`. An empty `id` removes the
+/// cookie.
+pub(crate) fn cookie(id: &str, headers: &HeaderMap, is_secure: bool) -> String {
+    let name = cookie_name(headers, is_secure);
     let secure = if is_secure { "; Secure" } else { "" };
     let end = if id.is_empty() { "; Max-Age=0" } else { "" };
     format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict{secure}{end}")
 }
 
-fn cookie_of(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
-    let wanted = if is_secure { SECURE_COOKIE } else { COOKIE };
+/// Returns the name of the cookie, with the port at which the browser reached the console.
+fn cookie_name(headers: &HeaderMap, is_secure: bool) -> String {
+    let name = if is_secure { SECURE_COOKIE } else { COOKIE };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    match host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()) {
+        Some(port) => format!("{name}-{port}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Returns all values of the cookie, in the order of the request.
+fn cookies_of(headers: &HeaderMap, is_secure: bool) -> Vec<&str> {
+    let wanted = cookie_name(headers, is_secure);
     let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|it| it.split_once('='));
-    pairs.find(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim())
+    let pairs = values.flat_map(|value| value.split(';')).filter_map(|it| it.split_once('='));
+    pairs.filter(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim()).collect()
 }
 
 #[cfg(test)]
@@ -243,8 +254,28 @@ mod tests {
 
     #[test]
     fn cookies_are_kept_from_scripts_and_other_sites() {
-        let secure = cookie("x", true);
+        let none = HeaderMap::new();
+        let secure = cookie("x", &none, true);
         assert_eq!(secure, "__Host-martlet-console=x; Path=/; HttpOnly; SameSite=Strict; Secure");
-        assert!(!cookie("x", false).contains("Secure") && cookie("", false).contains("Max-Age=0"));
+        assert!(!cookie("x", &none, false).contains("Secure"));
+        assert!(cookie("", &none, false).contains("Max-Age=0"));
+    }
+
+    #[test]
+    fn consoles_of_one_host_have_cookies_of_their_own() {
+        let sessions = Sessions::new(Arc::new(ManualClock::at(1000)));
+        let id = sessions.begin(admin(PrincipalLine::default())).id;
+        let sent = |host: &'static str, cookies: &str| {
+            HeaderMap::from_iter([
+                (header::HOST, HeaderValue::from_static(host)),
+                (header::COOKIE, HeaderValue::from_str(cookies).unwrap()),
+            ])
+        };
+        let own = format!("{COOKIE}-9003={id}");
+        assert!(sessions.of(&sent("127.0.0.1:9003", &own), false).is_some());
+        assert!(sessions.of(&sent("[::1]:9004", &own), false).is_none());
+        // A cookie that another port set before it is passed over.
+        let tossed = format!("{COOKIE}-9003=x; {own}; {COOKIE}-9004=y");
+        assert!(sessions.of(&sent("127.0.0.1:9003", &tossed), false).is_some());
     }
 }

@@ -10,6 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::own_request::CSRF;
+
 /// Characters that S3 encodes in queries.
 pub(crate) const QUERY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -88,7 +90,7 @@ pub(crate) fn s3_query(uri: &Uri) -> Result<String, &'static str> {
     let pairs: Query<Vec<(String, String)>> =
         Query::try_from_uri(uri).map_err(|_| "the query can't be read")?;
     let mut query = String::new();
-    for (name, value) in &pairs.0 {
+    for (name, value) in pairs.0.iter().filter(|(name, _)| name != CSRF) {
         if name == LOCATE {
             return Err("tokens for reads in place are not for pages");
         }

@@ -208,11 +208,17 @@ async fn a_viewer_signs_in_and_gets_the_words_of_the_gate() {
     let console = TestConsole::new(false);
     let browser = Browser::of(console.login(&console.key, &console.secret).await).await;
     let cookie = [("cookie", browser.cookie.as_str())];
-    let own = json_of(console.send("GET", "/session", &cookie, "").await).await;
+    let full = [cookie[0], ("x-martlet-csrf", browser.csrf.as_str())];
+    // The cookie alone, which other ports of the host receive too, reads nothing.
+    let session = console.send("GET", "/session", &cookie, "").await;
+    assert_eq!(session.status(), StatusCode::UNAUTHORIZED);
+    let line = console.send("GET", "/api/admin/v1/session", &cookie, "").await;
+    assert_eq!(line.status(), StatusCode::FORBIDDEN);
+    let own = json_of(console.send("GET", "/session", &full, "").await).await;
     assert_eq!(own["principal"]["role"], "viewer");
     let text = own.to_string();
     assert!(!text.contains("mas1.") && !text.contains(&console.secret), "{text}");
-    let line = json_of(console.send("GET", "/api/admin/v1/session", &cookie, "").await).await;
+    let line = json_of(console.send("GET", "/api/admin/v1/session", &full, "").await).await;
     assert_eq!(line["kind"], "session");
 
     let change = async |csrf: &str| {
@@ -221,20 +227,19 @@ async fn a_viewer_signs_in_and_gets_the_words_of_the_gate() {
     };
     let without = console.send("POST", "/api/admin/v1/change", &cookie, "{}").await;
     let sentence = json_of(without).await["error"].as_str().unwrap().to_owned();
-    assert_eq!(sentence, forward::NO_CSRF);
+    assert_eq!(sentence, own_request::NO_CSRF);
     assert_eq!(change("0").await.status(), StatusCode::FORBIDDEN);
     let refused = change(&browser.csrf).await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     let sentence = json_of(refused).await["error"].as_str().unwrap().to_owned();
     assert!(sentence.contains("needs the role operator"), "{sentence}");
 
-    let headers = [cookie[0], ("x-martlet-csrf", browser.csrf.as_str())];
     assert_eq!(
         console.send("DELETE", "/session", &cookie, "").await.status(),
         StatusCode::FORBIDDEN
     );
-    assert_eq!(console.send("DELETE", "/session", &headers, "").await.status(), StatusCode::OK);
-    let after = console.send("GET", "/api/admin/v1/session", &cookie, "").await;
+    assert_eq!(console.send("DELETE", "/session", &full, "").await.status(), StatusCode::OK);
+    let after = console.send("GET", "/api/admin/v1/session", &full, "").await;
     assert_eq!(after.status(), StatusCode::UNAUTHORIZED);
 }
 

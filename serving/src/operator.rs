@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
 use martlet_admin_api::{SETTINGS, SettingsReply};
+use martlet_protocol::Clock;
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -180,6 +181,11 @@ impl Operator {
             self.manager.report_start();
             self.opened.send_replace(true);
         }
+    }
+
+    /// Returns the clock by which the gate judges signatures, once the process is open.
+    pub fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.parts.get().map(|open| open.parts.access.clock.clone())
     }
 
     /// Marks the process as draining, so that it is no longer ready.

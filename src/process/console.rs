@@ -1,5 +1,6 @@
 //! Console of a process with accounts: its settings, its port and its end.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use axum::extract::Request;
 use clap::Args;
 use hyper_util::service::TowerToHyperService;
 use martlet_console::{ConsoleParts, S3Parts, S3Slot};
-use martlet_protocol::SystemClock;
+use martlet_protocol::{Clock, SystemClock};
 use martlet_s3compat::S3Service;
 use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_serving::Failure;
@@ -85,6 +86,22 @@ struct OpenConsole {
     url: String,
 }
 
+/// Clock of the gate, which judges signatures by the cluster's time; the machine's until the process
+/// is open.
+struct GateClock(Arc<Operator>);
+
+impl fmt::Debug for GateClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GateClock")
+    }
+}
+
+impl Clock for GateClock {
+    fn now_ms(&self) -> u64 {
+        self.0.clock().map_or_else(|| SystemClock.now_ms(), |clock| clock.now_ms())
+    }
+}
+
 /// Console that is served, or none.
 #[derive(Default)]
 pub(crate) struct RunningConsole {
@@ -118,7 +135,7 @@ impl ConsoleSettings {
         };
         let router = martlet_console::router(ConsoleParts {
             admin: operator.clone().router(),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(GateClock(operator.clone())),
             hosts: self.console_hosts.clone(),
             is_secure: port.certificate.is_some(),
             root_key: root_key.to_owned(),

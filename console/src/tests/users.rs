@@ -132,8 +132,7 @@ impl Browser {
 async fn an_access_key_signs_in_and_its_secret_stays_here() {
     let (console, _) = console_with_store();
     let browser = user(&console, "alice").await;
-    let own = console.send("GET", "/session", &[("cookie", browser.cookie.as_str())], "").await;
-    let own = json_of(own).await;
+    let own = json_of(browser.ask(&console, "GET", "/session", &[], "").await).await;
     assert_eq!(own["s3"]["arn"], "arn:aws:iam::lab:user/ALICE");
     assert_eq!(own["s3"]["endpoint"], "http://127.0.0.1:9000");
     assert!(own["principal"].is_null() && !own.to_string().contains("secret"), "{own}");
@@ -208,7 +207,8 @@ async fn the_address_of_the_client_reaches_the_store() {
     let (console, store) = console_with_store();
     let browser = user(&console, "alice").await;
     let peer = Peer("192.0.2.7".parse().unwrap());
-    let request = Request::get("/s3").header("host", "localhost").header("cookie", &browser.cookie);
+    let request = Request::get("/s3").header("host", "localhost:1");
+    let request = request.header("cookie", &browser.cookie).header("x-martlet-csrf", &browser.csrf);
     let request = request.extension(peer).body(Body::empty()).unwrap();
     assert_eq!(console.router.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
     let received = store.0.lock().pop().unwrap();
@@ -217,8 +217,13 @@ async fn the_address_of_the_client_reaches_the_store() {
 
 #[tokio::test]
 async fn objects_are_downloads_that_no_page_can_run() {
-    let (console, _) = console_with_store();
+    let (console, store) = console_with_store();
     let browser = user(&console, "alice").await;
+    let link = format!("/s3/train/YQ?versionId=1&x-martlet-csrf={}", browser.csrf);
+    let cookie = [("cookie", browser.cookie.as_str())];
+    assert_eq!(console.send("GET", &link, &cookie, "").await.status(), StatusCode::OK);
+    let received = store.0.lock().pop().unwrap();
+    assert_eq!(received.target, "/train/a?versionId=1", "S3 receives no token");
     let reply = browser.ask(&console, "GET", "/s3/train/YS5odG1s", &[], "").await;
     let headers = reply.headers();
     assert_eq!(headers["content-type"], "application/octet-stream");
@@ -327,8 +332,13 @@ async fn hostile_targets_never_reach_the_store() {
     let form = "Action=AssumeRole&Version=2011-06-15";
     let reply = browser.ask(&console, "POST", "/s3", &[], form).await;
     assert_eq!(reply.status(), StatusCode::METHOD_NOT_ALLOWED);
-    // Changes without the token of the session, and anything without a session.
+    // Requests without the token of the session, and anything without a session.
     let cookie = [("cookie", browser.cookie.as_str())];
+    let reply = console.send("GET", "/s3/train/YQ", &cookie, "").await;
+    assert_eq!(reply.status(), StatusCode::FORBIDDEN);
+    let link = format!("/s3/train/YQ?x-martlet-csrf={}", browser.csrf);
+    let reply = console.send("DELETE", &link, &cookie, "").await;
+    assert_eq!(reply.status(), StatusCode::FORBIDDEN);
     let reply = console.send("DELETE", "/s3/train/YQ", &cookie, "").await;
     assert_eq!(reply.status(), StatusCode::FORBIDDEN);
     let reply = console.send("POST", "/links", &cookie, "{}").await;

@@ -29,9 +29,19 @@ export async function sentence(reply: Response): Promise<string> {
   return `the server replied ${reply.status}`;
 }
 
+/** Name under which this origin keeps the CSRF token. Alone it is of no use: the cookie can't be read. */
+const KEPT = "martlet-csrf";
+/** Header with the CSRF token, which every request repeats. */
+export const CSRF = "x-martlet-csrf";
+
 export async function resume(): Promise<void> {
+  const csrf = localStorage.getItem(KEPT);
+  if (csrf === null) {
+    session.value = null;
+    return;
+  }
   try {
-    const reply = await fetch("/session");
+    const reply = await fetch("/session", { headers: { [CSRF]: csrf } });
     session.value = reply.ok ? ((await reply.json()) as Session) : null;
   } catch {
     session.value = null;
@@ -50,6 +60,7 @@ export async function login(key: string, secret: string): Promise<string> {
     if (!reply.ok) return await sentence(reply);
     farewell.value = "";
     session.value = (await reply.json()) as Session;
+    localStorage.setItem(KEPT, session.value.csrf);
     return "";
   } catch {
     return "the server does not answer: check that it runs";
@@ -58,8 +69,9 @@ export async function login(key: string, secret: string): Promise<string> {
 
 export async function logout(): Promise<void> {
   const csrf = session.value?.csrf ?? "";
+  localStorage.removeItem(KEPT);
   try {
-    const reply = await fetch("/session", { method: "DELETE", headers: { "x-martlet-csrf": csrf } });
+    const reply = await fetch("/session", { method: "DELETE", headers: { [CSRF]: csrf } });
     farewell.value = reply.ok ? "" : await sentence(reply);
   } catch {
     farewell.value = "The server did not answer, so the session may last until its end.";

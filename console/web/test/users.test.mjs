@@ -130,16 +130,16 @@ test("a user sees what its policies allow, and S3's words for the rest", async (
   await page.screenshot({ path: join(SHOTS, "objects-refusal.png") });
   assert.deepEqual(await violations(page), []);
   const forced = await page.evaluate(async () => {
-    const { csrf } = await (await fetch("/session")).json();
+    const csrf = localStorage.getItem("martlet-csrf");
     const headers = { "x-martlet-csrf": csrf };
     const statuses = [];
-    for (const [method, path, own] of [["PUT", "/s3/train/YQ", headers], ["DELETE", "/s3/train/YQ", {}], ["GET", "/api/admin/v1/buckets", {}], ["GET", "/s3/train/YQ?X-Amz-Signature=1", {}]]) {
+    for (const [method, path, own] of [["PUT", "/s3/train/YQ", headers], ["DELETE", "/s3/train/YQ", {}], ["GET", "/api/admin/v1/buckets", headers], ["GET", "/s3/train/YQ", {}], ["GET", "/s3/train/YQ?X-Amz-Signature=1", headers]]) {
       statuses.push((await fetch(path, { method, headers: own })).status);
     }
     return statuses;
   });
-  assert.deepEqual(forced, [403, 403, 403, 400]);
-  const readable = await page.evaluate(async () => [document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage }), await (await fetch("/session")).text()].join());
+  assert.deepEqual(forced, [403, 403, 403, 403, 400]);
+  const readable = await page.evaluate(async () => [document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage }), await (await fetch("/session", { headers: { "x-martlet-csrf": localStorage.getItem("martlet-csrf") } })).text()].join());
   assert.ok(!readable.includes(reader.secret), readable);
   assert.deepEqual(problems, []);
   await context.close();
@@ -151,7 +151,7 @@ test("a key that is disabled reads nothing more, and signs in no more", async ()
   await page.getByRole("link", { name: "train", exact: true }).waitFor();
   server.ask("key", "disable", gone.key);
   // Processes keep a key's state for a second.
-  for (let tries = 0; (await page.evaluate(async () => (await fetch("/s3/train?list-type=2")).status)) === 200; tries += 1) {
+  for (let tries = 0; (await page.evaluate(async () => (await fetch("/s3/train?list-type=2", { headers: { "x-martlet-csrf": localStorage.getItem("martlet-csrf") } })).status)) === 200; tries += 1) {
     assert.ok(tries < 100, "the key still reads");
     await page.waitForTimeout(100);
   }
@@ -238,7 +238,7 @@ test("keys that a path can't name are deleted, and the session survives", async 
   await page.getByText("No key begins so").waitFor();
   const list = await done(server, evil, "GET", "evil", "", { query: { prefix: "doomed/" } });
   assert.ok(!String(list.body).includes("<Key>"));
-  assert.equal((await page.evaluate(async () => (await fetch("/session")).status)), 200);
+  assert.equal((await page.evaluate(async () => (await fetch("/session", { headers: { "x-martlet-csrf": localStorage.getItem("martlet-csrf") } })).status)), 200);
   assert.deepEqual(problems, []);
   await context.close();
 });

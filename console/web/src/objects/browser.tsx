@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as f from "../format";
 import { follow, objects } from "../route";
-import { path as download } from "../s3/client";
+import { download } from "../s3/client";
 import { Pages } from "../s3/pages";
 import type { Row } from "../s3/listing";
 import { remove, type Doomed } from "../s3/removal";

@@ -1,7 +1,7 @@
 // Presigned links, which the server makes: the secret is not in the browser.
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Refusal } from "../api";
-import { farewell, sentence, session } from "../session";
+import { CSRF, farewell, sentence, session } from "../session";
 import * as f from "../format";
 import { Copy, Failure, Field, Select } from "../ui/parts";
 
@@ -14,7 +14,7 @@ interface Link {
 }
 
 async function make(body: Record<string, unknown>): Promise<Link> {
-  const headers = { "content-type": "application/json", "x-martlet-csrf": session.value?.csrf ?? "" };
+  const headers = { "content-type": "application/json", [CSRF]: session.value?.csrf ?? "" };
   let reply: Response;
   try {
     reply = await fetch("/links", { method: "POST", headers, body: JSON.stringify(body) });

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { Refusal, useLive } from "../api";
 import * as f from "../format";
 import { follow, objects, open } from "../route";
-import { path as download, send } from "../s3/client";
+import { download, send } from "../s3/client";
 import { head, setTags, tags, type Details } from "../s3/head";
 import { list } from "../s3/listing";
 import { Ask, Badge, Card, Empty, Failure, Field, Head, Loaded, Table } from "../ui/parts";

@@ -1,5 +1,5 @@
 // Requests to S3 through the console, which signs them: one place for paths, errors and documents.
-import { farewell, sentence, session } from "../session";
+import { CSRF, farewell, sentence, session } from "../session";
 import { Refusal } from "../api";
 import { crc32 } from "./crc32";
 import { parse, text, type Xml } from "./xml";
@@ -30,6 +30,11 @@ export function path({ bucket, key }: Target, query: Query = {}): string {
   const encoded = pairs.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
   const of = bucket === undefined ? "" : `/${encodeURIComponent(bucket)}${key === undefined ? "" : `/${base64url(key)}`}`;
   return `/s3${of}${encoded ? `?${encoded}` : ""}`;
+}
+
+/** Path of a link that saves an object. Links have no headers, so that the query has the token. */
+export function download(target: Target, query: Query = {}): string {
+  return path(target, { ...query, [CSRF]: session.value?.csrf });
 }
 
 /** Error of a refused request: the console's sentence, or S3's own words. */
@@ -64,8 +69,7 @@ interface Options {
 
 /** Sends a request, and returns its reply. A refusal is thrown. */
 export async function send(method: string, target: Target, { query, headers, body, signal }: Options = {}): Promise<Response> {
-  const all: Record<string, string> = { ...headers };
-  if (method !== "GET" && method !== "HEAD") all["x-martlet-csrf"] = session.value?.csrf ?? "";
+  const all: Record<string, string> = { ...headers, [CSRF]: session.value?.csrf ?? "" };
   let reply: Response;
   try {
     reply = await fetch(path(target, query), { method, headers: all, body: body ?? null, signal: signal ?? null, cache: "no-store" });

@@ -1,6 +1,6 @@
 // Sends a body with its progress, which fetch doesn't report.
 import { Refusal } from "../api";
-import { session } from "../session";
+import { CSRF, session } from "../session";
 import { path, refusal, type Query, type Target } from "./client";
 
 /** Failure of the network, after which a request may be repeated. */
@@ -19,7 +19,7 @@ export function put(target: Target, query: Query, body: Blob, headers: Record<st
       act();
     };
     request.open("PUT", path(target, query));
-    request.setRequestHeader("x-martlet-csrf", session.value?.csrf ?? "");
+    request.setRequestHeader(CSRF, session.value?.csrf ?? "");
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.onprogress = (event) => progress(event.loaded);
     request.onerror = () => settle(() => reject(new Cut()));
