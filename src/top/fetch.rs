@@ -11,7 +11,7 @@ use martlet_serving::Failure;
 use martlet_top::metrics::Reading;
 use martlet_top::{Answer, Part, Reply, escaped};
 
-use super::terminal::Event;
+use super::event::{Event, Fetched};
 use crate::admin::{AdminEndpoint, PollFailure};
 
 /// Timeout of a request. The status of a large cluster takes seconds.
@@ -22,14 +22,6 @@ const METRICS: &str = "/metrics";
 pub(super) struct Source {
     endpoint: AdminEndpoint,
     begun: Instant,
-}
-
-/// Outcome of a request.
-pub(super) enum Fetched {
-    /// Reply, or a failure that may pass.
-    Answer(Answer),
-    /// The process refuses the credential.
-    Refused(Failure),
 }
 
 /// Thread that requests sets of parts.
@@ -58,7 +50,7 @@ impl Source {
     pub(super) fn wait_until(&self, time: Duration) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let left = time.saturating_sub(self.begun.elapsed());
-        runtime?.block_on(tokio::time::sleep(left));
+        runtime?.block_on(async { tokio::time::sleep(left).await });
         Ok(())
     }
 

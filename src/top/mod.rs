@@ -10,6 +10,7 @@
 //! screen thread ──parts to request, one set at a time──▶ fetch thread
 //! ```
 
+mod event;
 mod fetch;
 mod signals;
 mod terminal;
@@ -22,7 +23,8 @@ use martlet_serving::Failure;
 use martlet_serving::units::parse_span;
 use martlet_top::{Part, View, escaped, plain};
 
-use self::fetch::{Fetched, Source};
+use self::event::Fetched;
+use self::fetch::Source;
 use crate::admin::AdminConnectionArgs;
 
 /// Bounds of the interval.

@@ -10,7 +10,7 @@ use ratatui::crossterm::terminal::disable_raw_mode;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::terminal::Event;
+use super::event::Event;
 
 /// Time after which a program that can't draw, because its terminal accepts no bytes, ends anyway.
 const PATIENCE: Duration = Duration::from_secs(2);

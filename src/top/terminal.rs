@@ -10,7 +10,8 @@ use martlet_top::{Flow, View, draw};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event as Input};
 
-use super::fetch::{Fetched, Fetcher, Source};
+use super::event::{Event, Fetched};
+use super::fetch::{Fetcher, Source};
 use super::signals;
 
 /// Events that wait for the screen thread at most. Senders wait beyond.
@@ -19,20 +20,6 @@ const EVENTS_MAX: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time after which the screen is drawn without an event, because ages change.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
-
-/// Event of the screen thread.
-pub(super) enum Event {
-    /// Key, or change of the terminal's size.
-    Input(Input),
-    /// Reason for which keys can't be read.
-    InputLost(io::Error),
-    /// Outcome of a request.
-    Fetched(Fetched),
-    /// End of a set of requests.
-    SetDone,
-    /// Signal to end.
-    Stop,
-}
 
 /// Terminal in raw mode, on its alternate screen. Dropping restores it; so does a panic.
 struct RawTerminal(DefaultTerminal);
