@@ -39,7 +39,7 @@ enum Command {
     Node(Box<node::NodeArgs>),
     /// Query a running process: objects, devices, nodes, rings, workers
     Admin(Box<admin::AdminArgs>),
-    /// Show a process and its cluster in the terminal: requests, devices, nodes, rings, workers, jobs
+    /// Show a process and its cluster in the terminal, and refresh the figures
     Top(Box<top::TopArgs>),
     /// Check this machine and its cluster; exit code 1 on warnings, 2 on failures
     Doctor(Box<doctor::DoctorArgs>),
