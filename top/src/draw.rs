@@ -4,6 +4,8 @@ mod overview;
 mod style;
 mod table;
 
+use std::fmt::Write;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -91,7 +93,7 @@ fn condition(view: &View) -> Fact {
         condition.text =
             format!("PAUSED, figures of {} ago; {}", span(age_ms / 1000), condition.text);
     } else if age_ms >= OLD_MS {
-        condition.text += &format!(", figures of {} ago", span(age_ms / 1000));
+        let _ = write!(condition.text, ", figures of {} ago", span(age_ms / 1000));
     }
     condition
 }

@@ -1,5 +1,7 @@
 //! Facts of the overview: readiness, rates and space, each as a line.
 
+use std::fmt::Write;
+
 use martlet_admin_api::ServerStatus;
 
 use crate::cell::Tone;
@@ -31,7 +33,7 @@ pub(crate) fn readiness(status: &ServerStatus) -> Fact {
     let mut text = format!("{word}: {}, release {}", escaped(&own.role), escaped(&own.version));
     if !status.nodes.is_empty() {
         let up = status.nodes.iter().filter(|node| node.report.is_some()).count();
-        text += &format!(", {up} of {} nodes answer", status.nodes.len());
+        let _ = write!(text, ", {up} of {} nodes answer", status.nodes.len());
     }
     Fact { label: "", text, tone }
 }

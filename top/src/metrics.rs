@@ -353,12 +353,13 @@ mod tests {
 
     #[test]
     fn pages_of_any_length_are_bounded() {
-        let mut page = String::new();
-        for at in 0..1000 {
-            page +=
-                &format!("martlet_requests_total{{operation=\"o{at}\u{1b}\",status=\"200\"}} 1\n");
-            page += &format!("martlet_request_first_byte_seconds_bucket{{le=\"{at}\"}} 1\n");
-        }
+        let lines = (0..1000).map(|at| {
+            format!(
+                "martlet_requests_total{{operation=\"o{at}\u{1b}\",status=\"200\"}} 1\n\
+                 martlet_request_first_byte_seconds_bucket{{le=\"{at}\"}} 1\n"
+            )
+        });
+        let page: String = lines.collect();
         let reading = Reading::parse(&page, 0);
         assert_eq!((reading.operations.len(), reading.buckets.len()), (200, 100));
         assert!((reading.requests - 1000.0).abs() < 1e-9);

@@ -1,5 +1,7 @@
 //! Drawing of a table: counts, titles, and the rows that the screen has room for.
 
+use std::fmt::Write;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -53,13 +55,13 @@ fn counts(view: &View, height: usize) -> String {
         _ => format!("{title} {} to {last} of {all}", first + 1),
     };
     if !listing.filter().is_empty() {
-        text += &format!(" with \"{}\", of {} in all", listing.filter(), listing.total());
+        let _ = write!(text, " with \"{}\", of {} in all", listing.filter(), listing.total());
     }
     if let Some(column) = listing.sort.and_then(|column| listing.columns().get(column)) {
-        text += &format!(", by {}", column.title);
+        let _ = write!(text, ", by {}", column.title);
     }
     if age_ms >= 1000 {
-        text += &format!(", {} old", span(age_ms / 1000));
+        let _ = write!(text, ", {} old", span(age_ms / 1000));
     }
     text
 }
