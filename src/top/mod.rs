@@ -19,8 +19,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
-use martlet_serving::Failure;
-use martlet_serving::units::parse_span;
+use martlet_serving::{Failure, parse_span};
 use martlet_top::{Part, View, escaped, plain};
 
 use self::event::Fetched;
