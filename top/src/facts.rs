@@ -40,12 +40,12 @@ pub(crate) fn readiness(status: &ServerStatus) -> Fact {
 
 /// Returns the lines about requests and space.
 pub(crate) fn all(view: &View) -> Vec<Fact> {
-    let mut facts = match (view.history().rates.as_ref(), view.history().last()) {
-        (Some(rates), _) => of_rates(rates),
-        (None, Some(reading)) if !reading.serves_s3() => {
+    let mut facts = match (view.history().last(), view.history().rates.as_ref()) {
+        (Some(reading), _) if !reading.serves_s3() => {
             vec![fact("requests", "this process serves no S3 clients: query a proxy".to_owned())]
         }
-        (None, _) => vec![fact("requests", "rates follow with the next reading".to_owned())],
+        (_, Some(rates)) => of_rates(rates),
+        (_, None) => vec![fact("requests", "rates follow with the next reading".to_owned())],
     };
     if let Some(space) = view.space() {
         facts.extend(of_space(space));

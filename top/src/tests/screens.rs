@@ -159,9 +159,12 @@ fn figures_of_a_silent_server_stay_with_their_age_and_the_reason() {
 #[test]
 fn a_process_without_s3_clients_names_the_remedy() {
     let mut view = View::new("n1:6201", 2_000, true);
-    let reading = crate::metrics::Reading::parse("martlet_ready 1\n", 0);
-    view.apply(answer(Part::Metrics, Ok(Reply::Metrics(reading)), 0));
-    assert_shows(&screen(&mut view, USUAL), &["this process serves no S3 clients: query a proxy"]);
+    for at_ms in [0, 2_000] {
+        let reading = crate::metrics::Reading::parse("martlet_ready 1\n", at_ms);
+        view.apply(answer(Part::Metrics, Ok(Reply::Metrics(reading)), at_ms));
+        let sentence = "requests  this process serves no S3 clients: query a proxy";
+        assert_shows(&screen(&mut view, USUAL), &[sentence]);
+    }
 }
 
 /// Returns true if a cell of the screen has a colour of its own.
