@@ -231,3 +231,18 @@ async fn the_checksums_of_parts_are_told() {
     let told = told.send().await.expect(200);
     assert_eq!(told.all("ChecksumCRC32C")[1..], sums, "after that of the whole");
 }
+
+#[tokio::test]
+async fn a_condition_that_needs_an_object_fails_for_an_unknown_version() {
+    let world = World::with_bucket().await;
+    world.put("/bkt/k", "kept").await;
+    let target = format!("/bkt/k?versionId={}", "0".repeat(48));
+    for _ in ["without versions", "with versions"] {
+        let any = world.call("DELETE", &target).header("if-match", "*").send().await;
+        any.refused(412, "PreconditionFailed");
+        set(&world, ENABLED).await.expect(200);
+    }
+    let other = world.call("DELETE", &target).header("if-match", "\"x\"").send().await;
+    other.expect(204);
+    assert_eq!(world.get("/bkt/k").await.expect(200).text(), "kept");
+}
