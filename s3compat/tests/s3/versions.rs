@@ -233,6 +233,22 @@ async fn the_checksums_of_parts_are_told() {
 }
 
 #[tokio::test]
+async fn tags_of_an_object_from_before_versioning_are_of_the_null_version() {
+    let world = World::with_bucket().await;
+    world.put("/bkt/k", "before").await;
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag></TagSet></Tagging>";
+    let tagged = world.call("PUT", "/bkt/k?tagging").body(tags).send().await.expect(200);
+    assert!(!tagged.has("x-amz-version-id"), "the bucket has no versions");
+    for state in [SUSPENDED, ENABLED] {
+        set(&world, state).await.expect(200);
+        let tagged = world.call("PUT", "/bkt/k?tagging").body(tags).send().await.expect(200);
+        assert_eq!(tagged.header("x-amz-version-id"), "null");
+        let untagged = world.call("DELETE", "/bkt/k?tagging").send().await.expect(204);
+        assert_eq!(untagged.header("x-amz-version-id"), "null");
+    }
+}
+
+#[tokio::test]
 async fn a_condition_that_needs_an_object_fails_for_an_unknown_version() {
     let world = World::with_bucket().await;
     world.put("/bkt/k", "kept").await;
