@@ -249,6 +249,24 @@ async fn tags_of_an_object_from_before_versioning_are_of_the_null_version() {
 }
 
 #[tokio::test]
+async fn a_delete_marker_is_no_source_of_a_part_with_or_without_a_range() {
+    let world = versioned().await;
+    put(&world, "k", "one").await;
+    let marker = world.call("DELETE", "/bkt/k").send().await.expect(204);
+    let marker = format!("/bkt/k?versionId={}", marker.header("x-amz-version-id"));
+    let id = world.call("POST", "/bkt/parts?uploads").send().await.expect(200).one("UploadId");
+    for range in ["bytes=0-0", ""] {
+        let copy = |source: &str| {
+            let part = world.call("PUT", &format!("/bkt/parts?partNumber=1&uploadId={id}"));
+            let part = part.header("x-amz-copy-source", source);
+            if range.is_empty() { part } else { part.header("x-amz-copy-source-range", range) }
+        };
+        copy(&marker).send().await.refused(400, "InvalidRequest");
+        copy("/bkt/k").send().await.refused(404, "NoSuchKey");
+    }
+}
+
+#[tokio::test]
 async fn a_condition_that_needs_an_object_fails_for_an_unknown_version() {
     let world = World::with_bucket().await;
     world.put("/bkt/k", "kept").await;
