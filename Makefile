@@ -298,6 +298,10 @@ soak-cluster: build-tests ## Load a cluster and break parts of it at random for 
 checkpoints-faults: build-tests ## Save, read, retire and purge checkpoints in a cluster under FAULTS (500) kills, pauses and cuts
 	MARTLET_FAULTS=$${FAULTS:-500} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) checkpoints_survive_everything
 
+.PHONY: model
+model: build-tests ## Compare a server and a cluster with a small S3 in memory by SEQUENCES (1000) of random requests on each
+	MARTLET_MODEL_SEQUENCES=$${SEQUENCES:-1000} $(SLOW_TEST) --test model -- --nocapture --test-threads 1 answers_as_the_model
+
 # PREVIOUS: binary, commit or tag of the other release; by default the newest tag.
 .PHONY: test-upgrade
 test-upgrade: build-tests ## Upgrade a cluster of another release under load process by process, and back (PREVIOUS=PATH or COMMIT)
