@@ -10,7 +10,8 @@
 //! replies to requests that run at the same time: `--test cluster` and `--test simulation` check
 //! those.
 //!
-//! `MARTLET_MODEL_SEED=n` runs one seed; `MARTLET_MODEL_SEQUENCES=n` so many from a random one on.
+//! Each commit runs the same seeds, so that a difference is one of the commit. `MARTLET_MODEL_SEED=n`
+//! runs one seed; `MARTLET_MODEL_SEQUENCES=n` so many from a random one on, as `make model` does.
 //! `MARTLET_MODEL_LENGTH=n` sets the number of operations of a sequence. With
 //! `MARTLET_MODEL_LIST=1` all seeds run, and each failure is printed.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
@@ -39,6 +40,8 @@ use self::reference::Flaw;
 use self::run::{Clients, run};
 use self::shrink::shrunk;
 
+/// First seed of every test run.
+const SEED: u64 = 1;
 /// Sequences of every test run against one server.
 const SEQUENCES: u64 = 100;
 /// Sequences of every test run against a cluster, which is slower.
@@ -90,10 +93,12 @@ impl Store {
 
     /// Runs the seeds that the environment names, or so many.
     async fn pass(&mut self, sequences: u64) {
-        let given = number("MARTLET_MODEL_SEED");
-        let first = given.unwrap_or_else(|| rand::rng().random_range(0..1 << 40));
-        let default = if given.is_some() { 1 } else { sequences };
-        let count = number("MARTLET_MODEL_SEQUENCES").unwrap_or(default);
+        let (given, wanted) = (number("MARTLET_MODEL_SEED"), number("MARTLET_MODEL_SEQUENCES"));
+        let (first, count) = match (given, wanted) {
+            (Some(first), _) => (first, wanted.unwrap_or(1)),
+            (None, Some(count)) => (rand::rng().random_range(0..1 << 40), count),
+            (None, None) => (SEED, sequences),
+        };
         println!("MARTLET_MODEL_SEED={first}, {count} sequences");
         let (begun, mut failures) = (Instant::now(), 0);
         for seed in first..first + count {
