@@ -13,6 +13,7 @@
 //! * [`sessions`]: sessions of browsers, in memory; [`attempts`]: the bound on failed logins.
 //! * [`login`], [`user_login`], [`forward`], [`objects`], [`links`]: requests of the pages.
 //! * [`own_request`]: session and CSRF token of a request.
+//! * [`places`]: the bound on requests of one access key.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
 //!
 //! Invariants:
@@ -33,6 +34,7 @@ mod links;
 mod login;
 mod objects;
 mod own_request;
+mod places;
 mod s3_slot;
 mod sessions;
 mod sign;
@@ -47,6 +49,7 @@ use martlet_protocol::Clock;
 
 use self::attempts::Attempts;
 use self::guard::Names;
+use self::places::Places;
 pub use self::s3_slot::{S3Parts, S3Slot};
 use self::sessions::Sessions;
 
@@ -72,6 +75,7 @@ struct Console {
     names: Names,
     sessions: Sessions,
     attempts: Attempts,
+    places: Places,
     clock: Arc<dyn Clock>,
     is_secure: bool,
     root_key: String,
@@ -86,6 +90,7 @@ pub fn router(parts: ConsoleParts) -> Router {
         names: Names::new(hosts),
         sessions: Sessions::new(clock.clone()),
         attempts: Attempts::new(clock.clone()),
+        places: Places::default(),
         clock,
         is_secure,
         root_key,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Console;
 use crate::objects::NOT_OPEN;
-use crate::own_request::{csrf_of, session_of};
+use crate::own_request::{csrf_of, read_body, session_of};
 use crate::sign::{SignedService, SigningScope, UnsignedRequest};
 use crate::target::{QUERY, S3Target, encode};
 
@@ -53,8 +52,9 @@ pub(crate) async fn make(State(console): State<Arc<Console>>, request: Request) 
     let Some(s3) = console.s3.get() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_OPEN);
     };
-    let Ok(body) = to_bytes(request.into_body(), BYTES_MAX).await else {
-        return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request for a link is too large");
+    let body = match read_body(request.into_body(), BYTES_MAX).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
     };
     let Ok(wanted) = serde_json::from_slice::<LinkRequest>(&body) else {
         return refuse(StatusCode::BAD_REQUEST, "the request for a link can't be read");

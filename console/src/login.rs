@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
 use crate::Console;
-use crate::own_request::{csrf_of, no_session, session_of};
+use crate::own_request::{csrf_of, no_session, read_body, session_of};
 use crate::sessions::{AdminRights, NewSession, Rights, SESSION_S, Session, cookie};
 use crate::sign::AccessKey;
 
@@ -51,6 +51,8 @@ struct OpenSession {
     s3: Option<OpenS3>,
     /// CSRF token, for the header `x-martlet-csrf`.
     csrf: String,
+    /// Token of links that save an object.
+    link_token: String,
     version: &'static str,
 }
 
@@ -66,7 +68,7 @@ struct OpenS3 {
 impl OpenSession {
     /// Session of a browser that reached the console as `host`.
     fn new(console: &Console, session: Session, host: &str) -> Self {
-        let Session { rights: Rights { admin, s3 }, csrf, .. } = session;
+        let Session { rights: Rights { admin, s3 }, csrf, link_token, .. } = session;
         let service = console.s3.get();
         let s3 = s3.map(|key| OpenS3 {
             access_key: key.id.clone(),
@@ -75,7 +77,7 @@ impl OpenSession {
             region: service.map(|it| it.region.clone()).unwrap_or_default(),
         });
         let principal = admin.map(|admin| admin.principal);
-        Self { principal, s3, csrf, version: env!("CARGO_PKG_VERSION") }
+        Self { principal, s3, csrf, link_token, version: env!("CARGO_PKG_VERSION") }
     }
 }
 
@@ -105,8 +107,9 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request)
     }
     let before = request.headers().clone();
     let connection = request.extensions().clone();
-    let Ok(body) = to_bytes(request.into_body(), BYTES_MAX).await else {
-        return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the login is too large");
+    let body = match read_body(request.into_body(), BYTES_MAX).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
     };
     let Ok(login) = serde_json::from_slice::<LoginRequest>(&body) else {
         return refuse(StatusCode::BAD_REQUEST, "a login needs a key and a secret");

@@ -13,7 +13,7 @@ use axum::response::Response;
 use martlet_serving::operator::refuse;
 
 use crate::Console;
-use crate::own_request::{CSRF, csrf_of, csrf_of_link, session_of};
+use crate::own_request::{CSRF, csrf_of, session_of, session_of_link};
 use crate::sign::{SignedService, SigningScope, UnsignedRequest};
 use crate::target::{S3Target, s3_query};
 
@@ -63,17 +63,25 @@ pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Reques
     if !is_own(request.headers()) {
         return refuse(StatusCode::FORBIDDEN, "objects are read by pages of this console alone");
     }
+    let headers = request.headers();
     // A download is a link, which has no header of its own.
-    let is_read = *request.method() == Method::GET;
-    let of_link = if is_read { csrf_of_link(request.uri()) } else { None };
-    let given = csrf_of(request.headers()).or(of_link.as_deref());
-    let session = match session_of(&console, request.headers(), given) {
+    let session = match csrf_of(headers) {
+        None if *request.method() == Method::GET => {
+            session_of_link(&console, headers, request.uri())
+        }
+        given => session_of(&console, headers, given),
+    };
+    let session = match session {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
     let Some(key) = session.rights.s3 else { return refuse(StatusCode::FORBIDDEN, NO_KEY) };
     let Some(s3) = console.s3.get() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_OPEN);
+    };
+    let Some(_place) = console.places.take(&key.id) else {
+        let sentence = "too many requests of this key are under way: wait for some of them";
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, sentence);
     };
     let (mut head, body) = request.into_parts();
     let target = match S3Target::of_path(head.uri.path()) {
@@ -84,7 +92,7 @@ pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Reques
     if target.bucket.is_none() && head.method != Method::GET {
         return refuse(StatusCode::METHOD_NOT_ALLOWED, "the list of buckets is read by GET");
     }
-    let path = match s3_query(&head.uri) {
+    let path = match s3_query(&head.uri, CSRF) {
         Ok(query) => target.s3_path() + &query,
         Err(sentence) => return refuse(StatusCode::BAD_REQUEST, sentence),
     };

@@ -17,6 +17,8 @@ use crate::sign::AccessKey;
 pub(crate) const SESSIONS_MAX: usize = 1024;
 /// Maximum number of sessions of one access key. One more ends the key's oldest.
 pub(crate) const KEY_SESSIONS_MAX: usize = 16;
+/// Maximum number of sessions of all keys of one account. One more ends the oldest of the account.
+pub(crate) const ACCOUNT_SESSIONS_MAX: usize = 128;
 /// Length of a session, in seconds.
 pub(crate) const SESSION_S: u64 = 8 * 3600;
 /// Time without a request after which a session is over, in milliseconds.
@@ -33,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) rights: Rights,
     /// CSRF token, which each request must repeat.
     pub(crate) csrf: String,
+    /// Token of links that save an object, which nothing else accepts.
+    pub(crate) link_token: String,
     ends_ms: u64,
     used_ms: u64,
 }
@@ -80,13 +84,18 @@ impl Sessions {
         let admin_ms = rights.admin.as_ref().and_then(|admin| admin.principal.expires_ms);
         let ends_ms = admin_ms.map_or(span_ms, |end| end.min(span_ms));
         let csrf = hex::encode(random_bytes::<16>());
-        let session = Session { rights, csrf, ends_ms, used_ms: now_ms };
+        let link_token = hex::encode(random_bytes::<16>());
+        let session = Session { rights, csrf, link_token, ends_ms, used_ms: now_ms };
         let id = hex::encode(random_bytes::<32>());
         let mut open = self.open.lock();
         open.retain(|_, session| session.is_open(now_ms));
         let of_key = open.values().filter(|other| other.has_key_of(&session)).count();
         if of_key >= KEY_SESSIONS_MAX {
             remove_oldest(&mut open, |other| other.has_key_of(&session));
+        }
+        let of_account = open.values().filter(|other| other.has_account_of(&session)).count();
+        if of_account >= ACCOUNT_SESSIONS_MAX {
+            remove_oldest(&mut open, |other| other.has_account_of(&session));
         }
         if open.len() >= SESSIONS_MAX
             && !remove_oldest(&mut open, |other| other.rights.admin.is_none())
@@ -132,14 +141,33 @@ impl Session {
         id(self).is_some() && id(self) == id(other)
     }
 
+    /// Returns true if the access keys of both sessions belong to one account.
+    fn has_account_of(&self, other: &Self) -> bool {
+        self.account().is_some() && self.account() == other.account()
+    }
+
+    /// Returns the account of the session's access key.
+    fn account(&self) -> Option<&str> {
+        self.rights.s3.as_ref().and_then(|key| key.account())
+    }
+
     fn is_open(&self, now_ms: u64) -> bool {
         now_ms < self.ends_ms && now_ms < self.used_ms.saturating_add(IDLE_MS_MAX)
     }
 
     /// Returns true if a request repeats the CSRF token. Constant time.
     pub(crate) fn is_own(&self, given: Option<&str>) -> bool {
-        given.is_some_and(|given| given.as_bytes().ct_eq(self.csrf.as_bytes()).into())
+        is_equal(given, &self.csrf)
     }
+
+    /// Returns true if a link repeats the token of links. Constant time.
+    pub(crate) fn is_own_link(&self, given: Option<&str>) -> bool {
+        is_equal(given, &self.link_token)
+    }
+}
+
+fn is_equal(given: Option<&str>, token: &str) -> bool {
+    given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
 }
 
 /// Returns the cookie of a session for a browser that sent `headers`. An empty `id` removes the
@@ -209,6 +237,24 @@ mod tests {
         }
         assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
         assert!(sessions.of(&operator, false).is_some() && sessions.of(&other, false).is_none());
+    }
+
+    #[test]
+    fn an_account_has_so_many_sessions() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let sessions = Sessions::new(clock.clone());
+        let of = |account: &str, at: usize| {
+            let key = AccessKey::new(format!("{account}{at}"), "secret".into());
+            let key = key.named(&format!("arn:aws:iam::{account}:user/u"));
+            Rights { admin: None, s3: Some(Arc::new(key)) }
+        };
+        let other = headers(&sessions.begin(of("other", 0)).id);
+        for at in 0..2 * SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(of("one", at));
+        }
+        assert_eq!(sessions.open.lock().len(), ACCOUNT_SESSIONS_MAX + 1);
+        assert!(sessions.of(&other, false).is_some());
     }
 
     #[test]

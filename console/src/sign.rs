@@ -55,6 +55,11 @@ impl AccessKey {
     }
 
     /// Adds the name of the key's principal.
+    /// Returns the account of the key, by its ARN.
+    pub(crate) fn account(&self) -> Option<&str> {
+        self.arn.split(':').nth(4).filter(|account| !account.is_empty())
+    }
+
     pub(crate) fn named(self, arn: &str) -> Self {
         Self { arn: arn.to_owned(), ..self }
     }

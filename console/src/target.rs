@@ -10,8 +10,6 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::own_request::CSRF;
-
 /// Characters that S3 encodes in queries.
 pub(crate) const QUERY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -82,15 +80,16 @@ impl S3Target {
     }
 }
 
-/// Returns the query of a request of a page, encoded as S3 signs it.
+/// Returns the query of a request of a page, encoded as S3 signs it and without the
+/// console's `own` parameter.
 ///
 /// # Errors
 /// A sentence for the page: the query can't be read, or carries a signature of its own.
-pub(crate) fn s3_query(uri: &Uri) -> Result<String, &'static str> {
+pub(crate) fn s3_query(uri: &Uri, own: &str) -> Result<String, &'static str> {
     let pairs: Query<Vec<(String, String)>> =
         Query::try_from_uri(uri).map_err(|_| "the query can't be read")?;
     let mut query = String::new();
-    for (name, value) in pairs.0.iter().filter(|(name, _)| name != CSRF) {
+    for (name, value) in pairs.0.iter().filter(|(name, _)| name != own) {
         if name == LOCATE {
             return Err("tokens for reads in place are not for pages");
         }
@@ -175,9 +174,9 @@ mod tests {
 
     #[test]
     fn queries_are_encoded_as_signed_and_carry_no_signature() {
-        let of = |query: &str| s3_query(&format!("/s3/b?{query}").parse().unwrap());
+        let of = |query: &str| s3_query(&format!("/s3/b?{query}").parse().unwrap(), "own");
         assert_eq!(of("prefix=a+b%2F*&uploads").unwrap(), "?prefix=a%20b%2F%2A&uploads=");
-        assert_eq!(s3_query(&"/s3/b".parse().unwrap()).unwrap(), "");
+        assert_eq!(s3_query(&"/s3/b".parse().unwrap(), "own").unwrap(), "");
         for query in ["X-Amz-Signature=1", "x-amz-security-token=1", "x%2Damz-date=1"] {
             assert!(of(query).is_err(), "{query}");
         }

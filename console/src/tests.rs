@@ -154,6 +154,7 @@ impl TestConsole {
 struct Browser {
     cookie: String,
     csrf: String,
+    link_token: String,
 }
 
 async fn json_of(reply: Response) -> Value {
@@ -167,7 +168,9 @@ impl Browser {
         let set = reply.headers()[header::SET_COOKIE].to_str().unwrap().to_owned();
         assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
         let cookie = set.split(';').next().unwrap().to_owned();
-        Self { cookie, csrf: json_of(reply).await["csrf"].as_str().unwrap().to_owned() }
+        let session = json_of(reply).await;
+        let text = |name: &str| session[name].as_str().unwrap().to_owned();
+        Self { cookie, csrf: text("csrf"), link_token: text("link_token") }
     }
 }
 

@@ -18,7 +18,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
 use super::clock::ClusterClock;
-use super::ring_push::push_options;
 use super::rings::RingSet;
 use crate::metrics::NodeFigures;
 
@@ -28,6 +27,9 @@ const SMOOTHING: u64 = 16;
 /// Lifetime of a node's report about its clients' latency, as long as a worker yields before a
 /// step.
 const CLIENTS_WAIT_FOR: Duration = Duration::from_secs(2);
+
+/// Timeout of a request with a ring.
+const PUSH_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Change that a reply announced.
 #[derive(Debug)]
@@ -314,6 +316,11 @@ impl PeerNodes {
 /// Returns the options of calls between members, which carry cluster time.
 pub fn client_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
     ClientOptions { clock, tls, ..ClientOptions::default() }
+}
+
+/// Returns the options of clients that push rings, which may be large.
+pub fn push_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
+    ClientOptions { call: PUSH_PATIENCE, ..client_options(clock, tls) }
 }
 
 #[cfg(test)]

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use martlet_admin_api::ring_push::{PushOutcome, RingPushLine, push_summary};
-use martlet_protocol::Clock;
-use martlet_protocol::http::{ClientOptions, HttpBackend, Tls};
+use martlet_protocol::http::HttpBackend;
 use martlet_ring::Ring;
 use parking_lot::Mutex;
 
-use crate::nodes::client_options;
 use crate::rings::RingName;
 use crate::routes::{self, OfferAnswer};
 
@@ -21,8 +18,6 @@ use crate::routes::{self, OfferAnswer};
 const PUSHES_AT_ONCE: usize = 16;
 /// Bytes that are on their way at a time, about: half a second at 1 Gbit/s.
 const BYTES_AT_ONCE: usize = 64 << 20;
-/// Timeout of a request with a ring.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// Bytes of a hash in the subject.
 const SHORT_HASH_BYTES: usize = 4;
 
@@ -141,11 +136,6 @@ impl RingPush {
         let pushes: Vec<_> = pushes.map(futures::FutureExt::boxed).collect();
         stream::iter(pushes).buffer_unordered(self.nodes_at_once).for_each(|()| async {}).await;
     }
-}
-
-/// Returns options of the client of a push.
-pub fn push_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
-    ClientOptions { call: PATIENCE, ..client_options(clock, tls) }
 }
 
 fn subject(rings: &[(NamedRing, Bytes)]) -> String {

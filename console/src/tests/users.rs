@@ -219,8 +219,18 @@ async fn the_address_of_the_client_reaches_the_store() {
 async fn objects_are_downloads_that_no_page_can_run() {
     let (console, store) = console_with_store();
     let browser = user(&console, "alice").await;
-    let link = format!("/s3/train/YQ?versionId=1&x-martlet-csrf={}", browser.csrf);
+    let link = format!("/s3/train/YQ?versionId=1&x-martlet-csrf={}", browser.link_token);
     let cookie = [("cookie", browser.cookie.as_str())];
+    // A link saves an object, and its token does nothing else.
+    for (path, token) in [
+        ("/s3/train/YQ?versionId=1", &browser.csrf),
+        ("/s3/train?list-type=2", &browser.link_token),
+        ("/api/admin/v1/session?a=1", &browser.link_token),
+    ] {
+        let path = format!("{path}&x-martlet-csrf={token}");
+        let reply = console.send("GET", &path, &cookie, "").await;
+        assert_eq!(reply.status(), StatusCode::FORBIDDEN, "{path}");
+    }
     assert_eq!(console.send("GET", &link, &cookie, "").await.status(), StatusCode::OK);
     let received = store.0.lock().pop().unwrap();
     assert_eq!(received.target, "/train/a?versionId=1", "S3 receives no token");
@@ -295,7 +305,7 @@ async fn bodies_stream_both_ways() {
     let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
     let (send, receive) = tokio::sync::mpsc::channel(1);
     let request = Request::put("/s3/train/YQ")
-        .header("host", "localhost")
+        .header("host", "localhost:1")
         .header("cookie", &browser.cookie)
         .header("x-martlet-csrf", &browser.csrf)
         .body(Body::new(SentBody(receive)))
@@ -336,7 +346,7 @@ async fn hostile_targets_never_reach_the_store() {
     let cookie = [("cookie", browser.cookie.as_str())];
     let reply = console.send("GET", "/s3/train/YQ", &cookie, "").await;
     assert_eq!(reply.status(), StatusCode::FORBIDDEN);
-    let link = format!("/s3/train/YQ?x-martlet-csrf={}", browser.csrf);
+    let link = format!("/s3/train/YQ?x-martlet-csrf={}", browser.link_token);
     let reply = console.send("DELETE", &link, &cookie, "").await;
     assert_eq!(reply.status(), StatusCode::FORBIDDEN);
     let reply = console.send("DELETE", "/s3/train/YQ", &cookie, "").await;

@@ -10,6 +10,8 @@ export interface Session {
   /** Access key at S3, and how clients reach the store. */
   s3: { access_key: string; arn: string; endpoint: string; region: string } | null;
   csrf: string;
+  /** Token of links that save an object, which nothing else accepts. */
+  link_token: string;
   version: string;
 }
 

@@ -254,6 +254,7 @@ test("previews show text, tables and tensors, within their budget", async () => 
   await page.getByText("layer.weight").waitFor();
   await page.getByText("4 × 8").waitFor();
   await go(page, { bucket: "train", key: "table.parquet" });
+  await page.getByRole("button", { name: /for the first rows$/ }).click();
   await page.getByText("a cat").waitFor();
   await page.getByText(HOSTILE).waitFor();
   await go(page, { bucket: "train", key: "data/numbers.json" });
@@ -351,6 +352,8 @@ test("a cut upload of many parts goes on with the parts that are missing", async
   const chooser = page.waitForEvent("filechooser");
   await page.getByRole("button", { name: "Resume with its file: cut/other.bin" }).click();
   await (await chooser).setFiles(join(server.folder, "other.bin"));
+  await page.getByRole("dialog").getByText("other.bin").first().waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
   await page.getByText("1 of 1 done").waitFor({ timeout: 60_000 });
   assert.ok(sent.includes(1) && sent.length < 5, `parts sent again: ${sent}`);
   assert.equal(hash((await done(server, tenant, "GET", "train", "cut/other.bin")).body), hash(bytes));

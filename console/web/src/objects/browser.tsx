@@ -151,20 +151,23 @@ function Line({ at, row, bucket, prefix, versions, chosen, choose }: LineProps) 
 function Removal({ bucket, chosen, versions, close, done }: { bucket: string; chosen: Doomed[]; versions: boolean; close: () => void; done: () => void }) {
   const [gone, setGone] = useState(0);
   const began = useRef(false);
+  const stop = useRef(new AbortController());
   const run = async () => {
     began.current = true;
-    const refused = await remove(bucket, chosen, setGone);
+    const refused = await remove(bucket, chosen, setGone, stop.current.signal);
     if (refused.length === 0) return;
     const more = refused.length > REFUSALS_MAX ? `, and ${refused.length - REFUSALS_MAX} more` : "";
     throw new Refusal(`${refused.length} were not deleted: ${refused.slice(0, REFUSALS_MAX).join("; ")}${more}`);
   };
   const ended = () => {
+    // What is on its way is still deleted; nothing more is sent.
+    stop.current.abort();
     close();
     if (began.current) done();
   };
   return (
     <Ask title={`Delete ${f.count(chosen.length)} ${versions ? "versions" : "objects"} of ${bucket}`} verb="Delete" danger run={run} close={ended}>
-      <p>{versions ? "These versions can't be read again." : "In a bucket with versions, a delete marker hides each object. Elsewhere it can't be read again."}</p>
+      <p>{versions ? "These versions can't be read again. Where a delete marker is among them, an earlier version becomes current." : "In a bucket with versions, a delete marker hides each object. Elsewhere it can't be read again."}</p>
       <ul class="names">{chosen.slice(0, REFUSALS_MAX).map((one) => <li><code>{one.key}</code></li>)}{chosen.length > REFUSALS_MAX && <li>and {f.count(chosen.length - REFUSALS_MAX)} more</li>}</ul>
       {gone > 0 && <progress max={chosen.length} value={gone} aria-label="Deleted so far" />}
     </Ask>

@@ -45,15 +45,15 @@ export function ObjectPage({ bucket, name, version }: Named) {
             <div class="grid">
               <Facts details={details} name={name} />
               <Metadata details={details} />
-              <Tags bucket={bucket} name={name} version={version} />
+              <Tags bucket={bucket} name={name} version={version ?? details.version} />
             </div>
-            <Preview bucket={bucket} name={name} version={version} size={details.size} />
+            <Preview bucket={bucket} name={name} version={version ?? details.version} size={details.size} />
           </>
         )}
       </Loaded>
       <Versions bucket={bucket} name={name} version={version} />
       {dialog === "link" && <LinkDialog bucket={bucket} name={name} version={version} close={() => setDialog(undefined)} />}
-      {dialog === "lock" && <LockDialog bucket={bucket} name={name} version={version} details={live.value.value} done={live.reload} close={() => setDialog(undefined)} />}
+      {dialog === "lock" && <LockDialog bucket={bucket} name={name} version={version ?? live.value.value?.version} details={live.value.value} done={live.reload} close={() => setDialog(undefined)} />}
       {dialog === "delete" && (
         <Ask title={version ? `Delete the version ${version}` : `Delete ${short}`} verb="Delete" danger run={remove} close={() => setDialog(undefined)}>
           <p>{version ? "This version can't be read again." : "In a bucket with versions, a delete marker hides the object. Elsewhere it can't be read again."}</p>

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { useLive } from "../api";
 import * as f from "../format";
+import { indented } from "../preview/json";
 import { kindOf, textOf, type Kind } from "../preview/kind";
 import { COLUMNS, ROWS } from "../preview/limits";
 import { readHeader } from "../preview/safetensors";
@@ -55,7 +56,7 @@ function Content({ kind, source, size, more, extended }: ContentProps) {
     case "safetensors":
       return <Tensors source={source} more={more} />;
     case "parquet":
-      return <Parquet source={source} more={more} />;
+      return <Parquet source={source} more={more} extended={extended} />;
     case "json":
     case "text":
       return <Text source={source} size={size} json={kind.kind === "json"} more={more} extended={extended} />;
@@ -104,7 +105,7 @@ function Text({ source, size, json, more, extended }: Omit<ContentProps, "kind">
   return (
     <>
       <Bounded load={() => source().read(0, bytes)} more={more}>
-        {(read) => <pre class="content" tabIndex={0} aria-label="Content">{pretty(textOf(read) ?? "The object is no text.", json && read.length === size)}</pre>}
+        {(read) => <pre class="content" tabIndex={0} aria-label="Content">{shown(textOf(read), json && read.length === size)}</pre>}
       </Bounded>
       {all > bytes && <button onClick={() => more(all + FREE)}>Read {f.bytes(all)} of {f.bytes(size)}</button>}
       {all === bytes && size > bytes && <p class="note">The first {f.bytes(bytes)} of {f.bytes(size)}.</p>}
@@ -112,14 +113,10 @@ function Text({ source, size, json, more, extended }: Omit<ContentProps, "kind">
   );
 }
 
-function pretty(text: string, whole: boolean): string {
-  if (!whole) return text;
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    // Lines of JSON and broken documents are shown as they are.
-    return text;
-  }
+
+function shown(text: string | undefined, isJson: boolean): string {
+  if (text === undefined) return "The object is no text.";
+  return isJson ? indented(text) : text;
 }
 
 function Hex({ bytes }: { bytes: Uint8Array }) {
@@ -152,8 +149,8 @@ function Tensors({ source, more }: { source: () => Source; more: (bytes: number)
   );
 }
 
-function Parquet({ source, more }: { source: () => Source; more: (bytes: number) => void }) {
-  const load = async () => (await import("../preview/parquet")).preview(source());
+function Parquet({ source, more, extended }: { source: () => Source; more: (bytes: number) => void; extended: boolean }) {
+  const load = async () => (await import("../preview/parquet")).preview(source(), extended);
   return (
     <Bounded load={load} more={more}>
       {({ rows, groups, columns, first, needed }) => (

@@ -152,10 +152,11 @@ function Lock({ bucket }: { bucket: string }) {
   const live = useLive(() => lockState(bucket), 0, []);
   const [open, setOpen] = useState(false);
   const [mode, setMode] = useState("none");
-  const [days, setDays] = useState("30");
+  const [span, setSpan] = useState("30");
+  const [unit, setUnit] = useState("Days");
   const save = async () => {
-    if (mode !== "none" && !/^[1-9][0-9]*$/.test(days)) throw new Refusal("the days are a whole number above zero");
-    const rule = mode === "none" ? undefined : element("Rule", [element("DefaultRetention", [element("Mode", mode), element("Days", days)])]);
+    if (mode !== "none" && !/^[1-9][0-9]*$/.test(span)) throw new Refusal("the time is a whole number above zero");
+    const rule = mode === "none" ? undefined : element("Rule", [element("DefaultRetention", [element("Mode", mode), element(unit, span)])]);
     await send("PUT", { bucket }, { query: { "object-lock": "" }, ...checked(element("ObjectLockConfiguration", [element("ObjectLockEnabled", "Enabled"), rule])) });
     await live.reload();
   };
@@ -166,7 +167,7 @@ function Lock({ bucket }: { bucket: string }) {
           <>
             <div class="row">
               <Badge tone={state.locked ? "good" : "calm"}>{state.locked ? "enabled" : "not enabled"}</Badge>
-              <button onClick={() => { setMode(state.mode || "none"); setDays(state.days || "30"); setOpen(true); }}>Change</button>
+              <button onClick={() => { setMode(state.mode || "none"); setSpan(state.years || state.days || "30"); setUnit(state.years ? "Years" : "Days"); setOpen(true); }}>Change</button>
             </div>
             <p class="quiet">{state.mode ? `New versions: ${state.mode} for ${state.days ? `${state.days} days` : `${state.years} years`}.` : "New versions have no retention by default."}</p>
           </>
@@ -176,7 +177,8 @@ function Lock({ bucket }: { bucket: string }) {
         <Ask title={`Object lock of ${bucket}`} verb="Save" run={save} close={() => setOpen(false)}>
           <p class="quiet">Object lock needs versions, and can't be turned off again.</p>
           <Select label="Default retention" value={mode} options={["none", "GOVERNANCE", "COMPLIANCE"]} on={setMode} />
-          {mode !== "none" && <Field label="Days" value={days} on={setDays} required />}
+          {mode !== "none" && <Field label="Time" value={span} on={setSpan} required />}
+          {mode !== "none" && <Select label="Unit" value={unit} options={["Days", "Years"]} on={setUnit} />}
         </Ask>
       )}
     </Card>

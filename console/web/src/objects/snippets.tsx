@@ -18,7 +18,7 @@ export const CLIENTS: Record<string, (of: Values) => string> = {
   awscli: ({ bucket, endpoint, region, key }) => `export AWS_ACCESS_KEY_ID=${quoted(key)}
 export AWS_ENDPOINT_URL=${quoted(endpoint)} AWS_REGION=${quoted(region)}
 read -rsp 'Secret: ' AWS_SECRET_ACCESS_KEY && export AWS_SECRET_ACCESS_KEY
-aws s3 ls s3://${bucket}/
+aws s3 ls ${quoted(`s3://${bucket}/`)}
 `,
   boto3: ({ bucket, endpoint, region, key }) => `import os
 import boto3

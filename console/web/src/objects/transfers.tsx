@@ -31,7 +31,7 @@ export function Transfers() {
 function Line({ transfer }: { transfer: Transfer }) {
   const { key, bucket, file } = transfer;
   const [state, sent, error] = [transfer.state.value, transfer.sent.value, transfer.error.value];
-  const open = state === "running" || state === "waiting" || state === "interrupted";
+  const open = state === "running" || state === "waiting" || state === "interrupted" || (state === "failed" && transfer.upload !== undefined);
   return (
     <li>
       <div class="row">

@@ -9,6 +9,8 @@ import { Ask, Card, Table } from "../ui/parts";
 export function UnfinishedUploads({ bucket, prefix }: { bucket: string; prefix: string }) {
   const live = useLive(() => uploads(bucket, prefix), 0, [bucket, prefix]);
   const [gone, setGone] = useState<Unfinished>();
+  const [picked, setPicked] = useState<{ of: Unfinished; file: File }>();
+  const [replace, setReplace] = useState(false);
   const input = useRef<HTMLInputElement>(null);
   const resumed = useRef<Unfinished>();
   // Uploads of this page are shown with their progress.
@@ -19,9 +21,8 @@ export function UnfinishedUploads({ bucket, prefix }: { bucket: string; prefix: 
     if (gone) await abandon(bucket, gone.key, gone.id);
     await live.reload();
   };
-  const take = (file: File | undefined) => {
-    const of = resumed.current;
-    if (file && of) add({ bucket, key: of.key, file, replace: true, upload: of.id });
+  const send = async () => {
+    if (picked) add({ bucket, key: picked.of.key, file: picked.file, replace, upload: picked.of.id });
   };
   return (
     <Card title="Unfinished uploads" note="their parts use space until they are completed or removed" wide>
@@ -53,10 +54,19 @@ export function UnfinishedUploads({ bucket, prefix }: { bucket: string; prefix: 
         tabIndex={-1}
         aria-label="File of the unfinished upload"
         onChange={(event) => {
-          take(event.currentTarget.files?.[0]);
+          const [file, of] = [event.currentTarget.files?.[0], resumed.current];
+          if (file && of) setPicked({ of, file });
           event.currentTarget.value = "";
         }}
       />
+      {picked && (
+        <Ask title="Resume the upload" verb="Resume" run={send} close={() => setPicked(undefined)}>
+          <p>
+            <code>{picked.of.key}</code> gets the bytes of <code>{picked.file.name}</code>, {f.bytes(picked.file.size)}. Parts of other bytes are sent again.
+          </p>
+          <label><input type="checkbox" checked={replace} onChange={(event) => setReplace(event.currentTarget.checked)} /> Replace an object of this key</label>
+        </Ask>
+      )}
       {gone && (
         <Ask title={`Remove the upload of ${gone.key}`} verb="Remove" danger run={remove} close={() => setGone(undefined)}>
           <p>Its parts are deleted. A client that still sends it fails.</p>

@@ -6,6 +6,8 @@ import { OverBudget, type Source } from "./source";
 
 /** Bytes that one page may unpack to. */
 const PAGE_BYTES_MAX = 64 << 20;
+/** Bytes that the first rows may unpack to, by the file's own account. */
+const UNPACKED_MAX = 256 << 20;
 /** Bytes at the end of a file that are read for its footer at first. */
 const FOOTER = 64 << 10;
 
@@ -44,7 +46,11 @@ function unpack(packed: Uint8Array, bytes: number): Uint8Array {
   return decompress(packed, new Uint8Array(bytes));
 }
 
-export async function preview(source: Source): Promise<Preview> {
+/**
+ * Reads the schema, and the first rows if `wanted`: the library trusts counts in the file, so that a hostile file can use
+ * up the memory of its tab.
+ */
+export async function preview(source: Source, wanted: boolean): Promise<Preview> {
   const file = {
     byteLength: source.size,
     slice: async (from: number, to?: number) => {
@@ -59,6 +65,9 @@ export async function preview(source: Source): Promise<Preview> {
   const chunks = (group?.columns ?? []).filter((one) => names.includes(one.meta_data?.path_in_schema[0] ?? ""));
   const needed = chunks.reduce((sum, one) => sum + Number(one.meta_data?.total_compressed_size ?? 0), 0);
   const described = { rows: Number(metadata.num_rows), groups: metadata.row_groups.length, columns, needed };
+  if (!wanted) return { ...described, first: undefined };
+  const unpacked = chunks.reduce((sum, one) => sum + Number(one.meta_data?.total_uncompressed_size ?? 0), 0);
+  if (unpacked > UNPACKED_MAX) throw new Error("the first rows unpack to too many bytes for a preview");
   try {
     const rowEnd = Math.min(ROWS, Number(group?.num_rows ?? 0));
     const read = rowEnd === 0 ? [] : await parquetReadObjects({ file, metadata, columns: names, rowStart: 0, rowEnd, compressors: { ZSTD: unpack }, useOffsetIndex: true });

@@ -24,6 +24,11 @@ export function base64url(value: string): string {
   return btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
+/** True for names that a bucket may have. Browsers resolve `.` and `..` in paths. */
+export function isBucket(name: string): boolean {
+  return /^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$/.test(name);
+}
+
 /** Path of a target at the console. */
 export function path({ bucket, key }: Target, query: Query = {}): string {
   const pairs = Object.entries(query).filter((pair): pair is [string, string | number] => pair[1] !== undefined);
@@ -34,7 +39,7 @@ export function path({ bucket, key }: Target, query: Query = {}): string {
 
 /** Path of a link that saves an object. Links have no headers, so that the query has the token. */
 export function download(target: Target, query: Query = {}): string {
-  return path(target, { ...query, [CSRF]: session.value?.csrf });
+  return path(target, { ...query, [CSRF]: session.value?.link_token });
 }
 
 /** Error of a refused request: the console's sentence, or S3's own words. */

@@ -10,11 +10,11 @@ export interface Doomed {
 
 const BATCH = 1000;
 
-/** Deletes objects. Returns S3's words about those that it refused. */
-export async function remove(bucket: string, all: Doomed[], progress: (done: number) => void): Promise<string[]> {
+/** Deletes objects until `stop`. Returns S3's words about those that it refused. */
+export async function remove(bucket: string, all: Doomed[], progress: (done: number) => void, stop: AbortSignal): Promise<string[]> {
   const refused: string[] = [];
   const named = all.filter((one) => representable(one.key));
-  for (let from = 0; from < named.length; from += BATCH) {
+  for (let from = 0; from < named.length && !stop.aborted; from += BATCH) {
     const objects = named.slice(from, from + BATCH).map((one) => element("Object", [element("Key", one.key), one.version === undefined ? undefined : element("VersionId", one.version)]));
     const reply = await ask("POST", { bucket }, { query: { delete: "" }, ...checked(element("Delete", [element("Quiet", "true"), ...objects])) });
     refused.push(...children(reply, "Error").map((one) => `${text(one, "Key")}: ${text(one, "Message")} (${text(one, "Code")})`));
@@ -22,6 +22,7 @@ export async function remove(bucket: string, all: Doomed[], progress: (done: num
   }
   // A document can't name the other keys.
   for (const { key, version } of all.filter((one) => !representable(one.key))) {
+    if (stop.aborted) break;
     try {
       await send("DELETE", { bucket, key }, { query: { versionId: version } });
     } catch (thrown) {
@@ -29,6 +30,6 @@ export async function remove(bucket: string, all: Doomed[], progress: (done: num
       refused.push(`${key}: ${thrown.message}`);
     }
   }
-  progress(all.length);
+  if (!stop.aborted) progress(all.length);
   return refused;
 }

@@ -91,9 +91,12 @@ export async function abandon(bucket: string, key: string, upload: string): Prom
   await send("DELETE", { bucket, key }, { query: { uploadId: upload } });
 }
 
-/** Removes transfers that have ended from the list. */
+/** Removes transfers that have ended from the list, but for those with parts on the server. */
 export function clear(): void {
-  transfers.value = transfers.value.filter(({ state }) => !["done", "cancelled", "failed"].includes(state.value));
+  transfers.value = transfers.value.filter(({ state, upload }) => {
+    const keepsParts = state.value === "failed" && upload !== undefined;
+    return keepsParts || !["done", "cancelled", "failed"].includes(state.value);
+  });
 }
 
 const words = (thrown: unknown): string => (thrown instanceof Error ? thrown.message : String(thrown));
@@ -150,7 +153,10 @@ async function inParts(transfer: Transfer): Promise<void> {
   const { bucket, key, file, stop } = transfer;
   let known: Part[] = [];
   if (transfer.upload) known = await parts(bucket, key, transfer.upload, stop.signal);
-  else transfer.upload = await begin(transfer);
+  else {
+    await refuseExisting(transfer);
+    transfer.upload = await begin(transfer);
+  }
   const upload = transfer.upload;
   const size = sizeOf(known, file.size);
   const count = Math.max(1, Math.ceil(file.size / size));
@@ -181,6 +187,19 @@ async function inParts(transfer: Transfer): Promise<void> {
     throw thrown;
   }
   await complete(transfer, upload, made);
+}
+
+/** Refuses an existing object before its parts are sent. The condition of the completion decides. */
+async function refuseExisting({ bucket, key, replace, stop }: Transfer): Promise<void> {
+  if (replace) return;
+  try {
+    await send("HEAD", { bucket, key }, { signal: stop.signal });
+  } catch (thrown) {
+    // A missing object, or one that the key may not read.
+    if (thrown instanceof S3Refusal) return;
+    throw thrown instanceof Refusal ? new Cut() : thrown;
+  }
+  throw new S3Refusal("PreconditionFailed", 412, "the object exists");
 }
 
 async function begin(transfer: Transfer): Promise<string> {

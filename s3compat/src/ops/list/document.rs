@@ -64,7 +64,7 @@ impl ListDocument {
             self.plain("ChecksumAlgorithm", name(checksum.algorithm));
             self.plain("ChecksumType", kind_name(checksum.kind));
         }
-        write!(self.text, "<ETag>&quot;{}&quot;</ETag><Key>", object.etag)
+        write!(self.text, "<ETag>\"{}\"</ETag><Key>", object.etag)
             .expect("writing to a String can't fail");
         self.encoded(key);
         self.text.push_str("</Key>");
