@@ -26,6 +26,25 @@ test("XML is read as it was written", async () => {
   assert.throws(() => element("Key", "\u0001"), /control character/);
 });
 
+test("JSON is indented with its tokens as they are, within bounds", async () => {
+  const { indented } = await load("preview/json.ts");
+  assert.equal(indented('{"a": [1, {"b":12345678901234567890}], "a":{}, "c":"{[\\"," }'), `{
+  "a": [
+    1,
+    {
+      "b": 12345678901234567890
+    }
+  ],
+  "a": {},
+  "c": "{[\\","
+}`);
+  const deep = `${"[".repeat(200)}${"1,".repeat(500_000)}1${"]".repeat(200)}`;
+  assert.equal(indented(deep), deep);
+  const wide = `[[[[[[[[[[${"1,".repeat(10_000)}1]]]]]]]]]]`;
+  assert.ok(indented(wide).length <= 4 * wide.length);
+  for (const text of ["{", '{"a":1}\n{"a":2}']) assert.equal(indented(text), text);
+});
+
 test("XML of a million elements takes linear time", async () => {
   const { parse, children } = await load("s3/xml.ts");
   assert.equal(children(parse(`<L>${"<C><K>k</K></C>".repeat(200_000)}</L>`), "C").length, 200_000);
