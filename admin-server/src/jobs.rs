@@ -145,7 +145,10 @@ impl JobsApi {
         };
         // Large rings take a while to decode.
         let reading = tokio::task::spawn_blocking(move || RingPushWork::new(member, &files));
-        reading.await.map_err(|_| ApiError::bad("the rings can't be read: see the log"))?
+        reading.await.map_err(|_| {
+            let sentence = "the rings can't be read: see the log of the process";
+            ApiError(StatusCode::INTERNAL_SERVER_ERROR, sentence.to_owned())
+        })?
     }
 
     async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {

@@ -73,7 +73,8 @@ impl RingPush {
         self.nodes.len()
     }
 
-    /// Returns names, epochs and short hashes of the rings, such as `index-7-09ab12cd`.
+    /// Returns names, epochs and short hashes of the rings, such as
+    /// `index-7-09ab12cd`.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -103,8 +104,8 @@ impl RingPush {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Sends the rings to each node, and forgets the rings: runs once. `client` makes the client of an address, `on_answer` receives
-    /// each answer.
+    /// Sends the rings to each node, and forgets the rings: runs once. `client` makes the client of
+    /// an address, `on_answer` receives each answer.
     ///
     /// A node receives the rings in their order, up to the first request that fails.
     pub async fn run(

@@ -30,7 +30,7 @@ pub(super) fn faults(operation: &Operation) -> Vec<Outcome> {
         .concat(),
         Operation::Read(read) => {
             let part = read.part.map_or_else(Vec::new, of_number);
-            // What is no range counts as none.
+            // An invalid range counts as none.
             let range =
                 read.range.filter(|it| !matches!(range_of(Some(it), 1 << 40), Ok((200, _))));
             let both = read.part.and(range).map(|_| REQUEST);

@@ -302,7 +302,7 @@ fn part_of(data: &Data, number: i32) -> Result<(u16, std::ops::Range<usize>), Ou
     Ok((206, start..*end))
 }
 
-/// Status and bytes of a `Range`. What is no range, and several ranges, give the whole object.
+/// Status and bytes of a `Range`. An invalid range, and several ranges, give the whole object.
 pub(super) fn range_of(
     range: Option<&str>,
     size: usize,
