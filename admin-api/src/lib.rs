@@ -17,7 +17,7 @@
 //! * [`principals`], [`audit`]: keys and sessions of the admin API, and the records of changes.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
-//! * [`jobs`]: long work of one process.
+//! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
 //! * [`control`]: messages at the control port of a cluster on one machine.
@@ -35,6 +35,7 @@ pub mod buckets;
 pub mod checkpoints;
 pub mod control;
 pub mod forecast;
+pub mod index;
 pub mod jobs;
 pub mod limits;
 pub mod principals;

@@ -1,9 +1,11 @@
-//! Admin API of jobs: censuses and rewrites, which run as tasks of this process.
+//! Admin API of jobs: long work that runs as tasks of this process.
 //!
 //! * [`table`]: start, history and cancellation.
-//! * [`census`], [`rewrite`]: the work.
+//! * [`census`], [`rewrite`], [`accept_loss`], [`rebuild`]: the work.
 
+mod accept_loss;
 mod census;
+mod rebuild;
 mod rewrite;
 mod table;
 
@@ -15,16 +17,18 @@ use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::response::IntoResponse;
 use martlet_admin_api::accounts::ListPage;
-use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest};
+use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest, RebuildRequest};
 use martlet_protocol::Clock;
-use martlet_proxy::{ObjectStore, RewriteOptions};
+use martlet_proxy::{ClientsWait, ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use self::accept_loss::AcceptWork;
 use self::census::CensusWork;
+use self::rebuild::RebuildWork;
 use self::rewrite::RewriteWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
@@ -52,7 +56,7 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Cl
         .post(wire::JOBS, start.body::<JobRequest>(), self::start)
         .get(wire::JOB, show.query::<JobQuery>(), self::show)
         .delete(wire::JOB, cancel.query::<JobQuery>(), self::cancel)
-        .with_state(JobsApi { store, foreground, jobs: Arc::new(Jobs::new(clock)) })
+        .with_state(JobsApi { store, foreground, jobs: Arc::new(Jobs::new(clock.clone())), clock })
 }
 
 #[derive(Clone)]
@@ -60,6 +64,7 @@ struct JobsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
     jobs: Arc<Jobs>,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -78,6 +83,10 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
         JobRequest::Rewrite { bucket, bytes_per_s } => {
             Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
         }
+        JobRequest::IndexAcceptLoss {} => {
+            Arc::new(AcceptWork::new(api.store.topology().clone(), api.clock.clone()))
+        }
+        JobRequest::IndexRebuild(request) => Arc::new(api.rebuild(request).await?),
     };
     Ok(Json(api.jobs.start(work)?).into_response())
 }
@@ -108,12 +117,26 @@ impl JobsApi {
         }
         // A misspelt name is refused at once.
         self.store.bucket(bucket).await?;
+        let options = RewriteOptions { bytes_per_s: rate, clients_wait: Some(self.clients_wait()) };
+        Ok(RewriteWork::new(self.store.clone(), bucket, options))
+    }
+
+    async fn rebuild(&self, request: RebuildRequest) -> Result<RebuildWork, ApiError> {
+        if let Some(bucket) = &request.bucket {
+            self.store.bucket(bucket).await?;
+        }
+        let partitions = 1_u64 << self.store.topology().cluster().index().part_power();
+        if request.partition.is_some_and(|number| u64::from(number) >= partitions) {
+            return Err(ApiError::bad(format!("the index ring has {partitions} partitions")));
+        }
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        Ok(RebuildWork::new(store, clock, request, self.clients_wait()))
+    }
+
+    /// Returns true while clients wait longer than their budget.
+    fn clients_wait(&self) -> Arc<ClientsWait> {
         let foreground = self.foreground.clone();
         let budget = WorkerPace::default().latency_budget;
-        let options = RewriteOptions {
-            bytes_per_s: rate,
-            clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
-        };
-        Ok(RewriteWork::new(self.store.clone(), bucket, options))
+        Arc::new(move || foreground.latency() > budget)
     }
 }

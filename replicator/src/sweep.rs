@@ -11,6 +11,8 @@
 //! * this was found twice, a grace time apart: a reader may have received its location just before
 //!   the entry was removed.
 //!
+//! While an operator holds collection (rule X8), nothing is checked or deleted.
+//!
 //! Any error means keep, and concerns the extents of one question. Extents are asked about in
 //! batches that grow with the number of nodes, so a node gets few requests for many extents. A batch
 //! has extents of up to twelve devices, which list them at the same time.
@@ -44,6 +46,7 @@ use self::walks::{Found, Walks};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::cursors::{Cursors, MemoryCursors};
 use crate::owners::{OwnerQuestion, Owners};
+use crate::rebuild::loss::CollectionHold;
 use crate::worker::{StepProgress, Worker};
 
 /// Name under which the position is stored.
@@ -96,6 +99,7 @@ pub struct Sweep {
     /// Buckets with their shards, and the time at which they were listed.
     buckets: Option<(u64, Arc<KnownBuckets>)>,
     suspects: Suspects,
+    hold: CollectionHold,
     /// Start of this pass, and the time before which no pass begins.
     began_ms: Option<u64>,
     rest_until_ms: u64,
@@ -126,6 +130,7 @@ impl Sweep {
             walks: Walks::default(),
             buckets: None,
             suspects: Suspects::default(),
+            hold: CollectionHold::default(),
             began_ms: None,
             rest_until_ms: 0,
         }
@@ -257,6 +262,9 @@ impl Sweep {
         }
         let unneeded = verdicts.unneeded.iter().map(|it| it.record.extent);
         let convicted: Vec<ExtentId> = unneeded.clone().map(|extent| extent.id).collect();
+        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+            return Ok(StepProgress { items: ids.len() as u64, ..StepProgress::default() });
+        }
         if !convicted.is_empty() {
             in_time(node.delete_extents(device, &convicted)).await?;
             tracing::info!(%device, extents = convicted.len(), "swept extents without an owner");
@@ -310,6 +318,9 @@ impl Sweep {
     }
 
     async fn proceed(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<StepProgress> {
+        if self.hold.is_on(cluster, now_ms).await {
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
+        }
         if let Some((device, ids)) = self.suspects.ripe(now_ms, self.options.grace_ms, PAGE) {
             return self.recheck(cluster, device, &ids, now_ms).await;
         }

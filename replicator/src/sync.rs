@@ -58,7 +58,7 @@ use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
 pub(crate) use self::peers::copy_fences;
-use self::peers::{check_coverage, partitions_of, peers_of};
+use self::peers::{check_all_answer, check_coverage, partitions_of, peers_of};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
@@ -93,6 +93,8 @@ pub struct SyncDevices {
     ready_since_ms: HashMap<(DeviceId, DeviceIdentity), u64>,
     /// Last logged reason for which no session began; logged once.
     reported: Option<String>,
+    /// True if an operator has accepted that peers without votes lost their registers.
+    accepts_loss: bool,
 }
 
 /// A device that is being synced.
@@ -117,6 +119,7 @@ struct SyncSession {
     passes: u32,
     since_ms: u64,
     failures: u32,
+    accepts_loss: bool,
 }
 
 impl SyncDevices {
@@ -134,7 +137,20 @@ impl SyncDevices {
             founding_ms: 0,
             ready_since_ms: HashMap::new(),
             reported: None,
+            accepts_loss: false,
         }
+    }
+
+    /// Fills devices from the peers that have votes, however few these are. All other peers must
+    /// answer.
+    pub(crate) fn accepting_loss(mut self) -> Self {
+        self.accepts_loss = true;
+        self
+    }
+
+    /// Returns the last failure.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.reported.as_deref()
     }
 
     /// Leaves devices under the first ring to their founders for `founding_ms`.
@@ -213,14 +229,20 @@ impl SyncDevices {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
         cluster.named()?;
         let term = cluster.term();
-        let voters = peers_of(cluster, device, term).into_iter().filter(voting).collect();
-        check_coverage(cluster, device, term, &voters)?;
+        let peers = peers_of(cluster, device, term);
+        if self.accepts_loss {
+            check_all_answer(&peers, statuses)?;
+        }
+        let voters: BTreeSet<DeviceId> = peers.into_iter().filter(voting).collect();
+        if !self.accepts_loss {
+            check_coverage(cluster, device, term, &voters)?;
+        }
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
         let own = statuses
             .get(&device)
             .map(|status| status.identity)
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
-        if self.is_being_founded(cluster, device, own) {
+        if !self.accepts_loss && self.is_being_founded(cluster, device, own) {
             return Err(Error::unavailable(format!(
                 "device {device} has no vote yet, and may get it as a new device"
             )));
@@ -230,7 +252,11 @@ impl SyncDevices {
             in_time(cluster.node(*peer)?.raise_floor(*peer, floor)).await.map(|()| *peer)
         });
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
-        check_coverage(cluster, device, term, &raised)?;
+        if !self.accepts_loss {
+            check_coverage(cluster, device, term, &raised)?;
+        } else if raised != voters {
+            return Err(Error::unavailable("a device with votes did not raise its floor"));
+        }
         copy_fences(cluster, device, &raised).await?;
         tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
         let all = partitions_of(cluster, device, term);
@@ -249,6 +275,7 @@ impl SyncDevices {
             passes: 0,
             since_ms: self.clock.now_ms(),
             failures: 0,
+            accepts_loss: self.accepts_loss,
         })
     }
 
@@ -299,6 +326,9 @@ impl SyncSession {
                 SourcedSpan { span: span_of(index, *partition), sources: sources.collect() }
             };
             let spans: Vec<SourcedSpan> = self.left[from..].iter().map(sourced).collect();
+            // After an accepted loss, some partitions have no source.
+            let spans: Vec<SourcedSpan> =
+                spans.into_iter().filter(|span| !span.sources.is_empty()).collect();
             self.ranges = differing(cluster, self.device, &spans).await?.into();
             self.left.truncate(from);
         }
@@ -360,7 +390,7 @@ impl SyncSession {
             }));
         }
         let node = cluster.node(self.device)?;
-        if !self.peers.is_empty() {
+        if !self.peers.is_empty() || self.accepts_loss {
             let floor = self.floor.max(self.promise);
             in_time(node.raise_floor(self.device, floor)).await?;
         }

@@ -10,6 +10,7 @@ mod checkpoints;
 mod client;
 mod cluster;
 mod connection;
+mod index;
 mod job;
 mod limits;
 mod policy;
@@ -32,6 +33,7 @@ use self::census::{CensusArgs, CensusOutcome};
 use self::checkpoints::CheckpointCommand;
 use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
+use self::index::IndexCommand;
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
@@ -115,7 +117,10 @@ enum AdminCommand {
     Session(SessionCommand),
     /// Show who changed what, from where, and with which outcome
     Audit(AuditArgs),
-    /// Jobs of a process: censuses and rewrites
+    /// Lost index partitions: keep the bytes, accept the loss, rebuild objects from extents
+    #[command(subcommand)]
+    Index(IndexCommand),
+    /// Jobs of a process: censuses, rewrites, rebuilds of the index
     #[command(subcommand)]
     Job(JobCommand),
     /// Print the OpenAPI document of the process's admin API
@@ -159,6 +164,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
                 server()?.request_json(wire::DISPERSION, &[])?;
             print::show(&answer, args.json, |rings| print::dispersion(rings));
         }
+        AdminCommand::Index(command) => command.run(&server()?, args.json)?,
         AdminCommand::Job(command) => command.run(&server()?, args.json)?,
         AdminCommand::Openapi => {
             let document: serde_json::Value = server()?.request_json(wire::DOCUMENT, &[])?;

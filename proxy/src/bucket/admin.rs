@@ -18,6 +18,9 @@ use crate::policy::bucket_policy;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::walk::{Paths, Walk};
 
+/// Buckets listed at a time, in search of an id.
+const ADOPT_PAGE: usize = 1000;
+
 /// Buckets of a store, and their settings.
 #[derive(Clone, Copy)]
 pub struct Buckets<'a> {
@@ -35,6 +38,45 @@ impl Buckets<'_> {
     /// an unknown storage policy; [`Error::InvalidRequest`] for a number of shards that is no power
     /// of two or too large; [`Error::QuotaExceeded`].
     pub async fn create(self, name: &str, new: NewBucket) -> Result<Bucket> {
+        self.create_as(name, new, BucketId::random(), 1).await
+    }
+
+    /// Creates a bucket under the id of one whose register was lost, so that its objects belong to
+    /// the bucket again. Name, owner and settings are new. The generation is above that of the
+    /// bucket's fences.
+    ///
+    /// # Errors
+    /// As [`Buckets::create`]; [`Error::InvalidRequest`] if another name has the id, or if the
+    /// bucket was deleted; a device of the index doesn't reply.
+    pub async fn adopt(self, name: &str, new: NewBucket, id: BucketId) -> Result<Bucket> {
+        let mut after = None;
+        loop {
+            let (buckets, has_more) = self.list("", after.as_deref(), ADOPT_PAGE).await?;
+            if let Some(there) = buckets.iter().find(|there| there.bucket.id == id) {
+                let message = format!("the bucket {} has this id", there.name);
+                return Err(Error::InvalidRequest(message));
+            }
+            after = buckets.last().map(|last| last.name.clone());
+            if !has_more {
+                break;
+            }
+        }
+        let fence = self.catalog.fences.highest(id).await?;
+        if fence.is_some_and(|fence| !fence.open) {
+            let message = "the bucket was deleted: its objects don't come back".to_owned();
+            return Err(Error::InvalidRequest(message));
+        }
+        let generation = fence.map_or(1, |fence| fence.generation + 1);
+        self.create_as(name, new, id, generation).await
+    }
+
+    async fn create_as(
+        self,
+        name: &str,
+        new: NewBucket,
+        id: BucketId,
+        generation: u64,
+    ) -> Result<Bucket> {
         let context = self.contexts.context();
         let shards = new.index_shards;
         if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
@@ -44,9 +86,9 @@ impl Buckets<'_> {
         }
         let policy = bucket_policy(&context.cluster, new.policy.as_deref())?;
         let bucket = Bucket {
-            id: BucketId::random(),
+            id,
             created_ms: self.registers.stamps.now_ms(),
-            generation: 1,
+            generation,
             state: BucketState::Open,
             index_shards: shards,
             policy,

@@ -7,7 +7,7 @@ use martlet_protocol::backend::{BucketFence, ListRequest, ListStart, Want};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    Backend, BackendExt, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
+    Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
 };
 use tokio::time::Instant;
 
@@ -108,6 +108,21 @@ impl Fences {
             }
         }
         Ok(true)
+    }
+
+    /// The highest fence of a bucket on any device. Of one generation a closed one is higher.
+    ///
+    /// # Errors
+    /// If a device doesn't reply.
+    pub(super) async fn highest(&self, bucket: BucketId) -> Result<Option<BucketFence>> {
+        let mut highest = None;
+        for (_, reply) in
+            self.call_all(|device, node| async move { node.fences(device).await }).await
+        {
+            let of_bucket = reply?.into_iter().filter(|fence| fence.bucket == bucket);
+            highest = of_bucket.chain(highest).max_by_key(|it| (it.generation, !it.open));
+        }
+        Ok(highest)
     }
 
     /// Refuses unless every device replies that it keeps no hints for the bucket.

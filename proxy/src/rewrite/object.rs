@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{Body, Bucket, ETag, Entry, Manifest, Mark, Object};
-use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, PolicyId, RegisterKind, Stamp, VersionId, WriteId};
 
@@ -111,6 +111,7 @@ impl ObjectMove<'_> {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
+            facts: facts_of(object),
             policy,
             inline_bytes_max: 0,
             etags: object.etag.kind(),
@@ -249,6 +250,14 @@ fn register_of(target: &ObjectTarget<'_>) -> Paths {
         prefix: target.key.name.clone(),
         fold: None,
     }
+}
+
+/// Facts about the body of an object that was put at once. One of several parts is written in pieces,
+/// each with an end of its own.
+fn facts_of(object: &Object) -> Option<BodyFacts> {
+    let is_encrypted = object.attributes.marks.get(Mark::Encryption).is_some();
+    let facts = BodyFacts { is_encrypted, ..BodyFacts::default() };
+    object.etag.parts().is_none().then_some(facts)
 }
 
 /// Ranges to read one by one: the parts of a multipart object, whose MD5s make up its ETag.

@@ -1,0 +1,346 @@
+//! Rebuild of lost registers from the extents that name them as their owners (rule X8).
+//!
+//! ```text
+//! records of a key ──plan──▶ bodies ──read, hash──▶ entry ──ballot, only if nothing is there──▶ register
+//! ```
+//!
+//! An extent names bucket, key, write, part and offset. It doesn't name the order of its write, the
+//! attributes of the object, or a later delete. So a rebuilt object has no metadata but a mark in
+//! its user metadata, [`REBUILT`].
+//!
+//! Invariants:
+//! * An entry is written by a ballot that found nothing: no entry, no tombstone, no fence. Hints of
+//!   the key are asked for first, on all devices. In a bucket that keeps versions, the ballot may
+//!   have found an earlier body of the same rebuild.
+//! * The write id of the entry is derived from that of the body, so a second run, or another proxy,
+//!   writes the same entry. It is not the body's own id: a client's write that is still in flight
+//!   has that one, and replaces the entry with its metadata.
+//! * All bytes were read and compared with their hashes before.
+
+mod plan;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{
+    Attributes, Body, Checksum, ChecksumAlgorithm, ETag, ETagKind, Manifest, Object, Value,
+};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::lost::LostKey;
+use martlet_protocol::{Level, PolicyId, RegisterKind, Versioning, WriteId};
+
+use self::plan::{BodyKind, LostBody, bodies_of};
+pub use self::plan::{NotRebuilt, RebuildConsent};
+use crate::bucket::{ObjectTarget, busy};
+use crate::consistency::ConsistencyOptions;
+use crate::digest::{Digests, md5_of_md5s};
+use crate::error::{Error, Result};
+use crate::index::{Intent, Proposal, Step, WriteOutcome};
+use crate::lock::completed;
+use crate::store::{ObjectStore, Services};
+use crate::versions::New;
+use crate::walk::Paths;
+
+/// Name of the user metadata of rebuilt objects; its value is `true`.
+pub const REBUILT: &str = "martlet-rebuilt";
+
+/// Outcome for the extents of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyOutcome {
+    /// True if the key has an entry: nothing is brought back.
+    pub is_taken: bool,
+    /// Objects that were brought back, or would be.
+    pub objects: u64,
+    /// Their bytes; of an object with a manifest in extents, the bytes of the manifest in a dry run.
+    pub bytes: u64,
+    /// Bodies that a later one of the key replaces.
+    pub older: u64,
+    /// Bodies that are not brought back.
+    pub refused: Vec<NotRebuilt>,
+}
+
+/// Sums of a body that was read.
+struct Checked {
+    manifest: Arc<Manifest>,
+    size: u64,
+    etag: ETag,
+    checksums: Vec<Checksum>,
+}
+
+impl ObjectStore {
+    /// Brings the objects of a key back, as far as its extents show them. Without `apply` nothing is
+    /// written, and no bytes are read.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; too few replicas or devices reply; a hint of the key waits.
+    pub async fn rebuild_key(
+        &self,
+        bucket: &str,
+        lost: &LostKey,
+        consent: RebuildConsent,
+        apply: bool,
+    ) -> Result<KeyOutcome> {
+        let session = self.session(ConsistencyOptions::STRICT);
+        let context = session.context();
+        let target = self.services.buckets.target(&context, bucket, &lost.key).await?;
+        if target.bucket.id != lost.bucket {
+            return Err(Error::NoSuchBucket);
+        }
+        KeyRebuild { services: &self.services, target }.run(lost, consent, apply).await
+    }
+}
+
+/// Rebuild of one key.
+struct KeyRebuild<'a> {
+    services: &'a Services,
+    target: ObjectTarget<'a>,
+}
+
+impl KeyRebuild<'_> {
+    async fn run(
+        &self,
+        lost: &LostKey,
+        consent: RebuildConsent,
+        apply: bool,
+    ) -> Result<KeyOutcome> {
+        let keeps_all = self.target.bucket.versioning().state == Versioning::Enabled;
+        let mut bodies = bodies_of(lost, consent);
+        let mut outcome = KeyOutcome::default();
+        let registers = &self.services.registers;
+        let (context, key) = (self.target.context, &self.target.key);
+        let view = registers.read(context, key, Want::Entry, Level::Strict).await?;
+        let mut held = view.entry.map(|entry| entry.write_id);
+        if let Some(id) = held {
+            let of_rebuild = bodies.iter().position(|body| rebuilt_id(body.write_id) == id);
+            match of_rebuild.filter(|_| keeps_all) {
+                Some(at) => drop(bodies.drain(..=at)),
+                None => {
+                    outcome.is_taken = true;
+                    return Ok(outcome);
+                }
+            }
+        }
+        self.services.buckets.fences.check_nothing_kept(self.paths()).await?;
+        if !keeps_all {
+            outcome.older = keep_current(&mut bodies);
+        }
+        for body in bodies {
+            if let Some(refusal) = body.refusal {
+                outcome.refused.push(refusal);
+                continue;
+            }
+            if !apply {
+                outcome.objects += 1;
+                outcome.bytes += body.bytes();
+                continue;
+            }
+            let checked = match self.check(&body).await {
+                Ok(checked) => checked,
+                Err(error) => {
+                    tracing::info!(key = lost.key, %error, "could not read a body without an entry");
+                    outcome.refused.push(NotRebuilt::Unreadable);
+                    continue;
+                }
+            };
+            let size = checked.size;
+            if !self.write(&body, checked, held).await? {
+                outcome.is_taken = true;
+                return Ok(outcome);
+            }
+            held = Some(rebuilt_id(body.write_id));
+            outcome.objects += 1;
+            outcome.bytes += size;
+        }
+        Ok(outcome)
+    }
+
+    /// Paths of the key's register, and those of keys that begin with the key.
+    fn paths(&self) -> Paths {
+        Paths {
+            bucket: self.target.bucket.id,
+            shards: vec![self.target.key.shard],
+            kind: RegisterKind::Object,
+            prefix: self.target.key.name.clone(),
+            fold: None,
+        }
+    }
+
+    /// Reads all bytes of a body, and compares them with their hashes.
+    async fn check(&self, body: &LostBody) -> Result<Checked> {
+        let bodies = &self.services.bodies;
+        let mut manifest = match body.kind {
+            BodyKind::Manifest => {
+                Manifest::clone(&*bodies.spilled(body.policy, &body.extents).await?)
+            }
+            BodyKind::Whole | BodyKind::Parts => Manifest {
+                policy: body.policy,
+                extents: body.extents.clone(),
+                parts: body.parts.clone(),
+                part_checksums: Vec::new(),
+            },
+        };
+        let stored = manifest.length();
+        let lengths = if manifest.parts.is_empty() { vec![stored] } else { manifest.parts.clone() };
+        if lengths.iter().sum::<u64>() != stored {
+            return Err(differs("has parts of another length than its extents"));
+        }
+        let kind = self.target.bucket.etags();
+        let policy = manifest.policy;
+        let (mut tags, mut checksums) = (Vec::new(), Vec::new());
+        let mut rest = &mut manifest.extents[..];
+        for length in lengths {
+            let count = extents_of(rest, length)?;
+            let (part, after) = rest.split_at_mut(count);
+            rest = after;
+            let (tag, sums) = self.read_part(policy, part, kind).await?;
+            tags.push(tag);
+            checksums = sums;
+        }
+        let has_parts = !manifest.parts.is_empty();
+        let etag = etag_of(kind, body, &tags, has_parts);
+        if has_parts {
+            checksums.clear();
+        }
+        Ok(Checked { manifest: Arc::new(manifest), size: stored, etag, checksums })
+    }
+
+    /// Reads a part: returns its MD5, and the checksums of its bytes. Sets the hashes of coded
+    /// extents, whose records have none.
+    async fn read_part(
+        &self,
+        policy: PolicyId,
+        part: &mut [ExtentRef],
+        kind: ETagKind,
+    ) -> Result<([u8; 16], Vec<Checksum>)> {
+        let algorithms = [ChecksumAlgorithm::Crc64Nvme];
+        let mut digests = match kind {
+            ETagKind::Md5 => Digests::new(&algorithms),
+            ETagKind::Opaque => Digests::without_md5(&algorithms),
+        };
+        for extent in part {
+            let (mut hasher, length) = (blake3::Hasher::new(), u64::from(extent.length));
+            let one = std::slice::from_ref(extent);
+            let mut bytes = self.services.bodies.read_extents(policy, one, 0..length).await?;
+            while let Some(chunk) = bytes.next().await {
+                let chunk = chunk?;
+                hasher.update(&chunk);
+                digests.update(&chunk);
+            }
+            let hash = *hasher.finalize().as_bytes();
+            if extent.blake3 != [0; 32] && extent.blake3 != hash {
+                return Err(differs("has an extent with another hash than its record"));
+            }
+            extent.blake3 = hash;
+        }
+        let sums = digests.finish();
+        Ok((sums.md5.unwrap_or_default(), sums.checksums))
+    }
+
+    /// Writes the entry of a body by a ballot that finds nothing, or `held`. Returns false if the
+    /// register has another entry.
+    async fn write(
+        &self,
+        body: &LostBody,
+        checked: Checked,
+        held: Option<WriteId>,
+    ) -> Result<bool> {
+        let Checked { manifest, size, etag, checksums } = checked;
+        let body_of_entry = match body.kind {
+            BodyKind::Manifest => {
+                Body::Spilled { policy: body.policy, manifest: body.extents.clone() }
+            }
+            BodyKind::Whole | BodyKind::Parts => Body::Extents(Manifest::clone(&manifest)),
+        };
+        let mark = (REBUILT.to_owned(), "true".to_owned());
+        let object = Object {
+            size,
+            etag,
+            modified_ms: body.born_ms,
+            attributes: Attributes { user_metadata: vec![mark], ..Attributes::default() },
+            checksums,
+            upload: body.upload,
+            body: body_of_entry,
+            version: None,
+        };
+        let bucket = &*self.target.bucket;
+        let value = Value::Object(Box::new(object));
+        let value = completed(bucket, &value)?;
+        let commit_by_ms = self.services.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let intent = self.target.intent(rebuilt_id(body.write_id), commit_by_ms);
+        let is_free = |view: &RegisterView| view.entry.as_ref().map(|it| it.write_id) == held;
+        let outcome = if bucket.versioning().state.keeps_versions() {
+            let mut check = |view: &RegisterView| Ok(is_free(view));
+            let new = New { value: &value, inline: None };
+            let (versions, context) = (&self.services.versions, self.target.context);
+            versions.append(context, bucket, intent, new, &mut check).await?.0
+        } else {
+            self.replace_nothing(intent, &value, &is_free).await?
+        };
+        match outcome {
+            WriteOutcome::At(_) => Ok(true),
+            WriteOutcome::Kept(_) => Ok(false),
+            WriteOutcome::Fenced => Err(busy()),
+        }
+    }
+
+    async fn replace_nothing(
+        &self,
+        intent: Intent<'_>,
+        value: &Value,
+        is_free: &(dyn Fn(&RegisterView) -> bool + Sync),
+    ) -> Result<WriteOutcome> {
+        let mut evaluate = |view: &RegisterView| {
+            let proposal = || Step::Write(Proposal::of(value.clone()));
+            Ok(if is_free(view) { proposal() } else { Step::Keep })
+        };
+        Ok(self.services.registers.ballots.decide(intent, &mut evaluate).await?)
+    }
+}
+
+/// Removes bodies that a later one replaced; returns their number. A later body that was perhaps
+/// never committed replaces none: the bytes of a replaced object are deleted some minutes after.
+fn keep_current(bodies: &mut Vec<LostBody>) -> u64 {
+    let may_be_uncommitted =
+        |body: &LostBody| matches!(body.refusal, Some(NotRebuilt::Incomplete | NotRebuilt::Upload));
+    let Some(current) = bodies.iter().rposition(|body| !may_be_uncommitted(body)) else { return 0 };
+    bodies.drain(..current).filter(|body| !may_be_uncommitted(body)).count() as u64
+}
+
+/// Returns the number of the first extents that have `length` bytes together.
+fn extents_of(extents: &[ExtentRef], length: u64) -> Result<usize> {
+    let (mut count, mut bytes) = (0, 0);
+    while bytes < length && count < extents.len() {
+        bytes += u64::from(extents[count].length);
+        count += 1;
+    }
+    if bytes == length { Ok(count) } else { Err(differs("has a part that ends within an extent")) }
+}
+
+/// Returns the ETag that the object had: an opaque one names its write. The opaque ETag of a
+/// manifest's parts is unknown, so the object gets another one.
+fn etag_of(kind: ETagKind, body: &LostBody, tags: &[[u8; 16]], has_parts: bool) -> ETag {
+    let count = u16::try_from(tags.len()).unwrap_or(u16::MAX);
+    match kind {
+        ETagKind::Md5 if has_parts => kind.multipart(md5_of_md5s(tags.iter()), count),
+        ETagKind::Md5 => kind.whole(tags.first().copied().unwrap_or_default()),
+        ETagKind::Opaque if body.kind == BodyKind::Parts => {
+            kind.multipart(md5_of_md5s(body.part_writes.iter().map(|id| &id.0)), count)
+        }
+        ETagKind::Opaque if has_parts => kind.multipart(body.write_id.0, count),
+        ETagKind::Opaque => kind.whole(body.write_id.0),
+    }
+}
+
+/// Returns the write id of the entry that brings a body back.
+fn rebuilt_id(write_id: WriteId) -> WriteId {
+    let hash = blake3::derive_key("martlet 2026-11-28 write id of a rebuilt entry", &write_id.0);
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash[..16]);
+    WriteId(id)
+}
+
+fn differs(how: &str) -> Error {
+    martlet_protocol::Error::corrupt(format!("the body {how}")).into()
+}

@@ -1,0 +1,386 @@
+//! Scan of all data devices for extents that no entry names, grouped by key.
+//!
+//! ```text
+//! pages of a device ──scope──▶ owners, in batches ──no entry──▶ by key ──▶ homes: deleted? ──▶ keys
+//! ```
+//!
+//! Memory is bounded by [`EXTENTS_MAX`] extents. If more have no entry, the keys are divided by a
+//! hash, and each slice has a pass of its own over the devices:
+//!
+//! ```text
+//! slices:  (1, 0)  too many ──▶ (2, 0) now, (2, 1) later ──▶ (4, 0) now, (4, 2) and (2, 1) later
+//! ```
+//!
+//! So e extents without an entry among n listed ones take about e / EXTENTS_MAX passes of
+//! n / 1024 calls, [`DEVICES_AT_ONCE`] of them concurrently. An extent is asked about once for each copy that is listed, unless it is in the
+//! slice already.
+//!
+//! Silence means keep here too: an extent whose owner is not known for certain is counted and left
+//! out. So is one that any of its homes has deleted.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use martlet_protocol::backend::{OwnerClaim, Presence};
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent_sums::ExtentClass;
+use martlet_protocol::key::{index_placement, shard_of};
+use martlet_protocol::lost::{LostExtent, LostKey};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, ExtentId, Partition, Result};
+use martlet_topology::Topology;
+
+use super::loss::is_lost;
+use crate::cluster::{DeviceScope, StepTopology, in_time};
+use crate::coded::{PresenceMap, stored_ids};
+use crate::owners::{OwnerQuestion, Owners};
+use crate::sweep::{KnownBucket, list_buckets};
+
+/// Extents requested at a time: the most that a node returns.
+const PAGE: usize = 1024;
+/// Extents of a slice: about 100 MiB.
+const EXTENTS_MAX: usize = 256 * 1024;
+/// Devices listed concurrently: a round has some tens of MiB.
+const DEVICES_AT_ONCE: usize = 128;
+/// Failures to list a device, after which the scan ends.
+const TRIES: u32 = 5;
+/// Extents whose homes are asked together.
+const PRESENCE_AT_ONCE: usize = 8192;
+/// Unknown buckets that are reported.
+const UNKNOWN_MAX: usize = 1000;
+
+/// Extents of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanScope {
+    /// Bucket; none for all.
+    pub bucket: Option<BucketId>,
+    /// Partition of the index ring; none for those that were lost.
+    pub partition: Option<Partition>,
+    /// Devices that lost their registers.
+    pub lost: BTreeSet<DeviceId>,
+    /// Extents born at this time or later are left out, in milliseconds since 1970: their writes may
+    /// be in flight.
+    pub born_before_ms: u64,
+}
+
+/// Extents of a bucket whose register is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnknownBucket {
+    /// Copies and fragments of its extents.
+    pub copies: u64,
+    /// A key of the bucket.
+    pub key: String,
+}
+
+/// Figures of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanFigures {
+    /// Copies and fragments that devices listed, in all passes.
+    pub listed: u64,
+    /// Extents without an entry, in the passes so far.
+    pub unowned: u64,
+    /// Copies and fragments whose owner is not known for certain: a device is silent, replicas
+    /// differ, or a hint waits.
+    pub uncertain: u64,
+    /// Extents without an entry that a device has deleted.
+    pub deleted: u64,
+    /// Passes that have ended.
+    pub passes: u64,
+    /// Passes that are left, as far as known.
+    pub passes_left: u64,
+    /// Buckets that no register names.
+    pub unknown: BTreeMap<BucketId, UnknownBucket>,
+}
+
+/// Keys whose hash has this residue.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    modulus: u64,
+    residue: u64,
+}
+
+impl Slice {
+    fn contains(self, bucket: BucketId, key: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (bucket, key).hash(&mut hasher);
+        hasher.finish() % self.modulus == self.residue
+    }
+
+    /// Divides the slice; returns the second half.
+    fn halve(&mut self) -> Self {
+        let other = Self { modulus: self.modulus * 2, residue: self.residue + self.modulus };
+        self.modulus *= 2;
+        other
+    }
+}
+
+/// Walk over the extents of one device.
+#[derive(Clone, Copy, Debug)]
+struct DeviceWalk {
+    device: DeviceId,
+    after: Option<ExtentId>,
+}
+
+/// Extents without an entry, by key.
+#[derive(Default)]
+struct Found {
+    keys: BTreeMap<(BucketId, String), HashMap<ExtentId, FoundExtent>>,
+    extents: usize,
+}
+
+struct FoundExtent {
+    record: ExtentRecord,
+    /// Fragments that were listed, as bits.
+    fragments: u32,
+}
+
+impl FoundExtent {
+    fn is_readable(&self) -> bool {
+        let Some(stripe) = self.record.layout.stripe else { return true };
+        let needed = u32::from(ExtentClass::of(self.record.extent.id, Some(stripe)).needed);
+        // Data fragments without bytes are stored nowhere.
+        self.fragments.count_ones() >= needed.min(u32::from(stripe.k))
+    }
+}
+
+impl Found {
+    fn holds(&self, record: &ExtentRecord) -> bool {
+        let key = (record.owner.bucket, record.owner.key.clone());
+        self.keys.get(&key).is_some_and(|of| of.contains_key(&record.named()))
+    }
+
+    fn add(&mut self, record: ExtentRecord) {
+        let fragment = 1 << record.replica().unwrap_or(0);
+        let key = (record.owner.bucket, record.owner.key.clone());
+        let of = self.keys.entry(key).or_default();
+        let before = of.len();
+        let found = of.entry(record.named()).or_insert(FoundExtent { record, fragments: 0 });
+        found.fragments |= fragment;
+        self.extents += of.len() - before;
+    }
+
+    fn retain(&mut self, slice: Slice) {
+        self.keys.retain(|(bucket, key), _| slice.contains(*bucket, key));
+        self.extents = self.keys.values().map(HashMap::len).sum();
+    }
+}
+
+/// Keys that have extents and no entry, slice by slice.
+pub struct LostKeys {
+    topology: Topology,
+    clock: Arc<dyn Clock>,
+    owners: Owners,
+    scope: ScanScope,
+    slices: Vec<Slice>,
+    extents_max: usize,
+    figures: ScanFigures,
+}
+
+impl LostKeys {
+    /// Begins a scan.
+    pub fn new(topology: Topology, clock: Arc<dyn Clock>, scope: ScanScope) -> Self {
+        Self {
+            topology,
+            clock,
+            owners: Owners::default(),
+            scope,
+            slices: vec![Slice { modulus: 1, residue: 0 }],
+            extents_max: EXTENTS_MAX,
+            figures: ScanFigures::default(),
+        }
+    }
+
+    /// Returns the figures so far.
+    pub fn figures(&self) -> &ScanFigures {
+        &self.figures
+    }
+
+    /// Scans all devices for the keys of the next slice; none after the last one. `observe` receives
+    /// the figures after each page.
+    ///
+    /// # Errors
+    /// A data device can't be listed, or a device that knows the buckets doesn't answer.
+    pub async fn next_slice(
+        &mut self,
+        observe: &mut (dyn FnMut(&ScanFigures) + Send),
+    ) -> Result<Option<Vec<LostKey>>> {
+        let Some(mut slice) = self.slices.pop() else { return Ok(None) };
+        let cluster = StepTopology::of(&self.topology);
+        let buckets = list_buckets(&cluster).await?;
+        let mut found = Found::default();
+        let devices = cluster.data_devices_of(&DeviceScope::All).into_iter();
+        let mut walks: VecDeque<DeviceWalk> =
+            devices.map(|device| DeviceWalk { device, after: None }).collect();
+        while !walks.is_empty() {
+            let next: Vec<DeviceWalk> = walks.drain(..walks.len().min(DEVICES_AT_ONCE)).collect();
+            let pages = try_join_all(next.iter().map(|walk| list(&cluster, *walk))).await?;
+            let mut records = Vec::new();
+            for (walk, page) in next.into_iter().zip(pages) {
+                if page.len() == PAGE {
+                    let after = page.last().map(|record| record.extent.id);
+                    walks.push_back(DeviceWalk { after, ..walk });
+                }
+                records.extend(page);
+            }
+            self.figures.listed += records.len() as u64;
+            self.take(&cluster, &buckets, slice, records, &mut found).await;
+            while found.extents > self.extents_max {
+                self.slices.push(slice.halve());
+                found.retain(slice);
+            }
+            self.figures.passes_left = self.slices.len() as u64;
+            observe(&self.figures);
+        }
+        self.drop_deleted(&cluster, &mut found).await;
+        self.figures.unowned += found.extents as u64;
+        self.figures.passes += 1;
+        observe(&self.figures);
+        Ok(Some(found.keys.into_iter().map(lost_key).collect()))
+    }
+
+    /// Adds the extents of a page that are in scope and have no entry.
+    async fn take(
+        &mut self,
+        cluster: &StepTopology,
+        buckets: &HashMap<BucketId, KnownBucket>,
+        slice: Slice,
+        page: Vec<ExtentRecord>,
+        found: &mut Found,
+    ) {
+        let mut by_claim: BTreeMap<OwnerClaim, (OwnerQuestion, Vec<ExtentRecord>)> =
+            BTreeMap::new();
+        for record in page {
+            let owner = &record.owner;
+            let is_in_scope = self.scope.bucket.is_none_or(|bucket| bucket == owner.bucket)
+                && record.birth_ms < self.scope.born_before_ms
+                && slice.contains(owner.bucket, &owner.key);
+            if !is_in_scope {
+                continue;
+            }
+            let Some(bucket) = buckets.get(&owner.bucket) else {
+                self.note_unknown(owner.bucket, &owner.key);
+                continue;
+            };
+            let shard = shard_of(owner.key.as_bytes(), bucket.shards);
+            let placement = index_placement(owner.bucket, shard);
+            let is_lost = match self.scope.partition {
+                Some(partition) => cluster.index().partition(placement) == partition,
+                None => is_lost(cluster, placement, &self.scope.lost),
+            };
+            if !is_lost {
+                continue;
+            }
+            if found.holds(&record) {
+                found.add(record);
+                continue;
+            }
+            let (bucket, key, upload) = (owner.bucket, owner.key.clone(), owner.upload);
+            let claim = OwnerClaim { bucket, shard, key, upload };
+            let (question, of) = by_claim.entry(claim.clone()).or_insert_with(|| {
+                (OwnerQuestion { claim, ids: BTreeSet::new(), born_ms: 0 }, Vec::new())
+            });
+            question.ids.insert(record.named());
+            question.born_ms = question.born_ms.max(record.birth_ms);
+            of.push(record);
+        }
+        let (questions, records): (Vec<OwnerQuestion>, Vec<Vec<ExtentRecord>>) =
+            by_claim.into_values().unzip();
+        let answers = self.owners.ask(cluster, self.clock.now_ms(), &questions).await;
+        for (answer, records) in answers.into_iter().zip(records) {
+            for record in records {
+                match answer.needs(record.named()) {
+                    Some(true) => {}
+                    Some(false) => found.add(record),
+                    None => self.figures.uncertain += 1,
+                }
+            }
+        }
+    }
+
+    fn note_unknown(&mut self, bucket: BucketId, key: &str) {
+        let unknown = &mut self.figures.unknown;
+        if unknown.len() >= UNKNOWN_MAX && !unknown.contains_key(&bucket) {
+            return;
+        }
+        let of = unknown.entry(bucket).or_default();
+        of.copies += 1;
+        if of.key.is_empty() {
+            key.clone_into(&mut of.key);
+        }
+    }
+
+    /// Drops extents that one of their homes has deleted: other devices missed the delete.
+    async fn drop_deleted(&mut self, cluster: &StepTopology, found: &mut Found) {
+        let all: Vec<(ExtentId, Vec<(DeviceId, ExtentId)>)> = found
+            .keys
+            .values()
+            .flat_map(HashMap::values)
+            .map(|it| (it.record.named(), homes(cluster, &it.record)))
+            .collect();
+        let mut deleted = BTreeSet::new();
+        for some in all.chunks(PRESENCE_AT_ONCE) {
+            let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
+            for (device, id) in some.iter().flat_map(|(_, homes)| homes) {
+                lists.entry(*device).or_default().insert(*id);
+            }
+            let mut presences = PresenceMap::default();
+            presences.query(cluster, lists).await;
+            let is_deleted = |(device, id): &(DeviceId, ExtentId)| {
+                presences.of(*device, *id) == Some(Presence::Deleted)
+            };
+            let gone = some.iter().filter(|(_, homes)| homes.iter().any(is_deleted));
+            deleted.extend(gone.map(|(id, _)| *id));
+        }
+        self.figures.deleted += deleted.len() as u64;
+        for of in found.keys.values_mut() {
+            of.retain(|id, _| !deleted.contains(id));
+        }
+        found.keys.retain(|_, of| !of.is_empty());
+        found.extents = found.keys.values().map(HashMap::len).sum();
+    }
+}
+
+/// Lists the next extents of a device.
+async fn list(
+    cluster: &StepTopology,
+    DeviceWalk { device, after }: DeviceWalk,
+) -> Result<Vec<ExtentRecord>> {
+    let mut tries = 0;
+    loop {
+        let page = async { in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await };
+        match page.await {
+            Ok(page) => return Ok(page),
+            Err(error) => {
+                tries += 1;
+                if tries == TRIES {
+                    let message = format!(
+                        "device {device} can't be listed: {error}. Bring it back or remove it from \
+                         the rings, and start the rebuild again"
+                    );
+                    return Err(Error::unavailable(message));
+                }
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+/// Returns the homes of an extent, with the id that each should hold.
+fn homes(cluster: &StepTopology, record: &ExtentRecord) -> Vec<(DeviceId, ExtentId)> {
+    let (policy, id) = (record.layout.policy, record.named());
+    let Ok(ring) = cluster.data(policy) else { return Vec::new() };
+    let ids = stored_ids(cluster, policy, &[id]).unwrap_or_default();
+    let homes = ring.primaries(ring.partition(id.placement()));
+    homes.enumerate().filter_map(|(at, home)| Some((home, *ids.get(at).or(ids.first())?))).collect()
+}
+
+fn lost_key(
+    ((bucket, key), extents): ((BucketId, String), HashMap<ExtentId, FoundExtent>),
+) -> LostKey {
+    let extent = |it: FoundExtent| LostExtent { is_readable: it.is_readable(), record: it.record };
+    let mut extents: Vec<LostExtent> = extents.into_values().map(extent).collect();
+    extents.sort_by_key(|it| it.record.extent.id);
+    LostKey { bucket, key, extents }
+}
