@@ -226,7 +226,10 @@ impl CollectionHold {
         match read(cluster).await {
             Ok(loss) => {
                 let is_on = loss.held_since_ms.is_some();
-                *self.known.lock() = Some((now_ms, is_on));
+                let before = self.known.lock().replace((now_ms, is_on));
+                if is_on != before.is_some_and(|(_, was_on)| was_on) {
+                    tracing::warn!(is_on, "the hold on collection of an operator begins or ends");
+                }
                 is_on
             }
             Err(error) => {

@@ -192,6 +192,11 @@ impl LostKeys {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn limit_extents(&mut self, extents_max: usize) {
+        self.extents_max = extents_max;
+    }
+
     /// Returns the figures so far.
     pub fn figures(&self) -> &ScanFigures {
         &self.figures
