@@ -119,7 +119,15 @@ async fn accept_the_loss(cluster: &TestCluster) {
     .await;
     let refused = admin(cluster, &["index", "rebuild", "--apply"]);
     assert!(!refused.status.success(), "nothing is held");
-    let accepted = admin_json(cluster, &["index", "accept-loss", "--yes"]);
+    let mut accepted = Value::Null;
+    // A device that opens once more does not answer for a moment.
+    until("the loss is accepted", PATIENCE, async || {
+        let output = admin(cluster, &["index", "accept-loss", "--yes"]);
+        println!("{}", String::from_utf8_lossy(&output.stderr));
+        accepted = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        output.status.success()
+    })
+    .await;
     assert_eq!(accepted["devices"].as_array().unwrap().len(), 3, "{accepted}");
     let line = admin_json(cluster, &["index", "status"]);
     assert!(line["held_since_ms"].as_u64().is_some_and(|ms| ms <= SystemClock.now_ms()), "{line}");
