@@ -71,12 +71,12 @@ async fn show(State(api): State<IndexApi>) -> ApiResult {
 }
 
 async fn hold(State(api): State<IndexApi>) -> ApiResult {
-    let held = IndexLoss::hold(api.store.topology(), &*api.clock).await.map_err(unavailable)?;
+    let held = IndexLoss::hold(api.store.topology(), &api.clock).await.map_err(unavailable)?;
     api.reply(&held).await
 }
 
 async fn release(State(api): State<IndexApi>) -> ApiResult {
-    let free = IndexLoss::release(api.store.topology(), &*api.clock).await.map_err(unavailable)?;
+    let free = IndexLoss::release(api.store.topology(), &api.clock).await.map_err(unavailable)?;
     api.reply(&free).await
 }
 

@@ -133,7 +133,7 @@ pub use multipart::Uploads;
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
-pub use rebuild::{KeyOutcome, NotRebuilt, REBUILT, RebuildConsent};
+pub use rebuild::{KeyOutcome, NotRebuilt, REBUILT, Rebuild, RebuildConsent};
 pub use rewrap::{DataKeys, Rewrapped};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::Session;

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * An entry is written by a ballot that found nothing: no entry, no tombstone, no fence. Hints of
-//!   the key are asked for first, on all devices. In a bucket that keeps versions, the ballot may
+//!   the key are asked for first, on all devices that have some. In a bucket that keeps versions, the ballot may
 //!   have found an earlier body of the same rebuild.
 //! * The write id of the entry is derived from that of the body, so a second run, or another proxy,
 //!   writes the same entry. It is not the body's own id: a client's write that is still in flight
@@ -20,6 +20,7 @@
 mod plan;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use martlet_protocol::backend::{RegisterView, Want};
@@ -29,7 +30,9 @@ use martlet_protocol::entry::{
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lost::LostKey;
-use martlet_protocol::{Level, PolicyId, RegisterKind, Versioning, WriteId};
+use martlet_protocol::{DeviceId, Level, PolicyId, RegisterKind, Versioning, WriteId};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use self::plan::{BodyKind, LostBody, bodies_of};
 pub use self::plan::{NotRebuilt, RebuildConsent};
@@ -42,6 +45,10 @@ use crate::lock::completed;
 use crate::store::{ObjectStore, Services};
 use crate::versions::New;
 use crate::walk::Paths;
+
+/// Time for which the list of devices with hints is kept. A write that becomes a hint later is
+/// concurrent with the rebuild.
+const HINTS_KEPT: Duration = Duration::from_secs(1);
 
 /// Name of the user metadata of rebuilt objects; its value is `true`.
 pub const REBUILT: &str = "martlet-rebuilt";
@@ -69,42 +76,62 @@ struct Checked {
     checksums: Vec<Checksum>,
 }
 
+/// Rebuild of many keys.
+pub struct Rebuild {
+    store: ObjectStore,
+    consent: RebuildConsent,
+    apply: bool,
+    /// Devices with hints, and the time before they were asked.
+    hints: Mutex<Option<(Instant, Arc<Vec<DeviceId>>)>>,
+}
+
 impl ObjectStore {
-    /// Brings the objects of a key back, as far as its extents show them. Without `apply` nothing is
-    /// written, and no bytes are read.
+    /// Brings objects back, as far as their extents show them. Without `apply` nothing is written, and
+    /// no bytes are read.
+    pub fn rebuild(&self, consent: RebuildConsent, apply: bool) -> Rebuild {
+        Rebuild { store: self.clone(), consent, apply, hints: Mutex::default() }
+    }
+}
+
+impl Rebuild {
+    /// Brings the objects of a key back.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; too few replicas or devices reply; a hint of the key waits.
-    pub async fn rebuild_key(
-        &self,
-        bucket: &str,
-        lost: &LostKey,
-        consent: RebuildConsent,
-        apply: bool,
-    ) -> Result<KeyOutcome> {
-        let session = self.session(ConsistencyOptions::STRICT);
-        let context = session.context();
-        let target = self.services.buckets.target(&context, bucket, &lost.key).await?;
+    pub async fn key(&self, bucket: &str, lost: &LostKey) -> Result<KeyOutcome> {
+        let session = self.store.session(ConsistencyOptions::STRICT);
+        let (context, services) = (session.context(), &*self.store.services);
+        let target = services.buckets.target(&context, bucket, &lost.key).await?;
         if target.bucket.id != lost.bucket {
             return Err(Error::NoSuchBucket);
         }
-        KeyRebuild { services: &self.services, target }.run(lost, consent, apply).await
+        KeyRebuild { rebuild: self, services, target }.run(lost).await
+    }
+
+    /// Returns the devices that keep hints, as of at most [`HINTS_KEPT`] ago.
+    async fn devices_with_hints(&self) -> Result<Arc<Vec<DeviceId>>> {
+        let now = Instant::now();
+        if let Some((asked, devices)) = &*self.hints.lock()
+            && now.duration_since(*asked) < HINTS_KEPT
+        {
+            return Ok(devices.clone());
+        }
+        let devices = Arc::new(self.store.services.buckets.fences.devices_with_hints().await?);
+        *self.hints.lock() = Some((now, devices.clone()));
+        Ok(devices)
     }
 }
 
 /// Rebuild of one key.
 struct KeyRebuild<'a> {
+    rebuild: &'a Rebuild,
     services: &'a Services,
     target: ObjectTarget<'a>,
 }
 
 impl KeyRebuild<'_> {
-    async fn run(
-        &self,
-        lost: &LostKey,
-        consent: RebuildConsent,
-        apply: bool,
-    ) -> Result<KeyOutcome> {
+    async fn run(&self, lost: &LostKey) -> Result<KeyOutcome> {
+        let &Rebuild { consent, apply, .. } = self.rebuild;
         let keeps_all = self.target.bucket.versioning().state == Versioning::Enabled;
         let mut bodies = bodies_of(lost, consent);
         let mut outcome = KeyOutcome::default();
@@ -122,7 +149,9 @@ impl KeyRebuild<'_> {
                 }
             }
         }
-        self.services.buckets.fences.check_nothing_kept(self.paths()).await?;
+        let with_hints = self.rebuild.devices_with_hints().await?;
+        let fences = &self.services.buckets.fences;
+        fences.check_nothing_kept_on(self.paths(), &with_hints).await?;
         if !keeps_all {
             outcome.older = keep_current(&mut bodies);
         }

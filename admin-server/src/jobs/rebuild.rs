@@ -13,7 +13,7 @@ use martlet_admin_api::index::{RebuildLine, UnknownBucketLine};
 use martlet_admin_api::jobs::{self, JobProgress, RebuildRequest};
 use martlet_protocol::lost::LostKey;
 use martlet_protocol::{BucketId, Clock, Partition};
-use martlet_proxy::{ClientsWait, KeyOutcome, ObjectStore, RebuildConsent};
+use martlet_proxy::{ClientsWait, KeyOutcome, ObjectStore, Rebuild, RebuildConsent};
 use martlet_replicator::{HOLD_SETTLES_MS, IndexLoss, LostKeys, ScanFigures, ScanScope};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -77,12 +77,16 @@ impl RebuildWork {
         let scope = self.scope().await?;
         let names = self.bucket_names().await?;
         let topology = self.store.topology().clone();
+        let RebuildRequest { apply, without_facts, uploads, .. } = self.request;
+        let rebuild = self.store.rebuild(RebuildConsent { without_facts, uploads }, apply);
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);
             let slice = lost.next_slice(&mut observe).await.map_err(|error| error.to_string())?;
             let Some(keys) = slice else { break };
-            stream::iter(keys).for_each_concurrent(KEYS_AT_ONCE, |key| self.key(&names, key)).await;
+            stream::iter(keys)
+                .for_each_concurrent(KEYS_AT_ONCE, |key| self.key(&rebuild, &names, key))
+                .await;
         }
         match self.line.lock().failure.clone() {
             Some(failure) => Err(format!("some keys failed, run the rebuild again: {failure}")),
@@ -147,17 +151,15 @@ impl RebuildWork {
         *self.passes.lock() = (figures.passes, figures.passes_left);
     }
 
-    async fn key(&self, names: &HashMap<BucketId, String>, key: LostKey) {
+    async fn key(&self, rebuild: &Rebuild, names: &HashMap<BucketId, String>, key: LostKey) {
         for _ in 0..RESTS_MAX {
             if !(self.clients_wait)() {
                 break;
             }
             sleep(REST).await;
         }
-        let RebuildRequest { apply, without_facts, uploads, .. } = self.request;
-        let consent = RebuildConsent { without_facts, uploads };
         let Some(bucket) = names.get(&key.bucket) else { return };
-        match self.store.rebuild_key(bucket, &key, consent, apply).await {
+        match rebuild.key(bucket, &key).await {
             Ok(outcome) => self.note_key(bucket, &key.key, outcome),
             Err(error) => {
                 let mut line = self.line.lock();

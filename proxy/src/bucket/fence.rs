@@ -1,15 +1,18 @@
 //! Fences, hint checks and purges of a bucket on all devices of the index (rule M2).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use martlet_protocol::backend::{BucketFence, ListRequest, ListStart, Want};
+use martlet_protocol::backend::{
+    BucketFence, DeviceHealth, DeviceStatus, ListRequest, ListStart, Want,
+};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
     Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::index::{ReplicaClient, ReplicaSet, call_in_time};
 use crate::walk::Paths;
@@ -45,8 +48,23 @@ impl Fences {
         F: Future<Output = Result<T>> + Send,
     {
         let cluster = self.replicas.topology.cluster();
-        let calls = cluster.index().devices().iter().map(|device| {
-            let (device, call) = (device.id, call.clone());
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        self.call_some(&devices, call).await
+    }
+
+    /// Calls some devices concurrently.
+    async fn call_some<T, F>(
+        &self,
+        devices: &[DeviceId],
+        call: impl Fn(DeviceId, Arc<dyn Backend>) -> F + Clone + Send + 'static,
+    ) -> Vec<(DeviceId, Result<T>)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let cluster = self.replicas.topology.cluster();
+        let calls = devices.iter().map(|device| {
+            let (device, call) = (*device, call.clone());
             let most = self.replicas.call_time();
             let reply = call_in_time(&cluster, device, most, move |node| call(device, node));
             async move { (device, reply.await) }
@@ -135,6 +153,17 @@ impl Fences {
 
     /// Refuses unless every device replies that it keeps no hints for these registers.
     pub(crate) async fn check_nothing_kept(&self, paths: Paths) -> Result<()> {
+        let cluster = self.replicas.topology.cluster();
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        self.check_nothing_kept_on(paths, &devices).await
+    }
+
+    /// Refuses unless these devices reply that they keep no hints for these registers.
+    pub(crate) async fn check_nothing_kept_on(
+        &self,
+        paths: Paths,
+        devices: &[DeviceId],
+    ) -> Result<()> {
         let replica_set = self.replicas.replica_set_at(index_placement(paths.bucket, Shard(0)))?;
         let request = Arc::new(ListRequest {
             bucket: paths.bucket,
@@ -146,7 +175,7 @@ impl Fences {
             fold: None,
             term: replica_set.term,
         });
-        let kept = self.call_all(move |device, node| {
+        let kept = self.call_some(devices, move |device, node| {
             let request = request.clone();
             async move { node.list_hints(device, &request).await }
         });
@@ -157,6 +186,29 @@ impl Fences {
             }
         }
         Ok(())
+    }
+
+    /// Devices of the index that keep hints: one call for each node.
+    ///
+    /// # Errors
+    /// If a device of the index doesn't serve.
+    pub(crate) async fn devices_with_hints(&self) -> Result<Vec<DeviceId>> {
+        let cluster = self.replicas.topology.cluster();
+        let most = self.replicas.call_time();
+        let calls = cluster.nodes().into_iter().map(|node| timeout(most, node.devices()));
+        let statuses = join_all(calls).await.into_iter().flatten().flatten().flatten();
+        let serves = |status: &DeviceStatus| {
+            matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full)
+        };
+        let hints: HashMap<DeviceId, u64> =
+            statuses.filter(serves).map(|status| (status.device, status.hints)).collect();
+        let mut with_hints = Vec::new();
+        for device in cluster.index().devices() {
+            let silent = || Error::unavailable(format!("device {} does not answer", device.id));
+            let hints = hints.get(&device.id).ok_or_else(silent)?;
+            with_hints.extend((*hints > 0).then_some(device.id));
+        }
+        Ok(with_hints)
     }
 
     /// Deletes all registers of a deleted bucket; their extents become garbage of the nodes. Every

@@ -1,7 +1,7 @@
 //! Acceptance of a loss: devices that no peer can fill get their votes back.
 //!
 //! ```text
-//! all devices answer ──▶ hold ──▶ note the devices ──▶ wait ──▶ copy what peers have ──▶ votes
+//! all devices answer ──▶ hold, with the devices ──▶ wait ──▶ copy what peers have ──▶ votes
 //! ```
 //!
 //! A device that forgot gets its votes from `sync`, which needs a peer in each quorum that the device
@@ -18,7 +18,7 @@ use std::time::Duration;
 use martlet_protocol::{Clock, DeviceId, Error, Result};
 use martlet_topology::Topology;
 
-use super::loss::{HOLD_SETTLES_MS, IndexLoss, note_lost};
+use super::loss::{HOLD_SETTLES_MS, IndexLoss};
 use crate::cluster::{DeviceScope, StepTopology};
 use crate::sync::SyncDevices;
 use crate::worker::Worker;
@@ -78,8 +78,7 @@ pub async fn accept_loss(
 ) -> Result<AcceptedLoss> {
     let loss = preview_loss(topology).await?;
     observe("holding the collection of extents".to_owned());
-    note_lost(&StepTopology::of(topology), &*clock, &loss.devices).await?;
-    let held = IndexLoss::hold(topology, &*clock).await?.held_since_ms;
+    let held = IndexLoss::note_lost(topology, &clock, &loss.devices).await?.held_since_ms;
     let held = held.ok_or_else(|| Error::unavailable("the hold on collection did not last"))?;
     let settled_ms = held.saturating_add(HOLD_SETTLES_MS);
     while clock.now_ms() < settled_ms {

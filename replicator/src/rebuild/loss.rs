@@ -1,38 +1,47 @@
-//! Loss of the index, as its devices remember it: the hold on collection, and the devices that lost
+//! Loss of the index, as the index remembers it: the hold on collection, and the devices that lost
 //! their registers.
 //!
-//! An operator accepts a loss once. Two facts must be durable before votes return, and known to all
-//! workers: nothing is collected (rule X8), and these devices forgot. Both are fences of reserved
-//! bucket ids, which no bucket has. So they need no format and no call of their own, devices sync
-//! them, and `sync` copies them to a device that begins anew.
+//! An operator accepts a loss once. Two facts must be durable before votes return: nothing is
+//! collected (rule X8), and these devices forgot. Both are one document, in the register
+//! `index-loss` of the root bucket:
 //!
 //! ```text
-//! id: ff × 12 | ff ff ff ff   closed: collection is held    generation: since when, in milliseconds
-//! id: ff × 12 | device (4)    closed: the device forgot
+//! "1 " start of the hold in milliseconds since 1970, or "-", then " " and the number of each lost device
 //! ```
 //!
-//! Writers send a mark to all devices of the index. Most of them must store it, and so must all
-//! devices that readers ask: those that decide about the placement of the hold.
+//! The primaries of that register may have lost their votes too, and no ballot can decide then. So
+//! the document is written to all primaries, with or without votes, above the newest that any of
+//! them holds. It is read from most of them. Replicas, moves and syncs treat the register like others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
 
-use futures::future::join_all;
-use martlet_protocol::backend::BucketFence;
-use martlet_protocol::key::index_placement;
-use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, Result, Shard};
+use futures::future::{join_all, try_join_all};
+use martlet_protocol::backend::{EntryWrite, Want, WriteReply};
+use martlet_protocol::entry::{AccountDocument, Entry, Value};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::{
+    BackendExt, Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term, WriteId,
+};
 use martlet_topology::Topology;
 use parking_lot::Mutex;
 
 use crate::cluster::{StepTopology, in_time};
 
-const RESERVED: [u8; 12] = [0xff; 12];
-/// Number of the mark of the hold, which no device has.
-const HOLD: u32 = u32::MAX;
+/// Name of the register, and a name below it with none between them.
+const NAME: &str = "index-loss";
+const BEFORE: &str = "index-los";
+/// Version of the document.
+const VERSION: &str = "1";
 /// Milliseconds for which a worker keeps the state of the hold.
 const KEPT_MS: u64 = 10_000;
 /// Milliseconds after which a hold is in force: workers have read it, and deletes that they had begun
 /// have ended.
 pub const HOLD_SETTLES_MS: u64 = 3 * KEPT_MS;
+/// Attempts to write the document above the floors of all primaries.
+const TRIES: u32 = 8;
 
 /// State of the index after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,36 +56,69 @@ impl IndexLoss {
     /// Reads the state.
     ///
     /// # Errors
-    /// If too few devices of the index answer.
+    /// If too few primaries of its register answer.
     pub async fn read(topology: &Topology) -> Result<Self> {
-        read(&StepTopology::of(topology)).await
+        Ok(newest(&StepTopology::of(topology)).await?.1)
     }
 
     /// Holds collection: no extent and no tombstone is deleted until [`IndexLoss::release`]. A hold
     /// keeps its start.
     ///
     /// # Errors
-    /// If too few devices of the index store the hold.
-    pub async fn hold(topology: &Topology, clock: &dyn Clock) -> Result<Self> {
-        let cluster = StepTopology::of(topology);
-        if read(&cluster).await?.held_since_ms.is_none() {
-            set(&cluster, clock, &[HOLD], false).await?;
-        }
-        read(&cluster).await
+    /// If a primary of the register does not answer.
+    pub async fn hold(topology: &Topology, clock: &Arc<dyn Clock>) -> Result<Self> {
+        Self::note_lost(topology, clock, &[]).await
     }
 
-    /// Ends the hold, and forgets which devices lost registers: what no entry names is collected
-    /// from then on.
+    /// Holds collection, and records devices that lost their registers.
     ///
     /// # Errors
-    /// If too few devices of the index store the end.
-    pub async fn release(topology: &Topology, clock: &dyn Clock) -> Result<Self> {
-        let cluster = StepTopology::of(topology);
-        let held = read(&cluster).await?;
-        let devices: Vec<u32> = held.lost.iter().map(|device| device.0).collect();
-        set(&cluster, clock, &devices, true).await?;
-        set(&cluster, clock, &[HOLD], true).await?;
-        read(&cluster).await
+    /// If a primary of the register does not answer.
+    pub(super) async fn note_lost(
+        topology: &Topology,
+        clock: &Arc<dyn Clock>,
+        devices: &[DeviceId],
+    ) -> Result<Self> {
+        let add = |loss: &mut Self| {
+            loss.held_since_ms.get_or_insert(clock.now_ms());
+            loss.lost.extend(devices);
+        };
+        change(&StepTopology::of(topology), clock, add).await
+    }
+
+    /// Ends the hold, and forgets which devices lost registers: extents without an entry are
+    /// collected from then on.
+    ///
+    /// # Errors
+    /// If a primary of the register does not answer.
+    pub async fn release(topology: &Topology, clock: &Arc<dyn Clock>) -> Result<Self> {
+        change(&StepTopology::of(topology), clock, |loss| *loss = Self::default()).await
+    }
+
+    fn document(&self) -> String {
+        let since = self.held_since_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+        self.lost.iter().fold(format!("{VERSION} {since}"), |mut text, device| {
+            write!(text, " {}", device.0).expect("writing to a String can't fail");
+            text
+        })
+    }
+
+    /// Decodes a document. An unknown one holds collection.
+    fn of_entry(entry: &Entry) -> Self {
+        let Value::Account(document) = &entry.value else { return Self::default() };
+        let text = std::str::from_utf8(document.bytes()).unwrap_or_default();
+        let mut words = text.split(' ');
+        let unknown = Self { held_since_ms: Some(entry.order.time_ms()), lost: BTreeSet::new() };
+        if words.next() != Some(VERSION) {
+            return unknown;
+        }
+        let held_since_ms = match words.next() {
+            Some("-") => None,
+            Some(ms) => Some(ms.parse().unwrap_or(entry.order.time_ms())),
+            None => return unknown,
+        };
+        let lost = words.filter_map(|word| Some(DeviceId(word.parse().ok()?))).collect();
+        Self { held_since_ms, lost }
     }
 
     /// Returns the number of index partitions of which most replicas lost their registers.
@@ -104,107 +146,79 @@ fn most_of(primaries: impl Iterator<Item = DeviceId>, lost: &BTreeSet<DeviceId>)
     gone > all / 2
 }
 
-/// Records devices that lost their registers.
-pub(super) async fn note_lost(
-    cluster: &StepTopology,
-    clock: &dyn Clock,
-    devices: &[DeviceId],
-) -> Result<()> {
-    let numbers: Vec<u32> = devices.iter().map(|device| device.0).collect();
-    set(cluster, clock, &numbers, false).await
+fn primaries(cluster: &StepTopology) -> Vec<DeviceId> {
+    cluster.sets(RegisterKey::account(NAME).placement()).members().collect()
 }
 
-fn mark(number: u32) -> BucketId {
-    let mut id = [0; 16];
-    id[..12].copy_from_slice(&RESERVED);
-    id[12..].copy_from_slice(&number.to_be_bytes());
-    BucketId(id)
+/// Returns what a device holds, with or without votes.
+async fn held_by(cluster: &StepTopology, device: DeviceId) -> Result<Option<Entry>> {
+    let key = RegisterKey::account(NAME);
+    let before = RegisterKey { name: BEFORE.into(), ..key.clone() };
+    let node = cluster.node(device)?;
+    let next = in_time(node.registers(device, Some(&before), 1)).await?;
+    let held = next.into_iter().find(|(at, _)| *at == key);
+    Ok(held.and_then(|(_, view)| view.entry))
 }
 
-fn number_of(bucket: BucketId) -> Option<u32> {
-    let (reserved, number) = bucket.0.split_at(12);
-    (reserved == RESERVED).then(|| number.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
-}
-
-/// Returns the devices that readers ask.
-fn readers(cluster: &StepTopology) -> Vec<DeviceId> {
-    cluster.sets(index_placement(mark(HOLD), Shard(0))).members().collect()
-}
-
-/// Returns the fences of marks on some devices, and the number of devices that answered.
-async fn marks_of(
-    cluster: &StepTopology,
-    devices: &[DeviceId],
-) -> (BTreeMap<u32, BucketFence>, usize) {
-    let queries = devices
-        .iter()
-        .map(|device| async move { in_time(cluster.node(*device)?.fences(*device)).await });
-    let (mut marks, mut answered): (BTreeMap<u32, BucketFence>, usize) = Default::default();
-    for fences in join_all(queries).await.into_iter().flatten() {
-        answered += 1;
-        for fence in fences {
-            let Some(number) = number_of(fence.bucket) else { continue };
-            let held = marks.entry(number).or_insert(fence);
-            if (fence.generation, !fence.open) > (held.generation, !held.open) {
-                *held = fence;
-            }
-        }
-    }
-    (marks, answered)
-}
-
-async fn read(cluster: &StepTopology) -> Result<IndexLoss> {
-    let devices = readers(cluster);
-    let (marks, answered) = marks_of(cluster, &devices).await;
-    if answered * 2 <= devices.len() {
+/// Returns the newest document, with its order.
+async fn newest(cluster: &StepTopology) -> Result<(Stamp, IndexLoss)> {
+    let primaries = primaries(cluster);
+    let held = join_all(primaries.iter().map(|device| held_by(cluster, *device))).await;
+    let answers: Vec<Option<Entry>> = held.into_iter().flatten().collect();
+    if answers.len() * 2 <= primaries.len() {
         return Err(Error::unavailable("too few devices of the index answer about the hold"));
     }
-    let closed = marks.into_iter().filter(|(_, fence)| !fence.open);
-    let mut loss = IndexLoss::default();
-    for (number, fence) in closed {
-        match number {
-            HOLD => loss.held_since_ms = Some(fence.generation),
-            device => {
-                loss.lost.insert(DeviceId(device));
-            }
-        }
-    }
-    Ok(loss)
+    let newest = answers.into_iter().flatten().max_by_key(|entry| entry.order);
+    Ok(newest.map_or_else(Default::default, |it| (it.order, IndexLoss::of_entry(&it))))
 }
 
-/// Sends marks to all devices of the index.
-async fn set(cluster: &StepTopology, clock: &dyn Clock, numbers: &[u32], open: bool) -> Result<()> {
-    let (devices, readers) = (cluster.index_devices(), readers(cluster));
-    let (marks, _) = marks_of(cluster, &readers).await;
-    let fences: Vec<BucketFence> = numbers
-        .iter()
-        .map(|number| {
-            let above = marks.get(number).map_or(0, |fence| fence.generation + 1);
-            let generation = clock.now_ms().max(above);
-            BucketFence { bucket: mark(*number), generation, open }
-        })
-        .collect();
-    let sent = devices.iter().map(|device| {
-        let fences = &fences;
-        async move {
-            for fence in fences {
-                in_time(cluster.node(*device)?.fence(*device, *fence)).await?;
+/// Changes the document on all primaries.
+async fn change(
+    cluster: &StepTopology,
+    clock: &Arc<dyn Clock>,
+    change: impl FnOnce(&mut IndexLoss),
+) -> Result<IndexLoss> {
+    let (mut above, mut loss) = newest(cluster).await?;
+    change(&mut loss);
+    let stamps = StampSource::new(clock.clone());
+    let document = AccountDocument::new(loss.document().into_bytes());
+    let write_id = WriteId::random();
+    for _ in 0..TRIES {
+        let order = stamps.issue_above(above);
+        let value = Value::Account(document.clone());
+        let write = EntryWrite {
+            key: RegisterKey::account(NAME),
+            entry: Entry { order, write_id, value },
+            inline: None,
+            mode: WriteMode::Fresh,
+            generation: 0,
+            commit_by_ms: clock.now_ms() + COMMIT_WINDOW_MS,
+            keep_body: false,
+            term: Term::ANY,
+        };
+        let writes = primaries(cluster).into_iter().map(|device| {
+            let write = write.clone();
+            async move { in_time(cluster.node(device)?.write(device, write)).await }
+        });
+        let mut is_stored = true;
+        for reply in try_join_all(writes).await? {
+            match reply {
+                WriteReply::Stored | WriteReply::Unvoted => {}
+                WriteReply::Behind(floor) => {
+                    is_stored = false;
+                    above = above.max(floor);
+                }
+                WriteReply::Superseded | WriteReply::Fenced | WriteReply::OutOfTime => {
+                    let message = "the state of the index changed meanwhile: try again";
+                    return Err(Error::unavailable(message));
+                }
             }
-            Ok::<DeviceId, Error>(*device)
         }
-    });
-    let stored: BTreeSet<DeviceId> = join_all(sent).await.into_iter().flatten().collect();
-    let silent = readers.iter().find(|device| !stored.contains(device));
-    if let Some(device) = silent {
-        return Err(Error::unavailable(format!(
-            "device {device} did not store the hold on collection: bring it back, or remove it from \
-             the index ring, and try again"
-        )));
+        if is_stored {
+            return Ok(loss);
+        }
     }
-    if stored.len() * 2 <= devices.len() {
-        return Err(Error::unavailable("too few devices of the index stored the hold"));
-    }
-    Ok(())
+    Err(Error::unavailable("the devices of the index refuse the hold: try again"))
 }
 
 /// State of the hold, as a worker knows it.
@@ -223,9 +237,8 @@ impl CollectionHold {
         {
             return is_on;
         }
-        match read(cluster).await {
-            Ok(loss) => {
-                let is_on = loss.held_since_ms.is_some();
+        match self.read(cluster).await {
+            Ok(is_on) => {
                 let before = self.known.lock().replace((now_ms, is_on));
                 if is_on != before.is_some_and(|(_, was_on)| was_on) {
                     tracing::warn!(is_on, "the hold on collection of an operator begins or ends");
@@ -237,5 +250,55 @@ impl CollectionHold {
                 true
             }
         }
+    }
+
+    /// Reads the state from primaries with votes: others may have forgotten it.
+    async fn read(&self, cluster: &StepTopology) -> Result<bool> {
+        let (key, primaries) = (RegisterKey::account(NAME), primaries(cluster));
+        let reads = primaries.iter().map(|device| {
+            let key = &key;
+            async move {
+                in_time(cluster.node(*device)?.read(*device, key, Want::Entry, Term::ANY)).await
+            }
+        });
+        let views: Vec<_> = join_all(reads).await.into_iter().flatten().collect();
+        if views.len() * 2 <= primaries.len() {
+            return Err(Error::unavailable("too few devices of the index answer with votes"));
+        }
+        let newest = views.into_iter().filter_map(|view| view.entry).max_by_key(|it| it.order);
+        Ok(newest.is_some_and(|entry| IndexLoss::of_entry(&entry).held_since_ms.is_some()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(document: &str) -> Entry {
+        let value = Value::Account(AccountDocument::new(document.as_bytes().to_vec()));
+        Entry { order: Stamp::at_ms(7), write_id: WriteId([1; 16]), value }
+    }
+
+    #[test]
+    fn a_document_is_read_back_and_an_unknown_one_holds() {
+        let lost = [DeviceId(3), DeviceId(70_000)].into();
+        for loss in [
+            IndexLoss::default(),
+            IndexLoss { held_since_ms: Some(5), lost },
+            IndexLoss { held_since_ms: Some(u64::MAX), lost: BTreeSet::new() },
+        ] {
+            assert_eq!(IndexLoss::of_entry(&entry(&loss.document())), loss);
+        }
+        for unknown in ["", "2 -", "1", "1 x"] {
+            let loss = IndexLoss::of_entry(&entry(unknown));
+            assert_eq!(loss.held_since_ms, Some(7), "{unknown:?}");
+        }
+        let none = Entry { value: Value::Tombstone, ..entry("") };
+        assert_eq!(IndexLoss::of_entry(&none), IndexLoss::default());
+    }
+
+    #[test]
+    fn no_name_of_an_account_lies_between_the_two() {
+        assert!(BEFORE < NAME && NAME.starts_with(BEFORE));
     }
 }
