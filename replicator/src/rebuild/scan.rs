@@ -48,6 +48,8 @@ const DEVICES_AT_ONCE: usize = 128;
 const TRIES: u32 = 5;
 /// Extents whose homes are asked together.
 const PRESENCE_AT_ONCE: usize = 8192;
+/// Most slices: then one key has more extents than a slice holds, and stays whole.
+const MODULUS_MAX: u64 = 1 << 40;
 /// Unknown buckets that are reported.
 const UNKNOWN_MAX: usize = 1000;
 
@@ -165,6 +167,18 @@ impl Found {
         self.keys.retain(|(bucket, key), _| slice.contains(*bucket, key));
         self.extents = self.keys.values().map(HashMap::len).sum();
     }
+
+    fn into_keys(self) -> Vec<LostKey> {
+        let extent =
+            |it: FoundExtent| LostExtent { is_readable: it.is_readable(), record: it.record };
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for ((bucket, key), extents) in self.keys {
+            let mut extents: Vec<LostExtent> = extents.into_values().map(extent).collect();
+            extents.sort_by_key(|it| it.record.extent.id);
+            keys.push(LostKey { bucket, key, extents });
+        }
+        keys
+    }
 }
 
 /// Keys that have extents and no entry, slice by slice.
@@ -231,7 +245,7 @@ impl LostKeys {
             }
             self.figures.listed += records.len() as u64;
             self.take(&cluster, &buckets, slice, records, &mut found).await;
-            while found.extents > self.extents_max {
+            while found.extents > self.extents_max && slice.modulus < MODULUS_MAX {
                 self.slices.push(slice.halve());
                 found.retain(slice);
             }
@@ -242,7 +256,7 @@ impl LostKeys {
         self.figures.unowned += found.extents as u64;
         self.figures.passes += 1;
         observe(&self.figures);
-        Ok(Some(found.keys.into_iter().map(lost_key).collect()))
+        Ok(Some(found.into_keys()))
     }
 
     /// Adds the extents of a page that are in scope and have no entry.
@@ -379,13 +393,4 @@ fn homes(cluster: &StepTopology, record: &ExtentRecord) -> Vec<(DeviceId, Extent
     let ids = stored_ids(cluster, policy, &[id]).unwrap_or_default();
     let homes = ring.primaries(ring.partition(id.placement()));
     homes.enumerate().filter_map(|(at, home)| Some((home, *ids.get(at).or(ids.first())?))).collect()
-}
-
-fn lost_key(
-    ((bucket, key), extents): ((BucketId, String), HashMap<ExtentId, FoundExtent>),
-) -> LostKey {
-    let extent = |it: FoundExtent| LostExtent { is_readable: it.is_readable(), record: it.record };
-    let mut extents: Vec<LostExtent> = extents.into_values().map(extent).collect();
-    extents.sort_by_key(|it| it.record.extent.id);
-    LostKey { bucket, key, extents }
 }

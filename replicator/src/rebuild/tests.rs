@@ -10,7 +10,8 @@ use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT};
 use martlet_protocol::lost::LostKey;
 use martlet_protocol::testing::whole_body;
 use martlet_protocol::{
-    BackendExt, BucketId, Clock, DeviceId, ExtentId, Partition, RegisterKey, Settings, WriteId,
+    Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, Partition, RegisterKey, Settings,
+    WriteId,
 };
 
 use super::loss::CollectionHold;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use martlet_protocol::{Clock, SystemClock};
-use martlet_tests::cluster::{ClusterPlan, TestCluster};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
 use martlet_tests::s3::S3;
 use martlet_tests::server::{finished, martlet};
 use martlet_tests::upload::Upload;
@@ -76,15 +76,37 @@ async fn upload(client: &mut S3, key: &str, parts: &[Bytes], is_completed: bool)
     upload.complete(client).await.all("ETag").remove(0).replace("&quot;", "\"")
 }
 
-/// Stops all nodes, removes the index of each device, and starts them again.
-async fn lose_the_index(cluster: &mut TestCluster) {
-    for node in &mut cluster.nodes {
+/// Stops the first nodes, removes the index of their devices, and the files of extents of some, and
+/// starts them again.
+async fn lose_the_index(cluster: &mut TestCluster, nodes: usize, without_files: usize) {
+    for node in &mut cluster.nodes[..nodes] {
         node.stop().await;
     }
-    for node in &mut cluster.nodes {
+    for node in &cluster.nodes[..without_files] {
+        remove_files(node);
+    }
+    for node in &mut cluster.nodes[..nodes] {
         fs::remove_dir_all(node.device(1).join("index")).unwrap();
         node.spawn();
     }
+}
+
+/// Removes the files of extents of a device, whose node is down.
+fn remove_files(node: &ClusterMember) {
+    for folder in fs::read_dir(node.device(1).join("extents")).unwrap() {
+        for file in fs::read_dir(folder.unwrap().path()).unwrap() {
+            fs::remove_file(file.unwrap().path()).unwrap();
+        }
+    }
+}
+
+async fn make_bucket(cluster: &TestCluster) {
+    let mut client = cluster.client(0);
+    until("the bucket is made", PATIENCE, async || {
+        let made = client.send("PUT", &format!("/{BUCKET}"), Bytes::new()).await;
+        made.is_ok_and(|reply| reply.status == 200)
+    })
+    .await;
 }
 
 fn id_of(cluster: &TestCluster, bucket: &str) -> String {
@@ -109,12 +131,12 @@ async fn set_versioning(client: &mut S3, bucket: &str) {
     .await;
 }
 
-/// Waits until the index of all devices has votes again, and then for the proxy.
-async fn accept_the_loss(cluster: &TestCluster) {
+/// Accepts the loss of the registers of so many devices.
+async fn accept_the_loss(cluster: &TestCluster, lost: usize) {
     until("the loss is seen", PATIENCE, async || {
         let output = admin(cluster, &["index", "status"]);
         let line: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        line["acceptable_devices"].as_array().is_some_and(|devices| devices.len() == 3)
+        line["acceptable_devices"].as_array().is_some_and(|devices| devices.len() == lost)
     })
     .await;
     let refused = admin(cluster, &["index", "rebuild", "--apply"]);
@@ -128,7 +150,7 @@ async fn accept_the_loss(cluster: &TestCluster) {
         output.status.success()
     })
     .await;
-    assert_eq!(accepted["devices"].as_array().unwrap().len(), 3, "{accepted}");
+    assert_eq!(accepted["devices"].as_array().unwrap().len(), lost, "{accepted}");
     let line = admin_json(cluster, &["index", "status"]);
     assert!(line["held_since_ms"].as_u64().is_some_and(|ms| ms <= SystemClock.now_ms()), "{line}");
 }
@@ -138,11 +160,7 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     let plan = ClusterPlan { nodes: 3, proxies: 2, devices: 1, ..ClusterPlan::in_a_hurry() };
     let mut cluster = plan.start().await;
     let mut client = cluster.client(0);
-    until("the bucket is made", PATIENCE, async || {
-        let made = client.send("PUT", &format!("/{BUCKET}"), Bytes::new()).await;
-        made.is_ok_and(|reply| reply.status == 200)
-    })
-    .await;
+    make_bucket(&cluster).await;
     client.make_bucket("versions").await;
     client.make_bucket("deleted").await;
     set_versioning(&mut client, "versions").await;
@@ -179,8 +197,13 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     seconds(2.0).await;
     let files = extents_on_disk(&cluster);
 
-    lose_the_index(&mut cluster).await;
-    accept_the_loss(&cluster).await;
+    lose_the_index(&mut cluster, 3, 0).await;
+    // No process remembers the ring changes of the cluster either.
+    for member in cluster.proxies.iter_mut().chain(&mut cluster.replicators) {
+        member.stop().await;
+        member.spawn();
+    }
+    accept_the_loss(&cluster, 3).await;
     cluster.start_all().await;
     // Workers run ten times a second, with a grace time of 100 ms.
     seconds(5.0).await;
@@ -250,5 +273,56 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     })
     .await;
     assert_object(&mut client, BUCKET, "file", &file).await;
+    cluster.assert_nobody_panicked();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x8_coded_objects_come_back_if_enough_fragments_are_left() {
+    // Four of five devices lose their registers, so all copies of some partitions are lost.
+    let mut cluster = ClusterPlan::coded(3, 2).start().await;
+    make_bucket(&cluster).await;
+    let mut client = cluster.client(0);
+    let bucket_id = id_of(&cluster, BUCKET);
+    let whole: Vec<(String, Bytes)> =
+        (0..40).map(|number| (format!("whole-{number}"), bytes_of(100 * KIB, number))).collect();
+    let broken: Vec<String> = (0..12).map(|number| format!("broken-{number}")).collect();
+    for (key, body) in &whole {
+        put(&mut client, BUCKET, key, body).await;
+    }
+    for key in &broken {
+        put(&mut client, BUCKET, key, &bytes_of(4 * MIB, 99)).await;
+    }
+    cluster.until_clean(PATIENCE).await;
+
+    // Two of five fragments of long objects are left, and it takes three to read one.
+    lose_the_index(&mut cluster, 4, 3).await;
+    accept_the_loss(&cluster, 4).await;
+    cluster.start_all().await;
+    if !admin(&cluster, &["bucket", "show", BUCKET]).status.success() {
+        println!("the bucket is lost too");
+        admin_json(&cluster, &["index", "adopt", &bucket_id, BUCKET]);
+    }
+    let mut lost = Vec::new();
+    for (key, body) in &whole {
+        let reply = client.get(&format!("/{BUCKET}/{key}")).await.unwrap();
+        match reply.status {
+            404 => lost.push((key, body)),
+            status => assert!(status == 200 && reply.body == *body, "{key}: {status}"),
+        }
+    }
+    let mut unreadable = 0;
+    for key in &broken {
+        let head = client.send("HEAD", &format!("/{BUCKET}/{key}"), Bytes::new()).await.unwrap();
+        unreadable += u64::from(head.status == 404);
+    }
+    println!("{} whole and {unreadable} broken objects are lost", lost.len());
+    assert!(!lost.is_empty() && lost.len() < whole.len(), "{} lost", lost.len());
+    let applied = admin_json(&cluster, &["index", "rebuild", "--apply"]);
+    assert_eq!(applied["objects"], lost.len(), "{applied}");
+    assert_eq!(applied["refused"]["unreadable"].as_u64().unwrap_or(0), unreadable, "{applied}");
+    for (key, body) in lost {
+        assert_object(&mut client, BUCKET, key, body).await;
+    }
+    admin_json(&cluster, &["index", "release", "--yes"]);
     cluster.assert_nobody_panicked();
 }

@@ -213,6 +213,7 @@ async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
         upload: None,
         role: ExtentRole::Data,
         offset: 0,
+        facts: None,
         policy: POLICY,
         inline_bytes_max: INLINE_BYTES_MAX,
         etags: ETagKind::Md5,
