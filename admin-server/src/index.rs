@@ -11,7 +11,7 @@ use martlet_admin_api::index::{self as wire, IndexLine};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, Clock, Settings};
 use martlet_proxy::{Error, NewBucket, ObjectStore, ROOT};
-use martlet_replicator::{IndexLoss, preview_loss};
+use martlet_replicator::{AcceptedLoss, IndexLoss, preview_loss};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
@@ -120,7 +120,7 @@ impl IndexApi {
         let preview = preview_loss(topology).await;
         let (acceptable, nothing_to_accept) = match preview {
             Ok(acceptable) => (acceptable, None),
-            Err(error) => (Default::default(), Some(error.to_string())),
+            Err(error) => (AcceptedLoss::default(), Some(error.to_string())),
         };
         let line = IndexLine {
             held_since_ms: loss.held_since_ms,

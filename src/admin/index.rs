@@ -82,6 +82,7 @@ pub(super) struct AdoptArgs {
 }
 
 /// Arguments of `martlet admin index rebuild`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Args, Debug)]
 pub(super) struct RebuildArgs {
     /// Partition of the index ring [default: those whose loss was accepted]

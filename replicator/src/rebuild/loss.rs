@@ -70,7 +70,8 @@ impl IndexLoss {
         Self::note_lost(topology, clock, &[]).await
     }
 
-    /// Holds collection, and records devices that lost their registers.
+    /// Holds collection, and records devices that lost their registers. The hold starts anew with a
+    /// device that is not recorded yet.
     ///
     /// # Errors
     /// If a primary of the register does not answer.
@@ -80,6 +81,10 @@ impl IndexLoss {
         devices: &[DeviceId],
     ) -> Result<Self> {
         let add = |loss: &mut Self| {
+            if devices.iter().any(|device| !loss.lost.contains(device)) {
+                // A rebuild brings back what was written before this moment.
+                loss.held_since_ms = None;
+            }
             loss.held_since_ms.get_or_insert(clock.now_ms());
             loss.lost.extend(devices);
         };

@@ -108,7 +108,7 @@ async fn forget(world: &MultiNodeWorld, devices: &[DeviceId]) {
                 layout: record.layout,
                 hashes: None,
             };
-            let bytes = vec![7; record.extent.length as usize];
+            let bytes = vec![7; usize::try_from(record.extent.length).unwrap()];
             let body = whole_body(Bytes::from(bytes));
             world.memory(device).write_extent(device, new, body).await.unwrap();
         }
@@ -160,6 +160,9 @@ async fn has(world: &MultiNodeWorld, extent: ExtentRef) -> bool {
 async fn an_accepted_loss_returns_votes_and_the_scan_finds_the_lost_keys_alone() {
     let world = MultiNodeWorld::new(7);
     make_bucket(&world).await;
+    // An earlier hold does not hide what was written after it.
+    IndexLoss::hold(&world.shared, &clock(&world)).await.unwrap();
+    world.clock.advance_ms(60_000);
     let (all, most, one) = (key_with(&world, 3), key_with(&world, 2), key_with(&world, 1));
     let (lost, kept, safe) =
         (put(&world, &all).await, put(&world, &most).await, put(&world, &one).await);

@@ -6,7 +6,7 @@ use martlet_protocol::{BucketId, ExtentId};
 use super::*;
 
 const BUCKET: BucketId = BucketId([7; 16]);
-const FULL: u32 = EXTENT_BYTES_MAX as u32;
+const FULL: u32 = 64 * 1024 * 1024;
 
 /// Extents of a key under construction.
 struct KeyUnderTest(LostKey);
@@ -78,6 +78,11 @@ fn extents_follow_each_other_up_to_the_last_whatever_their_order() {
     assert_eq!((bodies[0].bytes(), bodies[0].kind), (u64::from(FULL) + 5, BodyKind::Whole));
     let lengths: Vec<u32> = bodies[0].extents.iter().map(|extent| extent.length).collect();
     assert_eq!(lengths, [FULL, 5]);
+}
+
+#[test]
+fn a_full_extent_has_the_maximum() {
+    assert_eq!(u64::from(FULL), EXTENT_BYTES_MAX);
 }
 
 #[test]
