@@ -140,7 +140,7 @@ async fn a_fragment_says_whose_it_is_and_where_its_extent_begins() {
         for (fragment, device) in fixture.held(extent.id) {
             let id = extent.id.fragment(fragment.0);
             let record = fixture.node.memory.stat_extent(device, id).await.unwrap().record;
-            assert_eq!((record.owner.key.as_str(), record.owner.offset), ("key", offset));
+            assert_eq!((record.owner.key.as_str(), record.owner.body_offset()), ("key", offset));
             assert_eq!((record.owner.role, record.named()), (ExtentRole::Data, extent.id));
             assert_eq!(record.replica(), Some(fragment.0));
         }
