@@ -10,7 +10,7 @@ use martlet_admin_api::BucketLine;
 use martlet_admin_api::index::{self as wire, IndexLine};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, Clock, Settings};
-use martlet_proxy::{Error, NewBucket, ObjectStore, ROOT};
+use martlet_proxy::{Error, NewBucket, ObjectStore, ROOT, adopt_bucket};
 use martlet_replicator::{AcceptedLoss, IndexLoss, preview_loss};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
@@ -93,7 +93,7 @@ async fn adopt(State(api): State<IndexApi>, Query(query): Query<AdoptQuery>) -> 
         policy: query.storage_policy,
         settings: Settings::default(),
     };
-    let bucket = api.store.buckets().adopt(&query.bucket, new, id).await;
+    let bucket = adopt_bucket(api.store.buckets(), &query.bucket, new, id).await;
     let bucket = bucket.map_err(|error| match error {
         Error::BucketExists { .. } => {
             Error::InvalidBucketState(format!("the name {} is taken", query.bucket))

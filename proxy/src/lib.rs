@@ -107,7 +107,7 @@ pub use accounts::{
     SessionRole, Tenant, TenantName, Tenants, User, Users,
 };
 pub use api::*;
-pub use bucket::{Buckets, lock_from_the_beginning, set_etag_kind};
+pub use bucket::{Buckets, adopt_bucket, lock_from_the_beginning, set_etag_kind};
 pub use checkpoint_outcome::CheckpointOutcome;
 pub use checkpoints::{
     CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit,

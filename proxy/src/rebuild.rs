@@ -85,15 +85,13 @@ pub struct Rebuild {
     hints: Mutex<Option<(Instant, Arc<Vec<DeviceId>>)>>,
 }
 
-impl ObjectStore {
-    /// Brings objects back, as far as their extents show them. Without `apply` nothing is written, and
-    /// no bytes are read.
-    pub fn rebuild(&self, consent: RebuildConsent, apply: bool) -> Rebuild {
-        Rebuild { store: self.clone(), consent, apply, hints: Mutex::default() }
-    }
-}
-
 impl Rebuild {
+    /// Brings objects back, as far as their extents show them. Without `apply` nothing is written,
+    /// and no bytes are read.
+    pub fn new(store: ObjectStore, consent: RebuildConsent, apply: bool) -> Self {
+        Self { store, consent, apply, hints: Mutex::default() }
+    }
+
     /// Brings the objects of a key back.
     ///
     /// # Errors

@@ -78,7 +78,8 @@ impl RebuildWork {
         let names = self.bucket_names().await?;
         let topology = self.store.topology().clone();
         let RebuildRequest { apply, without_facts, uploads, .. } = self.request;
-        let rebuild = self.store.rebuild(RebuildConsent { without_facts, uploads }, apply);
+        let rebuild =
+            Rebuild::new(self.store.clone(), RebuildConsent { without_facts, uploads }, apply);
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);

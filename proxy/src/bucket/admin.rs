@@ -38,73 +38,7 @@ impl Buckets<'_> {
     /// an unknown storage policy; [`Error::InvalidRequest`] for a number of shards that is no power
     /// of two or too large; [`Error::QuotaExceeded`].
     pub async fn create(self, name: &str, new: NewBucket) -> Result<Bucket> {
-        self.create_as(name, new, BucketId::random(), 1).await
-    }
-
-    /// Creates a bucket under the id of one whose register was lost, so that its objects belong to
-    /// the bucket again. Name, owner and settings are new. The generation is above that of the
-    /// bucket's fences.
-    ///
-    /// # Errors
-    /// As [`Buckets::create`]; [`Error::InvalidRequest`] if another name has the id, or if the
-    /// bucket was deleted; a device of the index doesn't reply.
-    pub async fn adopt(self, name: &str, new: NewBucket, id: BucketId) -> Result<Bucket> {
-        let mut after = None;
-        loop {
-            let (buckets, has_more) = self.list("", after.as_deref(), ADOPT_PAGE).await?;
-            if let Some(there) = buckets.iter().find(|there| there.bucket.id == id) {
-                let message = format!("the bucket {} has this id", there.name);
-                return Err(Error::InvalidRequest(message));
-            }
-            after = buckets.last().map(|last| last.name.clone());
-            if !has_more {
-                break;
-            }
-        }
-        let fence = self.catalog.fences.highest(id).await?;
-        if fence.is_some_and(|fence| !fence.open) {
-            let message = "the bucket was deleted: its objects don't come back".to_owned();
-            return Err(Error::InvalidRequest(message));
-        }
-        let generation = fence.map_or(1, |fence| fence.generation + 1);
-        self.create_as(name, new, id, generation).await
-    }
-
-    async fn create_as(
-        self,
-        name: &str,
-        new: NewBucket,
-        id: BucketId,
-        generation: u64,
-    ) -> Result<Bucket> {
-        let context = self.contexts.context();
-        let shards = new.index_shards;
-        if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
-            let message =
-                format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
-            return Err(Error::InvalidRequest(message));
-        }
-        let policy = bucket_policy(&context.cluster, new.policy.as_deref())?;
-        let bucket = Bucket {
-            id,
-            created_ms: self.registers.stamps.now_ms(),
-            generation,
-            state: BucketState::Open,
-            index_shards: shards,
-            policy,
-            owner: new.owner,
-            consistency: Level::default(),
-            settings: new.settings,
-        };
-        let charge =
-            Box::pin(self.quotas.charge(&bucket, RequestedUsage::bucket(name, &bucket))).await?;
-        let mut evaluate = |view: &RegisterView| match bucket_of(view) {
-            Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
-            None => Ok(write(&bucket)),
-        };
-        self.decide(name, WriteId::random(), &mut evaluate).await?;
-        charge.written(self.registers.stamps.now_ms());
-        Ok(bucket)
+        create_as(self, name, new, NewIdentity { id: BucketId::random(), generation: 1 }).await
     }
 
     /// A bucket from the cache, of any age, without a lookup.
@@ -264,4 +198,80 @@ impl Buckets<'_> {
         self.catalog.forget(name);
         decided.map(drop)
     }
+}
+
+/// Id and first generation of a new bucket.
+struct NewIdentity {
+    id: BucketId,
+    generation: u64,
+}
+
+/// Creates a bucket under the id of one whose register was lost, so that its objects belong to
+/// the bucket again. Name, owner and settings are new. The generation is above that of the
+/// bucket's fences.
+///
+/// # Errors
+/// As [`Buckets::create`]; [`Error::InvalidRequest`] if another name has the id, or if the
+/// bucket was deleted; a device of the index doesn't reply.
+pub async fn adopt_bucket(
+    buckets: Buckets<'_>,
+    name: &str,
+    new: NewBucket,
+    id: BucketId,
+) -> Result<Bucket> {
+    let mut after = None;
+    loop {
+        let (page, has_more) = buckets.list("", after.as_deref(), ADOPT_PAGE).await?;
+        if let Some(there) = page.iter().find(|there| there.bucket.id == id) {
+            let message = format!("the bucket {} has this id", there.name);
+            return Err(Error::InvalidRequest(message));
+        }
+        after = page.last().map(|last| last.name.clone());
+        if !has_more {
+            break;
+        }
+    }
+    let fence = buckets.catalog.fences.highest(id).await?;
+    if fence.is_some_and(|fence| !fence.open) {
+        let message = "the bucket was deleted: its objects don't come back".to_owned();
+        return Err(Error::InvalidRequest(message));
+    }
+    let generation = fence.map_or(1, |fence| fence.generation + 1);
+    create_as(buckets, name, new, NewIdentity { id, generation }).await
+}
+
+async fn create_as(
+    buckets: Buckets<'_>,
+    name: &str,
+    new: NewBucket,
+    NewIdentity { id, generation }: NewIdentity,
+) -> Result<Bucket> {
+    let context = buckets.contexts.context();
+    let shards = new.index_shards;
+    if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
+        let message =
+            format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
+        return Err(Error::InvalidRequest(message));
+    }
+    let policy = bucket_policy(&context.cluster, new.policy.as_deref())?;
+    let bucket = Bucket {
+        id,
+        created_ms: buckets.registers.stamps.now_ms(),
+        generation,
+        state: BucketState::Open,
+        index_shards: shards,
+        policy,
+        owner: new.owner,
+        consistency: Level::default(),
+        settings: new.settings,
+    };
+    let charge =
+        Box::pin(buckets.quotas.charge(&bucket, RequestedUsage::bucket(name, &bucket))).await?;
+    let mut evaluate = |view: &RegisterView| match bucket_of(view) {
+        Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
+        None => Ok(write(&bucket)),
+    };
+    buckets.decide(name, WriteId::random(), &mut evaluate).await?;
+    charge.written(buckets.registers.stamps.now_ms());
+    Ok(bucket)
 }

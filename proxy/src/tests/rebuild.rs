@@ -12,7 +12,10 @@ use martlet_protocol::{Backend, BackendExt, BucketId, DeviceId, ExtentId, Settin
 
 use super::harness::{Harness, create, pattern, settle};
 use super::multipart::{begin, naming, send};
-use crate::{Error, KeyOutcome, NewBucket, NotRebuilt, REBUILT, RebuildConsent, Selection};
+use crate::{
+    Error, KeyOutcome, NewBucket, NotRebuilt, REBUILT, Rebuild, RebuildConsent, Selection,
+    adopt_bucket,
+};
 
 const DEVICES: u32 = 3;
 const ALL: RebuildConsent = RebuildConsent { without_facts: true, uploads: true };
@@ -35,7 +38,7 @@ async fn without_registers(before: &Harness, bucket: BucketId) -> Harness {
         policy: None,
         settings: Settings::default(),
     };
-    harness.store.buckets().adopt("b", new, bucket).await.unwrap();
+    adopt_bucket(harness.store.buckets(), "b", new, bucket).await.unwrap();
     copy_extents(before, &harness).await;
     harness
 }
@@ -86,7 +89,7 @@ async fn lost(harness: &Harness, bucket: BucketId, key: &str) -> LostKey {
 }
 
 async fn rebuild(harness: &Harness, lost: &LostKey, consent: RebuildConsent) -> KeyOutcome {
-    harness.store.rebuild(consent, true).key("b", lost).await.unwrap()
+    Rebuild::new(harness.store.clone(), consent, true).key("b", lost).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,8 +99,10 @@ async fn an_object_comes_back_with_its_bytes_and_its_etag_and_once() {
     let put = before.put("key", bytes.clone()).await.unwrap();
     let harness = without_registers(&before, bucket).await;
     let lost = lost(&harness, bucket, "key").await;
-    let dry =
-        harness.store.rebuild(RebuildConsent::default(), false).key("b", &lost).await.unwrap();
+    let dry = Rebuild::new(harness.store.clone(), RebuildConsent::default(), false)
+        .key("b", &lost)
+        .await
+        .unwrap();
     assert_eq!((dry.objects, dry.bytes), (1, 300_000));
     let absent = harness.head("key", Selection::Whole).await;
     assert!(matches!(absent, Err(Error::NoSuchKey)), "a dry run writes nothing");
@@ -132,7 +137,7 @@ async fn a_write_beside_the_rebuild_wins() {
     for round in 0..20 {
         let harness = without_registers(&before, bucket).await;
         let lost = lost(&harness, bucket, "key").await;
-        let rebuild = harness.store.rebuild(RebuildConsent::default(), true);
+        let rebuild = Rebuild::new(harness.store.clone(), RebuildConsent::default(), true);
         let late = async {
             for _ in 0..round {
                 tokio::task::yield_now().await;
@@ -208,13 +213,13 @@ async fn of_two_bodies_the_later_comes_back_and_an_id_is_adopted_once() {
         settings: Settings::default(),
     };
     let buckets = harness.store.buckets();
-    let twice = buckets.adopt("other", new(), bucket).await.unwrap_err();
+    let twice = adopt_bucket(buckets, "other", new(), bucket).await.unwrap_err();
     assert!(twice.to_string().contains("the bucket b has this id"), "{twice}");
     let deleted = {
         create(&harness.store, "gone").await;
         let id = harness.store.bucket("gone").await.unwrap().id;
         buckets.delete("gone").await.unwrap();
-        buckets.adopt("gone", new(), id).await.unwrap_err()
+        adopt_bucket(buckets, "gone", new(), id).await.unwrap_err()
     };
     assert!(deleted.to_string().contains("was deleted"), "{deleted}");
 }

@@ -155,6 +155,78 @@ async fn accept_the_loss(cluster: &TestCluster, lost: usize) {
     assert!(line["held_since_ms"].as_u64().is_some_and(|ms| ms <= SystemClock.now_ms()), "{line}");
 }
 
+/// Objects of a cluster before its index is lost.
+struct Stored {
+    packed: Bytes,
+    file: Bytes,
+    long: Bytes,
+    /// ETags of these three.
+    tags: [String; 3],
+    overwritten: Bytes,
+    parts: [Bytes; 2],
+    /// ETag of the object of these parts.
+    of_parts: String,
+    versions: [Bytes; 3],
+}
+
+impl Stored {
+    async fn fill(client: &mut S3) -> Self {
+        let (packed, file) = (bytes_of(100 * KIB, 2), bytes_of(3 * MIB, 3));
+        let long = bytes_of(70 * MIB, 4);
+        put(client, BUCKET, "inline", &bytes_of(KIB, 1)).await;
+        let tags = [
+            put(client, BUCKET, "packed", &packed).await,
+            put(client, BUCKET, "file", &file).await,
+            put(client, BUCKET, "long", &long).await,
+        ];
+        // Superseded bytes are deleted soon by the workers, or stay beside the newer ones.
+        put(client, BUCKET, "overwritten", &bytes_of(200 * KIB, 5)).await;
+        let overwritten = bytes_of(300 * KIB, 6);
+        put(client, BUCKET, "overwritten", &overwritten).await;
+        put(client, BUCKET, "gone", &bytes_of(2 * MIB, 7)).await;
+        client.delete(&format!("/{BUCKET}/gone")).await.unwrap();
+        let parts = [bytes_of(5 * MIB, 8), bytes_of(6 * MIB, 9)];
+        let of_parts = upload(client, "parts", &parts, true).await;
+        upload(client, "unfinished", &parts[..1], false).await;
+        put(client, BUCKET, "written-meanwhile", &packed).await;
+        let versions = [10, 11, 12].map(|seed| bytes_of(64 * KIB + usize::from(seed), seed));
+        for version in &versions {
+            put(client, "versions", "k", version).await;
+        }
+        Self { packed, file, long, tags, overwritten, parts, of_parts, versions }
+    }
+
+    async fn assert_back(&self, client: &mut S3) {
+        let back = [
+            assert_object(client, BUCKET, "packed", &self.packed).await,
+            assert_object(client, BUCKET, "file", &self.file).await,
+            assert_object(client, BUCKET, "long", &self.long).await,
+        ];
+        assert_eq!(back, self.tags, "their ETags are as before");
+        assert_object(client, BUCKET, "overwritten", &self.overwritten).await;
+        assert_object(client, "versions", "k", &self.versions[2]).await;
+        for lost in ["inline", "gone", "parts", "unfinished"] {
+            let status = status_of(client, &format!("/{BUCKET}/{lost}")).await;
+            assert_eq!(status, 404, "{lost} does not come back");
+        }
+        let listed = client.get("/versions?versions=").await.unwrap();
+        let sizes = self.versions.iter().rev().map(|version| version.len().to_string());
+        assert_eq!(listed.all("Size"), sizes.collect::<Vec<_>>(), "{}", listed.text());
+    }
+}
+
+/// Makes the buckets again, under their ids.
+async fn adopt_buckets(cluster: &TestCluster, client: &mut S3, ids: [&str; 2]) {
+    let unknown = admin_json(cluster, &["index", "rebuild"])["unknown_buckets"].to_string();
+    for (id, name) in ids.into_iter().zip([BUCKET, "versions"]) {
+        assert!(unknown.contains(id), "{id} is not in {unknown}");
+        admin_json(cluster, &["index", "adopt", id, name]);
+    }
+    let twice = admin(cluster, &["index", "adopt", ids[0], "other"]);
+    assert!(!twice.status.success(), "another name has the id");
+    set_versioning(client, "versions").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost() {
     let plan = ClusterPlan { nodes: 3, proxies: 2, devices: 1, ..ClusterPlan::in_a_hurry() };
@@ -162,40 +234,12 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     let mut client = cluster.client(0);
     make_bucket(&cluster).await;
     client.make_bucket("versions").await;
-    client.make_bucket("deleted").await;
     set_versioning(&mut client, "versions").await;
-
-    let (inline, packed, file) = (bytes_of(KIB, 1), bytes_of(100 * KIB, 2), bytes_of(3 * MIB, 3));
-    let long = bytes_of(70 * MIB, 4);
-    put(&mut client, BUCKET, "inline", &inline).await;
-    let tags = [
-        put(&mut client, BUCKET, "packed", &packed).await,
-        put(&mut client, BUCKET, "file", &file).await,
-        put(&mut client, BUCKET, "long", &long).await,
-    ];
-    // Superseded bytes are deleted within seconds of the workers, or stay beside the newer ones.
-    put(&mut client, BUCKET, "overwritten", &bytes_of(200 * KIB, 5)).await;
-    let newer = bytes_of(300 * KIB, 6);
-    put(&mut client, BUCKET, "overwritten", &newer).await;
-    put(&mut client, BUCKET, "gone", &bytes_of(2 * MIB, 7)).await;
-    client.delete(&format!("/{BUCKET}/gone")).await.unwrap();
-    let parts = [bytes_of(5 * MIB, 8), bytes_of(6 * MIB, 9)];
-    let of_parts = upload(&mut client, "parts", &parts, true).await;
-    upload(&mut client, "unfinished", &parts[..1], false).await;
-    put(&mut client, BUCKET, "written-meanwhile", &packed).await;
-    let versions = [bytes_of(64 * KIB, 10), bytes_of(65 * KIB, 11), bytes_of(66 * KIB, 12)];
-    for version in &versions {
-        put(&mut client, "versions", "k", version).await;
-    }
-    put(&mut client, "deleted", "k", &packed).await;
-    client.delete("/deleted/k").await.unwrap();
-    let emptied = client.delete("/deleted").await.unwrap();
-    assert_eq!(emptied.status, 204, "{}", emptied.text());
+    let stored = Stored::fill(&mut client).await;
     let (bucket_id, versions_id) = (id_of(&cluster, BUCKET), id_of(&cluster, "versions"));
     // Files of `file`, `long`, and three parts; those of `gone` are deleted.
     until("deleted bytes are gone", PATIENCE, async || extents_on_disk(&cluster) == 6 * 3).await;
     seconds(2.0).await;
-    let files = extents_on_disk(&cluster);
 
     lose_the_index(&mut cluster, 3, 0).await;
     // No process remembers the ring changes of the cluster either.
@@ -207,21 +251,8 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     cluster.start_all().await;
     // Workers run ten times a second, with a grace time of 100 ms.
     seconds(5.0).await;
-    assert_eq!(extents_on_disk(&cluster), files, "collection is held");
-    let unknown = admin_json(&cluster, &["index", "rebuild"]);
-    let unknown: Vec<&str> = unknown["unknown_buckets"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|bucket| bucket["id"].as_str().unwrap())
-        .collect();
-    assert!(unknown.contains(&&*bucket_id) && unknown.contains(&&*versions_id), "{unknown:?}");
-
-    admin_json(&cluster, &["index", "adopt", &bucket_id, BUCKET]);
-    admin_json(&cluster, &["index", "adopt", &versions_id, "versions"]);
-    let twice = admin(&cluster, &["index", "adopt", &bucket_id, "other"]);
-    assert!(!twice.status.success(), "another name has the id");
-    set_versioning(&mut client, "versions").await;
+    assert_eq!(extents_on_disk(&cluster), 6 * 3, "collection is held");
+    adopt_buckets(&cluster, &mut client, [&bucket_id, &versions_id]).await;
     let other = bytes_of(9 * KIB, 13);
     put(&mut client, BUCKET, "written-meanwhile", &other).await;
 
@@ -233,46 +264,24 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     assert_eq!(applied["failed"], 0, "{applied}");
     assert_eq!(applied["taken"], 1, "the client's write stays: {applied}");
     assert_eq!(applied["refused"]["upload"], 2, "{applied}");
-
     for proxy in 0..2 {
         let mut client = cluster.client(proxy);
-        let back = [
-            assert_object(&mut client, BUCKET, "packed", &packed).await,
-            assert_object(&mut client, BUCKET, "file", &file).await,
-            assert_object(&mut client, BUCKET, "long", &long).await,
-        ];
-        assert_eq!(back, tags, "their ETags are as before");
-        assert_object(&mut client, BUCKET, "overwritten", &newer).await;
-        assert_object(&mut client, "versions", "k", &versions[2]).await;
-        for lost in ["inline", "gone", "parts", "unfinished"] {
-            let status = status_of(&mut client, &format!("/{BUCKET}/{lost}")).await;
-            assert_eq!(status, 404, "{lost} does not come back");
-        }
+        stored.assert_back(&mut client).await;
         let meanwhile = client.get(&format!("/{BUCKET}/written-meanwhile")).await.unwrap();
         assert!(meanwhile.body == other, "a later write wins");
     }
-    let listed = client.get("/versions?versions=").await.unwrap();
-    assert_eq!(listed.all("Size"), ["67584", "66560", "65536"], "{}", listed.text());
-
     let again = admin_json(&cluster, &["index", "rebuild", "--apply"]);
     assert_eq!((&again["objects"], &again["failed"]), (&0.into(), &0.into()), "{again}");
     // An operator accepts the upload; the other one has no object of its key either.
     let accepted = admin_json(&cluster, &["index", "rebuild", "--apply", "--uploads"]);
     assert_eq!(accepted["objects"], 2, "{accepted}");
-    let whole: Bytes = [&parts[0][..], &parts[1][..]].concat().into();
-    let tag = assert_object(&mut client, BUCKET, "parts", &whole).await;
-    assert_eq!(tag, of_parts);
+    let whole: Bytes = stored.parts.concat().into();
+    assert_eq!(assert_object(&mut client, BUCKET, "parts", &whole).await, stored.of_parts);
 
-    admin_json(&cluster, &["index", "release", "--yes"]);
-    let census = cluster.until_clean(PATIENCE).await;
-    println!("{census}");
-    // The client's write left the older bytes of its key without an entry.
-    until("what no entry names is collected", PATIENCE, async || {
-        let line = admin_json(&cluster, &["index", "status"]);
-        line["held_since_ms"].is_null()
-    })
-    .await;
-    assert_object(&mut client, BUCKET, "file", &file).await;
+    let free = admin_json(&cluster, &["index", "release", "--yes"]);
+    assert!(free["held_since_ms"].is_null(), "{free}");
+    println!("{}", cluster.until_clean(PATIENCE).await);
+    assert_object(&mut client, BUCKET, "file", &stored.file).await;
     cluster.assert_nobody_panicked();
 }
 
