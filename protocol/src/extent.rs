@@ -49,7 +49,8 @@ pub struct BodyFacts {
     pub is_encrypted: bool,
     /// True if the body ends with this extent. False if its end was not known when the extent began.
     pub is_last: bool,
-    /// Number of the part that the body is: 1 to 10,000.
+    /// Number of the part that the body is: 1 to 10,000. [`BodyFacts::PIECE`] marks a piece of a moved
+    /// object of several parts, whose end is not that of the object.
     pub part: Option<u16>,
 }
 
@@ -61,6 +62,9 @@ const LAST: u64 = 1 << 61;
 const PART_MAX: u64 = (1 << 14) - 1;
 
 impl BodyFacts {
+    /// Number above those of parts.
+    pub const PIECE: u16 = (1 << 14) - 1;
+
     /// Returns an offset with these facts, for [`Owner::offset`].
     pub fn at(self, offset: u64) -> u64 {
         let part = u64::from(self.part.unwrap_or(0)) & PART_MAX;
@@ -227,7 +231,7 @@ mod tests {
         for offset in [0, 1, 64 << 20, most] {
             assert_eq!((owner(offset).facts(), owner(offset).body_offset()), (None, offset));
             for bits in 0..4_u16 {
-                for part in [None, Some(1), Some(10_000)] {
+                for part in [None, Some(1), Some(10_000), Some(BodyFacts::PIECE)] {
                     let (is_encrypted, is_last) = (bits & 1 != 0, bits & 2 != 0);
                     let facts = BodyFacts { is_encrypted, is_last, part };
                     let owner = owner(facts.at(offset));

@@ -9,7 +9,10 @@
 //! A body is whole if its extents follow each other from offset 0 and its last extent ends it. The
 //! facts of an extent ([`BodyFacts`]) name the last one. Extents of earlier releases have no facts:
 //! there the last copy is one that is shorter than an extent can be, and an operator has to accept
-//! that the body may be encrypted.
+//! that the body may be encrypted, or the first part of a moved object of several.
+//!
+//! A move writes an object of several parts in pieces, each with an end of its own. Without their
+//! manifest nothing shows how many pieces there were, so they never become an object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,6 +29,9 @@ pub struct RebuildConsent {
     pub without_facts: bool,
     /// Accept uploads whose parts 1 to n lie whole: they may not have been completed.
     pub uploads: bool,
+    /// Accept the body that was born last where several bodies of a key are whole. Which one the key
+    /// had is not known: a slow write may have begun before a shorter one, and ended after it.
+    pub latest: bool,
 }
 
 /// Reason for which a body is not brought back. Its extents stay.
@@ -41,6 +47,12 @@ pub enum NotRebuilt {
     NoFacts,
     /// Parts of an upload: their order and the completion were in the index.
     Upload,
+    /// Pieces of an object of several parts that was moved, without their manifest.
+    Pieces,
+    /// Several bodies of the key are whole, and the bucket keeps one.
+    Several,
+    /// A version that was born later is back already, and would be replaced by this one.
+    Behind,
 }
 
 impl NotRebuilt {
@@ -52,6 +64,9 @@ impl NotRebuilt {
             Self::Unreadable => "unreadable",
             Self::NoFacts => "no-facts",
             Self::Upload => "upload",
+            Self::Pieces => "pieces",
+            Self::Several => "several",
+            Self::Behind => "behind",
         }
     }
 }
@@ -64,8 +79,22 @@ impl fmt::Display for NotRebuilt {
             Self::Unreadable => "unreadable: an extent has too few good copies or fragments",
             Self::NoFacts => "written by a release without facts: --without-facts accepts it",
             Self::Upload => "parts of an upload, completed or not: --uploads accepts it",
+            Self::Pieces => "pieces of a moved multipart object, whose manifest is lost",
+            Self::Several => "one of several whole bodies: --latest accepts the last",
+            Self::Behind => "older than a version that is back: get its bytes from its extents",
         })
     }
+}
+
+/// A body that is not brought back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedBody {
+    /// Reason.
+    pub reason: NotRebuilt,
+    /// Birth of its last extent, in milliseconds since 1970.
+    pub born_ms: u64,
+    /// Bytes of its extents.
+    pub bytes: u64,
 }
 
 /// Kind of a body.
@@ -101,6 +130,11 @@ impl LostBody {
     /// Returns its number of stored bytes. Of a manifest these are not the object's.
     pub(super) fn bytes(&self) -> u64 {
         self.extents.iter().map(|extent| u64::from(extent.length)).sum()
+    }
+
+    /// Returns the body for a report.
+    pub(super) fn refused_for(&self, reason: NotRebuilt) -> RefusedBody {
+        RefusedBody { reason, born_ms: self.born_ms, bytes: self.bytes() }
     }
 }
 
@@ -163,7 +197,8 @@ fn one_write(
     }
 }
 
-/// Returns the body of all parts of an upload. Of a part that was sent again the last one counts.
+/// Returns the body of all parts of an upload. Of a part that was sent again the last whole one
+/// counts: the client may have gone away within a later one.
 fn one_upload(upload: UploadId, of: Vec<&LostExtent>, consent: RebuildConsent) -> LostBody {
     let born_ms = of.iter().map(|it| it.record.birth_ms).max().unwrap_or_default();
     let policy = of.first().map(|it| it.record.layout.policy).unwrap_or_default();
@@ -171,7 +206,7 @@ fn one_upload(upload: UploadId, of: Vec<&LostExtent>, consent: RebuildConsent) -
     for extent in of {
         writes.entry(extent.record.owner.write_id).or_default().push(extent);
     }
-    let mut numbered: BTreeMap<u16, (u64, WriteId, Run)> = BTreeMap::new();
+    let mut numbered: BTreeMap<u16, (WriteId, Run)> = BTreeMap::new();
     let mut refusal = (!consent.uploads).then_some(NotRebuilt::Upload);
     for (write_id, of) in writes {
         let Some(number) = of[0].record.owner.facts().and_then(|facts| facts.part) else {
@@ -179,9 +214,10 @@ fn one_upload(upload: UploadId, of: Vec<&LostExtent>, consent: RebuildConsent) -
             continue;
         };
         let run = Run::of(of, consent);
-        let is_later = |held: &(u64, WriteId, Run)| (run.born_ms, write_id) > (held.0, held.1);
-        if numbered.get(&number).is_none_or(is_later) {
-            numbered.insert(number, (run.born_ms, write_id, run));
+        let rank = |write_id: WriteId, run: &Run| (run.is_whole(), run.born_ms, write_id);
+        let is_better = |(id, held): &(WriteId, Run)| rank(write_id, &run) > rank(*id, held);
+        if numbered.get(&number).is_none_or(is_better) {
+            numbered.insert(number, (write_id, run));
         }
     }
     let mut body = LostBody {
@@ -195,7 +231,7 @@ fn one_upload(upload: UploadId, of: Vec<&LostExtent>, consent: RebuildConsent) -
         part_writes: Vec::new(),
         refusal: None,
     };
-    for (expected, (number, (_, write_id, run))) in (1..).zip(numbered) {
+    for (expected, (number, (write_id, run))) in (1..).zip(numbered) {
         let gap = (number != expected || run.policy != policy).then_some(NotRebuilt::Incomplete);
         refusal = refusal.or(run.refusal).or(gap);
         body.parts.push(run.extents.iter().map(|extent| u64::from(extent.length)).sum());
@@ -226,9 +262,16 @@ impl Run {
         let extents = of.iter().map(|it| named(&it.record)).collect();
         Self { extents, upload, born_ms, policy, refusal }
     }
+
+    fn is_whole(&self) -> bool {
+        !matches!(self.refusal, Some(NotRebuilt::Incomplete | NotRebuilt::Unreadable))
+    }
 }
 
 fn refusal_of(of: &[&LostExtent], policy: PolicyId, consent: RebuildConsent) -> Option<NotRebuilt> {
+    if is_in_pieces(of) {
+        return Some(NotRebuilt::Pieces);
+    }
     let mut end = 0;
     for extent in of {
         let record = &extent.record;
@@ -257,6 +300,24 @@ fn refusal_of(of: &[&LostExtent], policy: PolicyId, consent: RebuildConsent) -> 
         return Some(NotRebuilt::NoFacts);
     }
     of.iter().any(|it| !it.is_readable).then_some(NotRebuilt::Unreadable)
+}
+
+/// Returns true for pieces of a moved object, in order of their offsets. Without facts a copy that is
+/// not full ends its piece, so one before the last shows that there are several.
+fn is_in_pieces(of: &[&LostExtent]) -> bool {
+    let is_marked = |extent: &&LostExtent| {
+        let owner = &extent.record.owner;
+        let part = owner.facts().and_then(|facts| facts.part);
+        owner.role == ExtentRole::Data && part == Some(BodyFacts::PIECE)
+    };
+    let ends_early = |extent: &&LostExtent| {
+        let record = &extent.record;
+        record.owner.facts().is_none()
+            && record.layout.stripe.is_none()
+            && u64::from(record.extent.length) < EXTENT_BYTES_MAX
+    };
+    let but_last = of.split_last().map_or(&[][..], |(_, before)| before);
+    of.iter().any(is_marked) || but_last.iter().any(ends_early)
 }
 
 /// Returns the extent as manifests name it. The hash of a coded extent is unknown: zeros.

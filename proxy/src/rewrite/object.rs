@@ -111,7 +111,7 @@ impl ObjectMove<'_> {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
-            facts: facts_of(object),
+            facts: Some(facts_of(object)),
             policy,
             inline_bytes_max: 0,
             etags: object.etag.kind(),
@@ -252,12 +252,12 @@ fn register_of(target: &ObjectTarget<'_>) -> Paths {
     }
 }
 
-/// Facts about the body of an object that was put at once. One of several parts is written in pieces,
-/// each with an end of its own.
-fn facts_of(object: &Object) -> Option<BodyFacts> {
+/// Facts about the body of an object. One of several parts is written in pieces, each with an end of
+/// its own: a rebuild of the index must not take the first of them for the object.
+fn facts_of(object: &Object) -> BodyFacts {
     let is_encrypted = object.attributes.marks.get(Mark::Encryption).is_some();
-    let facts = BodyFacts { is_encrypted, ..BodyFacts::default() };
-    object.etag.parts().is_none().then_some(facts)
+    let part = object.etag.parts().map(|_| BodyFacts::PIECE);
+    BodyFacts { is_encrypted, part, ..BodyFacts::default() }
 }
 
 /// Ranges to read one by one: the parts of a multipart object, whose MD5s make up its ETag.

@@ -26,7 +26,7 @@ impl KeyUnderTest {
     }
 
     fn bodies_with_all(&self) -> Vec<LostBody> {
-        bodies_of(&self.0, RebuildConsent { without_facts: true, uploads: true })
+        bodies_of(&self.0, RebuildConsent { without_facts: true, uploads: true, latest: true })
     }
 }
 
@@ -170,4 +170,40 @@ fn parts_come_in_the_order_of_their_numbers_and_only_by_consent() {
     assert_eq!(bodies[0].part_writes, [WriteId([5; 16]), WriteId([4; 16])]);
     let key = KeyUnderTest::new().with(part(8, 1, 4, 20)).with(part(8, 3, 5, 10));
     assert_eq!(refusals(&key.bodies_with_all()), [Some(NotRebuilt::Incomplete)]);
+}
+
+#[test]
+fn of_a_part_that_was_sent_twice_the_last_whole_one_counts() {
+    let mut cut_off = part(8, 1, 9, 64);
+    let facts = BodyFacts { part: Some(1), ..BodyFacts::default() };
+    cut_off.record.owner.offset = facts.at(FULL.into());
+    let mut unreadable = part(8, 2, 7, 20);
+    unreadable.is_readable = false;
+    let key = KeyUnderTest::new()
+        .with(part(8, 1, 3, 10))
+        .with(cut_off)
+        .with(part(8, 2, 4, 20))
+        .with(unreadable);
+    let bodies = key.bodies_with_all();
+    assert_eq!(refusals(&bodies), [None]);
+    assert_eq!(bodies[0].part_writes, [WriteId([3; 16]), WriteId([4; 16])]);
+}
+
+#[test]
+fn pieces_of_a_moved_object_never_become_an_object() {
+    let piece =
+        Some(BodyFacts { is_last: true, part: Some(BodyFacts::PIECE), is_encrypted: false });
+    let pieces = [Some(NotRebuilt::Pieces)];
+    let key = KeyUnderTest::new().with(extent(1, 0, 9, piece));
+    assert_eq!(refusals(&key.bodies_with_all()), pieces, "the move may have ended here");
+    let key = key.with(extent(1, 9, 5, piece));
+    assert_eq!(refusals(&key.bodies_with_all()), pieces);
+    let key = KeyUnderTest::new().with(extent(1, 0, 9, None)).with(extent(1, 9, 5, None));
+    assert_eq!(refusals(&key.bodies_with_all()), pieces, "the first copy isn't full");
+    // The manifest of the move describes all pieces.
+    let mut manifest = extent(1, 0, 7, piece);
+    manifest.record.owner.role = ExtentRole::Manifest;
+    let key = KeyUnderTest::new().with(extent(1, 0, 9, piece)).with(manifest);
+    let bodies = key.bodies();
+    assert_eq!((refusals(&bodies), bodies[0].kind), (vec![None], BodyKind::Manifest));
 }
