@@ -133,7 +133,9 @@ pub use multipart::Uploads;
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
-pub use rebuild::{KeyOutcome, NotRebuilt, REBUILT, Rebuild, RebuildConsent};
+pub use rebuild::{
+    HoldCheck, KeyOutcome, NotRebuilt, REBUILT, Rebuild, RebuildConsent, RefusedBody,
+};
 pub use rewrap::{DataKeys, Rewrapped};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::Session;

@@ -10,12 +10,15 @@
 //!
 //! Invariants:
 //! * An entry is written by a ballot that found nothing: no entry, no tombstone, no fence. Hints of
-//!   the key are asked for first, on all devices that have some. In a bucket that keeps versions, the ballot may
-//!   have found an earlier body of the same rebuild.
+//!   the key are asked for first, on all devices that have some. In a bucket that keeps versions, the
+//!   ballot may have found a version that a rebuild brought back, and that was born before.
+//! * Versions come back in the order of their births. A body that can't be read for now ends the work
+//!   on its key, so that no later one takes its place.
 //! * The write id of the entry is derived from that of the body, so a second run, or another proxy,
 //!   writes the same entry. It is not the body's own id: a client's write that is still in flight
-//!   has that one, and replaces the entry with its metadata.
+//!   has that one, and replaces the entry with its metadata. Its last bytes mark it as derived.
 //! * All bytes were read and compared with their hashes before.
+//! * Collection is held while an entry is written, as far as the caller's [`HoldCheck`] knows.
 
 mod plan;
 
@@ -23,19 +26,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{
-    Attributes, Body, Checksum, ChecksumAlgorithm, ETag, ETagKind, Manifest, Object, Value,
+    Attributes, Body, Checksum, ChecksumAlgorithm, ETag, ETagKind, Entry, Manifest, Object, Value,
 };
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lost::LostKey;
-use martlet_protocol::{DeviceId, Level, PolicyId, RegisterKind, Versioning, WriteId};
+use martlet_protocol::{DeviceId, ErrorKind, Level, PolicyId, RegisterKind, Versioning, WriteId};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::plan::{BodyKind, LostBody, bodies_of};
-pub use self::plan::{NotRebuilt, RebuildConsent};
+pub use self::plan::{NotRebuilt, RebuildConsent, RefusedBody};
 use crate::bucket::{ObjectTarget, busy};
 use crate::consistency::ConsistencyOptions;
 use crate::digest::{Digests, md5_of_md5s};
@@ -53,6 +57,9 @@ const HINTS_KEPT: Duration = Duration::from_secs(1);
 /// Name of the user metadata of rebuilt objects; its value is `true`.
 pub const REBUILT: &str = "martlet-rebuilt";
 
+/// Check before each write that collection is held. An error ends the work on the key.
+pub type HoldCheck = dyn Fn() -> BoxFuture<'static, martlet_protocol::Result<()>> + Send + Sync;
+
 /// Outcome for the extents of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyOutcome {
@@ -65,7 +72,7 @@ pub struct KeyOutcome {
     /// Bodies that a later one of the key replaces.
     pub older: u64,
     /// Bodies that are not brought back.
-    pub refused: Vec<NotRebuilt>,
+    pub refused: Vec<RefusedBody>,
 }
 
 /// Sums of a body that was read.
@@ -80,22 +87,28 @@ struct Checked {
 pub struct Rebuild {
     store: ObjectStore,
     consent: RebuildConsent,
-    apply: bool,
+    /// None in a dry run.
+    hold: Option<Arc<HoldCheck>>,
     /// Devices with hints, and the time before they were asked.
     hints: Mutex<Option<(Instant, Arc<Vec<DeviceId>>)>>,
 }
 
 impl Rebuild {
-    /// Brings objects back, as far as their extents show them. Without `apply` nothing is written,
-    /// and no bytes are read.
-    pub fn new(store: ObjectStore, consent: RebuildConsent, apply: bool) -> Self {
-        Self { store, consent, apply, hints: Mutex::default() }
+    /// Shows which objects come back. Nothing is written, and no bytes are read.
+    pub fn dry(store: ObjectStore, consent: RebuildConsent) -> Self {
+        Self { store, consent, hold: None, hints: Mutex::default() }
+    }
+
+    /// Brings objects back, as far as their extents show them, while `hold` succeeds.
+    pub fn applied(store: ObjectStore, consent: RebuildConsent, hold: Arc<HoldCheck>) -> Self {
+        Self { store, consent, hold: Some(hold), hints: Mutex::default() }
     }
 
     /// Brings the objects of a key back.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; too few replicas or devices reply; a hint of the key waits.
+    /// [`Error::NoSuchBucket`]; too few replicas or devices reply; a hint of the key waits; a body
+    /// can't be read for now; collection is not held; another run is at the key.
     pub async fn key(&self, bucket: &str, lost: &LostKey) -> Result<KeyOutcome> {
         let session = self.store.session(ConsistencyOptions::STRICT);
         let (context, services) = (session.context(), &*self.store.services);
@@ -129,50 +142,51 @@ struct KeyRebuild<'a> {
 
 impl KeyRebuild<'_> {
     async fn run(&self, lost: &LostKey) -> Result<KeyOutcome> {
-        let &Rebuild { consent, apply, .. } = self.rebuild;
+        let Rebuild { consent, hold, .. } = self.rebuild;
         let keeps_all = self.target.bucket.versioning().state == Versioning::Enabled;
-        let mut bodies = bodies_of(lost, consent);
+        let mut bodies = bodies_of(lost, *consent);
         let mut outcome = KeyOutcome::default();
-        let registers = &self.services.registers;
-        let (context, key) = (self.target.context, &self.target.key);
-        let view = registers.read(context, key, Want::Entry, Level::Strict).await?;
-        let mut held = view.entry.map(|entry| entry.write_id);
-        if let Some(id) = held {
-            let of_rebuild = bodies.iter().position(|body| rebuilt_id(body.write_id) == id);
-            match of_rebuild.filter(|_| keeps_all) {
-                Some(at) => drop(bodies.drain(..=at)),
-                None => {
-                    outcome.is_taken = true;
-                    return Ok(outcome);
-                }
+        let mut held = None;
+        if let Some(head) = self.head().await? {
+            if !keeps_all || !is_rebuilt(&head) {
+                outcome.is_taken = true;
+                return Ok(outcome);
             }
+            self.compare_with(&head, &mut bodies).await?;
+            held = Some(head.write_id);
         }
         let with_hints = self.rebuild.devices_with_hints().await?;
         let fences = &self.services.buckets.fences;
         fences.check_nothing_kept_on(self.paths(), &with_hints).await?;
         if !keeps_all {
-            outcome.older = keep_current(&mut bodies);
+            outcome.older = keep_current(&mut bodies, consent.latest);
         }
         for body in bodies {
-            if let Some(refusal) = body.refusal {
-                outcome.refused.push(refusal);
+            if let Some(reason) = body.refusal {
+                outcome.refused.push(body.refused_for(reason));
                 continue;
             }
-            if !apply {
+            let Some(hold) = hold else {
                 outcome.objects += 1;
                 outcome.bytes += body.bytes();
                 continue;
-            }
+            };
             let checked = match self.check(&body).await {
                 Ok(checked) => checked,
-                Err(error) => {
+                Err(error) if is_lasting(&error) => {
                     tracing::info!(key = lost.key, %error, "could not read a body without an entry");
-                    outcome.refused.push(NotRebuilt::Unreadable);
+                    outcome.refused.push(body.refused_for(NotRebuilt::Unreadable));
                     continue;
                 }
+                Err(error) => return Err(error),
             };
             let size = checked.size;
+            hold().await?;
             if !self.write(&body, checked, held).await? {
+                if keeps_all && self.head().await?.is_some_and(|head| is_rebuilt(&head)) {
+                    let message = "another rebuild is at the key";
+                    return Err(martlet_protocol::Error::unavailable(message).into());
+                }
                 outcome.is_taken = true;
                 return Ok(outcome);
             }
@@ -181,6 +195,28 @@ impl KeyRebuild<'_> {
             outcome.bytes += size;
         }
         Ok(outcome)
+    }
+
+    /// Returns the current entry of the key.
+    async fn head(&self) -> Result<Option<Entry>> {
+        let (context, key) = (self.target.context, &self.target.key);
+        let registers = &self.services.registers;
+        Ok(registers.read(context, key, Want::Entry, Level::Strict).await?.entry)
+    }
+
+    /// Removes bodies that are back as versions, or were removed since. Refuses others that were born
+    /// before the head: they would become the current version.
+    async fn compare_with(&self, head: &Entry, bodies: &mut Vec<LostBody>) -> Result<()> {
+        let Value::Object(object) = &head.value else { return Ok(()) };
+        let current = head.value.version().and_then(|version| version.id);
+        bodies.retain(|body| Some(rebuilt_id(body.write_id)) != current);
+        let (context, key) = (self.target.context, &self.target.key);
+        let beside = self.services.versions.ids_beside(context, key).await?;
+        bodies.retain(|body| !beside.contains(&rebuilt_id(body.write_id)));
+        for body in bodies.iter_mut().filter(|body| body.born_ms < object.modified_ms) {
+            body.refusal = body.refusal.or(Some(NotRebuilt::Behind));
+        }
+        Ok(())
     }
 
     /// Paths of the key's register, and those of keys that begin with the key.
@@ -328,11 +364,40 @@ impl KeyRebuild<'_> {
 
 /// Removes bodies that a later one replaced; returns their number. A later body that was perhaps
 /// never committed replaces none: the bytes of a replaced object are deleted some minutes after.
-fn keep_current(bodies: &mut Vec<LostBody>) -> u64 {
-    let may_be_uncommitted =
-        |body: &LostBody| matches!(body.refusal, Some(NotRebuilt::Incomplete | NotRebuilt::Upload));
+/// Births don't tell the order of overlapping writes, so the later of two needs the operator's word.
+fn keep_current(bodies: &mut Vec<LostBody>, takes_latest: bool) -> u64 {
+    let may_be_uncommitted = |body: &LostBody| {
+        let doubts = [NotRebuilt::Incomplete, NotRebuilt::Upload, NotRebuilt::Pieces];
+        body.refusal.is_some_and(|refusal| doubts.contains(&refusal))
+    };
     let Some(current) = bodies.iter().rposition(|body| !may_be_uncommitted(body)) else { return 0 };
-    bodies.drain(..current).filter(|body| !may_be_uncommitted(body)).count() as u64
+    let older = bodies[..current].iter().filter(|body| !may_be_uncommitted(body)).count();
+    if older > 0 && !takes_latest {
+        for body in bodies.iter_mut() {
+            body.refusal = body.refusal.or(Some(NotRebuilt::Several));
+        }
+        return 0;
+    }
+    let mut at = 0;
+    bodies.retain(|body| {
+        at += 1;
+        at > current || may_be_uncommitted(body)
+    });
+    older as u64
+}
+
+/// Returns true for errors that another attempt repeats: no copy has these bytes.
+fn is_lasting(error: &Error) -> bool {
+    let Error::Backend(error) = error else { return false };
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+}
+
+/// Returns true if a rebuild made the version. Its tags and locks may have changed since.
+fn is_rebuilt(entry: &Entry) -> bool {
+    let Value::Object(object) = &entry.value else { return false };
+    let is_marked = object.attributes.user_metadata.iter().any(|(name, _)| name == REBUILT);
+    let id = entry.value.version().and_then(|version| version.id);
+    is_marked && id.is_some_and(|id| id.0[12..] == mark_of(&id.0[..12]))
 }
 
 /// Returns the number of the first extents that have `length` bytes together.
@@ -364,8 +429,16 @@ fn etag_of(kind: ETagKind, body: &LostBody, tags: &[[u8; 16]], has_parts: bool) 
 fn rebuilt_id(write_id: WriteId) -> WriteId {
     let hash = blake3::derive_key("martlet 2026-11-28 write id of a rebuilt entry", &write_id.0);
     let mut id = [0; 16];
-    id.copy_from_slice(&hash[..16]);
+    id[..12].copy_from_slice(&hash[..12]);
+    let mark = mark_of(&hash[..12]);
+    id[12..].copy_from_slice(&mark);
     WriteId(id)
+}
+
+/// Last bytes of a derived id: a random one has them once in 2³² times.
+fn mark_of(beginning: &[u8]) -> [u8; 4] {
+    let hash = blake3::derive_key("martlet 2026-11-28 mark of a rebuilt write id", beginning);
+    [hash[0], hash[1], hash[2], hash[3]]
 }
 
 fn differs(how: &str) -> Error {

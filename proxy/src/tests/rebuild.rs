@@ -1,24 +1,28 @@
 //! Objects whose registers are lost come back from their extents, and never over an entry (rule X8).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use futures::StreamExt;
-use martlet_protocol::backend::NewExtent;
+use futures::{FutureExt, StreamExt};
+use martlet_protocol::backend::{CallKind, NewExtent};
 use martlet_protocol::entry::ETag;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::lost::{LostExtent, LostKey};
-use martlet_protocol::{Backend, BackendExt, BucketId, DeviceId, ExtentId, Settings};
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{Backend, BackendExt, BucketId, DeviceId, ErrorKind, ExtentId, Settings};
 
-use super::harness::{Harness, create, pattern, settle};
+use super::harness::{Harness, create, faulty, pattern, settle};
 use super::multipart::{begin, naming, send};
+use super::versions::all_versions;
 use crate::{
-    Error, KeyOutcome, NewBucket, NotRebuilt, REBUILT, Rebuild, RebuildConsent, Selection,
-    adopt_bucket,
+    Error, HoldCheck, KeyOutcome, NewBucket, NotRebuilt, REBUILT, Rebuild, RebuildConsent,
+    Selection, adopt_bucket,
 };
 
 const DEVICES: u32 = 3;
-const ALL: RebuildConsent = RebuildConsent { without_facts: true, uploads: true };
+const ALL: RebuildConsent = RebuildConsent { without_facts: true, uploads: true, latest: true };
 
 /// A store with a bucket `b`.
 async fn filled() -> (Harness, BucketId) {
@@ -89,7 +93,20 @@ async fn lost(harness: &Harness, bucket: BucketId, key: &str) -> LostKey {
 }
 
 async fn rebuild(harness: &Harness, lost: &LostKey, consent: RebuildConsent) -> KeyOutcome {
-    Rebuild::new(harness.store.clone(), consent, true).key("b", lost).await.unwrap()
+    applied(harness, consent).key("b", lost).await.unwrap()
+}
+
+fn applied(harness: &Harness, consent: RebuildConsent) -> Rebuild {
+    Rebuild::applied(harness.store.clone(), consent, held())
+}
+
+/// A hold that is on.
+fn held() -> Arc<HoldCheck> {
+    Arc::new(|| async { Ok(()) }.boxed())
+}
+
+fn reasons(outcome: &KeyOutcome) -> Vec<NotRebuilt> {
+    outcome.refused.iter().map(|body| body.reason).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +116,7 @@ async fn an_object_comes_back_with_its_bytes_and_its_etag_and_once() {
     let put = before.put("key", bytes.clone()).await.unwrap();
     let harness = without_registers(&before, bucket).await;
     let lost = lost(&harness, bucket, "key").await;
-    let dry = Rebuild::new(harness.store.clone(), RebuildConsent::default(), false)
+    let dry = Rebuild::dry(harness.store.clone(), RebuildConsent::default())
         .key("b", &lost)
         .await
         .unwrap();
@@ -137,7 +154,7 @@ async fn a_write_beside_the_rebuild_wins() {
     for round in 0..20 {
         let harness = without_registers(&before, bucket).await;
         let lost = lost(&harness, bucket, "key").await;
-        let rebuild = Rebuild::new(harness.store.clone(), RebuildConsent::default(), true);
+        let rebuild = applied(&harness, RebuildConsent::default());
         let late = async {
             for _ in 0..round {
                 tokio::task::yield_now().await;
@@ -160,7 +177,7 @@ async fn bytes_that_differ_from_their_hash_stay_away() {
     let mut lost = lost(&harness, bucket, "key").await;
     lost.extents[0].record.extent.blake3[0] ^= 1;
     let outcome = rebuild(&harness, &lost, ALL).await;
-    assert_eq!((outcome.objects, outcome.refused), (0, vec![NotRebuilt::Unreadable]));
+    assert_eq!((outcome.objects, reasons(&outcome)), (0, vec![NotRebuilt::Unreadable]));
     assert!(harness.get("key", Selection::Whole).await.is_err());
 }
 
@@ -203,7 +220,12 @@ async fn of_two_bodies_the_later_comes_back_and_an_id_is_adopted_once() {
     for extent in &mut lost.extents {
         extent.record.birth_ms = u64::from(extent.record.extent.length);
     }
-    let outcome = rebuild(&harness, &lost, RebuildConsent::default()).await;
+    let undecided = rebuild(&harness, &lost, RebuildConsent::default()).await;
+    assert_eq!((undecided.objects, undecided.older), (0, 0), "nothing tells which one was last");
+    assert_eq!(reasons(&undecided), [NotRebuilt::Several; 2]);
+    assert_eq!(undecided.refused.iter().map(|it| it.bytes).collect::<Vec<_>>(), [20_000, 30_000]);
+    let latest = RebuildConsent { latest: true, ..RebuildConsent::default() };
+    let outcome = rebuild(&harness, &lost, latest).await;
     assert_eq!((outcome.objects, outcome.older), (1, 1));
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), later);
     let new = || NewBucket {
@@ -222,4 +244,88 @@ async fn of_two_bodies_the_later_comes_back_and_an_id_is_adopted_once() {
         adopt_bucket(buckets, "gone", new(), id).await.unwrap_err()
     };
     assert!(deleted.to_string().contains("was deleted"), "{deleted}");
+}
+
+/// A store that lost three versions of a key, and the key's extents, born in the order of their
+/// lengths.
+async fn three_versions() -> (Harness, LostKey) {
+    let (before, bucket) = filled().await;
+    before.store.buckets().set_versioning("b", true).await.unwrap();
+    for length in [20_000, 21_000, 22_000] {
+        before.put("key", pattern(length, 1)).await.unwrap();
+    }
+    let harness = without_registers(&before, bucket).await;
+    harness.store.buckets().set_versioning("b", true).await.unwrap();
+    let mut lost = lost(&harness, bucket, "key").await;
+    for extent in &mut lost.extents {
+        extent.record.birth_ms = u64::from(extent.record.extent.length);
+    }
+    lost.extents.sort_by_key(|extent| extent.record.birth_ms);
+    (harness, lost)
+}
+
+/// Returns the key with some of its extents: the others have entries by now.
+fn with(lost: &LostKey, numbers: &[usize]) -> LostKey {
+    let extents = numbers.iter().map(|number| lost.extents[*number].clone()).collect();
+    LostKey { extents, ..lost.clone() }
+}
+
+async fn sizes(harness: &Harness) -> Vec<u64> {
+    let versions = all_versions(&harness.store).await;
+    versions.into_iter().filter_map(|version| Some(version.object?.size)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_come_back_in_order_from_where_an_earlier_run_ended() {
+    let (harness, lost) = three_versions().await;
+    let first = rebuild(&harness, &with(&lost, &[0]), ALL).await;
+    assert_eq!((first.objects, first.is_taken), (1, false));
+    // The scan leaves out what has an entry.
+    let rest = rebuild(&harness, &with(&lost, &[1, 2]), ALL).await;
+    assert_eq!((rest.objects, rest.is_taken), (2, false), "{rest:?}");
+    assert_eq!(sizes(&harness).await, [22_000, 21_000, 20_000]);
+    let again = rebuild(&harness, &lost, ALL).await;
+    assert_eq!(again, KeyOutcome::default(), "a run that began before finds all of them");
+    harness.put("key", pattern(9_000, 2)).await.unwrap();
+    assert!(rebuild(&harness, &lost, ALL).await.is_taken, "a client's version is on top");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_version_never_comes_back_above_a_later_one() {
+    let (harness, lost) = three_versions().await;
+    assert_eq!(rebuild(&harness, &with(&lost, &[0, 2]), ALL).await.objects, 2);
+    let late = rebuild(&harness, &lost, ALL).await;
+    assert_eq!((late.objects, reasons(&late)), (0, vec![NotRebuilt::Behind]));
+    assert_eq!(sizes(&harness).await, [22_000, 20_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_cannot_be_read_for_now_stops_its_key() {
+    let (harness, lost) = three_versions().await;
+    let silent = faulty(&harness.memory, 3, DEVICES, |call| match call.op {
+        CallKind::ReadExtent => Fault::Refuse(ErrorKind::Unavailable),
+        _ => Fault::None,
+    });
+    let failed = Rebuild::applied(silent, ALL, held()).key("b", &lost).await;
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!(sizes(&harness).await, [0; 0]);
+    assert_eq!(rebuild(&harness, &lost, ALL).await.objects, 3);
+    assert_eq!(sizes(&harness).await, [22_000, 21_000, 20_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_once_the_hold_ends() {
+    let (harness, lost) = three_versions().await;
+    let left = AtomicUsize::new(2);
+    let ending: Arc<HoldCheck> = Arc::new(move || {
+        let is_held = left.load(Ordering::Relaxed) > 0;
+        left.fetch_sub(usize::from(is_held), Ordering::Relaxed);
+        let message = "collection is not held any more";
+        let outcome =
+            if is_held { Ok(()) } else { Err(martlet_protocol::Error::unavailable(message)) };
+        async move { outcome }.boxed()
+    });
+    let failed = Rebuild::applied(harness.store.clone(), ALL, ending).key("b", &lost).await;
+    assert!(failed.unwrap_err().to_string().contains("not held any more"));
+    assert_eq!(sizes(&harness).await, [21_000, 20_000]);
 }
