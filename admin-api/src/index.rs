@@ -28,6 +28,9 @@ pub struct IndexLine {
     pub acceptable_partitions: u64,
     /// Reason for which no loss can be accepted.
     pub nothing_to_accept: Option<String>,
+    /// Figures of the last rebuild of this process, without findings. `None` after a restart.
+    #[serde(default)]
+    pub last_rebuild: Option<RebuildLine>,
 }
 
 /// Outcome of an acceptance: the detail of its job.
@@ -57,6 +60,9 @@ pub struct RebuildLine {
     pub keys: u64,
     /// Keys that have an entry: nothing is brought back.
     pub taken: u64,
+    /// Extents of these keys that no entry names. They are deleted after the hold.
+    #[serde(default)]
+    pub taken_extents: u64,
     /// Objects that were brought back, or would be.
     pub objects: u64,
     /// Their bytes.

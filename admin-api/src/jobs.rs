@@ -46,6 +46,7 @@ pub enum JobRequest {
 }
 
 /// Scope of a rebuild.
+#[expect(clippy::struct_excessive_bools, reason = "each is a consent of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebuildRequest {
@@ -64,6 +65,9 @@ pub struct RebuildRequest {
     /// Accept uploads whose parts 1 to n lie whole: they may not have been completed.
     #[serde(default)]
     pub uploads: bool,
+    /// Accept the body that was born last where several bodies of a key are whole.
+    #[serde(default)]
+    pub latest: bool,
 }
 
 /// Job of a process.

@@ -1,10 +1,13 @@
 //! Admin API of lost index partitions: state, hold on collection, and adopted buckets. Acceptance and
 //! rebuild are [`jobs`](crate::jobs).
 
+mod state;
+
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use martlet_admin_api::BucketLine;
 use martlet_admin_api::index::{self as wire, IndexLine};
@@ -17,10 +20,15 @@ use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(crate) use self::state::RebuildState;
 use crate::api::{ApiError, ApiResult};
 
 /// Routes of `martlet admin index`.
-pub fn routes(store: ObjectStore, clock: Arc<dyn Clock>) -> ApiRoutes {
+pub(crate) fn routes(
+    store: ObjectStore,
+    rebuilds: Arc<RebuildState>,
+    clock: Arc<dyn Clock>,
+) -> ApiRoutes {
     let show = ApiDoc::reply::<IndexLine>(
         RouteAccess::Read,
         "Show the hold on collection and the devices that lost index registers",
@@ -42,12 +50,13 @@ pub fn routes(store: ObjectStore, clock: Arc<dyn Clock>) -> ApiRoutes {
         .put(wire::HOLD, hold, self::hold)
         .delete(wire::HOLD, release, self::release)
         .put(wire::ADOPT, adopt.query::<AdoptQuery>(), self::adopt)
-        .with_state(IndexApi { store, clock })
+        .with_state(IndexApi { store, rebuilds, clock })
 }
 
 #[derive(Clone)]
 struct IndexApi {
     store: ObjectStore,
+    rebuilds: Arc<RebuildState>,
     clock: Arc<dyn Clock>,
 }
 
@@ -76,6 +85,10 @@ async fn hold(State(api): State<IndexApi>) -> ApiResult {
 }
 
 async fn release(State(api): State<IndexApi>) -> ApiResult {
+    if api.rebuilds.is_running() {
+        let sentence = "a rebuild runs in this process: wait for its end, or stop it";
+        return Err(ApiError(StatusCode::CONFLICT, sentence.to_owned()));
+    }
     let free = IndexLoss::release(api.store.topology(), &api.clock).await.map_err(unavailable)?;
     api.reply(&free).await
 }
@@ -129,6 +142,7 @@ impl IndexApi {
             acceptable_devices: acceptable.devices.iter().map(|device| device.0).collect(),
             acceptable_partitions: acceptable.partitions.len() as u64,
             nothing_to_accept,
+            last_rebuild: self.rebuilds.last(),
         };
         Ok(Json(line).into_response())
     }

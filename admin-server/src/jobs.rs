@@ -32,14 +32,18 @@ use self::rebuild::RebuildWork;
 use self::rewrite::RewriteWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
+use crate::index::{self, RebuildState};
 
 /// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
 const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 /// Maximum pause of a census between two pages.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// Routes of `martlet admin job`. `foreground` measures the latency of clients' requests.
+/// Routes of `martlet admin job` and `martlet admin index`. `foreground` measures the latency of
+/// clients' requests.
 pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Clock>) -> ApiRoutes {
+    let rebuilds = Arc::new(RebuildState::default());
+    let of_index = index::routes(store.clone(), rebuilds.clone(), clock.clone());
     let list = ApiDoc::reply::<ListPage<JobLine>>(
         RouteAccess::Read,
         "List running jobs and the last ended ones",
@@ -56,7 +60,14 @@ pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Cl
         .post(wire::JOBS, start.body::<JobRequest>(), self::start)
         .get(wire::JOB, show.query::<JobQuery>(), self::show)
         .delete(wire::JOB, cancel.query::<JobQuery>(), self::cancel)
-        .with_state(JobsApi { store, foreground, jobs: Arc::new(Jobs::new(clock.clone())), clock })
+        .with_state(JobsApi {
+            store,
+            foreground,
+            jobs: Arc::new(Jobs::new(clock.clone())),
+            rebuilds,
+            clock,
+        })
+        .merge(of_index)
 }
 
 #[derive(Clone)]
@@ -64,6 +75,7 @@ struct JobsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
     jobs: Arc<Jobs>,
+    rebuilds: Arc<RebuildState>,
     clock: Arc<dyn Clock>,
 }
 
@@ -130,7 +142,7 @@ impl JobsApi {
             return Err(ApiError::bad(format!("the index ring has {partitions} partitions")));
         }
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        Ok(RebuildWork::new(store, clock, request, self.clients_wait()))
+        Ok(RebuildWork::new(store, clock, request, self.clients_wait(), self.rebuilds.clone()))
     }
 
     /// Returns true while clients wait longer than their budget.

@@ -6,7 +6,7 @@
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
 //! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
-//! * [`index`]: hold on collection, and buckets whose register is lost.
+//! * `index`: hold on collection, and buckets whose register is lost, as part of the routes of jobs.
 //! * [`jobs`]: censuses, moves of buckets to another storage policy, and the rebuild of lost index
 //!   partitions, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
@@ -31,7 +31,7 @@
 pub mod accounts;
 mod api;
 pub mod buckets;
-pub mod index;
+mod index;
 pub mod jobs;
 pub mod objects;
 pub mod policies;

@@ -47,8 +47,8 @@ pub(super) enum IndexCommand {
 /// Consent to a step without a way back.
 #[derive(Args, Debug)]
 pub(super) struct Consent {
-    /// Confirm that no rebuild is needed any more
-    #[arg(long, required = true)]
+    /// Confirm that no rebuild is needed any more. Without it, nothing but the state is shown
+    #[arg(long)]
     yes: bool,
 }
 
@@ -104,6 +104,9 @@ pub(super) struct RebuildArgs {
     /// Accept uploads whose parts 1 to n lie whole: they may not have been completed
     #[arg(long)]
     uploads: bool,
+    /// Accept the body that was born last where several bodies of a key are whole
+    #[arg(long)]
+    latest: bool,
     /// Follow the job until its end; the default
     #[arg(long, conflicts_with = "detach")]
     wait: bool,
@@ -121,8 +124,14 @@ impl IndexCommand {
         match self {
             Self::Status => show(&server.request_json::<IndexLine>(INDEX, &[])?, json, status),
             Self::Hold => show(&server.set::<IndexLine>(HOLD, &[])?, json, status),
-            Self::Release(Consent { .. }) => {
+            Self::Release(Consent { yes: true }) => {
                 show(&server.delete::<IndexLine>(HOLD, &[])?, json, status);
+            }
+            Self::Release(Consent { yes: false }) => {
+                show(&server.request_json::<IndexLine>(INDEX, &[])?, json, status);
+                let sentence = "extents without an entry are deleted after the hold: look at what was \
+                                left out above, and add --yes";
+                return Err(Failure::refused(sentence));
             }
             Self::AcceptLoss(args) => return args.run(server, json),
             Self::Adopt(args) => show(&args.send(server)?, json, print::bucket),
@@ -165,6 +174,7 @@ impl RebuildArgs {
             apply: self.apply,
             without_facts: self.without_facts,
             uploads: self.uploads,
+            latest: self.latest,
         }
     }
 
@@ -215,7 +225,27 @@ fn status(line: &IndexLine) -> String {
     if let Some(reason) = &line.nothing_to_accept {
         let _ = writeln!(text, "no loss to accept: {reason}");
     }
+    match &line.last_rebuild {
+        Some(last) => left_out(&mut text, last),
+        None => text.push_str("no rebuild has ended in this process since its start\n"),
+    }
     text
+}
+
+/// Appends what the last rebuild left out: these extents are deleted after the hold.
+fn left_out(text: &mut String, line: &RebuildLine) {
+    let kind = if line.applied { "rebuild" } else { "dry run" };
+    let refused: u64 = line.refused.values().sum();
+    let _ = writeln!(
+        text,
+        "the last {kind} of this process left out {} copies with an unknown owner, {} failed keys, \
+         {refused} bodies, {} older bodies, {} extents of keys that have an entry, {} lost buckets",
+        line.uncertain,
+        line.failed,
+        line.older,
+        line.taken_extents,
+        line.unknown_buckets.len()
+    );
 }
 
 fn accepted(line: &AcceptLine) -> String {
@@ -249,8 +279,15 @@ fn rebuilt(line: &RebuildLine) -> String {
     let _ = writeln!(
         text,
         "{} copies listed, {} extents of {} keys without an entry\n{} objects of {} bytes {verb}; {} \
-         older bodies and {} keys with an entry stay as they are",
-        line.listed, line.unowned, line.keys, line.objects, line.bytes, line.older, line.taken
+         older bodies stay away\n{} keys have an entry, which stays; {} of their extents have none",
+        line.listed,
+        line.unowned,
+        line.keys,
+        line.objects,
+        line.bytes,
+        line.older,
+        line.taken,
+        line.taken_extents
     );
     for (reason, count) in &line.refused {
         let _ = writeln!(text, "{count} not brought back: {reason}");
@@ -317,6 +354,12 @@ mod tests {
         };
         let text = status(&line);
         assert!(text.contains("held since 7") && text.contains("devices d1, d2 lost 5 index"));
+        assert!(text.contains("no rebuild has ended in this process"), "{text}");
+        let refused = [("upload".to_owned(), 2), ("several".to_owned(), 4)].into();
+        let last = RebuildLine { refused, taken_extents: 8, ..RebuildLine::default() };
+        let text = status(&IndexLine { last_rebuild: Some(last), ..line });
+        assert!(text.contains("left out 0 copies") && text.contains("6 bodies"), "{text}");
+        assert!(text.contains("8 extents of keys that have an entry"), "{text}");
         let text = status(&IndexLine {
             acceptable_devices: vec![3],
             acceptable_partitions: 1,

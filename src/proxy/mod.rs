@@ -15,7 +15,7 @@ mod settings;
 
 use std::sync::Arc;
 
-use martlet_admin_server::{accounts, buckets, index, jobs, objects, policies};
+use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
 use martlet_membership::{Member, MemberRole, NodeCollector, RingCollector, StatusSource};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
@@ -195,8 +195,7 @@ impl RunningProxy<'_> {
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone(), foreground.clone()))
-                .merge(jobs::routes(store.clone(), foreground.clone(), clock.clone()))
-                .merge(index::routes(store, clock))
+                .merge(jobs::routes(store, foreground.clone(), clock))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use martlet_admin_server::{buckets, index, jobs, objects, policies};
+use martlet_admin_server::{buckets, jobs, objects, policies};
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
 use martlet_serving::audit::AuditCollector;
@@ -179,7 +179,6 @@ impl RunningServer<'_> {
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))
                 .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock()))
-                .merge(index::routes(store.objects.clone(), store.clock()))
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);

@@ -2,6 +2,9 @@
 //!
 //! A slice of keys at a time is scanned, and handed to the object layer. Keys are independent, so a
 //! run that ends early loses nothing but the time of its scan.
+//!
+//! The hold is read before each slice, and before each entry unless it was read in the last
+//! [`HOLD_KEPT`]. Another process may end it: this one writes nothing more then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +15,18 @@ use futures::{FutureExt, StreamExt, stream};
 use martlet_admin_api::index::{RebuildLine, UnknownBucketLine};
 use martlet_admin_api::jobs::{self, JobProgress, RebuildRequest};
 use martlet_protocol::lost::LostKey;
-use martlet_protocol::{BucketId, Clock, Partition};
-use martlet_proxy::{ClientsWait, KeyOutcome, ObjectStore, Rebuild, RebuildConsent};
-use martlet_replicator::{HOLD_SETTLES_MS, IndexLoss, LostKeys, ScanFigures, ScanScope};
+use martlet_protocol::{BucketId, Clock, Error, Partition};
+use martlet_proxy::{ClientsWait, HoldCheck, KeyOutcome, ObjectStore, Rebuild, RebuildConsent};
+use martlet_replicator::{IndexLoss, LostKeys, ScanFigures, ScanScope};
+use martlet_topology::Topology;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::table::{JobOutcome, JobWork};
+use crate::index::RebuildState;
 
 /// Keys under way at a time. Each reads one object's bytes.
 const KEYS_AT_ONCE: usize = 4;
@@ -29,7 +34,10 @@ const KEYS_AT_ONCE: usize = 4;
 const BUCKETS_PAGE: usize = 1000;
 /// Findings that are reported individually.
 const FINDINGS_MAX: usize = 1000;
-/// Pause while clients wait, and while the hold settles; number of pauses before a key goes on.
+/// Time for which the hold counts as read. Collection of an extent takes longer than this: a delete
+/// comes a grace time of minutes after the extent was found.
+const HOLD_KEPT: Duration = Duration::from_secs(10);
+/// Pause while clients wait; number of pauses before a key goes on.
 const REST: Duration = Duration::from_millis(50);
 const RESTS_MAX: u32 = 40;
 
@@ -39,6 +47,7 @@ pub(super) struct RebuildWork {
     clock: Arc<dyn Clock>,
     request: RebuildRequest,
     clients_wait: Arc<ClientsWait>,
+    state: Arc<RebuildState>,
     line: Mutex<RebuildLine>,
     passes: Mutex<(u64, u64)>,
     cancelled: watch::Sender<bool>,
@@ -50,6 +59,7 @@ impl RebuildWork {
         clock: Arc<dyn Clock>,
         request: RebuildRequest,
         clients_wait: Arc<ClientsWait>,
+        state: Arc<RebuildState>,
     ) -> Self {
         let line = RebuildLine { applied: request.apply, ..RebuildLine::default() };
         Self {
@@ -57,6 +67,7 @@ impl RebuildWork {
             clock,
             request,
             clients_wait,
+            state,
             line: Mutex::new(line),
             passes: Mutex::default(),
             cancelled: watch::Sender::new(false),
@@ -65,23 +76,33 @@ impl RebuildWork {
 
     async fn rebuild(&self) -> JobOutcome {
         let mut cancelled = self.cancelled.subscribe();
-        tokio::select! {
+        let _running = self.state.begin();
+        let outcome = tokio::select! {
             outcome = self.all_slices() => outcome,
             _ = cancelled.wait_for(|cancelled| *cancelled) => {
                 Err("the rebuild was cancelled: objects that are back stay".to_owned())
             }
-        }
+        };
+        self.state.end_with(self.line.lock().clone());
+        outcome
     }
 
     async fn all_slices(&self) -> JobOutcome {
-        let scope = self.scope().await?;
-        let names = self.bucket_names().await?;
         let topology = self.store.topology().clone();
-        let RebuildRequest { apply, without_facts, uploads, .. } = self.request;
-        let rebuild =
-            Rebuild::new(self.store.clone(), RebuildConsent { without_facts, uploads }, apply);
+        let loss = IndexLoss::read(&topology).await.map_err(|error| error.to_string())?;
+        let scope = self.scope(loss).await?;
+        let hold = Arc::new(HoldWatch::new(topology.clone(), scope.born_before_ms));
+        let names = self.bucket_names().await?;
+        let RebuildRequest { apply, without_facts, uploads, latest, .. } = self.request;
+        let consent = RebuildConsent { without_facts, uploads, latest };
+        let rebuild = if apply {
+            Rebuild::applied(self.store.clone(), consent, hold.clone().as_check())
+        } else {
+            Rebuild::dry(self.store.clone(), consent)
+        };
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
+            hold.read().await.map_err(|error| error.to_string())?;
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);
             let slice = lost.next_slice(&mut observe).await.map_err(|error| error.to_string())?;
             let Some(keys) = slice else { break };
@@ -97,9 +118,7 @@ impl RebuildWork {
 
     /// Returns the scope. Entries are written only under a hold that is in force: collection could
     /// delete an extent after it was found.
-    async fn scope(&self) -> Result<ScanScope, String> {
-        let refused = |error: martlet_protocol::Error| error.to_string();
-        let loss = IndexLoss::read(self.store.topology()).await.map_err(refused)?;
+    async fn scope(&self, loss: IndexLoss) -> Result<ScanScope, String> {
         let Some(held_ms) = loss.held_since_ms else {
             return Err(
                 "collection is not held: run martlet admin index accept-loss, or index hold \
@@ -110,8 +129,9 @@ impl RebuildWork {
         if loss.lost.is_empty() && self.request.partition.is_none() {
             return Err("no loss was accepted: name a partition of the index ring".to_owned());
         }
-        while self.clock.now_ms() < held_ms.saturating_add(HOLD_SETTLES_MS) {
-            sleep(REST).await;
+        let settled = self.state.settles_at(held_ms);
+        if self.request.apply {
+            sleep_until(settled).await;
         }
         let bucket = match &self.request.bucket {
             Some(name) => {
@@ -159,16 +179,27 @@ impl RebuildWork {
             }
             sleep(REST).await;
         }
-        let Some(bucket) = names.get(&key.bucket) else { return };
+        let Some(bucket) = names.get(&key.bucket) else {
+            let reason = "its bucket was not listed when the rebuild began";
+            return self.note_failure(&key.bucket.to_string(), &key.key, reason);
+        };
         match rebuild.key(bucket, &key).await {
-            Ok(outcome) => self.note_key(bucket, &key.key, outcome),
-            Err(error) => {
-                let mut line = self.line.lock();
-                line.keys += 1;
-                line.failed += 1;
-                line.failure = Some(format!("{bucket}/{}: {error}", key.key));
+            Ok(outcome) => {
+                if outcome.is_taken {
+                    self.line.lock().taken_extents += key.extents.len() as u64;
+                }
+                self.note_key(bucket, &key.key, outcome);
             }
+            // The bucket of that name is gone, or another one: it was renamed, deleted or made anew.
+            Err(error) => self.note_failure(bucket, &key.key, &error.to_string()),
         }
+    }
+
+    fn note_failure(&self, bucket: &str, key: &str, reason: &str) {
+        let mut line = self.line.lock();
+        line.keys += 1;
+        line.failed += 1;
+        line.failure = Some(format!("{bucket}/{key}: {reason}"));
     }
 
     fn note_key(&self, bucket: &str, key: &str, outcome: KeyOutcome) {
@@ -180,7 +211,9 @@ impl RebuildWork {
         line.older += outcome.older;
         let mut found = Vec::new();
         if outcome.is_taken {
-            found.push(format!("{bucket}/{key}: has an entry, which stays"));
+            found.push(format!(
+                "{bucket}/{key}: has an entry, which stays; its other extents stay away"
+            ));
         }
         if outcome.objects > 0 {
             let verb = if self.request.apply { "is back" } else { "would come back" };
@@ -193,9 +226,12 @@ impl RebuildWork {
         if outcome.older > 0 {
             found.push(format!("{bucket}/{key}: {} older bodies stay away", outcome.older));
         }
-        for refusal in outcome.refused {
-            *line.refused.entry(refusal.name().to_owned()).or_default() += 1;
-            found.push(format!("{bucket}/{key}: {refusal}"));
+        for refused in outcome.refused {
+            let (reason, bytes, born_ms) = (refused.reason, refused.bytes, refused.born_ms);
+            *line.refused.entry(reason.name().to_owned()).or_default() += 1;
+            found.push(format!(
+                "{bucket}/{key}: {bytes} bytes of {born_ms} (ms since 1970) stay away, {reason}"
+            ));
         }
         let room = FINDINGS_MAX.saturating_sub(line.findings.len());
         line.findings.extend(found.into_iter().take(room));
@@ -208,12 +244,14 @@ impl JobWork for RebuildWork {
     }
 
     fn subject(&self) -> String {
-        let RebuildRequest { bucket, partition, apply, without_facts, uploads } = &self.request;
+        let RebuildRequest { bucket, partition, apply, without_facts, uploads, latest } =
+            &self.request;
         let mut words = vec![if *apply { "apply" } else { "dry run" }.to_owned()];
         words.extend(bucket.as_ref().map(|name| format!("bucket {name}")));
         words.extend(partition.map(|number| format!("partition {number}")));
         words.extend(without_facts.then(|| "without facts".to_owned()));
         words.extend(uploads.then(|| "uploads".to_owned()));
+        words.extend(latest.then(|| "latest".to_owned()));
         words.join(", ")
     }
 
@@ -253,5 +291,50 @@ impl JobWork for RebuildWork {
 
     fn detail(&self, _: Option<&JobOutcome>) -> Option<Value> {
         serde_json::to_value(&*self.line.lock()).ok()
+    }
+}
+
+/// Hold under which a rebuild began.
+struct HoldWatch {
+    topology: Topology,
+    /// Start of the hold. A later start is that of another hold.
+    since_ms: u64,
+    /// Time before the last read that found the hold.
+    read_at: Mutex<Option<Instant>>,
+}
+
+impl HoldWatch {
+    fn new(topology: Topology, since_ms: u64) -> Self {
+        Self { topology, since_ms, read_at: Mutex::default() }
+    }
+
+    fn as_check(self: Arc<Self>) -> Arc<HoldCheck> {
+        Arc::new(move || {
+            let hold = self.clone();
+            async move { hold.check().await }.boxed()
+        })
+    }
+
+    /// Reads the hold, unless it was read in the last [`HOLD_KEPT`].
+    async fn check(&self) -> Result<(), Error> {
+        let read_at = *self.read_at.lock();
+        if read_at.is_some_and(|at| at.elapsed() < HOLD_KEPT) {
+            return Ok(());
+        }
+        self.read().await
+    }
+
+    async fn read(&self) -> Result<(), Error> {
+        let asked = Instant::now();
+        let loss = IndexLoss::read(&self.topology).await?;
+        if loss.held_since_ms != Some(self.since_ms) {
+            *self.read_at.lock() = None;
+            return Err(Error::unavailable(
+                "the hold on collection ended or began anew: hold collection, and start the rebuild \
+                 again",
+            ));
+        }
+        *self.read_at.lock() = Some(asked);
+        Ok(())
     }
 }

@@ -256,10 +256,10 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     let other = bytes_of(9 * KIB, 13);
     put(&mut client, BUCKET, "written-meanwhile", &other).await;
 
-    let dry = admin_json(&cluster, &["index", "rebuild"]);
+    let dry = admin_json(&cluster, &["index", "rebuild", "--latest"]);
     assert_eq!(dry["applied"], false, "{dry}");
     assert_eq!(status_of(&mut client, &format!("/{BUCKET}/packed")).await, 404, "a dry run");
-    let applied = admin_json(&cluster, &["index", "rebuild", "--apply"]);
+    let applied = admin_json(&cluster, &["index", "rebuild", "--apply", "--latest"]);
     assert_eq!(applied["objects"], dry["objects"], "{applied}\n{dry}");
     assert_eq!(applied["failed"], 0, "{applied}");
     assert_eq!(applied["taken"], 1, "the client's write stays: {applied}");
@@ -278,6 +278,10 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     let whole: Bytes = stored.parts.concat().into();
     assert_eq!(assert_object(&mut client, BUCKET, "parts", &whole).await, stored.of_parts);
 
+    let shown = admin(&cluster, &["index", "release"]);
+    assert!(!shown.status.success(), "it needs a word of consent");
+    let line: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(line["last_rebuild"]["applied"], true, "{line}");
     let free = admin_json(&cluster, &["index", "release", "--yes"]);
     assert!(free["held_since_ms"].is_null(), "{free}");
     println!("{}", cluster.until_clean(PATIENCE).await);
