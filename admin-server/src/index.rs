@@ -138,7 +138,7 @@ impl IndexApi {
         let line = IndexLine {
             held_since_ms: loss.held_since_ms,
             lost_devices: loss.lost.iter().map(|device| device.0).collect(),
-            lost_partitions: loss.partitions(topology).len() as u64,
+            lost_partitions: loss.partitions.numbers.len() as u64,
             acceptable_devices: acceptable.devices.iter().map(|device| device.0).collect(),
             acceptable_partitions: acceptable.partitions.len() as u64,
             nothing_to_accept,

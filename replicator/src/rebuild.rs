@@ -13,7 +13,7 @@ pub(crate) mod loss;
 mod scan;
 
 pub use self::accept::{AcceptedLoss, accept_loss, preview_loss};
-pub use self::loss::{HOLD_SETTLES_MS, IndexLoss};
+pub use self::loss::{HOLD_SETTLES_MS, IndexLoss, LostPartitions};
 pub use self::scan::{LostKeys, ScanFigures, ScanScope, UnknownBucket};
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ use self::peers::{check_all_answer, check_coverage, partitions_of, peers_of};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
+use crate::rebuild::loss::IndexLoss;
 use crate::worker::{StepProgress, Worker};
 
 /// Pause between two looks for devices without votes.
@@ -93,8 +94,8 @@ pub struct SyncDevices {
     ready_since_ms: HashMap<(DeviceId, DeviceIdentity), u64>,
     /// Last logged reason for which no session began; logged once.
     reported: Option<String>,
-    /// True if an operator has accepted that peers without votes lost their registers.
-    accepts_loss: bool,
+    /// Devices whose loss an operator has accepted: only these are synced then.
+    accepted: Option<BTreeSet<DeviceId>>,
 }
 
 /// A device that is being synced.
@@ -137,14 +138,14 @@ impl SyncDevices {
             founding_ms: 0,
             ready_since_ms: HashMap::new(),
             reported: None,
-            accepts_loss: false,
+            accepted: None,
         }
     }
 
-    /// Fills devices from the peers that have votes, however few these are. All other peers must
-    /// answer.
-    pub(crate) fn accepting_loss(mut self) -> Self {
-        self.accepts_loss = true;
+    /// Fills these devices from the peers that have votes, however few these are. All other peers must
+    /// answer, and be among the devices. Collection must be held when a device gets its votes.
+    pub(crate) fn accepting_loss(mut self, devices: BTreeSet<DeviceId>) -> Self {
+        self.accepted = Some(devices);
         self
     }
 
@@ -230,11 +231,16 @@ impl SyncDevices {
         cluster.named()?;
         let term = cluster.term();
         let peers = peers_of(cluster, device, term);
-        if self.accepts_loss {
+        let accepts_loss = self.accepted.is_some();
+        if let Some(accepted) = &self.accepted {
             check_all_answer(&peers, statuses)?;
+            if let Some(other) = peers.iter().find(|id| !voting(id) && !accepted.contains(id)) {
+                let message = format!("the loss of device {other} was not accepted");
+                return Err(Error::unavailable(message));
+            }
         }
         let voters: BTreeSet<DeviceId> = peers.into_iter().filter(voting).collect();
-        if !self.accepts_loss {
+        if !accepts_loss {
             check_coverage(cluster, device, term, &voters)?;
         }
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
@@ -242,7 +248,7 @@ impl SyncDevices {
             .get(&device)
             .map(|status| status.identity)
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
-        if !self.accepts_loss && self.is_being_founded(cluster, device, own) {
+        if !accepts_loss && self.is_being_founded(cluster, device, own) {
             return Err(Error::unavailable(format!(
                 "device {device} has no vote yet, and may get it as a new device"
             )));
@@ -252,7 +258,7 @@ impl SyncDevices {
             in_time(cluster.node(*peer)?.raise_floor(*peer, floor)).await.map(|()| *peer)
         });
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
-        if !self.accepts_loss {
+        if !accepts_loss {
             check_coverage(cluster, device, term, &raised)?;
         } else if raised != voters {
             return Err(Error::unavailable("a device with votes did not raise its floor"));
@@ -275,7 +281,7 @@ impl SyncDevices {
             passes: 0,
             since_ms: self.clock.now_ms(),
             failures: 0,
-            accepts_loss: self.accepts_loss,
+            accepts_loss,
         })
     }
 
@@ -298,6 +304,9 @@ impl SyncDevices {
         session.left.clone_from(&session.all);
         if std::mem::take(&mut session.missing) > 0 {
             return Ok((false, items));
+        }
+        if let Some(accepted) = &self.accepted {
+            IndexLoss::check_accepted(&self.topology, accepted).await?;
         }
         session.end(cluster).await?;
         tracing::info!(device = %session.device, passes = session.passes, "a device has synced and \
@@ -419,7 +428,9 @@ impl Worker for SyncDevices {
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
         let statuses = cluster.statuses().await;
-        let lacks = |id: &DeviceId| statuses.get(id).is_some_and(|status| !status.voting);
+        let is_mine = |id: &DeviceId| self.accepted.as_ref().is_none_or(|of| of.contains(id));
+        let lacks =
+            |id: &DeviceId| is_mine(id) && statuses.get(id).is_some_and(|status| !status.voting);
         let waiting: Vec<DeviceId> =
             cluster.index_devices_of(&self.scope).into_iter().filter(lacks).collect();
         let mut progress =

@@ -126,7 +126,7 @@ impl RebuildWork {
                     .to_owned(),
             );
         };
-        if loss.lost.is_empty() && self.request.partition.is_none() {
+        if loss.partitions.numbers.is_empty() && self.request.partition.is_none() {
             return Err("no loss was accepted: name a partition of the index ring".to_owned());
         }
         let settled = self.state.settles_at(held_ms);
@@ -141,7 +141,7 @@ impl RebuildWork {
             None => None,
         };
         let partition = self.request.partition.map(Partition);
-        Ok(ScanScope { bucket, partition, lost: loss.lost, born_before_ms: held_ms })
+        Ok(ScanScope { bucket, partition, lost: loss.partitions, born_before_ms: held_ms })
     }
 
     async fn bucket_names(&self) -> Result<HashMap<BucketId, String>, String> {

@@ -9,7 +9,9 @@
 //! answers 503 for ever. Only an operator can decide that its registers won't come back: the disks
 //! may be in a drawer.
 //!
-//! The hold comes first. With votes, an empty partition is a quorum for "no entry names this extent".
+//! The hold comes first. With votes, an empty partition is a quorum for "no entry names this extent". So
+//! the hold is read again before each vote, and its release is refused while a device has none. Only
+//! devices that lacked votes at the start get them: another one may have peers that can fill it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +19,9 @@ use std::time::Duration;
 
 use martlet_protocol::{Clock, DeviceId, Error, Result};
 use martlet_topology::Topology;
+use tokio::time::Instant;
 
-use super::loss::{HOLD_SETTLES_MS, IndexLoss};
+use super::loss::{HOLD_SETTLES_MS, IndexLoss, partitions_lost_with};
 use crate::cluster::{DeviceScope, StepTopology};
 use crate::sync::SyncDevices;
 use crate::worker::Worker;
@@ -56,21 +59,22 @@ pub async fn preview_loss(topology: &Topology) -> Result<AcceptedLoss> {
     if lost.is_empty() {
         return Err(Error::invalid("all devices of the index ring have their votes"));
     }
-    let loss = IndexLoss { held_since_ms: None, lost };
-    let partitions = loss.partitions(topology);
+    let partitions = partitions_lost_with(&cluster, &lost);
     if partitions.is_empty() {
         return Err(Error::invalid(
             "peers hold all registers of the devices without votes: a replicator's sync fills them",
         ));
     }
-    Ok(AcceptedLoss { devices: loss.lost.into_iter().collect(), partitions })
+    let (devices, partitions) = (lost.into_iter().collect(), partitions.into_iter().collect());
+    Ok(AcceptedLoss { devices, partitions })
 }
 
-/// Accepts a loss: holds collection, copies what peers hold, and returns votes to all devices of the
-/// index ring. `observe` receives each stage as a sentence.
+/// Accepts a loss: holds collection, copies what peers hold, and returns votes to the devices that lack
+/// them now. `observe` receives each stage as a sentence.
 ///
 /// # Errors
-/// As [`preview_loss`]; a device or peer fails meanwhile. The next run continues.
+/// As [`preview_loss`]; a device or peer fails meanwhile, and the next run continues; another device
+/// loses its votes, or the hold ends, and the next run begins anew.
 pub async fn accept_loss(
     topology: &Topology,
     clock: Arc<dyn Clock>,
@@ -78,17 +82,21 @@ pub async fn accept_loss(
 ) -> Result<AcceptedLoss> {
     let loss = preview_loss(topology).await?;
     observe("holding the collection of extents".to_owned());
-    let held = IndexLoss::note_lost(topology, &clock, &loss.devices).await?.held_since_ms;
-    let held = held.ok_or_else(|| Error::unavailable("the hold on collection did not last"))?;
-    let settled_ms = held.saturating_add(HOLD_SETTLES_MS);
-    while clock.now_ms() < settled_ms {
-        let left = (settled_ms - clock.now_ms()).div_ceil(1000);
+    IndexLoss::note_lost(topology, &clock, &loss.devices).await?;
+    // The start of the hold may be a time of another process's clock.
+    let settled = Instant::now() + Duration::from_millis(HOLD_SETTLES_MS);
+    while Instant::now() < settled {
+        let left = settled.duration_since(Instant::now()).as_secs() + 1;
         observe(format!("waiting until workers know of the hold: {left} s left"));
         tokio::time::sleep(PAUSE).await;
     }
-    let mut sync = SyncDevices::new(topology.clone(), clock, DeviceScope::All).accepting_loss();
+    let accepted: BTreeSet<DeviceId> = loss.devices.iter().copied().collect();
+    let mut sync = SyncDevices::new(topology.clone(), clock, DeviceScope::All)
+        .accepting_loss(accepted.clone());
     let mut failures = 0;
     loop {
+        IndexLoss::check_accepted(topology, &accepted).await?;
+        check_no_other(topology, &accepted).await?;
         match sync.step().await {
             Ok(progress) if progress.backlog == 0 => return Ok(loss),
             Ok(progress) => {
@@ -109,5 +117,18 @@ pub async fn accept_loss(
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+/// Returns an error if a device lacks votes that the operator did not accept as lost.
+async fn check_no_other(topology: &Topology, accepted: &BTreeSet<DeviceId>) -> Result<()> {
+    let statuses = StepTopology::of(topology).statuses().await;
+    let index = StepTopology::of(topology).index_devices();
+    let lacks_votes = |id: &&DeviceId| statuses.get(id).is_some_and(|status| !status.voting);
+    match index.iter().filter(lacks_votes).find(|id| !accepted.contains(id)) {
+        None => Ok(()),
+        Some(other) => Err(Error::conflict(format!(
+            "device {other} has lost its votes too: look at index status, and start accept-loss again"
+        ))),
     }
 }

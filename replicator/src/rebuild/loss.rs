@@ -1,26 +1,35 @@
-//! Loss of the index, as the index remembers it: the hold on collection, and the devices that lost
-//! their registers.
+//! Loss of the index, as the index remembers it: the hold on collection, and the devices and partitions
+//! that lost their registers.
 //!
 //! An operator accepts a loss once. Two facts must be durable before votes return: nothing is
 //! collected (rule X8), and these devices forgot. Both are one document, in the register
 //! `index-loss` of the root bucket:
 //!
 //! ```text
-//! "1 " start of the hold in milliseconds since 1970, or "-", then " " and the number of each lost device
+//! "1 " start of the hold in milliseconds since 1970, or "-"
+//! " "  part power of the index ring
+//! " "  numbers of the lost devices, such as "3,70000", or "-"
+//! " "  numbers of the lost partitions as ranges, such as "7-9,12-12", or "-"
 //! ```
+//!
+//! The partitions are stored, since the ring may change under the hold.
 //!
 //! The primaries of that register may have lost their votes too, and no ballot can decide then. So
 //! the document is written to all primaries, with or without votes, above the newest that any of
 //! them holds. It is read from most of them. Replicas, moves and syncs treat the register like others.
+//!
+//! This is no compare-and-set. A change reads the document again after each refusal, and its own write
+//! after the last; another change that read the document before can still overwrite it unseen. It can
+//! do so for [`CHANGE_MS`], after which devices refuse its writes. So votes and entries wait for longer
+//! ([`HOLD_SETTLES_MS`]), and read the hold again. A change that is lost before is seen there.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::{EntryWrite, Want, WriteReply};
 use martlet_protocol::entry::{AccountDocument, Entry, Value};
-use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{
     BackendExt, Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term, WriteId,
@@ -40,8 +49,14 @@ const KEPT_MS: u64 = 10_000;
 /// Milliseconds after which a hold is in force: workers have read it, and deletes that they had begun
 /// have ended.
 pub const HOLD_SETTLES_MS: u64 = 3 * KEPT_MS;
+/// Milliseconds after which devices refuse the writes of a change.
+const CHANGE_MS: u64 = KEPT_MS;
+/// Maximum size of the document, in bytes: ranges of some 50,000 partitions, all apart.
+const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 /// Attempts to write the document above the floors of all primaries.
 const TRIES: u32 = 8;
+/// Most part powers that a ring has.
+const PART_POWER_MAX: u8 = 24;
 
 /// State of the index after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +65,80 @@ pub struct IndexLoss {
     pub held_since_ms: Option<u64>,
     /// Devices that lost their registers, and got their votes back without a sync of all of them.
     pub lost: BTreeSet<DeviceId>,
+    /// Partitions of which most replicas were on such devices.
+    pub partitions: LostPartitions,
+}
+
+/// Partitions of the index ring at the time of a loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostPartitions {
+    /// Power of two of the number of partitions.
+    pub part_power: u8,
+    /// Numbers of the partitions.
+    pub numbers: BTreeSet<u32>,
+}
+
+impl LostPartitions {
+    /// Returns the partitions of which most replicas are on these devices, by the ring of now.
+    fn of(cluster: &StepTopology, lost: &BTreeSet<DeviceId>) -> Self {
+        let index = cluster.index();
+        let gone = index.partitions().filter(|at| most_of(index.primaries(*at), lost));
+        Self { part_power: index.part_power(), numbers: gone.map(|at| at.0).collect() }
+    }
+
+    /// Returns true if a placement lies in one of the partitions.
+    pub(super) fn contains(&self, placement: u64) -> bool {
+        let number = (placement >> 1) >> (63 - u32::from(self.part_power));
+        u32::try_from(number).is_ok_and(|number| self.numbers.contains(&number))
+    }
+
+    /// Adds partitions. Those of another part power become all that they overlap.
+    fn extend(&mut self, other: &Self) {
+        let (from, to) = (self.part_power, other.part_power);
+        if from < to {
+            let split = |at: &u32| (*at << (to - from))..((*at + 1) << (to - from));
+            self.numbers = self.numbers.iter().flat_map(split).collect();
+        } else if from > to {
+            self.numbers = self.numbers.iter().map(|at| at >> (from - to)).collect();
+        }
+        self.part_power = to;
+        self.numbers.extend(&other.numbers);
+    }
+
+    fn ranges(&self) -> String {
+        let mut ranges: Vec<RangeInclusive<u32>> = Vec::new();
+        for number in &self.numbers {
+            match ranges.last_mut() {
+                Some(last) if last.end() + 1 == *number => *last = *last.start()..=*number,
+                _ => ranges.push(*number..=*number),
+            }
+        }
+        joined(ranges.iter().map(|range| format!("{}-{}", range.start(), range.end())))
+    }
+
+    /// Decodes partitions; none if the text is none of this version.
+    fn parse(part_power: &str, ranges: &str) -> Option<Self> {
+        let part_power = part_power.parse().ok().filter(|power| *power <= PART_POWER_MAX)?;
+        let mut numbers = BTreeSet::new();
+        for range in split(ranges) {
+            let (first, last) = range.split_once('-')?;
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            if last >> part_power > 0 {
+                return None;
+            }
+            numbers.extend(first..=last);
+        }
+        Some(Self { part_power, numbers })
+    }
+}
+
+fn joined(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "-".to_owned() } else { items.join(",") }
+}
+
+fn split(items: &str) -> impl Iterator<Item = &str> {
+    items.split(',').filter(|item| *item != "-")
 }
 
 impl IndexLoss {
@@ -80,6 +169,7 @@ impl IndexLoss {
         clock: &Arc<dyn Clock>,
         devices: &[DeviceId],
     ) -> Result<Self> {
+        let cluster = StepTopology::of(topology);
         let add = |loss: &mut Self| {
             if devices.iter().any(|device| !loss.lost.contains(device)) {
                 // A rebuild brings back what was written before this moment.
@@ -87,58 +177,89 @@ impl IndexLoss {
             }
             loss.held_since_ms.get_or_insert(clock.now_ms());
             loss.lost.extend(devices);
+            if !devices.is_empty() {
+                loss.partitions.extend(&LostPartitions::of(&cluster, &loss.lost));
+            }
         };
-        change(&StepTopology::of(topology), clock, add).await
+        change(&cluster, clock, add).await
     }
 
     /// Ends the hold, and forgets which devices lost registers: extents without an entry are
     /// collected from then on.
     ///
     /// # Errors
-    /// If a primary of the register does not answer.
+    /// If a primary of the register or a lost device does not answer, or a device has no votes: an
+    /// acceptance may be about to return them.
     pub async fn release(topology: &Topology, clock: &Arc<dyn Clock>) -> Result<Self> {
+        let cluster = StepTopology::of(topology);
+        let lost = newest(&cluster).await?.1.lost;
+        let statuses = cluster.statuses().await;
+        let lacks_votes = |device: &DeviceId| match statuses.get(device) {
+            Some(status) => !status.voting,
+            None => lost.contains(device),
+        };
+        if let Some(device) = cluster.index_devices().iter().find(|device| lacks_votes(device)) {
+            return Err(Error::conflict(format!(
+                "device {device} has no votes, or does not answer: wait until it has, accept its \
+                 loss, or remove it from the index ring"
+            )));
+        }
+        Self::end(topology, clock).await
+    }
+
+    /// Ends the hold, whatever devices have votes.
+    pub(super) async fn end(topology: &Topology, clock: &Arc<dyn Clock>) -> Result<Self> {
         change(&StepTopology::of(topology), clock, |loss| *loss = Self::default()).await
+    }
+
+    /// Returns an error unless collection is held and these devices are recorded as lost.
+    pub(crate) async fn check_accepted(
+        topology: &Topology,
+        devices: &BTreeSet<DeviceId>,
+    ) -> Result<()> {
+        let loss = Self::read(topology).await?;
+        if loss.held_since_ms.is_some() && loss.lost.is_superset(devices) {
+            return Ok(());
+        }
+        let message = "the hold on collection has ended: start accept-loss again";
+        Err(Error::conflict(message))
     }
 
     fn document(&self) -> String {
         let since = self.held_since_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-        self.lost.iter().fold(format!("{VERSION} {since}"), |mut text, device| {
-            write!(text, " {}", device.0).expect("writing to a String can't fail");
-            text
-        })
+        let devices = joined(self.lost.iter().map(|device| device.0.to_string()));
+        let Self { partitions, .. } = self;
+        format!("{VERSION} {since} {} {devices} {}", partitions.part_power, partitions.ranges())
     }
 
     /// Decodes a document. An unknown one holds collection.
     fn of_entry(entry: &Entry) -> Self {
         let Value::Account(document) = &entry.value else { return Self::default() };
         let text = std::str::from_utf8(document.bytes()).unwrap_or_default();
-        let mut words = text.split(' ');
-        let unknown = Self { held_since_ms: Some(entry.order.time_ms()), lost: BTreeSet::new() };
-        if words.next() != Some(VERSION) {
-            return unknown;
-        }
-        let held_since_ms = match words.next() {
-            Some("-") => None,
-            Some(ms) => Some(ms.parse().unwrap_or(entry.order.time_ms())),
-            None => return unknown,
-        };
-        let lost = words.filter_map(|word| Some(DeviceId(word.parse().ok()?))).collect();
-        Self { held_since_ms, lost }
+        let unknown_since = Some(entry.order.time_ms());
+        Self::parse(text).unwrap_or(Self { held_since_ms: unknown_since, ..Self::default() })
     }
 
-    /// Returns the number of index partitions of which most replicas lost their registers.
-    pub fn partitions(&self, topology: &Topology) -> Vec<u32> {
-        let cluster = StepTopology::of(topology);
-        let index = cluster.index();
-        let partitions = index.partitions().filter(|at| most_of(index.primaries(*at), &self.lost));
-        partitions.map(|at| at.0).collect()
+    fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let &[VERSION, since, part_power, devices, ranges] = &words[..] else { return None };
+        let held_since_ms = match since {
+            "-" => None,
+            ms => Some(ms.parse().ok()?),
+        };
+        let lost: Option<BTreeSet<DeviceId>> =
+            split(devices).map(|word| Some(DeviceId(word.parse().ok()?))).collect();
+        let partitions = LostPartitions::parse(part_power, ranges)?;
+        Some(Self { held_since_ms, lost: lost?, partitions })
     }
 }
 
-/// Returns true if most replicas of a placement's partition lost their registers.
-pub(super) fn is_lost(cluster: &StepTopology, placement: u64, lost: &BTreeSet<DeviceId>) -> bool {
-    let index = cluster.index();
-    most_of(index.primaries(index.partition(placement)), lost)
+/// Returns the partitions that would be lost with these devices.
+pub(super) fn partitions_lost_with(
+    cluster: &StepTopology,
+    lost: &BTreeSet<DeviceId>,
+) -> BTreeSet<u32> {
+    LostPartitions::of(cluster, lost).numbers
 }
 
 /// A write needs most replicas. So writes may have been lost if most of them forgot.
@@ -177,53 +298,77 @@ async fn newest(cluster: &StepTopology) -> Result<(Stamp, IndexLoss)> {
     Ok(newest.map_or_else(Default::default, |it| (it.order, IndexLoss::of_entry(&it))))
 }
 
-/// Changes the document on all primaries.
+/// Changes the document on all primaries. `change` runs again after each concurrent change.
 async fn change(
     cluster: &StepTopology,
     clock: &Arc<dyn Clock>,
-    change: impl FnOnce(&mut IndexLoss),
+    change: impl Fn(&mut IndexLoss),
 ) -> Result<IndexLoss> {
-    let (mut above, mut loss) = newest(cluster).await?;
-    change(&mut loss);
     let stamps = StampSource::new(clock.clone());
-    let document = AccountDocument::new(loss.document().into_bytes());
-    let write_id = WriteId::random();
+    let mut above = Stamp::default();
     for _ in 0..TRIES {
-        let order = stamps.issue_above(above);
-        let value = Value::Account(document.clone());
-        let write = EntryWrite {
-            key: RegisterKey::account(NAME),
-            entry: Entry { order, write_id, value },
-            inline: None,
-            mode: WriteMode::Fresh,
-            generation: 0,
-            commit_by_ms: clock.now_ms() + COMMIT_WINDOW_MS,
-            keep_body: false,
-            term: Term::ANY,
-        };
-        let writes = primaries(cluster).into_iter().map(|device| {
-            let write = write.clone();
-            async move { in_time(cluster.node(device)?.write(device, write)).await }
-        });
-        let mut is_stored = true;
-        for reply in try_join_all(writes).await? {
-            match reply {
-                WriteReply::Stored | WriteReply::Unvoted => {}
-                WriteReply::Behind(floor) => {
-                    is_stored = false;
-                    above = above.max(floor);
-                }
-                WriteReply::Superseded | WriteReply::Fenced | WriteReply::OutOfTime => {
-                    let message = "the state of the index changed meanwhile: try again";
-                    return Err(Error::unavailable(message));
-                }
-            }
+        let (order, mut loss) = newest(cluster).await?;
+        change(&mut loss);
+        let document = loss.document().into_bytes();
+        if document.len() > DOCUMENT_BYTES_MAX {
+            return Err(Error::invalid(
+                "the lost partitions are too many and too far apart to record them: bring some of \
+                 the devices back",
+            ));
         }
-        if is_stored {
-            return Ok(loss);
+        let write_id = WriteId::random();
+        let value = Value::Account(AccountDocument::new(document));
+        let entry = Entry { order: stamps.issue_above(above.max(order)), write_id, value };
+        match write_to_all(cluster, clock, entry).await? {
+            None if is_held_by_most(cluster, write_id).await => return Ok(loss),
+            None => {}
+            Some(floor) => above = above.max(floor),
         }
     }
     Err(Error::unavailable("the devices of the index refuse the hold: try again"))
+}
+
+/// Writes an entry to all primaries. Returns none once each has it or a newer one, and otherwise the
+/// order above which the entry must lie.
+async fn write_to_all(
+    cluster: &StepTopology,
+    clock: &Arc<dyn Clock>,
+    entry: Entry,
+) -> Result<Option<Stamp>> {
+    let write = EntryWrite {
+        key: RegisterKey::account(NAME),
+        entry,
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 0,
+        commit_by_ms: clock.now_ms() + CHANGE_MS,
+        keep_body: false,
+        term: Term::ANY,
+    };
+    let writes = primaries(cluster).into_iter().map(|device| {
+        let write = write.clone();
+        async move { in_time(cluster.node(device)?.write(device, write)).await }
+    });
+    let mut above = None;
+    for reply in try_join_all(writes).await? {
+        match reply {
+            WriteReply::Stored | WriteReply::Unvoted | WriteReply::Superseded => {}
+            WriteReply::Behind(floor) => above = above.max(Some(floor)),
+            WriteReply::Fenced | WriteReply::OutOfTime => {
+                let message = "the state of the index changed meanwhile: try again";
+                return Err(Error::unavailable(message));
+            }
+        }
+    }
+    Ok(above)
+}
+
+/// Returns true if most primaries hold this write: no other change replaced it until now.
+async fn is_held_by_most(cluster: &StepTopology, write_id: WriteId) -> bool {
+    let primaries = primaries(cluster);
+    let held = join_all(primaries.iter().map(|device| held_by(cluster, *device))).await;
+    let own = held.into_iter().flatten().flatten().filter(|entry| entry.write_id == write_id);
+    own.count() * 2 > primaries.len()
 }
 
 /// State of the hold, as a worker knows it.
@@ -286,15 +431,20 @@ mod tests {
 
     #[test]
     fn a_document_is_read_back_and_an_unknown_one_holds() {
-        let lost = [DeviceId(3), DeviceId(70_000)].into();
+        let lost: BTreeSet<DeviceId> = [DeviceId(3), DeviceId(70_000)].into();
+        let partitions = LostPartitions { part_power: 16, numbers: [0, 1, 2, 9, 65_535].into() };
         for loss in [
             IndexLoss::default(),
-            IndexLoss { held_since_ms: Some(5), lost },
-            IndexLoss { held_since_ms: Some(u64::MAX), lost: BTreeSet::new() },
+            IndexLoss { held_since_ms: Some(5), lost, partitions },
+            IndexLoss { held_since_ms: Some(u64::MAX), ..IndexLoss::default() },
         ] {
             assert_eq!(IndexLoss::of_entry(&entry(&loss.document())), loss);
         }
-        for unknown in ["", "2 -", "1", "1 x"] {
+        let loss = IndexLoss::of_entry(&entry("1 5 16 3,70000 0-2,9-9,65535-65535"));
+        assert_eq!((loss.lost.len(), loss.partitions.numbers.len()), (2, 5));
+        for unknown in
+            ["", "2 - 0 - -", "1", "1 x 0 - -", "1 - 0 - - -", "1 - 4 - 0-16", "1 - 99 - -"]
+        {
             let loss = IndexLoss::of_entry(&entry(unknown));
             assert_eq!(loss.held_since_ms, Some(7), "{unknown:?}");
         }
@@ -305,5 +455,24 @@ mod tests {
     #[test]
     fn no_name_of_an_account_lies_between_the_two() {
         assert!(BEFORE < NAME && NAME.starts_with(BEFORE));
+    }
+
+    #[test]
+    fn partitions_are_those_of_the_ring_of_the_loss() {
+        let at = |part_power, numbers: &[u32]| LostPartitions {
+            part_power,
+            numbers: numbers.iter().copied().collect(),
+        };
+        let lost = at(2, &[1]);
+        let quarter = 1_u64 << 62;
+        assert!(lost.contains(quarter) && lost.contains(2 * quarter - 1));
+        assert!(!lost.contains(quarter - 1) && !lost.contains(2 * quarter));
+        assert!(at(0, &[0]).contains(u64::MAX));
+        let mut finer = lost.clone();
+        finer.extend(&at(3, &[7]));
+        assert_eq!(finer, at(3, &[2, 3, 7]));
+        let mut coarser = lost;
+        coarser.extend(&at(1, &[]));
+        assert_eq!(coarser, at(1, &[0]));
     }
 }

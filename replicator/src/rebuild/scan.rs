@@ -32,7 +32,7 @@ use martlet_protocol::lost::{LostExtent, LostKey};
 use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, ExtentId, Partition, Result};
 use martlet_topology::Topology;
 
-use super::loss::is_lost;
+use super::loss::LostPartitions;
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::coded::{PresenceMap, stored_ids};
 use crate::owners::{OwnerQuestion, Owners};
@@ -60,8 +60,8 @@ pub struct ScanScope {
     pub bucket: Option<BucketId>,
     /// Partition of the index ring; none for those that were lost.
     pub partition: Option<Partition>,
-    /// Devices that lost their registers.
-    pub lost: BTreeSet<DeviceId>,
+    /// Partitions that were lost.
+    pub lost: LostPartitions,
     /// Extents born at this time or later are left out, in milliseconds since 1970: their writes may
     /// be in flight.
     pub born_before_ms: u64,
@@ -286,7 +286,7 @@ impl LostKeys {
             let placement = index_placement(owner.bucket, shard);
             let is_lost = match self.scope.partition {
                 Some(partition) => cluster.index().partition(placement) == partition,
-                None => is_lost(cluster, placement, &self.scope.lost),
+                None => self.scope.lost.contains(placement),
             };
             if !is_lost {
                 continue;

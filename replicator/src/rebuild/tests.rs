@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use martlet_protocol::backend::NewExtent;
@@ -12,7 +13,7 @@ use martlet_protocol::lost::LostKey;
 use martlet_protocol::testing::whole_body;
 use martlet_protocol::{
     Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, Partition, RegisterKey, Settings,
-    WriteId,
+    Stamp, WriteId,
 };
 
 use super::loss::CollectionHold;
@@ -128,7 +129,7 @@ fn clock(world: &MultiNodeWorld) -> Arc<dyn Clock> {
 async fn accept(world: &MultiNodeWorld) -> martlet_protocol::Result<AcceptedLoss> {
     let clock = world.clock.clone();
     let mut observe = |_: String| {
-        clock.advance_ms(HOLD_SETTLES_MS);
+        clock.advance_ms(1000);
     };
     accept_loss(&world.shared, world.clock.clone(), &mut observe).await
 }
@@ -145,7 +146,7 @@ async fn scan(world: &MultiNodeWorld, scope: ScanScope) -> (Vec<LostKey>, ScanFi
 async fn scope(world: &MultiNodeWorld) -> ScanScope {
     let loss = IndexLoss::read(&world.shared).await.unwrap();
     let born_before_ms = loss.held_since_ms.unwrap();
-    ScanScope { bucket: None, partition: None, lost: loss.lost, born_before_ms }
+    ScanScope { bucket: None, partition: None, lost: loss.partitions, born_before_ms }
 }
 
 fn sweep(world: &MultiNodeWorld) -> Sweep {
@@ -214,6 +215,70 @@ async fn a_loss_is_accepted_only_if_all_answer_and_peers_cannot_help() {
     world.memory(other).set_offline(other, false);
     accept(&world).await.unwrap();
     assert!(world.is_voting(devices[0]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vote_returns_once_the_hold_has_ended() {
+    let world = MultiNodeWorld::new(7);
+    make_bucket(&world).await;
+    let lost = put(&world, &key_with(&world, 3)).await;
+    let devices = lost_devices(&world);
+    forget(&world, &devices).await;
+    let ending = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let refused = IndexLoss::release(&world.shared, &clock(&world)).await.unwrap_err();
+        assert!(refused.to_string().contains("has no votes"), "{refused}");
+        // An operator of an earlier release is not refused.
+        IndexLoss::end(&world.shared, &clock(&world)).await.unwrap();
+    };
+    let (accepted, ()) = tokio::join!(accept(&world), ending);
+    let failed = accepted.unwrap_err().to_string();
+    assert!(failed.contains("the hold on collection has ended"), "{failed}");
+    for device in &devices {
+        assert!(!world.is_voting(*device).await, "{device}");
+    }
+    accept(&world).await.unwrap();
+    assert!(has(&world, lost).await);
+    IndexLoss::release(&world.shared, &clock(&world)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_loses_its_votes_later_is_not_part_of_the_acceptance() {
+    let world = MultiNodeWorld::new(7);
+    let (devices, other) = (lost_devices(&world), world.handoff(&key("lost")));
+    forget(&world, &devices).await;
+    let losing = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        forget(&world, &[other]).await;
+    };
+    let (accepted, ()) = tokio::join!(accept(&world), losing);
+    let failed = accepted.unwrap_err().to_string();
+    assert!(failed.contains("has lost its votes too"), "{failed}");
+    assert!(!world.is_voting(other).await);
+    let accepted = accept(&world).await.unwrap();
+    assert!(accepted.devices.contains(&other), "{accepted:?}");
+    let loss = IndexLoss::read(&world.shared).await.unwrap();
+    assert_eq!(loss.partitions.part_power, world.index().part_power());
+    assert_eq!(loss.partitions.numbers, BTreeSet::from_iter(accepted.partitions));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_change_is_applied_again_above_the_floor() {
+    let world = MultiNodeWorld::new(7);
+    let register = RegisterKey::account("index-loss");
+    let device = world.primaries(&register)[0];
+    let floor = Stamp::at_ms(world.clock.now_ms() + 5000);
+    world.memory(device).raise_floor(device, floor).await.unwrap();
+    let held = IndexLoss::hold(&world.shared, &clock(&world)).await.unwrap();
+    assert!(held.held_since_ms.is_some());
+    for device in world.primaries(&register) {
+        let entry = world.read_on(device, &register).await.unwrap();
+        assert!(entry.order > floor, "{device}");
+    }
+    let lost = lost_devices(&world);
+    let noted = IndexLoss::note_lost(&world.shared, &clock(&world), &lost).await.unwrap();
+    assert_eq!(noted.lost, BTreeSet::from_iter(lost));
+    assert_eq!(IndexLoss::read(&world.shared).await.unwrap(), noted);
 }
 
 #[tokio::test(start_paused = true)]
