@@ -51,8 +51,8 @@ pub struct RebuildLine {
     pub listed: u64,
     /// Extents in scope that no entry names.
     pub unowned: u64,
-    /// Copies and fragments whose owner is not known for certain. They are left out: run the rebuild
-    /// again once all devices answer.
+    /// Copies and fragments whose owner is not known for certain, and extents of which a home doesn't
+    /// answer. They are left out: run the rebuild again once all devices answer.
     pub uncertain: u64,
     /// Extents that a device has deleted. They are left out.
     pub deleted: u64,

@@ -387,7 +387,7 @@ impl CollectionHold {
         {
             return is_on;
         }
-        match self.read(cluster).await {
+        match Self::read(cluster).await {
             Ok(is_on) => {
                 let before = self.known.lock().replace((now_ms, is_on));
                 if is_on != before.is_some_and(|(_, was_on)| was_on) {
@@ -402,8 +402,13 @@ impl CollectionHold {
         }
     }
 
+    /// Returns true if collection is held now, or if the state is unknown.
+    pub(crate) async fn is_on_now(cluster: &StepTopology) -> bool {
+        Self::read(cluster).await.unwrap_or(true)
+    }
+
     /// Reads the state from primaries with votes: others may have forgotten it.
-    async fn read(&self, cluster: &StepTopology) -> Result<bool> {
+    async fn read(cluster: &StepTopology) -> Result<bool> {
         let (key, primaries) = (RegisterKey::account(NAME), primaries(cluster));
         let reads = primaries.iter().map(|device| {
             let key = &key;

@@ -12,11 +12,14 @@
 //! ```
 //!
 //! So e extents without an entry among n listed ones take about e / EXTENTS_MAX passes of
-//! n / 1024 calls, [`DEVICES_AT_ONCE`] of them concurrently. An extent is asked about once for each copy that is listed, unless it is in the
-//! slice already.
+//! n / 1024 calls, [`DEVICES_AT_ONCE`] of them concurrently. Each pass lists everything, and no
+//! position is stored: a scan that ends early begins again. An extent is asked about once for each copy
+//! that is listed, unless it is in the slice already. Buckets are listed once for a scan: one that is
+//! adopted meanwhile counts as unknown.
 //!
 //! Silence means keep here too: an extent whose owner is not known for certain is counted and left
-//! out. So is one that any of its homes has deleted.
+//! out. So is one that any of its homes has deleted, or whose homes don't all answer: a silent one may
+//! have deleted it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -84,7 +87,7 @@ pub struct ScanFigures {
     /// Extents without an entry, in the passes so far.
     pub unowned: u64,
     /// Copies and fragments whose owner is not known for certain: a device is silent, replicas
-    /// differ, or a hint waits.
+    /// differ, or a hint waits. Also extents of which a home does not answer.
     pub uncertain: u64,
     /// Extents without an entry that a device has deleted.
     pub deleted: u64,
@@ -189,6 +192,8 @@ pub struct LostKeys {
     scope: ScanScope,
     slices: Vec<Slice>,
     extents_max: usize,
+    /// Known buckets, once they were listed.
+    buckets: Option<Arc<HashMap<BucketId, KnownBucket>>>,
     figures: ScanFigures,
 }
 
@@ -202,6 +207,7 @@ impl LostKeys {
             scope,
             slices: vec![Slice { modulus: 1, residue: 0 }],
             extents_max: EXTENTS_MAX,
+            buckets: None,
             figures: ScanFigures::default(),
         }
     }
@@ -227,7 +233,11 @@ impl LostKeys {
     ) -> Result<Option<Vec<LostKey>>> {
         let Some(mut slice) = self.slices.pop() else { return Ok(None) };
         let cluster = StepTopology::of(&self.topology);
-        let buckets = list_buckets(&cluster).await?;
+        let buckets = match &self.buckets {
+            Some(buckets) => buckets.clone(),
+            None => Arc::new(list_buckets(&cluster).await?),
+        };
+        self.buckets = Some(buckets.clone());
         let mut found = Found::default();
         let devices = cluster.data_devices_of(&DeviceScope::All).into_iter();
         let mut walks: VecDeque<DeviceWalk> =
@@ -330,7 +340,8 @@ impl LostKeys {
         }
     }
 
-    /// Drops extents that one of their homes has deleted: other devices missed the delete.
+    /// Drops extents that one of their homes has deleted: other devices missed the delete. Drops those
+    /// with a silent home too.
     async fn drop_deleted(&mut self, cluster: &StepTopology, found: &mut Found) {
         let all: Vec<(ExtentId, Vec<(DeviceId, ExtentId)>)> = found
             .keys
@@ -338,7 +349,7 @@ impl LostKeys {
             .flat_map(HashMap::values)
             .map(|it| (it.record.named(), homes(cluster, &it.record)))
             .collect();
-        let mut deleted = BTreeSet::new();
+        let (mut deleted, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         for some in all.chunks(PRESENCE_AT_ONCE) {
             let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
             for (device, id) in some.iter().flat_map(|(_, homes)| homes) {
@@ -349,12 +360,20 @@ impl LostKeys {
             let is_deleted = |(device, id): &(DeviceId, ExtentId)| {
                 presences.of(*device, *id) == Some(Presence::Deleted)
             };
-            let gone = some.iter().filter(|(_, homes)| homes.iter().any(is_deleted));
-            deleted.extend(gone.map(|(id, _)| *id));
+            let is_silent =
+                |(device, id): &(DeviceId, ExtentId)| presences.of(*device, *id).is_none();
+            for (id, homes) in some {
+                if homes.iter().any(is_deleted) {
+                    deleted.insert(*id);
+                } else if homes.is_empty() || homes.iter().any(is_silent) {
+                    unknown.insert(*id);
+                }
+            }
         }
         self.figures.deleted += deleted.len() as u64;
+        self.figures.uncertain += unknown.len() as u64;
         for of in found.keys.values_mut() {
-            of.retain(|id, _| !deleted.contains(id));
+            of.retain(|id, _| !deleted.contains(id) && !unknown.contains(id));
         }
         found.keys.retain(|_, of| !of.is_empty());
         found.extents = found.keys.values().map(HashMap::len).sum();

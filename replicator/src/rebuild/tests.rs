@@ -18,8 +18,10 @@ use martlet_protocol::{
 
 use super::loss::CollectionHold;
 use super::*;
+use crate::replicate::delete_marks::check_marks;
 use crate::testing::POLICY;
 use crate::testing::multi_node::{MultiNodeWorld, key, write};
+use crate::worker::StepProgress;
 use crate::{Sweep, SweepOptions, Worker, run_once};
 
 const GRACE_MS: u64 = 1000;
@@ -391,4 +393,28 @@ async fn a_hold_is_known_to_workers_within_its_time_and_silence_counts_as_a_hold
     }
     world.clock.advance_ms(HOLD_SETTLES_MS);
     assert!(is_on().await, "the state is unknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delete_marks_do_not_count_under_a_hold() {
+    let world = MultiNodeWorld::new(7);
+    make_bucket(&world).await;
+    let lost = put(&world, &key_with(&world, 3)).await;
+    forget(&world, &lost_devices(&world)).await;
+    accept(&world).await.unwrap();
+    let device = homes(&world, lost.id)[1];
+    let cluster = world.step();
+    let records = async || {
+        let mut held = world.memory(device).list_extents(device, None, usize::MAX).await.unwrap();
+        held.retain(|record| record.extent.id == lost.id);
+        held
+    };
+    let mut progress = StepProgress::default();
+    assert_eq!(records().await.len(), 1);
+    let stay = check_marks(&cluster, device, records().await, &mut progress).await.unwrap();
+    assert_eq!((stay.len(), progress.kept, progress.done), (0, 1, 0));
+    assert_eq!(records().await.len(), 1, "the hold keeps it");
+    IndexLoss::release(&world.shared, &clock(&world)).await.unwrap();
+    check_marks(&cluster, device, records().await, &mut progress).await.unwrap();
+    assert_eq!((progress.done, records().await.len()), (1, 0), "no entry names it");
 }

@@ -1,7 +1,8 @@
 //! Extents with a delete mark on a primary while another device still has them (rule X4).
 //!
 //! A device that was out missed the delete. The index decides: extents that it needs stay, and so
-//! do extents in unknown state.
+//! do extents in unknown state. While collection is held (rule X8), the index may have forgotten an
+//! entry, and all extents stay.
 
 use std::collections::HashMap;
 
@@ -11,6 +12,7 @@ use martlet_protocol::{BackendExt, BucketId, DeviceId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{ExtentClaim, NeedCheck};
+use crate::rebuild::loss::CollectionHold;
 use crate::sweep::{KnownBucket, list_buckets};
 use crate::worker::StepProgress;
 
@@ -22,6 +24,10 @@ pub(crate) async fn check_marks(
     progress: &mut StepProgress,
 ) -> Result<Vec<ExtentRecord>> {
     if records.is_empty() {
+        return Ok(Vec::new());
+    }
+    if CollectionHold::is_on_now(cluster).await {
+        progress.kept += records.len() as u64;
         return Ok(Vec::new());
     }
     // They were deleted before this listing: their buckets are in it, or deleted.

@@ -4,6 +4,7 @@ use martlet_protocol::Term;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::key::index_placement;
@@ -16,6 +17,8 @@ use crate::owners::sightings::{Sightings, SilentDevices};
 
 /// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
+/// Devices asked at a time.
+const AT_ONCE: usize = 32;
 
 /// A known bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +53,11 @@ impl KnownBuckets {
 pub(crate) async fn list_buckets(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
     // Hints come first: a hint on its way is then seen at least once.
     let mut buckets = HashMap::new();
-    for device in cluster.index_devices() {
-        add_hints(cluster, device, &mut buckets).await?;
+    let calls: Vec<_> =
+        cluster.index_devices().into_iter().map(|device| list_hints(cluster, device)).collect();
+    let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
+    while let Some(entries) = calls.next().await {
+        add(entries?, &mut buckets);
     }
     buckets.extend(list_registers(cluster).await?);
     Ok(buckets)
@@ -97,9 +103,13 @@ async fn list_registers(cluster: &StepTopology) -> Result<HashMap<BucketId, Know
         }
     }
     let mut buckets = HashMap::new();
-    for (device, shards) in deciding {
-        let entries = list(cluster, QuerySource::Registers, device, of_root(shards, term)).await?;
-        add(entries, &mut buckets);
+    let calls = deciding.into_iter().map(|(device, shards)| {
+        list(cluster, QuerySource::Registers, device, of_root(shards, term))
+    });
+    let calls: Vec<_> = calls.collect();
+    let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
+    while let Some(entries) = calls.next().await {
+        add(entries?, &mut buckets);
     }
     Ok(buckets)
 }
@@ -109,9 +119,13 @@ async fn add_hints(
     device: DeviceId,
     buckets: &mut HashMap<BucketId, KnownBucket>,
 ) -> Result<()> {
-    let request = of_root(all_shards(), cluster.named()?);
-    add(list(cluster, QuerySource::Hints, device, request).await?, buckets);
+    add(list_hints(cluster, device).await?, buckets);
     Ok(())
+}
+
+async fn list_hints(cluster: &StepTopology, device: DeviceId) -> Result<Vec<(Bytes, Entry)>> {
+    let request = of_root(all_shards(), cluster.named()?);
+    list(cluster, QuerySource::Hints, device, request).await
 }
 
 fn add(entries: Vec<(Bytes, Entry)>, buckets: &mut HashMap<BucketId, KnownBucket>) {
