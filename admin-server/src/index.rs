@@ -20,6 +20,7 @@ use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::state::HoldObstacles;
 pub(crate) use self::state::RebuildState;
 use crate::api::{ApiError, ApiResult};
 
@@ -80,6 +81,7 @@ async fn show(State(api): State<IndexApi>) -> ApiResult {
 }
 
 async fn hold(State(api): State<IndexApi>) -> ApiResult {
+    api.rebuilds.check_obstacles().await?;
     let held = IndexLoss::hold(api.store.topology(), &api.clock).await.map_err(unavailable)?;
     api.reply(&held).await
 }

@@ -32,6 +32,7 @@ use self::rebuild::RebuildWork;
 use self::rewrite::RewriteWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
+pub use crate::index::HoldObstacles;
 use crate::index::{self, RebuildState};
 
 /// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
@@ -40,9 +41,15 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// Routes of `martlet admin job` and `martlet admin index`. `foreground` measures the latency of
-/// clients' requests.
-pub fn routes(store: ObjectStore, foreground: Arc<Foreground>, clock: Arc<dyn Clock>) -> ApiRoutes {
-    let rebuilds = Arc::new(RebuildState::default());
+/// clients' requests. `obstacles` returns a sentence for each process that would collect under a hold;
+/// none of a process on its own.
+pub fn routes(
+    store: ObjectStore,
+    foreground: Arc<Foreground>,
+    clock: Arc<dyn Clock>,
+    obstacles: Option<HoldObstacles>,
+) -> ApiRoutes {
+    let rebuilds = Arc::new(RebuildState::new(obstacles));
     let of_index = index::routes(store.clone(), rebuilds.clone(), clock.clone());
     let list = ApiDoc::reply::<ListPage<JobLine>>(
         RouteAccess::Read,
@@ -96,6 +103,7 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
             Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
         }
         JobRequest::IndexAcceptLoss {} => {
+            api.rebuilds.check_obstacles().await?;
             Arc::new(AcceptWork::new(api.store.topology().clone(), api.clock.clone()))
         }
         JobRequest::IndexRebuild(request) => Arc::new(api.rebuild(request).await?),

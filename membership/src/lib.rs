@@ -69,4 +69,4 @@ pub use peers::Peers;
 pub use report::ReportSource;
 pub use rings::{NodeDevice, RingName, RingSet, ring_tag};
 pub use settings::{MemberArgs, MemberSettings, TlsArgs};
-pub use status::{DeviceLineSource, StatusSource, WorkerLineSource};
+pub use status::{DeviceLineSource, HoldObstacles, StatusSource, WorkerLineSource};

@@ -178,6 +178,7 @@ impl RunningProxy<'_> {
         let clock: Arc<dyn Clock> = member.clock.clone();
         let status = StatusSource::new(&format!("proxy {name}"), &operator, &member);
         member.introduce_itself(status.report_source());
+        let obstacles = status.hold_obstacles();
         operator.open(AdminParts {
             health: Arc::new(ProxyHealth(member.clone())),
             metrics: Metrics::default()
@@ -195,7 +196,7 @@ impl RunningProxy<'_> {
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone(), foreground.clone()))
-                .merge(jobs::routes(store, foreground.clone(), clock))
+                .merge(jobs::routes(store, foreground.clone(), clock, Some(obstacles)))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

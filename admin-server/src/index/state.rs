@@ -4,17 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use futures::future::BoxFuture;
 use martlet_admin_api::index::RebuildLine;
 use martlet_replicator::HOLD_SETTLES_MS;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::api::ApiError;
+
+/// Source of sentences about processes that collect under a hold, one for each.
+pub type HoldObstacles = Arc<dyn Fn() -> BoxFuture<'static, Vec<String>> + Send + Sync>;
+
 /// Rebuilds of this process, and the hold that it saw last.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct RebuildState {
     running: AtomicUsize,
     last: Mutex<Option<RebuildLine>>,
     seen: Mutex<Option<SeenHold>>,
+    obstacles: Option<HoldObstacles>,
 }
 
 /// A hold, and the local time at which this process saw it first.
@@ -34,6 +42,20 @@ impl Drop for RunningRebuild {
 }
 
 impl RebuildState {
+    pub(crate) fn new(obstacles: Option<HoldObstacles>) -> Self {
+        Self { obstacles, ..Self::default() }
+    }
+
+    /// Returns an error if a process would collect under a hold: its release knows none.
+    pub(crate) async fn check_obstacles(&self) -> Result<(), ApiError> {
+        let Some(obstacles) = &self.obstacles else { return Ok(()) };
+        let sentences = obstacles().await;
+        if sentences.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError(StatusCode::CONFLICT, sentences.join("; ")))
+    }
+
     /// Counts a rebuild as running.
     pub(crate) fn begin(self: &Arc<Self>) -> RunningRebuild {
         self.running.fetch_add(1, Ordering::AcqRel);
@@ -68,6 +90,8 @@ impl RebuildState {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -80,6 +104,16 @@ mod tests {
         tokio::time::advance(settle * 2).await;
         assert_eq!(state.settles_at(u64::MAX), began + settle, "it has settled");
         assert_eq!(state.settles_at(0), Instant::now() + settle);
+    }
+
+    #[tokio::test]
+    async fn a_process_without_holds_prevents_them() {
+        assert!(RebuildState::default().check_obstacles().await.is_ok());
+        let none: HoldObstacles = Arc::new(|| async { Vec::new() }.boxed());
+        assert!(RebuildState::new(Some(none)).check_obstacles().await.is_ok());
+        let one: HoldObstacles = Arc::new(|| async { vec!["p1 collects".to_owned()] }.boxed());
+        let refused = RebuildState::new(Some(one)).check_obstacles().await.err().unwrap();
+        assert_eq!((refused.0, refused.1.as_str()), (StatusCode::CONFLICT, "p1 collects"));
     }
 
     #[test]
