@@ -11,7 +11,6 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use martlet_admin_api::BucketLine;
 use martlet_admin_api::index::{self as wire, IndexLine};
-use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, Clock, Settings};
 use martlet_proxy::{Error, NewBucket, ObjectStore, ROOT, adopt_bucket};
 use martlet_replicator::{AcceptedLoss, IndexLoss, preview_loss};
@@ -69,8 +68,8 @@ struct AdoptQuery {
     bucket: String,
     /// Tenant that owns the bucket. Default: `root`.
     tenant: Option<String>,
-    /// Number of index shards of the lost bucket. Default: 16.
-    index_shards: Option<u16>,
+    /// Number of index shards of the lost bucket: new buckets have 16, unless one was named.
+    index_shards: u16,
     /// Storage policy of new objects. Default: that of new buckets.
     storage_policy: Option<String>,
 }
@@ -104,7 +103,7 @@ async fn adopt(State(api): State<IndexApi>, Query(query): Query<AdoptQuery>) -> 
     let unknown = || ApiError::missing(format!("there is no tenant {tenant}"));
     let new = NewBucket {
         owner: owner.ok_or_else(unknown)?.canonical_id,
-        index_shards: query.index_shards.unwrap_or(INDEX_SHARDS_DEFAULT),
+        index_shards: query.index_shards,
         policy: query.storage_policy,
         settings: Settings::default(),
     };

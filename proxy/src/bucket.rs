@@ -7,6 +7,7 @@
 //! ```
 
 mod admin;
+mod adopt;
 mod cache;
 mod catalog;
 mod emptiness;
@@ -20,7 +21,8 @@ mod settings;
 mod target;
 mod versioning;
 
-pub use self::admin::{Buckets, adopt_bucket};
+pub use self::admin::Buckets;
+pub use self::adopt::adopt_bucket;
 pub(crate) use self::catalog::BucketCatalog;
 pub use self::etags::set_etag_kind;
 pub use self::lock::lock_from_the_beginning;

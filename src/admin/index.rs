@@ -25,7 +25,7 @@ docs/OPERATIONS.md has the order of the steps, and what a rebuild brings back.
 Examples:
   martlet admin index status
   martlet admin index accept-loss --yes
-  martlet admin index adopt 52fdfc072182654f163f5f0f9a621d72 train
+  martlet admin index adopt 52fdfc072182654f163f5f0f9a621d72 train --index-shards 16
   martlet admin index rebuild                    # a dry run
   martlet admin index rebuild --bucket train --apply
   martlet admin index release --yes")]
@@ -73,9 +73,9 @@ pub(super) struct AdoptArgs {
     /// Tenant that owns the bucket [default: root]
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Number of index shards of the lost bucket [default: 16]
+    /// Number of index shards of the lost bucket: 16, unless it was made with another number
     #[arg(long, value_name = "N")]
-    index_shards: Option<u16>,
+    index_shards: u16,
     /// Storage policy of new objects [default: that of new buckets]
     #[arg(long, value_name = "NAME")]
     storage_policy: Option<String>,
@@ -157,10 +157,13 @@ impl AcceptArgs {
 
 impl AdoptArgs {
     fn send(&self, server: &AdminEndpoint) -> Result<BucketLine, Failure> {
-        let shards = self.index_shards.map(|shards| shards.to_string());
-        let mut query = vec![("id", self.id.as_str()), ("bucket", self.bucket.as_str())];
+        let shards = self.index_shards.to_string();
+        let mut query = vec![
+            ("id", self.id.as_str()),
+            ("bucket", self.bucket.as_str()),
+            ("index_shards", shards.as_str()),
+        ];
         query.extend(self.tenant.as_deref().map(|name| ("tenant", name)));
-        query.extend(shards.as_deref().map(|shards| ("index_shards", shards)));
         query.extend(self.storage_policy.as_deref().map(|name| ("storage_policy", name)));
         server.set(ADOPT, &query)
     }
@@ -271,7 +274,7 @@ fn rebuilt(line: &RebuildLine) -> String {
         let _ = writeln!(
             text,
             "bucket {id} has no register: {copies} copies of extents, of {key:?} among others; index \
-             adopt {id} NAME makes one"
+             adopt {id} NAME --index-shards N makes one"
         );
     }
     let verb =

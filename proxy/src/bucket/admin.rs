@@ -18,9 +18,6 @@ use crate::policy::bucket_policy;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::walk::{Paths, Walk};
 
-/// Buckets listed at a time, in search of an id.
-const ADOPT_PAGE: usize = 1000;
-
 /// Buckets of a store, and their settings.
 #[derive(Clone, Copy)]
 pub struct Buckets<'a> {
@@ -201,46 +198,13 @@ impl Buckets<'_> {
 }
 
 /// Id and first generation of a new bucket.
-struct NewIdentity {
-    id: BucketId,
-    generation: u64,
+pub(super) struct NewIdentity {
+    pub(super) id: BucketId,
+    pub(super) generation: u64,
 }
 
-/// Creates a bucket under the id of one whose register was lost, so that its objects belong to
-/// the bucket again. Name, owner and settings are new. The generation is above that of the
-/// bucket's fences.
-///
-/// # Errors
-/// As [`Buckets::create`]; [`Error::InvalidRequest`] if another name has the id, or if the
-/// bucket was deleted; a device of the index doesn't reply.
-pub async fn adopt_bucket(
-    buckets: Buckets<'_>,
-    name: &str,
-    new: NewBucket,
-    id: BucketId,
-) -> Result<Bucket> {
-    let mut after = None;
-    loop {
-        let (page, has_more) = buckets.list("", after.as_deref(), ADOPT_PAGE).await?;
-        if let Some(there) = page.iter().find(|there| there.bucket.id == id) {
-            let message = format!("the bucket {} has this id", there.name);
-            return Err(Error::InvalidRequest(message));
-        }
-        after = page.last().map(|last| last.name.clone());
-        if !has_more {
-            break;
-        }
-    }
-    let fence = buckets.catalog.fences.highest(id).await?;
-    if fence.is_some_and(|fence| !fence.open) {
-        let message = "the bucket was deleted: its objects don't come back".to_owned();
-        return Err(Error::InvalidRequest(message));
-    }
-    let generation = fence.map_or(1, |fence| fence.generation + 1);
-    create_as(buckets, name, new, NewIdentity { id, generation }).await
-}
-
-async fn create_as(
+/// Creates a bucket with an id and a generation.
+pub(super) async fn create_as(
     buckets: Buckets<'_>,
     name: &str,
     new: NewBucket,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::backend::{
     BucketFence, DeviceHealth, DeviceStatus, ListRequest, ListStart, Want,
@@ -16,6 +17,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::index::{ReplicaClient, ReplicaSet, call_in_time};
 use crate::walk::Paths;
+
+/// Registers of a bucket that are read from a device, with up to 8 KiB each, and devices asked together.
+const REGISTERS_SEEN: usize = 64;
+const DEVICES_AT_ONCE: usize = 64;
 
 /// Reply of a device to a fence.
 struct FenceReply {
@@ -141,6 +146,38 @@ impl Fences {
             highest = of_bucket.chain(highest).max_by_key(|it| (it.generation, !it.open));
         }
         Ok(highest)
+    }
+
+    /// Some registers of a bucket on each device: the first ones, and the first one at shard `from` or
+    /// above.
+    ///
+    /// # Errors
+    /// If a device doesn't reply.
+    pub(super) async fn some_registers(
+        &self,
+        bucket: BucketId,
+        from: u16,
+    ) -> Result<Vec<RegisterKey>> {
+        let cluster = self.replicas.topology.cluster();
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        let mut found = Vec::new();
+        for (shard, limit) in [(0, REGISTERS_SEEN), (from, 1)] {
+            let kind = RegisterKind::Object;
+            let before =
+                Arc::new(RegisterKey { bucket, shard: Shard(shard), kind, name: Bytes::new() });
+            for some in devices.chunks(DEVICES_AT_ONCE) {
+                let before = before.clone();
+                let replies = self.call_some(some, move |device, node| {
+                    let before = before.clone();
+                    async move { node.registers(device, Some(&before), limit).await }
+                });
+                for (_, reply) in replies.await {
+                    let keys = reply?.into_iter().map(|(key, _)| key);
+                    found.extend(keys.filter(|key| key.bucket == bucket));
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Refuses unless every device replies that it keeps no hints for the bucket.

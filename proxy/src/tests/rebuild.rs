@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
-use martlet_protocol::backend::{CallKind, NewExtent};
-use martlet_protocol::entry::ETag;
+use martlet_protocol::backend::{CallKind, EntryWrite, NewExtent};
+use martlet_protocol::entry::{ETag, Entry, Value};
 use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::key::shard_of;
 use martlet_protocol::lost::{LostExtent, LostKey};
+use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{Backend, BackendExt, BucketId, DeviceId, ErrorKind, ExtentId, Settings};
 
@@ -237,6 +239,8 @@ async fn of_two_bodies_the_later_comes_back_and_an_id_is_adopted_once() {
     let buckets = harness.store.buckets();
     let twice = adopt_bucket(buckets, "other", new(), bucket).await.unwrap_err();
     assert!(twice.to_string().contains("the bucket b has this id"), "{twice}");
+    let root = adopt_bucket(buckets, "root", new(), BucketId::ROOT).await.unwrap_err();
+    assert!(root.to_string().contains("the list of buckets"), "{root}");
     let deleted = {
         create(&harness.store, "gone").await;
         let id = harness.store.bucket("gone").await.unwrap().id;
@@ -328,4 +332,50 @@ async fn nothing_is_written_once_the_hold_ends() {
     let failed = Rebuild::applied(harness.store.clone(), ALL, ending).key("b", &lost).await;
     assert!(failed.unwrap_err().to_string().contains("not held any more"));
     assert_eq!(sizes(&harness).await, [21_000, 20_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
+    let harness = Harness::new(3, DEVICES);
+    let new = |index_shards| NewBucket {
+        owner: "me".into(),
+        index_shards,
+        policy: None,
+        settings: Settings::default(),
+    };
+    let (id, buckets) = (BucketId([5; 16]), harness.store.buckets());
+    let adopted = tokio::join!(
+        adopt_bucket(buckets, "a", new(8), id),
+        adopt_bucket(buckets, "b", new(8), id)
+    );
+    let adopted = [adopted.0, adopted.1];
+    println!("{adopted:?}");
+    assert_eq!(adopted.iter().filter(|adopted| adopted.is_ok()).count(), 1);
+    let failed = adopted.iter().find_map(|adopted| adopted.as_ref().err()).unwrap().to_string();
+    assert!(failed.contains("claims this id") || failed.contains("has this id"), "{failed}");
+
+    // A device that was not lost has registers of another bucket.
+    let is_apart = |name: &String| shard_of(name.as_bytes(), 32).0 & 0b11000 == 0b11000;
+    let name = (0..).map(|number| format!("key-{number}")).find(is_apart).unwrap();
+    let written = RegisterKey::object(BucketId([6; 16]), 16, &name);
+    let entry = EntryWrite {
+        key: written.clone(),
+        entry: Entry {
+            order: Stamp::at_ms(SystemClock.now_ms()),
+            write_id: WriteId::random(),
+            value: Value::Tombstone,
+        },
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 0,
+        commit_by_ms: u64::MAX,
+        keep_body: false,
+        term: Term::ANY,
+    };
+    harness.memory.write(DeviceId(1), entry).await.unwrap();
+    for wrong in [4, 8, 32] {
+        let refused = adopt_bucket(buckets, "c", new(wrong), written.bucket).await.unwrap_err();
+        assert!(refused.to_string().contains("name another --index-shards"), "{wrong}: {refused}");
+    }
+    adopt_bucket(buckets, "c", new(16), written.bucket).await.unwrap();
 }

@@ -220,9 +220,9 @@ async fn adopt_buckets(cluster: &TestCluster, client: &mut S3, ids: [&str; 2]) {
     let unknown = admin_json(cluster, &["index", "rebuild"])["unknown_buckets"].to_string();
     for (id, name) in ids.into_iter().zip([BUCKET, "versions"]) {
         assert!(unknown.contains(id), "{id} is not in {unknown}");
-        admin_json(cluster, &["index", "adopt", id, name]);
+        admin_json(cluster, &["index", "adopt", id, name, "--index-shards", "16"]);
     }
-    let twice = admin(cluster, &["index", "adopt", ids[0], "other"]);
+    let twice = admin(cluster, &["index", "adopt", ids[0], "other", "--index-shards", "16"]);
     assert!(!twice.status.success(), "another name has the id");
     set_versioning(client, "versions").await;
 }
@@ -313,7 +313,7 @@ async fn x8_coded_objects_come_back_if_enough_fragments_are_left() {
     cluster.start_all().await;
     if !admin(&cluster, &["bucket", "show", BUCKET]).status.success() {
         println!("the bucket is lost too");
-        admin_json(&cluster, &["index", "adopt", &bucket_id, BUCKET]);
+        admin_json(&cluster, &["index", "adopt", &bucket_id, BUCKET, "--index-shards", "16"]);
     }
     let mut lost = Vec::new();
     for (key, body) in &whole {
