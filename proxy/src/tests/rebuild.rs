@@ -13,7 +13,10 @@ use martlet_protocol::key::shard_of;
 use martlet_protocol::lost::{LostExtent, LostKey};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::Fault;
-use martlet_protocol::{Backend, BackendExt, BucketId, DeviceId, ErrorKind, ExtentId, Settings};
+use martlet_protocol::{
+    Backend, BackendExt, BucketId, Clock, DeviceId, ErrorKind, ExtentId, RegisterKey, Settings,
+    Stamp, SystemClock, Term, WriteId,
+};
 
 use super::harness::{Harness, create, faulty, pattern, settle};
 use super::multipart::{begin, naming, send};
