@@ -96,7 +96,7 @@ impl RebuildWork {
         let RebuildRequest { apply, without_facts, uploads, latest, .. } = self.request;
         let consent = RebuildConsent { without_facts, uploads, latest };
         let rebuild = if apply {
-            Rebuild::applied(self.store.clone(), consent, hold.clone().as_check())
+            Rebuild::applied(self.store.clone(), consent, hold.clone().into_check())
         } else {
             Rebuild::dry(self.store.clone(), consent)
         };
@@ -308,7 +308,7 @@ impl HoldWatch {
         Self { topology, since_ms, read_at: Mutex::default() }
     }
 
-    fn as_check(self: Arc<Self>) -> Arc<HoldCheck> {
+    fn into_check(self: Arc<Self>) -> Arc<HoldCheck> {
         Arc::new(move || {
             let hold = self.clone();
             async move { hold.check().await }.boxed()

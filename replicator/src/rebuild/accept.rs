@@ -128,7 +128,8 @@ async fn check_no_other(topology: &Topology, accepted: &BTreeSet<DeviceId>) -> R
     match index.iter().filter(lacks_votes).find(|id| !accepted.contains(id)) {
         None => Ok(()),
         Some(other) => Err(Error::conflict(format!(
-            "device {other} has lost its votes too: look at index status, and start accept-loss again"
+            "device {other} has lost its votes too: look at index status, and start accept-loss \
+             again"
         ))),
     }
 }

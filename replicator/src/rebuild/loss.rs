@@ -1,5 +1,5 @@
-//! Loss of the index, as the index remembers it: the hold on collection, and the devices and partitions
-//! that lost their registers.
+//! Loss of the index, as the index remembers it: the hold on collection, and the devices and
+//! partitions that lost their registers.
 //!
 //! An operator accepts a loss once. Two facts must be durable before votes return: nothing is
 //! collected (rule X8), and these devices forgot. Both are one document, in the register
@@ -51,7 +51,7 @@ const KEPT_MS: u64 = 10_000;
 pub const HOLD_SETTLES_MS: u64 = 3 * KEPT_MS;
 /// Milliseconds after which devices refuse the writes of a change.
 const CHANGE_MS: u64 = KEPT_MS;
-/// Maximum size of the document, in bytes: ranges of some 50,000 partitions, all apart.
+/// Maximum size of the document, in bytes: ranges of some 30,000 partitions, all apart.
 const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 /// Attempts to write the document above the floors of all primaries.
 const TRIES: u32 = 8;
