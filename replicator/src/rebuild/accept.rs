@@ -98,7 +98,13 @@ pub async fn accept_loss(
         IndexLoss::check_accepted(topology, &accepted).await?;
         check_no_other(topology, &accepted).await?;
         match sync.step().await {
-            Ok(progress) if progress.backlog == 0 => return Ok(loss),
+            Ok(progress) if progress.backlog == 0 => {
+                if all_vote(topology, &accepted).await {
+                    return Ok(loss);
+                }
+                failures += 1;
+                observe("a device does not answer".to_owned());
+            }
             Ok(progress) => {
                 failures = if progress.kept > 0 { failures + 1 } else { 0 };
                 observe(format!("{} devices without votes are left", progress.backlog));
@@ -118,6 +124,11 @@ pub async fn accept_loss(
             tokio::time::sleep(PAUSE).await;
         }
     }
+}
+
+async fn all_vote(topology: &Topology, devices: &BTreeSet<DeviceId>) -> bool {
+    let statuses = StepTopology::of(topology).statuses().await;
+    devices.iter().all(|device| statuses.get(device).is_some_and(|status| status.voting))
 }
 
 /// Returns an error if a device lacks votes that the operator did not accept as lost.
