@@ -109,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn a_process_without_holds_prevents_them() {
         assert!(RebuildState::default().check_obstacles().await.is_ok());
-        let none: HoldObstacles = Arc::new(|| async { Vec::new() }.boxed());
+        let none: HoldObstacles = Arc::new(|| async { Vec::<String>::new() }.boxed());
         assert!(RebuildState::new(Some(none)).check_obstacles().await.is_ok());
         let one: HoldObstacles = Arc::new(|| async { vec!["p1 collects".to_owned()] }.boxed());
         let refused = RebuildState::new(Some(one)).check_obstacles().await.err().unwrap();

@@ -107,7 +107,7 @@ fn applied(harness: &Harness, consent: RebuildConsent) -> Rebuild {
 
 /// A hold that is on.
 fn held() -> Arc<HoldCheck> {
-    Arc::new(|| async { Ok(()) }.boxed())
+    Arc::new(|| async { Ok::<(), martlet_protocol::Error>(()) }.boxed())
 }
 
 fn reasons(outcome: &KeyOutcome) -> Vec<NotRebuilt> {
