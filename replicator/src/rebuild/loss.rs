@@ -20,8 +20,10 @@
 //!
 //! This is no compare-and-set. A change reads the document again after each refusal, and its own write
 //! after the last; another change that read the document before can still overwrite it unseen. It can
-//! do so for [`CHANGE_MS`], after which devices refuse its writes. So votes and entries wait for longer
-//! ([`HOLD_SETTLES_MS`]), and read the hold again. A change that is lost before is seen there.
+//! do so for [`CHANGE_MS`], after which devices refuse its writes, by their own clocks. So votes and
+//! entries wait for longer ([`HOLD_SETTLES_MS`]), and read the hold again. A change that is lost before
+//! is seen there. A device whose clock is late by more than the difference accepts a write that hung
+//! for longer: the hold is read before each vote and each entry for this reason too.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -355,7 +357,8 @@ async fn write_to_all(
             WriteReply::Stored | WriteReply::Unvoted | WriteReply::Superseded => {}
             WriteReply::Behind(floor) => above = above.max(Some(floor)),
             WriteReply::Fenced | WriteReply::OutOfTime => {
-                let message = "the state of the index changed meanwhile: try again";
+                let message = "a device of the index refuses the change, which took too long or came \
+                               from a clock that differs by seconds: check the clocks, and try again";
                 return Err(Error::unavailable(message));
             }
         }
