@@ -357,16 +357,13 @@ impl LostKeys {
             }
             let mut presences = PresenceMap::default();
             presences.query(cluster, lists).await;
-            let is_deleted = |(device, id): &(DeviceId, ExtentId)| {
-                presences.of(*device, *id) == Some(Presence::Deleted)
-            };
-            let is_silent =
-                |(device, id): &(DeviceId, ExtentId)| presences.of(*device, *id).is_none();
             for (id, homes) in some {
-                if homes.iter().any(is_deleted) {
-                    deleted.insert(*id);
-                } else if homes.is_empty() || homes.iter().any(is_silent) {
-                    unknown.insert(*id);
+                let answers: Vec<Option<Presence>> =
+                    homes.iter().map(|(device, id)| presences.of(*device, *id)).collect();
+                match deletion(&answers) {
+                    Deletion::None => {}
+                    Deletion::Marked => _ = deleted.insert(*id),
+                    Deletion::Unknown => _ = unknown.insert(*id),
                 }
             }
         }
@@ -377,6 +374,27 @@ impl LostKeys {
         }
         found.keys.retain(|_, of| !of.is_empty());
         found.extents = found.keys.values().map(HashMap::len).sum();
+    }
+}
+
+/// Knowledge of an extent's homes about its deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deletion {
+    /// All homes answer, and none has deleted the extent.
+    None,
+    /// A home has deleted the extent.
+    Marked,
+    /// A home is silent, or none is known.
+    Unknown,
+}
+
+fn deletion(answers: &[Option<Presence>]) -> Deletion {
+    if answers.contains(&Some(Presence::Deleted)) {
+        Deletion::Marked
+    } else if answers.is_empty() || answers.contains(&None) {
+        Deletion::Unknown
+    } else {
+        Deletion::None
     }
 }
 
@@ -412,4 +430,24 @@ fn homes(cluster: &StepTopology, record: &ExtentRecord) -> Vec<(DeviceId, Extent
     let ids = stored_ids(cluster, policy, &[id]).unwrap_or_default();
     let homes = ring.primaries(ring.partition(id.placement()));
     homes.enumerate().filter_map(|(at, home)| Some((home, *ids.get(at).or(ids.first())?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_a_delete_and_silence_is_none() {
+        let (here, missing, deleted) =
+            (Some(Presence::Here), Some(Presence::Missing), Some(Presence::Deleted));
+        for (answers, expected) in [
+            (vec![here, here, missing], Deletion::None),
+            (vec![here, deleted, here], Deletion::Marked),
+            (vec![None, deleted, here], Deletion::Marked),
+            (vec![here, None, here], Deletion::Unknown),
+            (vec![], Deletion::Unknown),
+        ] {
+            assert_eq!(deletion(&answers), expected, "{answers:?}");
+        }
+    }
 }
