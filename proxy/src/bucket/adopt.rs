@@ -71,7 +71,8 @@ async fn check_id_is_free(buckets: Buckets<'_>, name: &str, id: BucketId) -> Res
 }
 
 /// Refuses a number of shards under which a register of the bucket would lie elsewhere. A sample of
-/// each device's registers is compared: under a wrong number, half of all keys lie elsewhere.
+/// each device's registers is compared: under a wrong number, half of all keys lie elsewhere. If no
+/// register is left, any number is accepted.
 async fn check_shards(buckets: Buckets<'_>, id: BucketId, shards: u16) -> Result<()> {
     if !shards.is_power_of_two() {
         return Ok(());
