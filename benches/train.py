@@ -9,9 +9,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from buckets import LOAD as RULED_LOAD, rule
 from cluster import Cluster
 from martlet import Martlet
 from runs import KIB, MIB, end_in_order, progress
+from s3 import Client
 
 READS = {
     "small": (4 * KIB, 1024, ["--op", "get", "--size", "4KiB", "--concurrency", "16", "--objects", "1024"]),
@@ -29,7 +31,7 @@ WRITES = {
 
 
 def on_server(folder, duration):
-    """Reads of stored objects, presigned and with signed headers, and writes, on an embedded server."""
+    """Reads of stored objects, presigned and with signed headers, writes, and reads by a policy, on a server."""
     with Martlet(folder) as server:
         for name, (size, count, load) in READS.items():
             progress(f"  server: {name}")
@@ -45,6 +47,10 @@ def on_server(folder, duration):
             progress(f"  server: {name}")
             # The bucket keeps what was read before.
             server.bench(*load, "--keep", "--prefix", name, *duration)
+        progress("  server: policy, list and logs")
+        server.bench(*RULED_LOAD, "--bucket", "ruled", "--keep", "--duration", "100ms")
+        rule(Client(server.endpoint()), "ruled")
+        server.bench(*RULED_LOAD, "--bucket", "ruled", "--prepared", "--presigned", *duration)
 
 
 def on_cluster(folder, duration):

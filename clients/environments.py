@@ -15,7 +15,7 @@ INSTALL_S = 1800
 CLIENTS = [
     "boto3", "awscli", "s3cmd", "rclone", "s3fs", "pyarrow", "minio", "obstore", "aws-sdk-js",
     "opendal", "s4cmd", "tensorstore", "zarr", "deltalake", "duckdb", "datasets",
-    "restic", "s3fs-fuse", "browser", "checkpoints-orbax", "martlet",
+    "restic", "s3fs-fuse", "browser", "checkpoints-orbax", "martlet", "import",
     "s3torchconnector", "torch-dcp", "webdataset", "mosaicml-streaming", "litdata", "runai-model-streamer",
     "checkpoints-dcp", "checkpoints-megatron", "checkpoints-msc", "checkpoints-hf", "checkpoints-page",
 ]

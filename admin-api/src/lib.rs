@@ -14,6 +14,7 @@
 //! * `store`: storage policies, settings of buckets, extents of objects.
 //! * [`buckets`]: the list of buckets, in pages.
 //! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
+//! * [`backup`]: records of accounts and buckets, rings, and comparisons with them.
 //! * [`principals`], [`audit`]: keys and sessions of the admin API, and the records of changes.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
@@ -31,6 +32,7 @@
 
 pub mod accounts;
 pub mod audit;
+pub mod backup;
 pub mod buckets;
 pub mod checkpoints;
 pub mod control;

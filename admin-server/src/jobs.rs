@@ -2,9 +2,11 @@
 //!
 //! * [`table`]: start, history and cancellation.
 //! * [`census`], [`rewrite`], [`accept_loss`], [`rebuild`]: the work.
+//! * [`census_pace`]: the estimate of a census's end.
 
 mod accept_loss;
 mod census;
+mod census_pace;
 mod rebuild;
 mod rewrite;
 mod table;
@@ -23,11 +25,13 @@ use martlet_proxy::{ClientsWait, ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::accept_loss::AcceptWork;
 use self::census::CensusWork;
+use self::census_pace::PastCensus;
 use self::rebuild::RebuildWork;
 use self::rewrite::RewriteWork;
 use self::table::{JobWork, Jobs};
@@ -71,6 +75,7 @@ pub fn routes(
             store,
             foreground,
             jobs: Arc::new(Jobs::new(clock.clone())),
+            past_census: Arc::default(),
             rebuilds,
             clock,
         })
@@ -82,6 +87,8 @@ struct JobsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
     jobs: Arc<Jobs>,
+    /// Last complete census of this process.
+    past_census: Arc<Mutex<Option<PastCensus>>>,
     rebuilds: Arc<RebuildState>,
     clock: Arc<dyn Clock>,
 }
@@ -128,7 +135,7 @@ impl JobsApi {
         if options.pause > PAUSE_MAX {
             return Err(ApiError::bad("pause_ms must be at most 60000"));
         }
-        Ok(CensusWork::new(self.store.topology().clone(), options))
+        Ok(CensusWork::new(self.store.topology().clone(), options, self.past_census.clone()))
     }
 
     async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {

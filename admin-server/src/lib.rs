@@ -5,6 +5,7 @@
 //! ```
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
+//! * [`backup`]: backup and restore of accounts and of buckets' settings.
 //! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
 //! * `index`: hold on collection, and buckets whose register is lost, as part of the routes of jobs.
 //! * [`jobs`]: censuses, moves of buckets to another storage policy, and the rebuild of lost index
@@ -30,6 +31,7 @@
 
 pub mod accounts;
 mod api;
+pub mod backup;
 pub mod buckets;
 mod index;
 pub mod jobs;

@@ -42,7 +42,7 @@ EVERYTHING = {
               "settings": {"default_policy": "ec", "domains": ["s3.example", "objects.example"],
                            "allow_signature_v2": True},
               "service": {"type": "LoadBalancer", "port": 443, "annotations": {"balancer": "internal"}}},
-    "tls": {"s3Secret": "s3-tls", "membersSecret": "member-tls"},
+    "tls": {"s3Secret": "s3-tls", "membersSecret": "member-tls", "adminSecret": "admin-tls"},
     "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"team": "training"}}}],
                       "monitoring": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
     "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
@@ -58,6 +58,7 @@ REFUSED = [
     ({**GIVEN, "node": {"settings": {"data_dir": "/elsewhere"}}}, "data_dir"),
     ({**GIVEN, "proxy": {"settings": {"root_secret_key": "in a ConfigMap"}}}, "root_secret_key"),
     ({**GIVEN, "rings": {"configMap": "r", "files": ["data-0.ring", "data-1.ring"]}}, "files"),
+    ({**GIVEN, "proxy": {"settings": {"admin_tls_key": "/elsewhere"}}}, "admin_tls_key"),
     ({**GIVEN, "prometheusRule": {"runbooks": "RUNBOOKS.md"}}, "runbooks"),
 ]
 
@@ -193,11 +194,12 @@ def check_alerts(objects, values):
         alerts = [alert for group in rules["spec"]["groups"] for alert in group["rules"]]
         links = {alert["annotations"]["runbook_url"].split("#")[0] for alert in alerts}
         check(links == {values["prometheusRule"]["runbooks"]}, f"alerts link to {links}")
-        (matcher,) = [it for alert in alerts for it in re.findall(r'job=~"([^"]*)"', alert["expr"])]
+        matchers = {it for alert in alerts for it in re.findall(r'job=~"([^"]*)"', alert["expr"])}
         monitored = [it["spec"]["selector"]["matchLabels"] for it in of_kind(objects, "ServiceMonitor")]
         jobs = [it["metadata"]["name"] for it in of_kind(objects, "Service")
                 if any(selects(selector, it["metadata"]["labels"]) for selector in monitored)]
-        check(jobs and all(re.fullmatch(matcher, job) for job in jobs), f"{matcher} doesn't match {jobs}")
+        for matcher in matchers:
+            check(jobs and all(re.fullmatch(matcher, job) for job in jobs), f"{matcher} doesn't match {jobs}")
 
 
 def check_security(objects):
@@ -234,6 +236,32 @@ def check_cluster(objects, values):
     if budgets := of_kind(objects, "PodDisruptionBudget"):
         check({it["spec"]["maxUnavailable"] for it in budgets} == {1} and len(budgets) == 2, "two may be out at once")
     check(name in (f"{values.get('fullnameOverride', 'martlet')}-node",), f"nodes are called {name}")
+
+
+def check_admin_tls(objects, values):
+    """Admin ports have TLS where there is a secret for it, in settings, volumes, probes and monitors alike."""
+    secret = values.get("tls", {}).get("adminSecret")
+    for role, text in settings_of(objects).items():
+        settings = tomllib.loads(text)
+        check(settings.get("admin_allow_clear", False) == (not secret), f"{role}: the admin port in clear")
+        check(("admin_tls_certificate" in settings) == bool(secret), f"{role}: a certificate for the admin port")
+    for it in workloads(objects):
+        spec = it["spec"]["template"]["spec"]
+        secrets = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+        check(secrets.get("admin") == secret, f"volumes of {secrets}")
+        for container in spec["containers"]:
+            mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+            check(mounts.get("admin") == ("/etc/martlet/admin" if secret else None), f"{container['name']}: {mounts}")
+            probes = [container[probe]["httpGet"] for probe in container if probe.endswith("Probe")]
+            schemes = {probe.get("scheme", "HTTP") for probe in probes}
+            check(schemes == {"HTTPS" if secret else "HTTP"}, f"{container['name']} is probed by {schemes}")
+    services = {f"{it['metadata']['name']}.storage.svc" for it in of_kind(objects, "Service")}
+    for endpoint in itertools.chain(*(it["spec"]["endpoints"] for it in of_kind(objects, "ServiceMonitor"))):
+        check(endpoint.get("scheme", "http") == ("https" if secret else "http"), f"scraped by {endpoint}")
+        if secret:
+            tls = endpoint["tlsConfig"]
+            check(tls["ca"]["secret"] == {"name": secret, "key": "ca.crt"}, f"authority of {tls}")
+            check(tls["serverName"] in services, f"{tls['serverName']} is no service")
 
 
 def settings_of(objects):
@@ -285,9 +313,11 @@ def main():
             check_security(objects)
             check_alerts(objects, values)
             check_cluster(objects, values)
+            check_admin_tls(objects, values)
             count += len(objects)
         if binary := os.environ.get("MARTLET_BIN"):
-            check_program(chart.render(GIVEN, KUBERNETES[0]), binary)
+            for tls in ({}, {"adminSecret": "admin-tls"}):
+                check_program(chart.render({**GIVEN, "tls": tls}, KUBERNETES[0]), binary)
         check_upgrade(chart)
         for values, reason in REFUSED:
             try:

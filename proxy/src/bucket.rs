@@ -8,6 +8,7 @@
 
 mod admin;
 mod adopt;
+mod backup;
 mod cache;
 mod catalog;
 mod emptiness;
@@ -23,6 +24,7 @@ mod versioning;
 
 pub use self::admin::Buckets;
 pub use self::adopt::adopt_bucket;
+pub(crate) use self::backup::{BucketRecords, WantedBucket};
 pub(crate) use self::catalog::BucketCatalog;
 pub use self::etags::set_etag_kind;
 pub use self::lock::lock_from_the_beginning;

@@ -4,7 +4,7 @@
 //! [`Backend`](martlet_protocol::Backend). This crate has no HTTP code and no disk code.
 //!
 //! ```text
-//! accounts · lifecycle · rewrite · set_upkeep   operators and workers: clients of the store
+//! backup · accounts · lifecycle · rewrite · set_upkeep   operators and workers: clients of the store
 //!                  │
 //!   store (ObjectStore, Session)                objects; hands out the parts; context of a request
 //!                  │
@@ -48,6 +48,8 @@
 
 mod accounts;
 pub mod api;
+mod backup;
+mod backup_record;
 mod bodies;
 mod bucket;
 mod channel;
@@ -107,6 +109,8 @@ pub use accounts::{
     SessionRole, Tenant, TenantName, Tenants, User, Users,
 };
 pub use api::*;
+pub use backup::{Backups, RecordPage};
+pub use backup_record::{BackupRecord, RecordKind, RecordState};
 pub use bucket::{Buckets, adopt_bucket, lock_from_the_beginning, set_etag_kind};
 pub use checkpoint_outcome::CheckpointOutcome;
 pub use checkpoints::{

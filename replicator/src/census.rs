@@ -101,6 +101,8 @@ pub struct CensusProgress {
     pub extents: u64,
     /// Number of extent copies, as devices report them.
     pub extent_copies: u64,
+    /// Extent copies counted. More than zero once all registers are counted.
+    pub counted_copies: u64,
     /// Faults found.
     pub faults: u64,
 }
@@ -178,6 +180,7 @@ impl CensusRun<'_> {
     async fn rest(&mut self) {
         self.progress.registers = self.report.registers.things;
         self.progress.extents = self.report.extents.things;
+        self.progress.counted_copies = self.report.extents.copies;
         (self.observe)(&self.progress);
         tokio::time::sleep(self.options.pause).await;
     }

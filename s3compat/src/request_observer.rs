@@ -229,7 +229,14 @@ impl ObservedRequest<'_> {
             request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
             operation: &operation_name(operation, seen.method.as_str(), path),
             key: key.or_else(|| only.map(|happening| happening.key.as_str())),
-            request: &format!("{} {} {:?}", seen.method, path_of(&seen.uri), seen.version),
+            request: &[
+                seen.method.as_str(),
+                " ",
+                &path_of(&seen.uri),
+                " ",
+                version_name(seen.version),
+            ]
+            .concat(),
             status: response.status().as_u16(),
             error: info.error.as_deref(),
             object_size: only.and_then(|happening| happening.size).or_else(|| {
@@ -246,6 +253,14 @@ impl ObservedRequest<'_> {
             by_acl: seen.observation.acl_use.is_noted(),
             batch,
         })
+    }
+}
+
+fn version_name(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
     }
 }
 
@@ -269,7 +284,12 @@ fn without_secrets(link: &str) -> Cow<'_, str> {
     for (number, pair) in query.split('&').enumerate() {
         shown.push(if number == 0 { '?' } else { '&' });
         let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
-        if is_secret(&percent_decode_str(name).decode_utf8_lossy()) {
+        let is_hidden = if name.contains('%') {
+            is_secret(&percent_decode_str(name).decode_utf8_lossy())
+        } else {
+            is_secret(name)
+        };
+        if is_hidden {
             shown.push_str(name);
             shown.push_str("=REDACTED");
         } else {

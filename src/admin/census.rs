@@ -178,7 +178,7 @@ fn progress_printer() -> impl FnMut(&CensusProgress) + Send {
 }
 
 fn line(progress: &CensusProgress) -> String {
-    let CensusProgress { registers, extents, extent_copies, faults } = progress;
+    let CensusProgress { registers, extents, extent_copies, faults, .. } = progress;
     format!(
         "{registers} registers and {extents} extents (of {extent_copies} copies) counted, {faults} faults"
     )
@@ -208,7 +208,13 @@ mod tests {
 
     #[test]
     fn progress_is_one_line() {
-        let progress = CensusProgress { registers: 5, extents: 2, extent_copies: 6, faults: 1 };
+        let progress = CensusProgress {
+            registers: 5,
+            extents: 2,
+            extent_copies: 6,
+            faults: 1,
+            ..CensusProgress::default()
+        };
         assert_eq!(line(&progress), "5 registers and 2 extents (of 6 copies) counted, 1 faults");
     }
 }

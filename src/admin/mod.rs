@@ -3,6 +3,7 @@
 mod accounts;
 mod address;
 mod audit;
+mod backup;
 mod bucket;
 mod bundle;
 mod census;
@@ -11,6 +12,7 @@ mod client;
 mod cluster;
 mod connection;
 mod index;
+mod import;
 mod job;
 mod limits;
 mod policy;
@@ -27,6 +29,7 @@ use martlet_serving::Failure;
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 pub(crate) use self::address::AdminAddress;
 use self::audit::AuditArgs;
+use self::backup::BackupCommand;
 use self::bucket::BucketCommand;
 use self::bundle::BundleArgs;
 use self::census::{CensusArgs, CensusOutcome};
@@ -34,6 +37,7 @@ use self::checkpoints::CheckpointCommand;
 use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
 use self::index::IndexCommand;
+use self::import::ImportArgs;
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
@@ -91,6 +95,8 @@ enum AdminCommand {
     Workers(WorkersArgs),
     /// Write an archive with the state of all reachable processes, without secrets
     SupportBundle(BundleArgs),
+    /// Copy a bucket of another S3 store into a bucket of this one
+    Import(Box<ImportArgs>),
     /// Storage policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -120,6 +126,9 @@ enum AdminCommand {
     /// Lost index partitions: keep the bytes, accept the loss, rebuild objects from extents
     #[command(subcommand)]
     Index(IndexCommand),
+    /// Backup and restore of accounts, bucket settings and rings
+    #[command(subcommand)]
+    Backup(BackupCommand),
     /// Jobs of a process: censuses, rewrites, rebuilds of the index
     #[command(subcommand)]
     Job(JobCommand),
@@ -185,6 +194,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
             let answer = workers.fetch(&connection)?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
+        AdminCommand::Import(command) => command.run(args.json)?,
         AdminCommand::Policy(command) => {
             let answer = command.fetch(&server()?)?;
             print::show(&answer, args.json, |policies| policy::lines(policies));
@@ -200,6 +210,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Key(command) => command.run(&server()?, args.json)?,
         AdminCommand::Session(command) => command.run(&server()?, args.json)?,
         AdminCommand::Audit(command) => command.run(&connection, args.json)?,
+        AdminCommand::Backup(command) => command.run(&connection, args.json)?,
         AdminCommand::Cluster(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => {
             let file = connection.cluster_key_file.as_deref().ok_or_else(|| {

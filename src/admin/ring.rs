@@ -1,7 +1,8 @@
 //! `martlet admin ring`: pushes newer rings to a cluster, and lists the rings of each node.
 //!
 //! It uses the internal ports of storage nodes. A push to one node is enough: the other nodes fetch
-//! the ring within seconds.
+//! the ring within seconds. With `--all` each node gets the rings from the command, which shows the
+//! answer of each. A repetition goes on with the nodes that were out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Subcommand;
+use futures::stream::{self, StreamExt};
 use martlet_admin_api::RingLine;
 use martlet_membership::routes::{self, OfferAnswer, RingsAnswer};
 use martlet_membership::{ClusterSecret, RingName, TlsArgs, client_options, read_ring_file};
@@ -21,6 +23,9 @@ use serde::{Deserialize, Serialize};
 
 use super::print;
 use crate::columns::table;
+
+/// Nodes that get rings at a time.
+const PUSHES_AT_ONCE: usize = 16;
 
 /// Subcommands of `martlet admin ring`.
 #[derive(Debug, Subcommand)]
@@ -35,6 +40,10 @@ pub(super) enum RingCommand {
         /// Internal address of a storage node
         #[arg(long, value_name = "HOST:PORT")]
         node: String,
+        /// Send to each node of the rings, and show the answer of each; exit code 1 unless all took
+        /// them. Repeat the command for nodes that were out
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         tls: TlsArgs,
     },
@@ -73,7 +82,16 @@ pub(super) fn run(command: &RingCommand, key_file: &Path, json: bool) -> Result<
             Failure::refused(format!("the async runtime could not be started: {error}"))
         })?;
     match command {
-        RingCommand::Push { files, node, .. } => runtime.block_on(push(&credentials, files, node)),
+        RingCommand::Push { files, node, all, .. } => {
+            let rings = files.iter().map(|file| read_ring_file(file));
+            let rings: Vec<(RingName, Arc<Ring>)> = rings.collect::<Result<_, _>>()?;
+            if *all {
+                let pushes = runtime.block_on(push_to_all(&credentials, &rings, node, json))?;
+                print::show(&pushes, json, |pushes| summary(pushes));
+                return check_pushes(&pushes);
+            }
+            runtime.block_on(push(&credentials, &rings, node))
+        }
         RingCommand::Status { node, .. } => {
             let nodes = runtime.block_on(status(&credentials, node))?;
             print::show(&nodes, json, |nodes| lines(nodes));
@@ -87,15 +105,37 @@ fn client(credentials: &NodeCredentials, address: &str) -> HttpBackend {
     HttpBackend::new(address, credentials.secret.key.clone(), options, Arc::new(|_| ()))
 }
 
-async fn push(credentials: &NodeCredentials, files: &[PathBuf], node: &str) -> Result<(), Failure> {
+/// Answer of a node to a ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct NodePush {
+    node: String,
+    address: String,
+    ring: String,
+    epoch: u64,
+    /// `accepted`, `waits`, `known`, `refused` or `unreachable`.
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl NodePush {
+    fn line(&self) -> String {
+        let Self { node, address, ring, epoch, outcome, reason } = self;
+        let reason = reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("{node} ({address}): {ring} of epoch {epoch} {outcome}{reason}")
+    }
+}
+
+async fn push(
+    credentials: &NodeCredentials,
+    rings: &[(RingName, Arc<Ring>)],
+    node: &str,
+) -> Result<(), Failure> {
     let client = client(credentials, node);
-    for file in files {
-        let (name, ring) = read_ring_file(file)?;
-        let sent = client.put(&routes::ring(name), Bytes::from(ring.encode())).await;
-        let OfferAnswer { taken, waits, refused } =
-            decode(node, &sent.map_err(|error| broken(node, &error))?)?;
+    for (name, ring) in rings {
+        let OfferAnswer { taken, waits, refused } = offer(&client, node, *name, ring).await?;
         if let Some(reason) = refused {
-            return Err(Failure::refused(format!("{node} refused {}: {reason}", file.display())));
+            return Err(Failure::refused(format!("{node} refused the ring {name}: {reason}")));
         }
         let epoch = ring.epoch();
         let became = match (taken, waits) {
@@ -108,12 +148,107 @@ async fn push(credentials: &NodeCredentials, files: &[PathBuf], node: &str) -> R
     Ok(())
 }
 
-async fn status(credentials: &NodeCredentials, node: &str) -> Result<Vec<NodeRings>, Failure> {
-    let first = client(credentials, node);
-    let reply = first.get(&routes::ring(RingName::Index)).await;
+async fn offer(
+    client: &HttpBackend,
+    node: &str,
+    name: RingName,
+    ring: &Ring,
+) -> Result<OfferAnswer, Failure> {
+    let sent = client.put(&routes::ring(name), Bytes::from(ring.encode())).await;
+    decode(node, &sent.map_err(|error| broken(node, &error))?)
+}
+
+/// Sends rings to all nodes of the cluster, and of the rings themselves. Prints each answer as it
+/// comes, unless the output is JSON.
+async fn push_to_all(
+    credentials: &NodeCredentials,
+    rings: &[(RingName, Arc<Ring>)],
+    first: &str,
+    json: bool,
+) -> Result<Vec<NodePush>, Failure> {
+    let mut nodes = addresses(&index_of(credentials, first).await?);
+    nodes.extend(rings.iter().flat_map(|(_, ring)| addresses(ring)));
+    let pushes: Vec<_> = nodes
+        .iter()
+        .map(|(node, address)| push_to_one(credentials, rings, node, address))
+        .collect();
+    let mut pushes = stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE);
+    let mut all = Vec::new();
+    while let Some(of_node) = pushes.next().await {
+        if !json {
+            for push in &of_node {
+                println!("{}", push.line());
+            }
+        }
+        all.extend(of_node);
+    }
+    Ok(all)
+}
+
+/// Sends rings to a node, in their order, up to the first that it doesn't take.
+async fn push_to_one(
+    credentials: &NodeCredentials,
+    rings: &[(RingName, Arc<Ring>)],
+    node: &str,
+    address: &str,
+) -> Vec<NodePush> {
+    let client = client(credentials, address);
+    let mut pushes = Vec::new();
+    for (name, ring) in rings {
+        let (outcome, reason) = match offer(&client, address, *name, ring).await {
+            Err(error) => ("unreachable", Some(error.to_string())),
+            Ok(OfferAnswer { refused: Some(reason), .. }) => ("refused", Some(reason)),
+            Ok(OfferAnswer { taken: true, .. }) => ("accepted", None),
+            Ok(OfferAnswer { waits: true, .. }) => ("waits", None),
+            Ok(_) => ("known", None),
+        };
+        let is_unreachable = outcome == "unreachable";
+        pushes.push(NodePush {
+            node: node.to_owned(),
+            address: address.to_owned(),
+            ring: name.to_string(),
+            epoch: ring.epoch(),
+            outcome,
+            reason,
+        });
+        if is_unreachable {
+            break;
+        }
+    }
+    pushes
+}
+
+fn count_of(pushes: &[NodePush], outcome: &str) -> usize {
+    pushes.iter().filter(|push| push.outcome == outcome).count()
+}
+
+fn summary(pushes: &[NodePush]) -> String {
+    let counts = ["accepted", "waits", "known", "refused", "unreachable"]
+        .map(|outcome| format!("{} {outcome}", count_of(pushes, outcome)));
+    format!("{}\n", counts.join(", "))
+}
+
+/// Fails if a node has refused a ring or was out.
+fn check_pushes(pushes: &[NodePush]) -> Result<(), Failure> {
+    match count_of(pushes, "refused") + count_of(pushes, "unreachable") {
+        0 => Ok(()),
+        _ => Err(Failure::refused(
+            "some nodes have not taken the rings: remove the reasons above, and run the command \
+             again; nodes that were out fetch the rings from others when they are back",
+        )),
+    }
+}
+
+/// Fetches the index ring of a node.
+async fn index_of(credentials: &NodeCredentials, node: &str) -> Result<Ring, Failure> {
+    let reply = client(credentials, node).get(&routes::ring(RingName::Index)).await;
     let bytes = reply.map_err(|error| broken(node, &error))?;
-    let index = Ring::decode(&bytes)
-        .map_err(|error| Failure::refused(format!("{node} has a damaged index ring: {error}")))?;
+    Ring::decode(&bytes)
+        .map_err(|error| Failure::refused(format!("{node} has a damaged index ring: {error}")))
+}
+
+async fn status(credentials: &NodeCredentials, node: &str) -> Result<Vec<NodeRings>, Failure> {
+    let index = index_of(credentials, node).await?;
     let mut all = Vec::new();
     for (name, address) in addresses(&index) {
         let reply = client(credentials, &address).get(routes::RINGS).await;
@@ -183,6 +318,28 @@ fn edition(node: &NodeRings, name: &str, newest: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_shown_and_what_is_left_ends_badly() {
+        let push = |outcome: &'static str, reason: Option<&str>| NodePush {
+            node: "n1".into(),
+            address: "a:1".into(),
+            ring: "index".into(),
+            epoch: 7,
+            outcome,
+            reason: reason.map(str::to_owned),
+        };
+        let accepted = push("accepted", None);
+        assert_eq!(accepted.line(), "n1 (a:1): index of epoch 7 accepted");
+        let refused = push("refused", Some("older"));
+        assert_eq!(refused.line(), "n1 (a:1): index of epoch 7 refused: older");
+        let good = [accepted, push("waits", None), push("known", None)];
+        assert!(check_pushes(&good).is_ok());
+        assert_eq!(summary(&good), "1 accepted, 1 waits, 1 known, 0 refused, 0 unreachable\n");
+        for bad in [refused, push("unreachable", Some("no route"))] {
+            assert!(check_pushes(&[bad]).is_err());
+        }
+    }
 
     #[test]
     fn who_is_behind_is_marked() {

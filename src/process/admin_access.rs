@@ -7,8 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_admin_api::audit::AuditRecord;
 use martlet_admin_api::principals::PrincipalLine;
-use martlet_admin_server::accounts;
 use martlet_admin_server::principals::{self, AccountDirectory};
+use martlet_admin_server::{accounts, backup};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_s3compat::{BucketChange, ChangeLog, RecordEnd, S3Service};
@@ -35,7 +35,7 @@ pub(crate) struct AccountProcess<'a> {
 }
 
 impl AccountProcess<'_> {
-    /// Opens the audit log. Returns the routes of accounts and admin keys, and the means to admit
+    /// Opens the audit log. Returns the routes of accounts, admin keys and backups, and the means to admit
     /// requests.
     pub(crate) async fn open(
         self,
@@ -62,7 +62,9 @@ impl AccountProcess<'_> {
             tenant_audit,
         };
         let own = principals::routes(accounts.clone(), secret, clock);
-        (accounts::routes(accounts, store, self.root_key).merge(own), Arc::new(access))
+        let backups = backup::routes(accounts.clone(), store.clone(), self.root_key);
+        let accounts = accounts::routes(accounts, store, self.root_key);
+        (accounts.merge(own).merge(backups), Arc::new(access))
     }
 }
 

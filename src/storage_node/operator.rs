@@ -47,7 +47,10 @@ impl Health for OpenNode {
         let (voting, without_votes): (Vec<_>, Vec<_>) =
             statuses.iter().filter(holds_entries).partition(|device| device.voting);
         for device in &without_votes {
-            condition.reasons.push(format!("device {} has no votes yet", device.device));
+            let id = device.device;
+            condition.reasons.push(format!(
+                "device {id} has no votes yet: it gets them when a replicator has synced it"
+            ));
         }
         // Later one vote suffices: a device may be replaced, or refused by its peers.
         let waits = self.opened.elapsed() < VOTES_WAIT;

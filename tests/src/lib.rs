@@ -7,6 +7,7 @@
 //!   deletes.
 //! * [`bytes`]: bodies that depend on the object's name.
 //! * [`cluster`]: storage nodes, proxies and replicators as processes of their own.
+//! * [`damage`]: flipped bits on disk.
 //! * [`history`]: checks of objects after a load that was interrupted.
 //! * [`image`]: small file systems to fill, break and unmount.
 //! * [`in_place`]: a client that reads objects at the nodes' data ports.
@@ -24,6 +25,7 @@
 pub mod bytes;
 pub mod checkers;
 pub mod cluster;
+pub mod damage;
 pub mod doctor;
 pub mod history;
 pub mod image;

@@ -1,6 +1,7 @@
-//! Census as a job.
+//! Census as a job, with an estimate of its end.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::census_pace::{CensusPace, PastCensus};
 use super::table::{JobOutcome, JobWork};
 
 /// Comparison of all devices with the rings.
@@ -19,25 +21,39 @@ pub(super) struct CensusWork {
     topology: Topology,
     options: CensusOptions,
     progress: Mutex<CensusProgress>,
+    pace: Mutex<CensusPace>,
+    /// Last complete census of this process.
+    past: Arc<Mutex<Option<PastCensus>>>,
     report: OnceLock<CensusReport>,
     cancelled: watch::Sender<bool>,
 }
 
 impl CensusWork {
-    pub(super) fn new(topology: Topology, options: CensusOptions) -> Self {
+    /// Makes a census. `past` receives its pace at its end.
+    pub(super) fn new(
+        topology: Topology,
+        options: CensusOptions,
+        past: Arc<Mutex<Option<PastCensus>>>,
+    ) -> Self {
+        let pace = Mutex::new(CensusPace::starting(Instant::now()));
         let (progress, report) = (Mutex::default(), OnceLock::new());
-        Self { topology, options, progress, report, cancelled: watch::Sender::new(false) }
+        let cancelled = watch::Sender::new(false);
+        Self { topology, options, progress, pace, past, report, cancelled }
     }
 
     async fn count(&self) -> JobOutcome {
         let mut cancelled = self.cancelled.subscribe();
-        let mut observe = |progress: &CensusProgress| *self.progress.lock() = *progress;
+        let mut observe = |progress: &CensusProgress| {
+            *self.progress.lock() = *progress;
+            self.pace.lock().note(progress, Instant::now());
+        };
         let report = tokio::select! {
             report = census(&self.topology, self.options, &mut observe) => report,
             _ = cancelled.wait_for(|cancelled| *cancelled) => {
                 return Err("the census was cancelled".to_owned());
             }
         };
+        *self.past.lock() = Some(self.pace.lock().end(&self.progress.lock(), Instant::now()));
         // The report is set only here.
         let _ = self.report.set(report);
         Ok(())
@@ -66,10 +82,12 @@ impl JobWork for CensusWork {
     }
 
     fn progress(&self) -> JobProgress {
-        let CensusProgress { registers, extents, extent_copies, faults } = *self.progress.lock();
+        let progress = *self.progress.lock();
+        let CensusProgress { registers, extents, extent_copies, counted_copies, faults } = progress;
+        let expected = self.pace.lock().registers(&progress, self.past.lock().as_ref());
         JobProgress {
-            done: registers + extents,
-            total: None,
+            done: registers + counted_copies,
+            total: expected.map(|registers| registers + extent_copies.max(counted_copies)),
             unit: "items".to_owned(),
             text: format!(
                 "{registers} registers and {extents} extents (of {extent_copies} copies) counted, \
@@ -79,7 +97,9 @@ impl JobWork for CensusWork {
     }
 
     fn eta_s(&self) -> Option<u64> {
-        None
+        let (progress, past) = (*self.progress.lock(), *self.past.lock());
+        let left = self.pace.lock().left(&progress, past.as_ref(), Instant::now());
+        left.map(|left| left.as_secs())
     }
 
     fn detail(&self, _: Option<&JobOutcome>) -> Option<Value> {

@@ -41,6 +41,8 @@ enum Feature {
     Policy,
     /// Access control lists, one of which admits another tenant.
     List,
+    /// Access logs, delivered into another bucket.
+    Logs,
     /// Notification rules for all events.
     Notifications,
     /// A quota of bytes and objects.
@@ -55,6 +57,7 @@ pub(crate) fn all() -> Vec<(&'static str, Preparation)> {
         ("get-4k", Box::new(|| Box::pin(get(Feature::None)))),
         ("get-4k-policy", Box::new(|| Box::pin(get(Feature::Policy)))),
         ("get-4k-list", Box::new(|| Box::pin(get(Feature::List)))),
+        ("get-4k-logs", Box::new(|| Box::pin(get(Feature::Logs)))),
         ("get-4k-notifications", Box::new(|| Box::pin(get(Feature::Notifications)))),
         ("get-4k-quota", Box::new(|| Box::pin(get(Feature::Quota)))),
         ("get-4k-versions", Box::new(|| Box::pin(get(Feature::Versions)))),
@@ -144,7 +147,11 @@ fn requester(feature: Feature) -> &'static str {
 /// A world with the bucket `bucket`.
 async fn with_bucket(feature: Feature) -> World {
     let world = World::new().await;
-    let world = if feature == Feature::Notifications { world.observed() } else { world };
+    let world = match feature {
+        Feature::Notifications => world.observed(),
+        Feature::Logs => world.logged(),
+        _ => world,
+    };
     let ownership = [("x-amz-object-ownership", "ObjectWriter")];
     let headers = if feature == Feature::List { &ownership[..] } else { &[] };
     world.prepare(signed(OWNER, &Method::PUT, "/bucket", headers, Bytes::new())).await;
@@ -158,6 +165,17 @@ async fn with_bucket(feature: Feature) -> World {
             return world;
         }
         Feature::Policy => ("policy", policy()),
+        Feature::Logs => {
+            world.prepare(signed(OWNER, &Method::PUT, "/logs", &[], Bytes::new())).await;
+            let admits = "{\"Version\":\"2012-10-17\",\"Statement\":[{\"Effect\":\"Allow\",\
+                 \"Principal\":{\"Service\":\"logging.s3.amazonaws.com\"},\
+                 \"Action\":\"s3:PutObject\",\"Resource\":\"arn:aws:s3:::logs/*\"}]}";
+            let admits = Bytes::from_static(admits.as_bytes());
+            world.prepare(signed(OWNER, &Method::PUT, "/logs?policy", &[], admits)).await;
+            let settings = "<BucketLoggingStatus><LoggingEnabled><TargetBucket>logs</TargetBucket>\
+                 <TargetPrefix>of/</TargetPrefix></LoggingEnabled></BucketLoggingStatus>";
+            ("logging", settings.to_owned())
+        }
         Feature::Notifications => (
             "notification",
             "<NotificationConfiguration><QueueConfiguration><Queue>arn:martlet:sqs:::hook</Queue>\

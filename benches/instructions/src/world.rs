@@ -15,7 +15,7 @@ use martlet_ring::Ring;
 use martlet_ring::fixtures::device;
 use martlet_s3compat::auth::Keys;
 use martlet_s3compat::http::HttpConfig;
-use martlet_s3compat::{EventSink, Observers, S3Service, TokenKey};
+use martlet_s3compat::{BucketLogs, DeliveryOptions, EventSink, Observers, S3Service, TokenKey};
 use sha2::{Digest, Sha256};
 
 /// 2026-01-01T00:00:00Z.
@@ -67,6 +67,15 @@ impl World {
     /// This world with a receiver of events that drops them.
     pub(crate) fn observed(self) -> Self {
         let observers = Observers { sink: Some(Arc::new(DroppingSink)), ..Observers::default() };
+        Self { service: self.service.observed_by(observers), ..self }
+    }
+
+    /// This world with logs of buckets, which wait for a delivery that does not run.
+    pub(crate) fn logged(self) -> Self {
+        let options = DeliveryOptions { interval: Duration::MAX, region: "us-east-1".into() };
+        let clock = Arc::new(ManualClock::at(NOW_MS));
+        let (logs, _) = BucketLogs::new(self.store.clone(), clock, options);
+        let observers = Observers { bucket_logs: Some(logs), ..Observers::default() };
         Self { service: self.service.observed_by(observers), ..self }
     }
 

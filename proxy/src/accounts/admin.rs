@@ -5,6 +5,7 @@
 //! every bucket has a name.
 
 mod admin_keys;
+mod backup;
 mod client;
 mod keys;
 mod limits;

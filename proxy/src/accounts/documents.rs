@@ -39,9 +39,22 @@ fn document_of<T: Kept>(view: &RegisterView) -> Result<Option<T>> {
     view.entry.as_ref().map_or(Ok(None), |entry| decode(&entry.value))
 }
 
+fn dated<T: Kept>(view: &RegisterView) -> Result<Option<Dated<T>>> {
+    let Some(entry) = &view.entry else { return Ok(None) };
+    Ok(Some(Dated { written_ms: entry.order.time_ms(), document: decode(&entry.value)? }))
+}
+
 /// The error for a document that doesn't exist.
 pub(super) fn missing<T: Kept>(path: &str) -> Error {
     Error::NoSuchAccount(format!("there is no {} {path}", T::KIND))
+}
+
+/// Last write of a document's register.
+pub(super) struct Dated<T> {
+    /// Time of the write, in milliseconds since 1970.
+    pub(super) written_ms: u64,
+    /// The document; none if the write deleted it.
+    pub(super) document: Option<T>,
 }
 
 /// Account documents in registers of the root bucket.
@@ -117,6 +130,28 @@ impl Documents {
         Ok(self.registers.ballots.decide(intent, evaluate).await?)
     }
 
+    /// Reads a document from a quorum, with the time of its last write; none if there never was one,
+    /// or its tombstone is collected.
+    pub(super) async fn read_dated<T: Kept>(&self, path: &str) -> Result<Option<Dated<T>>> {
+        let (view, _) =
+            self.registers.read_given(&register::<T>(path), Want::Entry, Level::Strict).await?;
+        dated(&view)
+    }
+
+    /// Writes the document that `decide` returns for the current one, by compare-and-set; nothing if
+    /// it returns none. `decide` runs again after each concurrent write.
+    pub(super) async fn decide_dated<T: Kept>(
+        &self,
+        path: &str,
+        mut decide: impl FnMut(Option<Dated<T>>) -> Result<Option<T>> + Send,
+    ) -> Result<()> {
+        let mut evaluate = |view: &RegisterView| {
+            let write = |document: T| Step::Write(Proposal::of(encode(&document)));
+            Ok(decide(dated(view)?)?.map_or(Step::Keep, write))
+        };
+        self.decide_document::<T>(path, &mut evaluate).await.map(drop)
+    }
+
     /// Up to `limit` documents with path prefix `below` that `keep` accepts, in order, above `after`.
     pub(super) async fn list_documents<T: Kept>(
         &self,
@@ -125,6 +160,19 @@ impl Documents {
         limit: usize,
         keep: impl Fn(&T) -> bool + Send,
     ) -> Result<Page<T>> {
+        let Page { items, is_truncated } = self.list_dated(below, after, limit, keep).await?;
+        Ok(Page { items: items.into_iter().map(|(_, document)| document).collect(), is_truncated })
+    }
+
+    /// Lists documents as [`Documents::list_documents`] does, each with the time of its last write in
+    /// milliseconds since 1970.
+    pub(super) async fn list_dated<T: Kept>(
+        &self,
+        below: &str,
+        after: Option<&str>,
+        limit: usize,
+        keep: impl Fn(&T) -> bool + Send,
+    ) -> Result<Page<(u64, T)>> {
         let paths = Paths::accounts(&format!("{}{below}", T::FOLDER));
         let start = after.map_or(ListStart::First, |after| {
             ListStart::After(Bytes::from(format!("{}{after}", T::FOLDER)))
@@ -145,7 +193,7 @@ impl Documents {
                 page.is_truncated = true;
                 break;
             }
-            page.items.push(document);
+            page.items.push((entry.order.time_ms(), document));
         }
         Ok(page)
     }

@@ -101,7 +101,8 @@ impl Checkpoints<'_> {
         self.buckets.change_settings(bucket, set).await
     }
 
-    async fn create_companion(self, parent: &Bucket, name: &str) -> Result<()> {
+    /// Creates the companion of a bucket unless it exists, and names its parent in it.
+    pub(crate) async fn create_companion(self, parent: &Bucket, name: &str) -> Result<()> {
         let new = NewBucket {
             // Quotas of the owner must not keep its generations from being removed.
             owner: OWNER.to_owned(),

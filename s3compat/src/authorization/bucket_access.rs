@@ -237,9 +237,13 @@ impl BucketAccess {
         }
     }
 
-    /// Returns true if the policy has conditions or variables.
-    pub(crate) fn reads_context(&self) -> bool {
-        self.documents().policy.as_ref().is_some_and(Policy::reads_context)
+    /// Returns true if the policy has conditions or variables that apply to this key or to the
+    /// bucket. Without a key: to any key.
+    pub(crate) fn reads_context(&self, key: Option<&str>) -> bool {
+        self.documents().policy.as_ref().is_some_and(|policy| match key {
+            None => policy.reads_context(),
+            Some(key) => policy.reads_context_of(&self.bucket, key),
+        })
     }
 
     /// Returns true if the policy depends on the client's address.

@@ -234,7 +234,7 @@ impl Authorization {
     ) -> S3Result<Vec<AccessDecision>> {
         let bucket = access.bucket();
         let mut context = self.context.clone();
-        if access.reads_context() || self.requester.reads_context() {
+        if access.reads_context(name.map(|it| it.key)) || self.requester.reads_context() {
             context.add("s3:ResourceAccount", access.owner());
         }
         let resource = match name {

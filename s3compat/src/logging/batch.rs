@@ -15,6 +15,7 @@
 //!   times.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,8 @@ use crate::checksums;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Size in bytes at which a batch is delivered at once.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Bounds of a chunk of a batch, in bytes, unless a line is longer.
+const CHUNK_BYTES: RangeInclusive<usize> = (1 << 10)..=(64 << 10);
 /// Maximum number of retries for a batch that can't be written.
 const RETRIES_MAX: u32 = 5;
 /// Timeout of the last deliveries when the process stops.
@@ -94,10 +97,48 @@ pub struct Delivery {
 #[derive(Debug)]
 struct LogBatch {
     source: LogSource,
-    text: String,
+    text: LogText,
     lines: u64,
     since: Instant,
     retries: u32,
+}
+
+/// Text of a batch, in chunks that neither grow nor move. A chunk holds as many bytes as all before
+/// it, within [`CHUNK_BYTES`], so that at most half of the memory is unused.
+#[derive(Debug, Default)]
+struct LogText {
+    full: Vec<Bytes>,
+    open: Vec<u8>,
+    /// Bytes of all chunks.
+    bytes: usize,
+}
+
+impl LogText {
+    /// Appends a line and an end of line.
+    fn push(&mut self, line: &str) {
+        let needed = line.len() + 1;
+        if self.open.capacity() - self.open.len() < needed {
+            let usual = self.bytes.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
+            self.begin_chunk(needed.max(usual));
+        }
+        self.open.extend_from_slice(line.as_bytes());
+        self.open.push(b'\n');
+        self.bytes += needed;
+    }
+
+    /// All chunks, in order.
+    fn chunks(&mut self) -> &[Bytes] {
+        self.begin_chunk(0);
+        &self.full
+    }
+
+    /// Puts the open chunk aside, and begins one of a capacity in bytes.
+    fn begin_chunk(&mut self, capacity: usize) {
+        let full = std::mem::replace(&mut self.open, Vec::with_capacity(capacity));
+        if !full.is_empty() {
+            self.full.push(full.into());
+        }
+    }
 }
 
 impl BucketLogs {
@@ -128,8 +169,7 @@ impl BucketLogs {
         batches.bytes += bytes;
         let batch = batches.batch_of(source);
         let was_full = batch.is_full();
-        batch.text.push_str(line);
-        batch.text.push('\n');
+        batch.text.push(line);
         batch.lines += lines_of(line);
         if batch.is_full() && !was_full {
             self.0.full.notify_one();
@@ -147,7 +187,7 @@ impl Batches {
         let at = batches.iter().position(|batch| batch.source == *source).unwrap_or_else(|| {
             batches.push(LogBatch {
                 source: source.clone(),
-                text: String::new(),
+                text: LogText::default(),
                 lines: 0,
                 since: Instant::now(),
                 retries: 0,
@@ -169,7 +209,7 @@ impl Batches {
 
 impl LogBatch {
     fn is_full(&self) -> bool {
-        self.text.len() >= BATCH_BYTES_MAX
+        self.text.bytes >= BATCH_BYTES_MAX
     }
 }
 
@@ -197,7 +237,7 @@ impl Delivery {
     async fn deliver(&self, is_due: impl Fn(&LogBatch) -> bool) {
         let due = self.waiting.batches.lock().take(is_due);
         for mut batch in due {
-            match Box::pin(self.put(&batch)).await {
+            match Box::pin(self.put(&mut batch)).await {
                 Ok(()) => self.release(&batch),
                 Err(error) if is_worth_another_try(&error) && batch.retries < RETRIES_MAX => {
                     tracing::debug!(bucket = batch.source.bucket, %error, "keeping a log for now");
@@ -221,10 +261,10 @@ impl Delivery {
 
     /// Frees the place of a batch that was delivered or lost.
     fn release(&self, batch: &LogBatch) {
-        self.waiting.batches.lock().bytes -= batch.text.len();
+        self.waiting.batches.lock().bytes -= batch.text.bytes;
     }
 
-    async fn put(&self, batch: &LogBatch) -> Result<(), Error> {
+    async fn put(&self, batch: &mut LogBatch) -> Result<(), Error> {
         let LogSource { bucket, owner, logging, day } = &batch.source;
         let target = self.store.bucket(&logging.target).await?;
         if target.owner != *owner || !may_deliver(&target, bucket, owner, logging) {
@@ -242,7 +282,7 @@ impl Delivery {
         };
         let put = PutObject {
             attributes,
-            body: body(&batch.text),
+            body: body(batch.text.chunks()),
             conditions: WriteConditions::default(),
         };
         self.store.put(&logging.target, &key, put).await.map(drop)
@@ -264,10 +304,10 @@ fn is_worth_another_try(error: &Error) -> bool {
     !matches!(error, Error::AccessDenied | Error::NoSuchBucket | Error::InvalidRequest(_))
 }
 
-fn body(text: &str) -> NewBody {
-    let bytes = Bytes::copy_from_slice(text.as_bytes());
-    let size = bytes.len() as u64;
-    let bytes: ByteStream = Box::pin(futures::stream::iter([Ok(bytes)]));
+fn body(chunks: &[Bytes]) -> NewBody {
+    let size = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+    let chunks: Vec<_> = chunks.iter().cloned().map(Ok).collect();
+    let bytes: ByteStream = Box::pin(futures::stream::iter(chunks));
     NewBody {
         bytes,
         size: Some(size),
@@ -326,10 +366,32 @@ mod tests {
         }
         let batches = logs.0.batches.lock().take(|_| true);
         assert_eq!(batches.len(), sources.len());
-        for batch in &batches {
-            assert_eq!((batch.text.as_str(), batch.lines), ("1\n2\n3\n", 3), "{:?}", batch.source);
+        for mut batch in batches {
+            let text = batch.text.chunks().concat();
+            assert_eq!((&text[..], batch.lines), (&b"1\n2\n3\n"[..], 3), "{:?}", batch.source);
         }
         assert!(logs.0.batches.lock().of_bucket.is_empty(), "nothing stays of empty buckets");
+    }
+
+    #[test]
+    fn chunks_grow_with_the_text_and_hold_all_lines_in_order() {
+        let mut lines: Vec<String> = (0..4_000).map(|number| format!("{number:0100}")).collect();
+        let long = "x".repeat(200_000);
+        lines.push(long.clone());
+        let mut text = LogText::default();
+        for (number, line) in lines.iter().enumerate() {
+            text.push(line);
+            if number == 1_000 {
+                assert!(text.chunks().len() > 1);
+            }
+        }
+        let expected = lines.join("\n") + "\n";
+        assert_eq!(text.bytes, expected.len());
+        let chunks = text.chunks();
+        assert!(chunks.concat() == expected.as_bytes());
+        let longest = chunks.iter().map(Bytes::len).filter(|length| *length < long.len()).max();
+        assert!((60_000..=64 << 10).contains(&longest.unwrap()), "{longest:?}");
+        assert!(chunks[0].len() <= 1 << 10, "a bucket of few requests needs little memory");
     }
 
     #[tokio::test]

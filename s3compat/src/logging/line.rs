@@ -13,15 +13,14 @@ use std::net::IpAddr;
 
 use martlet_protocol::http::{TlsParameters, TlsVersion};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use time::format_description::BorrowedFormatItem;
-use time::macros::format_description;
 
 use super::settings::moment;
 use crate::access::Identity;
 use crate::auth::Mechanism;
 
-const TIME: &[BorrowedFormatItem<'_>] =
-    format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
+/// Names of months, which do not depend on a language.
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 /// Set of characters to encode in quoted fields.
 const QUOTED: &AsciiSet = &CONTROLS.add(b'"').add(b'\\');
 /// Set of characters to encode in bare fields: all that could begin or end a field.
@@ -146,8 +145,13 @@ impl FieldWriter {
     fn beginning(&mut self, facts: &LineContents<'_>, operation: &str, key: Option<&str>) {
         self.bare(facts.bucket_owner);
         self.bare(facts.bucket);
-        let time = moment(facts.time_ms).format(TIME).unwrap_or_default();
-        self.plain(format_args!("[{time}]"));
+        let at = moment(facts.time_ms);
+        let (day, month, year) =
+            (at.day(), MONTHS[usize::from(u8::from(at.month()) - 1)], at.year());
+        let (hour, minute, second) = at.to_hms();
+        self.plain(format_args!(
+            "[{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000]"
+        ));
         self.known(facts.ip.map(|ip| ip.to_canonical()));
         self.bare(requester(facts.requester).as_deref());
         self.bare(Some(facts.request_id));
@@ -186,21 +190,37 @@ impl FieldWriter {
     }
 
     fn bare(&mut self, field: Option<&str>) {
-        self.encoded(field.filter(|field| !field.is_empty()).unwrap_or("-"), BARE);
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
+        self.escaped(field.filter(|field| !field.is_empty()).unwrap_or("-"), BARE, is_plain);
     }
 
     fn quoted(&mut self, field: Option<&str>) {
         self.0.push_str(if self.0.is_empty() { "\"" } else { " \"" });
-        self.0.extend(utf8_percent_encode(field.unwrap_or("-"), QUOTED));
+        self.escaped(field.unwrap_or("-"), QUOTED, is_plain_in_quotes);
         self.0.push('"');
     }
 
-    fn encoded(&mut self, field: &str, set: &'static AsciiSet) {
-        if !self.0.is_empty() {
-            self.0.push(' ');
+    /// Appends a text with the characters of a set encoded. The common text has none of them, which
+    /// one pass without branches finds.
+    fn escaped(&mut self, text: &str, set: &'static AsciiSet, is_plain: impl Fn(u8) -> bool) {
+        if text.bytes().fold(true, |so_far, byte| so_far & is_plain(byte)) {
+            self.0.push_str(text);
+        } else {
+            self.0.extend(utf8_percent_encode(text, set));
         }
-        self.0.extend(utf8_percent_encode(field, set));
     }
+}
+
+/// Returns true for bytes that [`QUOTED`] does not encode.
+fn is_plain_in_quotes(byte: u8) -> bool {
+    matches!(byte, b' '..=b'!' | b'#'..=b'[' | b']'..=b'~')
+}
+
+/// Returns true for bytes that [`BARE`] does not encode.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'!' | b'#' | b'$' | b'&' | b'*'..=b'Z' | b'^' | b'_' | b'a'..=b'~')
 }
 
 /// Requester of the line: an account's canonical id, or a user's ARN.
@@ -236,6 +256,17 @@ mod tests {
             }
         }
         fields
+    }
+
+    #[test]
+    fn bytes_are_plain_if_their_set_encodes_none() {
+        for byte in 0..=127 {
+            let text = char::from(byte).to_string();
+            let encodes = |set| utf8_percent_encode(&text, set).to_string() != text;
+            assert_eq!(is_plain(byte), !encodes(BARE), "{byte}");
+            assert_eq!(is_plain_in_quotes(byte), !encodes(QUOTED), "{byte}");
+        }
+        assert!((128..=255).all(|byte| !is_plain(byte) && !is_plain_in_quotes(byte)));
     }
 
     fn facts() -> LineContents<'static> {

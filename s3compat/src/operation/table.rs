@@ -342,7 +342,8 @@ pub(crate) fn find(
         .collect();
     let mut rows = TABLE
         .iter()
-        .filter(|row| row.method == method && row.path == path && row.is_copy == is_copy);
+        // Texts are compared last.
+        .filter(|row| row.path == path && row.is_copy == is_copy && row.method == method);
     if let Some(row) = rows.find(|row| row.takes(&keys)) {
         return Ok(row.operation);
     }

@@ -92,8 +92,9 @@ impl AccessCheck<'_> {
             return Err(denied());
         }
         let mut known = Context::default();
+        let key = request.target.key();
         // The policy of a copy's source may have conditions too.
-        if access.reads_context()
+        if access.reads_context(key)
             || requester.reads_context()
             || request.headers.contains_key(COPY_SOURCE)
         {
@@ -106,7 +107,6 @@ impl AccessCheck<'_> {
             }
         }
         let of_source = ExpectedOwner::of_source(&request.headers);
-        let key = request.target.key();
         let authorization = Authorization::new(self.session.clone(), requester, access, known)
             .expecting(of_source)
             .for_key(key.map(str::to_owned));

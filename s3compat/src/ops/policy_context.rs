@@ -40,24 +40,35 @@ impl<'a> PolicyRequest<'a> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Properties of the request that decide which actions it needs.
+    /// Properties of the request that decide which actions it needs. One pass over the headers costs
+    /// less than a search for each of these names.
     pub(super) fn case(&self) -> S3Result<RequestTraits> {
-        let query = Query::parse(self.query)?;
-        let acl = self.header("x-amz-acl");
-        Ok(RequestTraits {
-            names_version: query.get("versionId").is_some(),
-            // Copies need the permission for named tags even if they do not replace the source's
-            // tags.
-            sets_tags: tags_of(self.headers)?.is_some_and(|tags| !tags.is_empty()),
-            sets_acl: acl.is_some_and(|acl| !PLAIN_ACLS.contains(&acl))
-                || GRANTS.iter().any(|(name, _)| self.headers.contains_key(*name)),
-            sets_retention: self.header("x-amz-object-lock-mode").is_some()
-                || self.header("x-amz-object-lock-retain-until-date").is_some(),
-            sets_legal_hold: self.header("x-amz-object-lock-legal-hold").is_some(),
-            bypasses_governance: self
-                .header("x-amz-bypass-governance-retention")
-                .is_some_and(|text| text.eq_ignore_ascii_case("true")),
-        })
+        let names_version =
+            !self.query.is_empty() && Query::parse(self.query)?.get("versionId").is_some();
+        let mut traits = RequestTraits { names_version, ..RequestTraits::default() };
+        for (name, value) in self.headers {
+            let name = name.as_str();
+            if !name.starts_with("x-amz-") {
+                continue;
+            }
+            match (name, value.to_str()) {
+                // Copies need the permission for named tags even if they do not replace the
+                // source's tags.
+                ("x-amz-tagging", _) => {
+                    traits.sets_tags = tags_of(self.headers)?.is_some_and(|tags| !tags.is_empty());
+                }
+                ("x-amz-acl", Ok(acl)) => traits.sets_acl |= !PLAIN_ACLS.contains(&acl),
+                ("x-amz-object-lock-mode" | "x-amz-object-lock-retain-until-date", Ok(_)) => {
+                    traits.sets_retention = true;
+                }
+                ("x-amz-object-lock-legal-hold", Ok(_)) => traits.sets_legal_hold = true,
+                ("x-amz-bypass-governance-retention", Ok(text)) => {
+                    traits.bypasses_governance |= text.eq_ignore_ascii_case("true");
+                }
+                (name, _) => traits.sets_acl |= GRANTS.iter().any(|(grant, _)| *grant == name),
+            }
+        }
+        Ok(traits)
     }
 
     /// Tags that the headers set. A copy sets tags only with the directive REPLACE.

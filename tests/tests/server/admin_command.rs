@@ -6,6 +6,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use martlet_tests::S3;
+use martlet_tests::cluster::rings::DATA;
 use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
 use martlet_tests::server::{Setup, finished, martlet};
 use serde_json::Value;
@@ -230,7 +231,7 @@ async fn a_server_tells_of_its_devices_and_workers() {
     let server = Setup::new().start().await;
     let ask = |arguments: &[&str]| text(&server.ask(arguments));
     let status = ask(&["status"]);
-    assert!(status.contains("(server) is ready") && status.contains('│'), "{status}");
+    assert!(status.contains("(server) is ready") && status.contains("free"), "{status}");
     let workers: Value = serde_json::from_str(&ask(&["workers", "--json"])).unwrap();
     assert_eq!(workers[0]["process"], "server");
     assert!(list(&workers[0], "workers").iter().any(|worker| worker["worker"] == "sweep"));
@@ -241,4 +242,43 @@ async fn a_server_tells_of_its_devices_and_workers() {
     assert!(ask(&["census"]).contains("clean: every replica"));
     let refused = server.ask(&["workers", "--url", "nonsense"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+/// Outcomes of a push to all nodes, by node.
+fn pushed(output: &Output) -> Vec<(String, String)> {
+    let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |answer: &Value, field: &str| answer[field].as_str().unwrap().to_owned();
+    let answers = answers.as_array().unwrap().iter();
+    let mut all: Vec<_> =
+        answers.map(|answer| (text(answer, "node"), text(answer, "outcome"))).collect();
+    all.sort();
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_to_all_nodes_shows_each_answer_and_is_repeated_for_those_that_were_out() {
+    let mut cluster = plan().start().await;
+    let file = cluster.folder().join(format!("{DATA}.ring"));
+    let (older, newer) = (cluster.rings.ring(DATA), cluster.rings.next_epoch(DATA));
+    cluster.nodes[2].kill();
+    let address = cluster.nodes[0].address.to_string();
+    let push = ["ring", "push", file.to_str().unwrap(), "--node", &address, "--all", "--json"];
+    newer.save(&file).unwrap();
+    let first = asked(&cluster, &cluster.proxies[0], &push);
+    assert_eq!(first.status.code(), Some(1), "{first:?}");
+    let outcomes = pushed(&first);
+    assert_eq!(outcomes.len(), 3, "{outcomes:?}");
+    // A node may have fetched the ring from another before its own turn.
+    let has_it = |outcome: &(String, String)| ["accepted", "known"].contains(&&*outcome.1);
+    assert!(outcomes[..2].iter().all(has_it), "{outcomes:?}");
+    assert!(outcomes.iter().any(|(_, outcome)| outcome == "accepted"), "{outcomes:?}");
+    assert_eq!(outcomes[2], ("n3".to_owned(), "unreachable".to_owned()));
+    cluster.nodes[2].start().await;
+    let second = asked(&cluster, &cluster.proxies[0], &push);
+    assert!(second.status.success(), "{second:?}");
+    assert!(pushed(&second).iter().all(has_it), "{second:?}");
+    older.save(&file).unwrap();
+    let third = asked(&cluster, &cluster.proxies[0], &push);
+    assert_eq!(third.status.code(), Some(1), "{third:?}");
+    assert!(pushed(&third).iter().all(|(_, outcome)| outcome == "refused"), "{third:?}");
 }

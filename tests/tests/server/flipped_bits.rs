@@ -2,27 +2,9 @@
 //! counts it.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-
 use martlet_tests::bytes::body;
+use martlet_tests::damage::flip;
 use martlet_tests::{Server, Setup};
-use serde_json::Value;
-
-/// Flips one bit of an object in its file on disk.
-fn flip(server: &Server, key: &str, at: u64) {
-    let output = server.ask(&["--json", "extents", "box", key]);
-    let extents: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let extent = &extents["extents"][0];
-    let path = Path::new(extent["path"].as_str().unwrap());
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let offset = extent["offset"].as_u64().unwrap() + at;
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
-    file.sync_all().unwrap();
-}
 
 #[tokio::test]
 async fn a_flipped_bit_is_never_served() {

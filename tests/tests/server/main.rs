@@ -4,6 +4,7 @@
 mod admin_access;
 mod admin_command;
 mod admin_tls;
+mod backup;
 mod bench;
 mod bucket_list;
 mod crash;
@@ -15,6 +16,7 @@ mod full_disk;
 mod golden;
 mod herd;
 mod hung_disk;
+mod import;
 mod in_place;
 mod jobs;
 mod locate;

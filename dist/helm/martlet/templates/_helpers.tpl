@@ -55,19 +55,27 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{- /* Probes at the admin port of this name. A start reads the description of every extent: it may take an hour. */}}
+{{- /* HTTP request of a probe: a list of the root context, a path, and the name of the admin port. The kubelet verifies
+no certificate. */}}
+{{- define "martlet.probe" -}}
+{path: {{ index . 1 }}, port: {{ index . 2 }}{{ if (index . 0).Values.tls.adminSecret }}, scheme: HTTPS{{ end }}}
+{{- end -}}
+
+{{- /* Probes of a list of the root context and the name of the admin port. A start reads the description of every extent:
+it may take an hour. */}}
 {{- define "martlet.probes" -}}
+{{- $health := include "martlet.probe" (list (index . 0) "/healthz" (index . 1)) -}}
 startupProbe:
-  httpGet: {path: /healthz, port: {{ . }}}
+  httpGet: {{ $health }}
   periodSeconds: 5
   failureThreshold: 12
 livenessProbe:
-  httpGet: {path: /healthz, port: {{ . }}}
+  httpGet: {{ $health }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: {{ . }}}
+  httpGet: {{ include "martlet.probe" (list (index . 0) "/readyz" (index . 1)) }}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 2
@@ -81,6 +89,12 @@ rings = [{{ range $at, $file := .Values.rings.files }}{{ if $at }}, {{ end }}"/e
 tls_certificate = "/etc/martlet/members/tls.crt"
 tls_key = "/etc/martlet/members/tls.key"
 tls_ca = "/etc/martlet/members/ca.crt"
+{{- end }}
+{{- if .Values.tls.adminSecret }}
+admin_tls_certificate = "/etc/martlet/admin/tls.crt"
+admin_tls_key = "/etc/martlet/admin/tls.key"
+{{- else }}
+admin_allow_clear = true
 {{- end }}
 {{- end -}}
 
@@ -109,6 +123,12 @@ tls_ca = "/etc/martlet/members/ca.crt"
     secretName: {{ .Values.tls.membersSecret }}
     defaultMode: 0400
 {{- end }}
+{{- if .Values.tls.adminSecret }}
+- name: admin
+  secret:
+    secretName: {{ .Values.tls.adminSecret }}
+    defaultMode: 0400
+{{- end }}
 {{- end -}}
 
 {{- define "martlet.memberMounts" -}}
@@ -117,5 +137,8 @@ tls_ca = "/etc/martlet/members/ca.crt"
 - {name: secret, mountPath: /etc/martlet/secret, readOnly: true}
 {{- if .Values.tls.membersSecret }}
 - {name: members, mountPath: /etc/martlet/members, readOnly: true}
+{{- end }}
+{{- if .Values.tls.adminSecret }}
+- {name: admin, mountPath: /etc/martlet/admin, readOnly: true}
 {{- end }}
 {{- end -}}

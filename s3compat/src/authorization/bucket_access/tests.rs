@@ -184,3 +184,23 @@ fn what_a_list_lets_be_made_may_have_tags_unless_a_policy_denies_it() {
     denying.set(Setting::Policy, policy.into()).unwrap();
     assert_eq!(tags_new(denying).0, AccessDecision::No);
 }
+
+#[test]
+fn values_of_a_request_are_read_for_keys_with_conditions_alone() {
+    let reads = |resource: &str, key: Option<&str>| {
+        let policy = format!(
+            r#"{{"Version":"2012-10-17","Statement":[
+            {{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bkt/b/*"}},
+            {{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::{resource}",
+            "Condition":{{"NotIpAddress":{{"aws:SourceIp":"10.0.0.0/8"}}}}}}]}}"#
+        );
+        access(&Requester::named("bob"), with_policy(Some(&policy))).reads_context(key)
+    };
+    assert!(reads("bkt/a/*", Some("a/x")));
+    assert!(!reads("bkt/a/*", Some("b/x")) && !reads("bkt/a/*", Some("a")));
+    assert!(reads("bkt/a/*", None), "some key has a condition");
+    assert!(reads("bkt", Some("b/x")), "a read of an absent key needs ListBucket on the bucket");
+    assert!(reads("bkt/${aws:username}/*", Some("b/x")) && reads("*", Some("b/x")));
+    let plain = with_policy(None);
+    assert!(!access(&Requester::named("bob"), plain).reads_context(Some("a/x")));
+}
