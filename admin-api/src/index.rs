@@ -38,8 +38,8 @@ pub struct IndexLine {
 pub struct AcceptLine {
     /// Devices that got their votes back.
     pub devices: Vec<u32>,
-    /// Partitions of which most replicas were lost.
-    pub partitions: Vec<u32>,
+    /// Number of partitions of which most replicas were lost.
+    pub partitions: u64,
 }
 
 /// Figures of a rebuild: the detail of its job.

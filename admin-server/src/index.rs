@@ -139,9 +139,9 @@ impl IndexApi {
         let line = IndexLine {
             held_since_ms: loss.held_since_ms,
             lost_devices: loss.lost.iter().map(|device| device.0).collect(),
-            lost_partitions: loss.partitions.numbers.len() as u64,
+            lost_partitions: loss.partitions.count(),
             acceptable_devices: acceptable.devices.iter().map(|device| device.0).collect(),
-            acceptable_partitions: acceptable.partitions.len() as u64,
+            acceptable_partitions: acceptable.partitions.count(),
             nothing_to_accept,
             last_rebuild: self.rebuilds.last(),
         };

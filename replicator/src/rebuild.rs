@@ -5,15 +5,18 @@
 //! ```
 //!
 //! * [`loss`]: the hold on collection, and the devices that forgot; durable on the index.
+//! * [`partitions`]: the partitions that lost most replicas.
 //! * [`accept`]: votes for devices that no peer can fill.
 //! * [`scan`]: extents that no entry names, in the lost partitions.
 
 mod accept;
 pub(crate) mod loss;
+mod partitions;
 mod scan;
 
 pub use self::accept::{AcceptedLoss, accept_loss, preview_loss};
-pub use self::loss::{HOLD_SETTLES_MS, IndexLoss, LostPartitions};
+pub use self::loss::{HOLD_SETTLES_MS, IndexLoss};
+pub use self::partitions::LostPartitions;
 pub use self::scan::{LostKeys, ScanFigures, ScanScope, UnknownBucket};
 
 #[cfg(test)]

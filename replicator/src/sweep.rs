@@ -11,7 +11,8 @@
 //! * this was found twice, a grace time apart: a reader may have received its location just before
 //!   the entry was removed.
 //!
-//! While an operator holds collection (rule X8), nothing is checked or deleted.
+//! While an operator holds collection (rule X8), nothing is checked or deleted, and all that was found
+//! before is forgotten: a bucket may get its register back under the hold, and an extent its entry.
 //!
 //! Any error means keep, and concerns the extents of one question. Extents are asked about in
 //! batches that grow with the number of nodes, so a node gets few requests for many extents. A batch
@@ -319,6 +320,8 @@ impl Sweep {
 
     async fn proceed(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<StepProgress> {
         if self.hold.is_on(cluster, now_ms).await {
+            self.suspects.clear_all();
+            self.buckets = None;
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         }
         if let Some((device, ids)) = self.suspects.ripe(now_ms, self.options.grace_ms, PAGE) {

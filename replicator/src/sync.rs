@@ -230,9 +230,12 @@ impl SyncDevices {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
         cluster.named()?;
         let term = cluster.term();
-        let peers = peers_of(cluster, device, term);
+        let mut peers = peers_of(cluster, device, term);
         let accepts_loss = self.accepted.is_some();
         if let Some(accepted) = &self.accepted {
+            // A device that left the ring never answers. Where all terms are lost, the ring's last
+            // change counts as just begun, and names such devices.
+            peers.retain(|id| cluster.index().device(*id).is_some());
             check_all_answer(&peers, statuses)?;
             if let Some(other) = peers.iter().find(|id| !voting(id) && !accepted.contains(id)) {
                 let message = format!("the loss of device {other} was not accepted");

@@ -256,7 +256,7 @@ fn accepted(line: &AcceptLine) -> String {
         "devices {} have their votes again, {} index partitions lost registers\ncollection is held: \
          run index rebuild, then index release\n",
         list(&line.devices),
-        line.partitions.len()
+        line.partitions
     )
 }
 

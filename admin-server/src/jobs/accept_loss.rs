@@ -43,7 +43,7 @@ impl AcceptWork {
         *self.stage.lock() = format!(
             "{} devices have votes again; {} partitions lost registers; collection is held",
             accepted.devices.len(),
-            accepted.partitions.len()
+            accepted.partitions.count()
         );
         // The outcome is set only here.
         let _ = self.accepted.set(accepted);
@@ -80,7 +80,7 @@ impl JobWork for AcceptWork {
     fn detail(&self, _: Option<&JobOutcome>) -> Option<Value> {
         let accepted = self.accepted.get()?;
         let devices = accepted.devices.iter().map(|device| device.0).collect();
-        let line = AcceptLine { devices, partitions: accepted.partitions.clone() };
+        let line = AcceptLine { devices, partitions: accepted.partitions.count() };
         serde_json::to_value(line).ok()
     }
 }

@@ -15,7 +15,7 @@ use futures::{FutureExt, StreamExt, stream};
 use martlet_admin_api::index::{RebuildLine, UnknownBucketLine};
 use martlet_admin_api::jobs::{self, JobProgress, RebuildRequest};
 use martlet_protocol::lost::LostKey;
-use martlet_protocol::{BucketId, Clock, Error, Partition};
+use martlet_protocol::{BucketId, Clock, Error, ErrorKind, Partition};
 use martlet_proxy::{ClientsWait, HoldCheck, KeyOutcome, ObjectStore, Rebuild, RebuildConsent};
 use martlet_replicator::{IndexLoss, LostKeys, ScanFigures, ScanScope};
 use martlet_topology::Topology;
@@ -37,6 +37,10 @@ const FINDINGS_MAX: usize = 1000;
 /// Time for which the hold counts as read. Collection of an extent takes longer than this: a delete
 /// comes a grace time of minutes after the extent was found.
 const HOLD_KEPT: Duration = Duration::from_secs(10);
+/// Time for which the hold may be unknown before a slice: a run takes days, and nodes restart.
+const HOLD_UNKNOWN_MAX: Duration = Duration::from_mins(10);
+/// Pause between two attempts to read it.
+const HOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Pause while clients wait; number of pauses before a key goes on.
 const REST: Duration = Duration::from_millis(50);
 const RESTS_MAX: u32 = 40;
@@ -102,7 +106,7 @@ impl RebuildWork {
         };
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
-            hold.read().await.map_err(|error| error.to_string())?;
+            hold.read_patiently().await.map_err(|error| error.to_string())?;
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);
             let slice = lost.next_slice(&mut observe).await.map_err(|error| error.to_string())?;
             let Some(keys) = slice else { break };
@@ -126,7 +130,7 @@ impl RebuildWork {
                     .to_owned(),
             );
         };
-        if loss.partitions.numbers.is_empty() && self.request.partition.is_none() {
+        if loss.partitions.is_empty() && self.request.partition.is_none() {
             return Err("no loss was accepted: name a partition of the index ring".to_owned());
         }
         let settled = self.state.settles_at(held_ms);
@@ -324,12 +328,26 @@ impl HoldWatch {
         self.read().await
     }
 
+    /// Reads the hold, again while too few devices answer.
+    async fn read_patiently(&self) -> Result<(), Error> {
+        let until = Instant::now() + HOLD_UNKNOWN_MAX;
+        loop {
+            let read = self.read().await;
+            let is_unknown = read.as_ref().is_err_and(|it| it.kind() != ErrorKind::Conflict);
+            if !is_unknown || Instant::now() >= until {
+                return read;
+            }
+            sleep(HOLD_PAUSE).await;
+        }
+    }
+
+    /// Reads the hold. Its end is [`ErrorKind::Conflict`].
     async fn read(&self) -> Result<(), Error> {
         let asked = Instant::now();
         let loss = IndexLoss::read(&self.topology).await?;
         if loss.held_since_ms != Some(self.since_ms) {
             *self.read_at.lock() = None;
-            return Err(Error::unavailable(
+            return Err(Error::conflict(
                 "the hold on collection ended or began anew: hold collection, and start the rebuild \
                  again",
             ));

@@ -15,7 +15,7 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{
     Backend, BackendExt, BucketId, Clock, DeviceId, ErrorKind, ExtentId, RegisterKey, Settings,
-    Stamp, SystemClock, Term, WriteId,
+    Stamp, SystemClock, Term, VersionId, WriteId,
 };
 
 use super::harness::{Harness, create, faulty, pattern, settle};
@@ -295,6 +295,20 @@ async fn versions_come_back_in_order_from_where_an_earlier_run_ended() {
     assert_eq!(again, KeyOutcome::default(), "a run that began before finds all of them");
     harness.put("key", pattern(9_000, 2)).await.unwrap();
     assert!(rebuild(&harness, &lost, ALL).await.is_taken, "a client's version is on top");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_a_client_removed_stays_away() {
+    let (harness, lost) = three_versions().await;
+    assert_eq!(rebuild(&harness, &lost, ALL).await.objects, 3);
+    let versions = all_versions(&harness.store).await;
+    let ids: Vec<VersionId> = versions.iter().map(|version| version.id).collect();
+    for (removed, left) in [(0, &[21_000, 20_000][..]), (2, &[21_000]), (1, &[])] {
+        harness.store.versions().delete("b", "key", ids[removed]).await.unwrap();
+        let again = rebuild(&harness, &lost, ALL).await;
+        assert_eq!(again.objects, 0, "{again:?}");
+        assert_eq!(sizes(&harness).await, left);
+    }
 }
 
 #[tokio::test(start_paused = true)]

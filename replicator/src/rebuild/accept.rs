@@ -21,7 +21,8 @@ use martlet_protocol::{Clock, DeviceId, Error, Result};
 use martlet_topology::Topology;
 use tokio::time::Instant;
 
-use super::loss::{HOLD_SETTLES_MS, IndexLoss, partitions_lost_with};
+use super::loss::{HOLD_SETTLES_MS, IndexLoss};
+use super::partitions::LostPartitions;
 use crate::cluster::{DeviceScope, StepTopology};
 use crate::sync::SyncDevices;
 use crate::worker::Worker;
@@ -37,7 +38,7 @@ pub struct AcceptedLoss {
     /// The devices.
     pub devices: Vec<DeviceId>,
     /// The partitions of the index ring.
-    pub partitions: Vec<u32>,
+    pub partitions: LostPartitions,
 }
 
 /// Returns the loss that an operator would accept.
@@ -59,14 +60,13 @@ pub async fn preview_loss(topology: &Topology) -> Result<AcceptedLoss> {
     if lost.is_empty() {
         return Err(Error::invalid("all devices of the index ring have their votes"));
     }
-    let partitions = partitions_lost_with(&cluster, &lost);
+    let partitions = LostPartitions::of(&cluster, &lost);
     if partitions.is_empty() {
         return Err(Error::invalid(
             "peers hold all registers of the devices without votes: a replicator's sync fills them",
         ));
     }
-    let (devices, partitions) = (lost.into_iter().collect(), partitions.into_iter().collect());
-    Ok(AcceptedLoss { devices, partitions })
+    Ok(AcceptedLoss { devices: lost.into_iter().collect(), partitions })
 }
 
 /// Accepts a loss: holds collection, copies what peers hold, and returns votes to the devices that lack

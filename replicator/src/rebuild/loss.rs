@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! "1 " start of the hold in milliseconds since 1970, or "-"
-//! " "  part power of the index ring
 //! " "  numbers of the lost devices, such as "3,70000", or "-"
+//! " "  part power of the index ring
 //! " "  numbers of the lost partitions as ranges, such as "7-9,12-12", or "-"
 //! ```
 //!
@@ -18,15 +18,15 @@
 //! the document is written to all primaries, with or without votes, above the newest that any of
 //! them holds. It is read from most of them. Replicas, moves and syncs treat the register like others.
 //!
-//! This is no compare-and-set. A change reads the document again after each refusal, and its own write
-//! after the last; another change that read the document before can still overwrite it unseen. It can
+//! This is no compare-and-set. A change reads the document again after each refusal, and ends once each
+//! primary returns its own write: a device may hold a later one of a change that failed, and repairs
+//! would spread it. Another change that read the document before can still overwrite it unseen. It can
 //! do so for [`CHANGE_MS`], after which devices refuse its writes, by their own clocks. So votes and
 //! entries wait for longer ([`HOLD_SETTLES_MS`]), and read the hold again. A change that is lost before
 //! is seen there. A device whose clock is late by more than the difference accepts a write that hung
 //! for longer: the hold is read before each vote and each entry for this reason too.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
@@ -39,6 +39,7 @@ use martlet_protocol::{
 use martlet_topology::Topology;
 use parking_lot::Mutex;
 
+use super::partitions::LostPartitions;
 use crate::cluster::{StepTopology, in_time};
 
 /// Name of the register, and a name below it with none between them.
@@ -57,8 +58,6 @@ const CHANGE_MS: u64 = KEPT_MS;
 const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 /// Attempts to write the document above the floors of all primaries.
 const TRIES: u32 = 8;
-/// Most part powers that a ring has.
-const PART_POWER_MAX: u8 = 24;
 
 /// State of the index after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,69 +68,6 @@ pub struct IndexLoss {
     pub lost: BTreeSet<DeviceId>,
     /// Partitions of which most replicas were on such devices.
     pub partitions: LostPartitions,
-}
-
-/// Partitions of the index ring at the time of a loss.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LostPartitions {
-    /// Power of two of the number of partitions.
-    pub part_power: u8,
-    /// Numbers of the partitions.
-    pub numbers: BTreeSet<u32>,
-}
-
-impl LostPartitions {
-    /// Returns the partitions of which most replicas are on these devices, by the ring of now.
-    fn of(cluster: &StepTopology, lost: &BTreeSet<DeviceId>) -> Self {
-        let index = cluster.index();
-        let gone = index.partitions().filter(|at| most_of(index.primaries(*at), lost));
-        Self { part_power: index.part_power(), numbers: gone.map(|at| at.0).collect() }
-    }
-
-    /// Returns true if a placement lies in one of the partitions.
-    pub(super) fn contains(&self, placement: u64) -> bool {
-        let number = (placement >> 1) >> (63 - u32::from(self.part_power));
-        u32::try_from(number).is_ok_and(|number| self.numbers.contains(&number))
-    }
-
-    /// Adds partitions. Those of another part power become all that they overlap.
-    fn extend(&mut self, other: &Self) {
-        let (from, to) = (self.part_power, other.part_power);
-        if from < to {
-            let split = |at: &u32| (*at << (to - from))..((*at + 1) << (to - from));
-            self.numbers = self.numbers.iter().flat_map(split).collect();
-        } else if from > to {
-            self.numbers = self.numbers.iter().map(|at| at >> (from - to)).collect();
-        }
-        self.part_power = to;
-        self.numbers.extend(&other.numbers);
-    }
-
-    fn ranges(&self) -> String {
-        let mut ranges: Vec<RangeInclusive<u32>> = Vec::new();
-        for number in &self.numbers {
-            match ranges.last_mut() {
-                Some(last) if last.end() + 1 == *number => *last = *last.start()..=*number,
-                _ => ranges.push(*number..=*number),
-            }
-        }
-        joined(ranges.iter().map(|range| format!("{}-{}", range.start(), range.end())))
-    }
-
-    /// Decodes partitions; none if the text is none of this version.
-    fn parse(part_power: &str, ranges: &str) -> Option<Self> {
-        let part_power = part_power.parse().ok().filter(|power| *power <= PART_POWER_MAX)?;
-        let mut numbers = BTreeSet::new();
-        for range in split(ranges) {
-            let (first, last) = range.split_once('-')?;
-            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            if last >> part_power > 0 {
-                return None;
-            }
-            numbers.extend(first..=last);
-        }
-        Some(Self { part_power, numbers })
-    }
 }
 
 fn joined(items: impl Iterator<Item = String>) -> String {
@@ -161,8 +97,9 @@ impl IndexLoss {
         Self::note_lost(topology, clock, &[]).await
     }
 
-    /// Holds collection, and records devices that lost their registers. The hold starts anew with a
-    /// device that is not recorded yet.
+    /// Holds collection, and records devices that lost their registers. The hold starts anew with
+    /// each record of devices: these may have had votes since the one before, and lost them again.
+    /// A rebuild brings back what was written before the start of its hold.
     ///
     /// # Errors
     /// If a primary of the register does not answer.
@@ -173,15 +110,16 @@ impl IndexLoss {
     ) -> Result<Self> {
         let cluster = StepTopology::of(topology);
         let add = |loss: &mut Self| {
-            if devices.iter().any(|device| !loss.lost.contains(device)) {
-                // A rebuild brings back what was written before this moment.
-                loss.held_since_ms = None;
+            let now_ms = clock.now_ms();
+            if devices.is_empty() {
+                loss.held_since_ms.get_or_insert(now_ms);
+                return;
             }
-            loss.held_since_ms.get_or_insert(clock.now_ms());
+            // Another start is another hold, also within a millisecond.
+            let after_ms = loss.held_since_ms.map_or(0, |since_ms| since_ms.saturating_add(1));
+            loss.held_since_ms = Some(now_ms.max(after_ms));
             loss.lost.extend(devices);
-            if !devices.is_empty() {
-                loss.partitions.extend(&LostPartitions::of(&cluster, &loss.lost));
-            }
+            loss.partitions.extend(&LostPartitions::of(&cluster, &loss.lost));
         };
         change(&cluster, clock, add).await
     }
@@ -230,8 +168,7 @@ impl IndexLoss {
     fn document(&self) -> String {
         let since = self.held_since_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
         let devices = joined(self.lost.iter().map(|device| device.0.to_string()));
-        let Self { partitions, .. } = self;
-        format!("{VERSION} {since} {} {devices} {}", partitions.part_power, partitions.ranges())
+        format!("{VERSION} {since} {devices} {}", self.partitions.document())
     }
 
     /// Decodes a document. An unknown one holds collection.
@@ -244,7 +181,7 @@ impl IndexLoss {
 
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[VERSION, since, part_power, devices, ranges] = &words[..] else { return None };
+        let &[VERSION, since, devices, part_power, ranges] = &words[..] else { return None };
         let held_since_ms = match since {
             "-" => None,
             ms => Some(ms.parse().ok()?),
@@ -254,24 +191,6 @@ impl IndexLoss {
         let partitions = LostPartitions::parse(part_power, ranges)?;
         Some(Self { held_since_ms, lost: lost?, partitions })
     }
-}
-
-/// Returns the partitions that would be lost with these devices.
-pub(super) fn partitions_lost_with(
-    cluster: &StepTopology,
-    lost: &BTreeSet<DeviceId>,
-) -> BTreeSet<u32> {
-    LostPartitions::of(cluster, lost).numbers
-}
-
-/// A write needs most replicas. So writes may have been lost if most of them forgot.
-fn most_of(primaries: impl Iterator<Item = DeviceId>, lost: &BTreeSet<DeviceId>) -> bool {
-    let (mut all, mut gone) = (0, 0);
-    for device in primaries {
-        all += 1;
-        gone += usize::from(lost.contains(&device));
-    }
-    gone > all / 2
 }
 
 fn primaries(cluster: &StepTopology) -> Vec<DeviceId> {
@@ -322,7 +241,7 @@ async fn change(
         let value = Value::Account(AccountDocument::new(document));
         let entry = Entry { order: stamps.issue_above(above.max(order)), write_id, value };
         match write_to_all(cluster, clock, entry).await? {
-            None if is_held_by_most(cluster, write_id).await => return Ok(loss),
+            None if is_held_by_all(cluster, write_id).await => return Ok(loss),
             None => {}
             Some(floor) => above = above.max(floor),
         }
@@ -366,12 +285,14 @@ async fn write_to_all(
     Ok(above)
 }
 
-/// Returns true if most primaries hold this write: no other change replaced it until now.
-async fn is_held_by_most(cluster: &StepTopology, write_id: WriteId) -> bool {
-    let primaries = primaries(cluster);
-    let held = join_all(primaries.iter().map(|device| held_by(cluster, *device))).await;
-    let own = held.into_iter().flatten().flatten().filter(|entry| entry.write_id == write_id);
-    own.count() * 2 > primaries.len()
+/// Returns true if all primaries hold this write: no other change replaced it until now, and none that
+/// failed lies above it.
+async fn is_held_by_all(cluster: &StepTopology, write_id: WriteId) -> bool {
+    let held = primaries(cluster).into_iter().map(|device| held_by(cluster, device));
+    let is_own = |held: Result<Option<Entry>>| {
+        held.ok().flatten().is_some_and(|entry| entry.write_id == write_id)
+    };
+    join_all(held).await.into_iter().all(is_own)
 }
 
 /// State of the hold, as a worker knows it.
@@ -440,7 +361,7 @@ mod tests {
     #[test]
     fn a_document_is_read_back_and_an_unknown_one_holds() {
         let lost: BTreeSet<DeviceId> = [DeviceId(3), DeviceId(70_000)].into();
-        let partitions = LostPartitions { part_power: 16, numbers: [0, 1, 2, 9, 65_535].into() };
+        let partitions = LostPartitions::parse("16", "0-2,9-9,65535-65535").unwrap();
         for loss in [
             IndexLoss::default(),
             IndexLoss { held_since_ms: Some(5), lost, partitions },
@@ -448,10 +369,10 @@ mod tests {
         ] {
             assert_eq!(IndexLoss::of_entry(&entry(&loss.document())), loss);
         }
-        let loss = IndexLoss::of_entry(&entry("1 5 16 3,70000 0-2,9-9,65535-65535"));
-        assert_eq!((loss.lost.len(), loss.partitions.numbers.len()), (2, 5));
+        let loss = IndexLoss::of_entry(&entry("1 5 3,70000 16 0-2,9-9,65535-65535"));
+        assert_eq!((loss.lost.len(), loss.partitions.count()), (2, 5));
         for unknown in
-            ["", "2 - 0 - -", "1", "1 x 0 - -", "1 - 0 - - -", "1 - 4 - 0-16", "1 - 99 - -"]
+            ["", "2 - - 0 -", "1", "1 x - 0 -", "1 - - 0 - -", "1 - - 4 0-16", "1 - - 99 -"]
         {
             let loss = IndexLoss::of_entry(&entry(unknown));
             assert_eq!(loss.held_since_ms, Some(7), "{unknown:?}");
@@ -463,24 +384,5 @@ mod tests {
     #[test]
     fn no_name_of_an_account_lies_between_the_two() {
         assert!(BEFORE < NAME && NAME.starts_with(BEFORE));
-    }
-
-    #[test]
-    fn partitions_are_those_of_the_ring_of_the_loss() {
-        let at = |part_power, numbers: &[u32]| LostPartitions {
-            part_power,
-            numbers: numbers.iter().copied().collect(),
-        };
-        let lost = at(2, &[1]);
-        let quarter = 1_u64 << 62;
-        assert!(lost.contains(quarter) && lost.contains(2 * quarter - 1));
-        assert!(!lost.contains(quarter - 1) && !lost.contains(2 * quarter));
-        assert!(at(0, &[0]).contains(u64::MAX));
-        let mut finer = lost.clone();
-        finer.extend(&at(3, &[7]));
-        assert_eq!(finer, at(3, &[2, 3, 7]));
-        let mut coarser = lost;
-        coarser.extend(&at(1, &[]));
-        assert_eq!(coarser, at(1, &[0]));
     }
 }

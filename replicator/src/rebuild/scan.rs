@@ -25,6 +25,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::try_join_all;
 use martlet_protocol::backend::{OwnerClaim, Presence};
@@ -34,8 +35,9 @@ use martlet_protocol::key::{index_placement, shard_of};
 use martlet_protocol::lost::{LostExtent, LostKey};
 use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, ExtentId, Partition, Result};
 use martlet_topology::Topology;
+use tokio::time::Instant;
 
-use super::loss::LostPartitions;
+use super::partitions::LostPartitions;
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::coded::{PresenceMap, stored_ids};
 use crate::owners::{OwnerQuestion, Owners};
@@ -47,8 +49,11 @@ const PAGE: usize = 1024;
 const EXTENTS_MAX: usize = 256 * 1024;
 /// Devices listed concurrently: a round has some tens of MiB.
 const DEVICES_AT_ONCE: usize = 128;
-/// Failures to list a device, after which the scan ends.
-const TRIES: u32 = 5;
+/// Time for which a device may fail to be listed, after which the scan ends: a node restarts within
+/// this time.
+const SILENCE_MAX: Duration = Duration::from_mins(10);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Extents whose homes are asked together.
 const PRESENCE_AT_ONCE: usize = 8192;
 /// Most slices: then one key has more extents than a slice holds, and stays whole.
@@ -343,14 +348,17 @@ impl LostKeys {
     /// Drops extents that one of their homes has deleted: other devices missed the delete. Drops those
     /// with a silent home too.
     async fn drop_deleted(&mut self, cluster: &StepTopology, found: &mut Found) {
-        let all: Vec<(ExtentId, Vec<(DeviceId, ExtentId)>)> = found
-            .keys
-            .values()
-            .flat_map(HashMap::values)
-            .map(|it| (it.record.named(), homes(cluster, &it.record)))
-            .collect();
         let (mut deleted, mut unknown) = (BTreeSet::new(), BTreeSet::new());
-        for some in all.chunks(PRESENCE_AT_ONCE) {
+        let mut extents = found.keys.values().flat_map(HashMap::values);
+        loop {
+            let some: Vec<(ExtentId, Vec<(DeviceId, ExtentId)>)> = extents
+                .by_ref()
+                .take(PRESENCE_AT_ONCE)
+                .map(|it| (it.record.named(), homes(cluster, &it.record)))
+                .collect();
+            if some.is_empty() {
+                break;
+            }
             let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
             for (device, id) in some.iter().flat_map(|(_, homes)| homes) {
                 lists.entry(*device).or_default().insert(*id);
@@ -362,8 +370,8 @@ impl LostKeys {
                     homes.iter().map(|(device, id)| presences.of(*device, *id)).collect();
                 match deletion(&answers) {
                     Deletion::None => {}
-                    Deletion::Marked => _ = deleted.insert(*id),
-                    Deletion::Unknown => _ = unknown.insert(*id),
+                    Deletion::Marked => _ = deleted.insert(id),
+                    Deletion::Unknown => _ = unknown.insert(id),
                 }
             }
         }
@@ -403,21 +411,21 @@ async fn list(
     cluster: &StepTopology,
     DeviceWalk { device, after }: DeviceWalk,
 ) -> Result<Vec<ExtentRecord>> {
-    let mut tries = 0;
+    let mut failing_since = None;
     loop {
         let page = async { in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await };
         match page.await {
             Ok(page) => return Ok(page),
             Err(error) => {
-                tries += 1;
-                if tries == TRIES {
+                let since = *failing_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= SILENCE_MAX {
                     let message = format!(
                         "device {device} can't be listed: {error}. Bring it back or remove it from \
                          the rings, and start the rebuild again"
                     );
                     return Err(Error::unavailable(message));
                 }
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }

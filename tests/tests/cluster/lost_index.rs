@@ -188,7 +188,9 @@ impl Stored {
         let parts = [bytes_of(5 * MIB, 8), bytes_of(6 * MIB, 9)];
         let of_parts = upload(client, "parts", &parts, true).await;
         upload(client, "unfinished", &parts[..1], false).await;
-        put(client, BUCKET, "written-meanwhile", &packed).await;
+        for meanwhile in ["written-meanwhile", "deleted-meanwhile"] {
+            put(client, BUCKET, meanwhile, &packed).await;
+        }
         let versions = [10, 11, 12].map(|seed| bytes_of(64 * KIB + usize::from(seed), seed));
         for version in &versions {
             put(client, "versions", "k", version).await;
@@ -205,7 +207,7 @@ impl Stored {
         assert_eq!(back, self.tags, "their ETags are as before");
         assert_object(client, BUCKET, "overwritten", &self.overwritten).await;
         assert_object(client, "versions", "k", &self.versions[2]).await;
-        for lost in ["inline", "gone", "parts", "unfinished"] {
+        for lost in ["inline", "gone", "deleted-meanwhile", "parts", "unfinished"] {
             let status = status_of(client, &format!("/{BUCKET}/{lost}")).await;
             assert_eq!(status, 404, "{lost} does not come back");
         }
@@ -255,6 +257,8 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     adopt_buckets(&cluster, &mut client, [&bucket_id, &versions_id]).await;
     let other = bytes_of(9 * KIB, 13);
     put(&mut client, BUCKET, "written-meanwhile", &other).await;
+    let deleted = client.delete(&format!("/{BUCKET}/deleted-meanwhile")).await.unwrap();
+    assert_eq!(deleted.status, 204, "{}", deleted.text());
 
     let dry = admin_json(&cluster, &["index", "rebuild", "--latest"]);
     assert_eq!(dry["applied"], false, "{dry}");
@@ -262,7 +266,7 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     let applied = admin_json(&cluster, &["index", "rebuild", "--apply", "--latest"]);
     assert_eq!(applied["objects"], dry["objects"], "{applied}\n{dry}");
     assert_eq!(applied["failed"], 0, "{applied}");
-    assert_eq!(applied["taken"], 1, "the client's write stays: {applied}");
+    assert_eq!(applied["taken"], 2, "the client's write and delete stay: {applied}");
     assert_eq!(applied["refused"]["upload"], 2, "{applied}");
     for proxy in 0..2 {
         let mut client = cluster.client(proxy);
