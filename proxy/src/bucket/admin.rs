@@ -5,7 +5,7 @@ use std::sync::Arc;
 use martlet_protocol::backend::{ListStart, RegisterView};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::INDEX_SHARDS_MAX;
-use martlet_protocol::{BucketId, Level, WriteId};
+use martlet_protocol::{BucketId, Level, PolicyId, WriteId};
 
 use super::catalog::BucketCatalog;
 use super::emptiness::Search;
@@ -203,6 +203,17 @@ pub(super) struct NewIdentity {
     pub(super) generation: u64,
 }
 
+/// Checks the number of shards of a new bucket; returns its storage policy.
+pub(super) fn policy_of_new(buckets: Buckets<'_>, new: &NewBucket) -> Result<PolicyId> {
+    let shards = new.index_shards;
+    if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
+        let message =
+            format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
+        return Err(Error::InvalidRequest(message));
+    }
+    bucket_policy(&buckets.contexts.context().cluster, new.policy.as_deref())
+}
+
 /// Creates a bucket with an id and a generation.
 pub(super) async fn create_as(
     buckets: Buckets<'_>,
@@ -210,20 +221,13 @@ pub(super) async fn create_as(
     new: NewBucket,
     NewIdentity { id, generation }: NewIdentity,
 ) -> Result<Bucket> {
-    let context = buckets.contexts.context();
-    let shards = new.index_shards;
-    if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
-        let message =
-            format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
-        return Err(Error::InvalidRequest(message));
-    }
-    let policy = bucket_policy(&context.cluster, new.policy.as_deref())?;
+    let policy = policy_of_new(buckets, &new)?;
     let bucket = Bucket {
         id,
         created_ms: buckets.registers.stamps.now_ms(),
         generation,
         state: BucketState::Open,
-        index_shards: shards,
+        index_shards: new.index_shards,
         policy,
         owner: new.owner,
         consistency: Level::default(),

@@ -9,7 +9,7 @@ use martlet_protocol::entry::{AccountDocument, Bucket, Value};
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{BucketId, RegisterKey, RegisterKind, WriteId};
 
-use super::admin::{Buckets, NewIdentity, create_as};
+use super::admin::{Buckets, NewIdentity, create_as, policy_of_new};
 use super::record::busy;
 use crate::api::NewBucket;
 use crate::error::{Error, Result};
@@ -35,6 +35,8 @@ pub async fn adopt_bucket(
     if id == BucketId::ROOT {
         return Err(refused("the id is that of the list of buckets"));
     }
+    // A claim lasts: a request that no bucket can be made of must not leave one.
+    policy_of_new(buckets, &new)?;
     check_id_is_free(buckets, name, id).await?;
     let fence = buckets.catalog.fences.highest(id).await?;
     if fence.is_some_and(|fence| !fence.open) {
@@ -74,9 +76,6 @@ async fn check_id_is_free(buckets: Buckets<'_>, name: &str, id: BucketId) -> Res
 /// each device's registers is compared: under a wrong number, half of all keys lie elsewhere. If no
 /// register is left, any number is accepted.
 async fn check_shards(buckets: Buckets<'_>, id: BucketId, shards: u16) -> Result<()> {
-    if !shards.is_power_of_two() {
-        return Ok(());
-    }
     for key in buckets.catalog.fences.some_registers(id, shards).await? {
         let of_object = key.kind == RegisterKind::Object;
         if key.shard.0 >= shards || of_object && shard_of(&key.name, shards) != key.shard {

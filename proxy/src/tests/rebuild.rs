@@ -361,6 +361,10 @@ async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
         settings: Settings::default(),
     };
     let (id, buckets) = (BucketId([5; 16]), harness.store.buckets());
+    let malformed = [new(3), NewBucket { policy: Some("none".into()), ..new(8) }];
+    for malformed in malformed {
+        adopt_bucket(buckets, "c", malformed, id).await.unwrap_err();
+    }
     let adopted = tokio::join!(
         adopt_bucket(buckets, "a", new(8), id),
         adopt_bucket(buckets, "b", new(8), id)
