@@ -5,13 +5,14 @@
 //! ```
 //!
 //! * [`loss`]: the hold on collection, and the devices that forgot; durable on the index.
-//! * [`partitions`]: the partitions that lost most replicas.
+//! * [`partitions`]: the partitions that lost most replicas, as [`ranges`].
 //! * [`accept`]: votes for devices that no peer can fill.
 //! * [`scan`]: extents that no entry names, in the lost partitions.
 
 mod accept;
 pub(crate) mod loss;
 mod partitions;
+mod ranges;
 mod scan;
 
 pub use self::accept::{AcceptedLoss, accept_loss, preview_loss};

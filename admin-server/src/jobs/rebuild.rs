@@ -106,7 +106,7 @@ impl RebuildWork {
         };
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
-            hold.read_patiently().await.map_err(|error| error.to_string())?;
+            patiently(async || hold.read().await).await.map_err(|error| error.to_string())?;
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);
             let slice = lost.next_slice(&mut observe).await.map_err(|error| error.to_string())?;
             let Some(keys) = slice else { break };
@@ -328,19 +328,6 @@ impl HoldWatch {
         self.read().await
     }
 
-    /// Reads the hold, again while too few devices answer.
-    async fn read_patiently(&self) -> Result<(), Error> {
-        let until = Instant::now() + HOLD_UNKNOWN_MAX;
-        loop {
-            let read = self.read().await;
-            let is_unknown = read.as_ref().is_err_and(|it| it.kind() != ErrorKind::Conflict);
-            if !is_unknown || Instant::now() >= until {
-                return read;
-            }
-            sleep(HOLD_PAUSE).await;
-        }
-    }
-
     /// Reads the hold. Its end is [`ErrorKind::Conflict`].
     async fn read(&self) -> Result<(), Error> {
         let asked = Instant::now();
@@ -354,5 +341,44 @@ impl HoldWatch {
         }
         *self.read_at.lock() = Some(asked);
         Ok(())
+    }
+}
+
+/// Reads the hold again while too few devices answer.
+async fn patiently(read: impl AsyncFn() -> Result<(), Error>) -> Result<(), Error> {
+    let until = Instant::now() + HOLD_UNKNOWN_MAX;
+    loop {
+        let held = read().await;
+        let is_unknown = held.as_ref().is_err_and(|error| error.kind() != ErrorKind::Conflict);
+        if !is_unknown || Instant::now() >= until {
+            return held;
+        }
+        sleep(HOLD_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_hold_is_read_again_for_a_while_and_an_end_counts_at_once() {
+        let (began, reads) = (Instant::now(), AtomicUsize::new(0));
+        let restarting = async || match reads.fetch_add(1, Ordering::Relaxed) {
+            0..9 => Err(Error::unavailable("a node restarts")),
+            _ => Ok(()),
+        };
+        patiently(restarting).await.unwrap();
+        assert_eq!(began.elapsed(), HOLD_PAUSE * 9);
+        let ended = patiently(async || Err(Error::conflict("it ended"))).await;
+        assert_eq!(
+            (ended.unwrap_err().kind(), began.elapsed()),
+            (ErrorKind::Conflict, HOLD_PAUSE * 9)
+        );
+        let silent = patiently(async || Err(Error::unavailable("nothing answers"))).await;
+        assert_eq!(silent.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(began.elapsed(), HOLD_UNKNOWN_MAX + HOLD_PAUSE * 9);
     }
 }

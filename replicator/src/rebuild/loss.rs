@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! "1 " start of the hold in milliseconds since 1970, or "-"
-//! " "  numbers of the lost devices, such as "3,70000", or "-"
+//! " "  numbers of the lost devices as ranges, such as "3-3,7-66", or "-"
 //! " "  part power of the index ring
 //! " "  numbers of the lost partitions as ranges, such as "7-9,12-12", or "-"
 //! ```
@@ -40,6 +40,7 @@ use martlet_topology::Topology;
 use parking_lot::Mutex;
 
 use super::partitions::LostPartitions;
+use super::ranges::Ranges;
 use crate::cluster::{StepTopology, in_time};
 
 /// Name of the register, and a name below it with none between them.
@@ -54,8 +55,11 @@ const KEPT_MS: u64 = 10_000;
 pub const HOLD_SETTLES_MS: u64 = 3 * KEPT_MS;
 /// Milliseconds after which devices refuse the writes of a change.
 const CHANGE_MS: u64 = KEPT_MS;
-/// Maximum size of the document, in bytes: ranges of some 30,000 partitions, all apart.
-const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
+/// Maximum size of the document, in bytes: below that of entries in calls. 1,500 ranges of partitions
+/// take up to 27,000 of them. The rest suffices for 1,700 ranges of devices.
+const DOCUMENT_BYTES_MAX: usize = 48 * 1024;
+/// Most devices of a document: more than a ring has.
+const DEVICES_MAX: u64 = 1 << 20;
 /// Attempts to write the document above the floors of all primaries.
 const TRIES: u32 = 8;
 
@@ -68,15 +72,6 @@ pub struct IndexLoss {
     pub lost: BTreeSet<DeviceId>,
     /// Partitions of which most replicas were on such devices.
     pub partitions: LostPartitions,
-}
-
-fn joined(items: impl Iterator<Item = String>) -> String {
-    let items: Vec<String> = items.collect();
-    if items.is_empty() { "-".to_owned() } else { items.join(",") }
-}
-
-fn split(items: &str) -> impl Iterator<Item = &str> {
-    items.split(',').filter(|item| *item != "-")
 }
 
 impl IndexLoss {
@@ -167,7 +162,7 @@ impl IndexLoss {
 
     fn document(&self) -> String {
         let since = self.held_since_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-        let devices = joined(self.lost.iter().map(|device| device.0.to_string()));
+        let devices: Ranges = self.lost.iter().map(|device| device.0).collect();
         format!("{VERSION} {since} {devices} {}", self.partitions.document())
     }
 
@@ -186,10 +181,10 @@ impl IndexLoss {
             "-" => None,
             ms => Some(ms.parse().ok()?),
         };
-        let lost: Option<BTreeSet<DeviceId>> =
-            split(devices).map(|word| Some(DeviceId(word.parse().ok()?))).collect();
+        let devices = Ranges::parse(devices).filter(|of| of.count() <= DEVICES_MAX)?;
+        let lost = devices.iter().flat_map(|(first, last)| first..=last).map(DeviceId).collect();
         let partitions = LostPartitions::parse(part_power, ranges)?;
-        Some(Self { held_since_ms, lost: lost?, partitions })
+        Some(Self { held_since_ms, lost, partitions })
     }
 }
 
@@ -233,8 +228,8 @@ async fn change(
         let document = loss.document().into_bytes();
         if document.len() > DOCUMENT_BYTES_MAX {
             return Err(Error::invalid(
-                "the lost partitions are too many and too far apart to record them: bring some of \
-                 the devices back",
+                "the numbers of the lost devices are too many and too far apart to record them: bring \
+                 some of the devices back",
             ));
         }
         let write_id = WriteId::random();
@@ -369,11 +364,18 @@ mod tests {
         ] {
             assert_eq!(IndexLoss::of_entry(&entry(&loss.document())), loss);
         }
-        let loss = IndexLoss::of_entry(&entry("1 5 3,70000 16 0-2,9-9,65535-65535"));
+        let loss = IndexLoss::of_entry(&entry("1 5 3-3,70000-70000 16 0-2,9-9,65535-65535"));
         assert_eq!((loss.lost.len(), loss.partitions.count()), (2, 5));
-        for unknown in
-            ["", "2 - - 0 -", "1", "1 x - 0 -", "1 - - 0 - -", "1 - - 4 0-16", "1 - - 99 -"]
-        {
+        for unknown in [
+            "",
+            "2 - - 0 -",
+            "1",
+            "1 x - 0 -",
+            "1 - - 0 - -",
+            "1 - - 4 0-16",
+            "1 - - 99 -",
+            "1 - 0-9999999 0 -",
+        ] {
             let loss = IndexLoss::of_entry(&entry(unknown));
             assert_eq!(loss.held_since_ms, Some(7), "{unknown:?}");
         }

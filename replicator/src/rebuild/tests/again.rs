@@ -5,7 +5,7 @@ use martlet_protocol::entry::{AccountDocument, Entry};
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 
 use super::*;
-use crate::testing::growth::{small_ring, successor};
+use crate::testing::growth::{key_of, small_ring, successor};
 
 /// Number of the last device of a ring of six.
 const LAST: DeviceId = DeviceId(5);
@@ -85,7 +85,18 @@ async fn a_device_that_left_the_ring_does_not_prevent_an_acceptance() {
     let world = small_world();
     let ring = successor(&world.index(), |builder| builder.remove(LAST, true).unwrap());
     assert!(ring.device(LAST).is_none());
-    world.follow(ring);
+    let moved = ring.partitions().find_map(|at| {
+        let place = (0..3).find(|replica| ring.previous(at, *replica) == Some(LAST))?;
+        let mate = ring.primaries(at).enumerate().find(|(replica, _)| *replica != place)?.1;
+        Some((at, mate))
+    });
+    let (at, mate) = moved.unwrap();
+    world.follow(ring.clone());
+    // One holder has left, and one is lost.
+    let partitions = LostPartitions::of(&world.step(), &[mate].into());
+    let is_there = |key: &RegisterKey| ring.partition(key.placement()) == at;
+    let moved = (0..).map(key_of).find(is_there).unwrap();
+    assert!(partitions.contains(moved.placement()), "{partitions:?}");
     world.memory(LAST).set_offline(LAST, true);
     let rest: Vec<DeviceId> = (0..5).map(DeviceId).collect();
     // All terms are lost too, so the change counts as just begun.
