@@ -24,18 +24,46 @@ serve: build ## Build and start a server in ./martlet-data; ARGS="--help" lists 
 	@$(RELEASE_BIN) server $(ARGS)
 
 .PHONY: build
-build: rocksdb ## Build the martlet binary that users run
+build: rocksdb console ## Build the martlet binary that users run
 	cargo build --release --locked
 
 .PHONY: build-tests
 build-tests: rocksdb ## Build all tests, and the binary that the tests start
 	cargo build $(CARGO_FLAGS) --all-targets
 
+# Pages of the console. A build of cargo embeds them if they are there.
+CONSOLE_WEB := console/web
+CONSOLE_SOURCES := $(wildcard $(addprefix $(CONSOLE_WEB)/,*.json *.mjs src/*.* src/pages/* src/ui/*))
+
+.PHONY: console
+console: $(CONSOLE_WEB)/dist/index.html ## Build the pages of the console from locked npm packages
+
+$(CONSOLE_WEB)/dist/index.html: $(CONSOLE_SOURCES) | console-tools
+	cd $(CONSOLE_WEB) && npm ci --ignore-scripts --no-audit --no-fund --silent
+	cd $(CONSOLE_WEB) && npm run --silent types && npm run --silent check && npm run --silent build
+
+# npm comes with the packages of nodejs.org, and is one of its own in Debian.
+.PHONY: console-tools
+console-tools:
+	@missing=; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:$$missing"; \
+	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
+	fi
+
+.PHONY: test-console
+test-console: console ## Test the console in Chromium; screenshots go to ~/.cache/martlet/console-shots
+	@command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium; }
+	cargo build $(CARGO_FLAGS) --bins --test cluster
+	cd $(CONSOLE_WEB) && MARTLET_BIN=$(TEST_BIN) npm test
+
 # `make observability` unpacks it, unless there is one in PATH.
 PROMTOOL := $(CACHE)/tools/prometheus/usr/bin/promtool
 
 # The stages of `make test` in their order: cheap ones first.
-TEST_STAGES := tools rocksdb format deny observability unit lint build-tests processes clients-smoke conformance instructions
+TEST_STAGES := tools rocksdb format deny observability console unit lint build-tests processes clients-smoke conformance instructions
 
 .PHONY: test
 test: ## Run everything that must pass; print the seconds of each stage
@@ -174,7 +202,7 @@ dist-profile: rocksdb ## Train the build of the packages: an instrumented binary
 	MARTLET_CACHE=$(CACHE) dist/profile.sh
 
 .PHONY: dist-binary
-dist-binary: rocksdb ## Build the binary that packages hold, guided by the profile of `make dist-profile` if there is one
+dist-binary: rocksdb console ## Build the binary that packages hold, guided by the profile of `make dist-profile` if there is one
 	@echo "profile: $(or $(PROFILE_DATA),none: the build is not guided; \`make dist-profile\` makes one)"
 	RUSTFLAGS="$${RUSTFLAGS:-}$(if $(PROFILE_DATA), -Cprofile-use=$(PROFILE_DATA))" cargo build --profile dist --locked --bin martlet
 

@@ -39,6 +39,12 @@ pub struct DeviceCapacity {
     pub node: String,
     /// Name of the device on its node.
     pub name: String,
+    /// Region of the device in the rings of extents. `None` outside of all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<u32>,
+    /// Zone of the device within its region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<u32>,
     /// Size of the device's file system.
     pub total_bytes: u64,
     /// Used bytes without the ballast, which is reserved, not used.

@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::ring_push::RingFile;
+
 /// Path of the list of jobs; POST starts a job.
 pub const JOBS: &str = "/admin/v1/jobs";
 /// Path of a job; DELETE cancels it.
@@ -19,6 +21,11 @@ pub const REWRITE: &str = "rewrite";
 pub const ACCEPT_LOSS: &str = "index-accept-loss";
 /// Kind of the job that makes entries from extents.
 pub const REBUILD: &str = "index-rebuild";
+/// Kind of the job that sends rings to all nodes of a cluster.
+pub const RING_PUSH: &str = "ring-push";
+/// Maximum bytes of a request that starts a job. Rings of 48 MiB fit in, for instance those of 2^22
+/// partitions and 5 replicas.
+pub const JOB_REQUEST_BYTES_MAX: usize = 64 << 20;
 
 /// Request to start a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +50,11 @@ pub enum JobRequest {
     IndexAcceptLoss {},
     /// Finds objects in lost index partitions by their extents.
     IndexRebuild(RebuildRequest),
+    /// Sends rings to all nodes of the cluster, and to those that the rings name. Proxies do it.
+    RingPush {
+        /// Ring files, at least one.
+        rings: Vec<RingFile>,
+    },
 }
 
 /// Scope of a rebuild.
@@ -75,9 +87,10 @@ pub struct RebuildRequest {
 pub struct JobLine {
     /// Id of the job. A restart of the process forgets all jobs, and ids are not used again.
     pub id: String,
-    /// `census`, `rewrite`, `index-accept-loss` or `index-rebuild`.
+    /// `census`, `rewrite`, `index-accept-loss`, `index-rebuild` or `ring-push`.
     pub kind: String,
-    /// Name of the bucket that is rewritten; scope of a rebuild. Empty for other kinds.
+    /// Name of the bucket that is rewritten; scope of a rebuild; names and epochs of the rings that are
+    /// pushed. Empty for other kinds.
     pub subject: String,
     /// `running`, `done`, `failed` or `cancelled`.
     pub state: String,
@@ -91,7 +104,8 @@ pub struct JobLine {
     pub eta_s: Option<u64>,
     /// Reason for a failure.
     pub error: Option<String>,
-    /// Figures of a rewrite or rebuild; a census's report and an accepted loss, once it is done.
+    /// Figures of a rewrite or rebuild; a census's report and an accepted loss, once it is done; the
+    /// answers of nodes to rings.
     pub detail: Option<Value>,
 }
 

@@ -19,6 +19,7 @@
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
+//! * [`ring_push`]: answers of nodes to rings that operators push.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
 //! * [`control`]: messages at the control port of a cluster on one machine.
@@ -43,6 +44,7 @@ pub mod limits;
 pub mod principals;
 pub mod rewrap;
 pub mod rewrite;
+pub mod ring_push;
 pub mod roles;
 mod status;
 mod store;

@@ -1,7 +1,7 @@
 //! Admin API of jobs: long work that runs as tasks of this process.
 //!
 //! * [`table`]: start, history and cancellation.
-//! * [`census`], [`rewrite`], [`accept_loss`], [`rebuild`]: the work.
+//! * [`census`], [`rewrite`], [`accept_loss`], [`rebuild`], [`ring_push`]: the work.
 //! * [`census_pace`]: the estimate of a census's end.
 
 mod accept_loss;
@@ -9,6 +9,7 @@ mod census;
 mod census_pace;
 mod rebuild;
 mod rewrite;
+mod ring_push;
 mod table;
 
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use axum::extract::{Query, State};
 use axum::response::IntoResponse;
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest, RebuildRequest};
+use martlet_admin_api::ring_push::RingFile;
+use martlet_membership::Member;
 use martlet_protocol::Clock;
 use martlet_proxy::{ClientsWait, ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
@@ -34,6 +37,7 @@ use self::census::CensusWork;
 use self::census_pace::PastCensus;
 use self::rebuild::RebuildWork;
 use self::rewrite::RewriteWork;
+use self::ring_push::RingPushWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
 pub use crate::index::HoldObstacles;
@@ -45,12 +49,13 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// Routes of `martlet admin job` and `martlet admin index`. `foreground` measures the latency of
-/// clients' requests. `obstacles` returns a sentence for each process that would collect under a hold;
-/// none of a process on its own.
+/// clients' requests. A process without a `member` pushes no rings. `obstacles` returns a sentence for
+/// each process that would collect under a hold; none of a process on its own.
 pub fn routes(
     store: ObjectStore,
     foreground: Arc<Foreground>,
     clock: Arc<dyn Clock>,
+    member: Option<Arc<Member>>,
     obstacles: Option<HoldObstacles>,
 ) -> ApiRoutes {
     let rebuilds = Arc::new(RebuildState::new(obstacles));
@@ -68,12 +73,17 @@ pub fn routes(
     let cancel = ApiDoc::reply::<JobLine>(RouteAccess::Operate, "Cancel a job");
     ApiRoutes::new()
         .get(wire::JOBS, list, self::list)
-        .post(wire::JOBS, start.body::<JobRequest>(), self::start)
+        .post(
+            wire::JOBS,
+            start.body::<JobRequest>().body_bytes_max(wire::JOB_REQUEST_BYTES_MAX),
+            self::start,
+        )
         .get(wire::JOB, show.query::<JobQuery>(), self::show)
         .delete(wire::JOB, cancel.query::<JobQuery>(), self::cancel)
         .with_state(JobsApi {
             store,
             foreground,
+            member,
             jobs: Arc::new(Jobs::new(clock.clone())),
             past_census: Arc::default(),
             rebuilds,
@@ -86,6 +96,7 @@ pub fn routes(
 struct JobsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
+    member: Option<Arc<Member>>,
     jobs: Arc<Jobs>,
     /// Last complete census of this process.
     past_census: Arc<Mutex<Option<PastCensus>>>,
@@ -114,6 +125,7 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
             Arc::new(AcceptWork::new(api.store.topology().clone(), api.clock.clone()))
         }
         JobRequest::IndexRebuild(request) => Arc::new(api.rebuild(request).await?),
+        JobRequest::RingPush { rings } => Arc::new(api.ring_push(rings).await?),
     };
     Ok(Json(api.jobs.start(work)?).into_response())
 }
@@ -136,6 +148,15 @@ impl JobsApi {
             return Err(ApiError::bad("pause_ms must be at most 60000"));
         }
         Ok(CensusWork::new(self.store.topology().clone(), options, self.past_census.clone()))
+    }
+
+    async fn ring_push(&self, files: Vec<RingFile>) -> Result<RingPushWork, ApiError> {
+        let member = self.member.clone().ok_or_else(|| {
+            ApiError::bad("this server is no cluster and has no rings: push to a proxy")
+        })?;
+        // Large rings take a while to decode.
+        let reading = tokio::task::spawn_blocking(move || RingPushWork::new(member, &files));
+        reading.await.map_err(|_| ApiError::bad("the rings can't be read: see the log"))?
     }
 
     async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {

@@ -19,6 +19,7 @@
 //!   history; `metrics`: metrics of calls to nodes.
 //! * `clock`: cluster time (rule C1).
 //! * [`FormatLevel`]: the formats that the cluster writes; `finalize`: their rise after an upgrade.
+//! * `ring_push`: [`RingPush`], which sends rings to all nodes.
 //! * `rounds`: periodic requests to every node, so that rings and time spread without client
 //!   traffic.
 //! * [`routes`]: routes of a storage node besides its [`Backend`](martlet_protocol::Backend).
@@ -46,6 +47,7 @@ mod metrics;
 mod nodes;
 mod peers;
 mod report;
+mod ring_push;
 mod rings;
 mod rounds;
 pub mod routes;
@@ -67,6 +69,7 @@ pub use metrics::{NodeCollector, NodeFigures, NodeSource, RingCollector, RingSou
 pub use nodes::{MemberRole, PeerNode, PeerNodes, ReplyHistory, client_options};
 pub use peers::Peers;
 pub use report::ReportSource;
+pub use ring_push::{NamedRing, PushProgress, RingPush, node_addresses};
 pub use rings::{NodeDevice, RingName, RingSet, ring_tag};
 pub use settings::{MemberArgs, MemberSettings, TlsArgs};
 pub use status::{DeviceLineSource, HoldObstacles, StatusSource, WorkerLineSource};

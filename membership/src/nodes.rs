@@ -266,6 +266,13 @@ impl PeerNodes {
         PeerNode { name: name.to_owned(), backend, history }
     }
 
+    /// Makes a client of a node at an address, which leaves no history.
+    pub fn client(&self, address: &str) -> HttpBackend {
+        let PeerCredentials { key, tls } = self.credentials.clone();
+        let options = client_options(self.clock.clone(), tls);
+        HttpBackend::new(address, key, options, Arc::new(|_| ()))
+    }
+
     /// Returns the name of this process, if it is a storage node.
     pub(crate) fn own(&self) -> Option<&str> {
         self.own.as_deref()

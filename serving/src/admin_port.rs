@@ -14,15 +14,28 @@ use crate::settings::CommonSettings;
 /// The address is in use; the certificate is unusable; the address is not loopback, has no
 /// certificate, and `admin_allow_clear` is not set.
 pub async fn bind(address: SocketAddr, common: &CommonSettings) -> Result<Port, Failure> {
+    let port = open(address, common, "--admin-address").await?;
+    let address = listen::address_of(&port.listener)?;
+    let scheme = if port.certificate.is_some() { "https" } else { "http" };
+    tracing::info!(%address, scheme, "listening for operators: /healthz, /readyz, /metrics");
+    Ok(port)
+}
+
+/// Binds the address of the console, with the certificate of the admin address.
+///
+/// # Errors
+/// As [`bind`].
+pub async fn bind_console(address: SocketAddr, common: &CommonSettings) -> Result<Port, Failure> {
+    open(address, common, "--console-address").await
+}
+
+/// Binds an address for operators that `flag` names.
+async fn open(address: SocketAddr, common: &CommonSettings, flag: &str) -> Result<Port, Failure> {
     let certificate = certificate(common)?;
     if certificate.is_none() && !address.ip().to_canonical().is_loopback() {
         check_clear(address, common.admin_allow_clear)?;
     }
-    let listener = listen::bind(address, "--admin-address").await?;
-    let address = listen::address_of(&listener)?;
-    let scheme = if certificate.is_some() { "https" } else { "http" };
-    tracing::info!(%address, scheme, "listening for operators: /healthz, /readyz, /metrics");
-    Ok(Port { listener, certificate })
+    Ok(Port { listener: listen::bind(address, flag).await?, certificate })
 }
 
 fn certificate(common: &CommonSettings) -> Result<Option<Certificate>, Failure> {
@@ -37,7 +50,7 @@ fn certificate(common: &CommonSettings) -> Result<Option<Certificate>, Failure> 
 fn check_clear(address: SocketAddr, is_allowed: bool) -> Result<(), Failure> {
     if !is_allowed {
         return Err(Failure::usage(format!(
-            "other machines can reach the admin address {address}, where tokens and secrets would \
+            "other machines can reach the address {address} for operators, where tokens and secrets would \
              travel in clear: set admin_tls_certificate and admin_tls_key, or listen on 127.0.0.1; \
              in an isolated network, set admin_allow_clear = true"
         )));

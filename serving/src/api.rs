@@ -19,6 +19,8 @@ use crate::access::RouteAccess;
 const OPENAPI: &str = "3.1.0";
 /// Begin of the paths of the admin API.
 const BASE: &str = "/admin/v1/";
+/// Maximum bytes of a body, unless the description of a route permits more.
+pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 const JSON: &str = "application/json";
 /// Names of the security schemes in documents.
 const TOKEN: &str = "token";
@@ -65,6 +67,7 @@ pub struct ApiDoc {
     summary: &'static str,
     query: Option<SchemaSource>,
     body: Option<SchemaSource>,
+    body_bytes_max: usize,
     reply: ReplyDoc,
 }
 
@@ -83,13 +86,13 @@ impl ApiDoc {
     /// `access` to each request.
     pub fn reply<R: JsonSchema>(access: RouteAccess, summary: &'static str) -> Self {
         let reply = ReplyDoc::Json(SchemaGenerator::subschema_for::<R>);
-        Self { access, summary, query: None, body: None, reply }
+        Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
     }
 
     /// Describes an operation without authentication that replies with text of this media type.
     pub(crate) fn text(summary: &'static str, media: &'static str) -> Self {
         let (access, reply) = (RouteAccess::Public, ReplyDoc::Text(media));
-        Self { access, summary, query: None, body: None, reply }
+        Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
     }
 
     /// Adds the query parameters: the fields of `Q`.
@@ -103,6 +106,13 @@ impl ApiDoc {
     pub fn body<B: JsonSchema>(self) -> Self {
         Self { body: Some(SchemaGenerator::subschema_for::<B>), ..self }
     }
+
+    /// Sets the maximum bytes of a body, instead of [`BODY_BYTES_MAX`]. It holds for principals that
+    /// the rule of the route admits.
+    #[must_use]
+    pub fn body_bytes_max(self, body_bytes_max: usize) -> Self {
+        Self { body_bytes_max, ..self }
+    }
 }
 
 /// Rule of a route, as the gate needs it.
@@ -114,6 +124,8 @@ pub(crate) struct RouteRule {
     pub(crate) access: RouteAccess,
     /// True if the handler reads its parameters from a JSON body.
     pub(crate) has_body: bool,
+    /// Maximum bytes of a body.
+    pub(crate) body_bytes_max: usize,
 }
 
 impl RouteRule {
@@ -303,12 +315,13 @@ impl ApiRoutes {
 
 impl ApiOperation {
     fn rule(&self) -> RouteRule {
-        let ApiDoc { access, body, .. } = self.doc;
-        RouteRule { method: self.method, path: self.path, access, has_body: body.is_some() }
+        let (ApiDoc { access, body, body_bytes_max, .. }, Self { method, path, .. }) =
+            (self.doc, self);
+        RouteRule { method: *method, path, access, has_body: body.is_some(), body_bytes_max }
     }
 
     fn describe(&self, schemas: &mut SchemaGenerator) -> Value {
-        let ApiDoc { access, summary, query, body, reply } = self.doc;
+        let ApiDoc { access, summary, query, body, reply, .. } = self.doc;
         let rest = self.path.strip_prefix(BASE).unwrap_or(self.path).trim_start_matches('/');
         let words = rest.replace(['/', '.', '-'], "_").replace(['{', '}'], "");
         let tag = rest.split('/').next().unwrap_or_default();

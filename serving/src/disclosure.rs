@@ -14,7 +14,7 @@ pub type ShownSettings = BTreeMap<String, String>;
 pub const HIDDEN: &str = "(not shown)";
 
 /// Settings whose values are shown: addresses, paths, numbers, times and names of machines.
-pub const PLAIN: [&str; 69] = [
+pub const PLAIN: [&str; 71] = [
     "access_log",
     "admin_address",
     "admin_allow_clear",
@@ -27,6 +27,8 @@ pub const PLAIN: [&str; 69] = [
     "body_idle_timeout",
     "bucket_log_interval",
     "cluster_key_file",
+    "console_address",
+    "console_hosts",
     "credentials_file",
     "data_address",
     "data_dir",

@@ -34,7 +34,7 @@ use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
 use super::token::AdminToken;
-pub use crate::admin_port::bind;
+pub use crate::admin_port::{bind, bind_console};
 use crate::disclosure::ShownSettings;
 pub use crate::refusal::refuse;
 

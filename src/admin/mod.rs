@@ -63,7 +63,7 @@ Examples:
   martlet admin --admin-config admin.toml capacity       # the flags above, from a file
   martlet admin --admin-config admin.toml census
   martlet admin --cluster-key-file cluster.key workers --url http://127.0.0.1:6301
-  martlet admin --cluster-key-file cluster.key ring push index.ring --node 10.0.0.1:6200")]
+  martlet admin --admin-config admin.toml ring push index.ring")]
 pub(crate) struct AdminArgs {
     #[command(flatten)]
     connection: AdminConnectionArgs,
@@ -129,7 +129,7 @@ enum AdminCommand {
     /// Backup and restore of accounts, bucket settings and rings
     #[command(subcommand)]
     Backup(BackupCommand),
-    /// Jobs of a process: censuses, rewrites, rebuilds of the index
+    /// Jobs of a process: censuses, rewrites, ring pushes, rebuilds of the index
     #[command(subcommand)]
     Job(JobCommand),
     /// Print the OpenAPI document of the process's admin API
@@ -212,12 +212,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Audit(command) => command.run(&connection, args.json)?,
         AdminCommand::Backup(command) => command.run(&connection, args.json)?,
         AdminCommand::Cluster(command) => command.run(&server()?, args.json)?,
-        AdminCommand::Ring(command) => {
-            let file = connection.cluster_key_file.as_deref().ok_or_else(|| {
-                Failure::usage("no cluster key is given: name its file with --cluster-key-file")
-            })?;
-            ring::run(command, file, args.json)?;
-        }
+        AdminCommand::Ring(command) => ring::run(command, &connection, args.json)?,
     }
     Ok(())
 }

@@ -1,19 +1,26 @@
 //! `martlet admin ring`: pushes newer rings to a cluster, and lists the rings of each node.
 //!
-//! It uses the internal ports of storage nodes. A push to one node is enough: the other nodes fetch
-//! the ring within seconds. With `--all` each node gets the rings from the command, which shows the
-//! answer of each. A repetition goes on with the nodes that were out.
+//! A proxy at the admin address pushes rings to all nodes as a job. With `--node` the command itself
+//! sends them to the internal ports of storage nodes: to one node, from which the others fetch them
+//! within seconds, or to each node with `--all`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::Subcommand;
-use futures::stream::{self, StreamExt};
 use martlet_admin_api::RingLine;
+use martlet_admin_api::jobs::{JOB_REQUEST_BYTES_MAX, JobLine, JobRequest};
+use martlet_admin_api::ring_push::{RingFile, RingPushLine, check_push, push_summary};
 use martlet_membership::routes::{self, OfferAnswer, RingsAnswer};
-use martlet_membership::{ClusterSecret, RingName, TlsArgs, client_options, read_ring_file};
+use martlet_membership::{
+    ClusterSecret, NamedRing, RingName, RingPush, TlsArgs, client_options, node_addresses,
+    read_ring_file,
+};
 use martlet_protocol::SystemClock;
 use martlet_protocol::http::{HttpBackend, Tls};
 use martlet_ring::Ring;
@@ -21,29 +28,39 @@ use martlet_serving::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::print;
+use super::connection::AdminConnection;
+use super::{job, print};
 use crate::columns::table;
 
-/// Nodes that get rings at a time.
-const PUSHES_AT_ONCE: usize = 16;
+/// Timeout of a request with rings.
+const PUSH_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Subcommands of `martlet admin ring`.
 #[derive(Debug, Subcommand)]
 pub(super) enum RingCommand {
-    /// Send newer rings to a node, from which the others fetch them
-    #[command(after_help = "Examples:
-  martlet admin --cluster-key-file cluster.key ring push index.ring data-0.ring --node 10.0.0.1:6200")]
+    /// Send newer rings to all nodes
+    #[command(after_help = "\
+The proxy at the admin address sends the rings to each node as a job, and shows the answer of each node. \
+Repeat the command for nodes that were out; they also fetch the rings from others when they are back. \
+Without a proxy, name a storage node with --node, and the cluster's key.
+
+Examples:
+  martlet admin --admin-address n1:6201 --admin-key-file ops.key ring push index.ring data-0.ring
+  martlet admin --cluster-key-file cluster.key ring push index.ring --node 10.0.0.1:6200")]
     Push {
         /// Ring files, named index.ring or data-0.ring
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Internal address of a storage node
+        /// Send to the internal address of this storage node, from which the others fetch the rings
         #[arg(long, value_name = "HOST:PORT")]
-        node: String,
-        /// Send to each node of the rings, and show the answer of each; exit code 1 unless all took
-        /// them. Repeat the command for nodes that were out
-        #[arg(long)]
+        node: Option<String>,
+        /// Send to each node of the rings from here, and show the answer of each; exit code 1 unless
+        /// all took them
+        #[arg(long, requires = "node")]
         all: bool,
+        /// Print the job of the proxy and return
+        #[arg(long, conflicts_with = "node")]
+        detach: bool,
         #[command(flatten)]
         tls: TlsArgs,
     },
@@ -74,30 +91,45 @@ struct NodeRings {
 }
 
 /// Runs a command.
-pub(super) fn run(command: &RingCommand, key_file: &Path, json: bool) -> Result<(), Failure> {
-    let (RingCommand::Push { tls, .. } | RingCommand::Status { tls, .. }) = command;
-    let credentials = NodeCredentials { secret: ClusterSecret::load(key_file)?, tls: tls.load()? };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Failure::refused(format!("the async runtime could not be started: {error}"))
-        })?;
+pub(super) fn run(
+    command: &RingCommand,
+    connection: &AdminConnection,
+    json: bool,
+) -> Result<(), Failure> {
     match command {
-        RingCommand::Push { files, node, all, .. } => {
+        RingCommand::Push { files, node, all, detach, tls } => {
             let rings = files.iter().map(|file| read_ring_file(file));
-            let rings: Vec<(RingName, Arc<Ring>)> = rings.collect::<Result<_, _>>()?;
+            let rings: Vec<NamedRing> = rings.collect::<Result<_, _>>()?;
+            let Some(node) = node else {
+                return push_by_job(connection, &rings, *detach, json);
+            };
+            let (credentials, runtime) = (credentials(connection, tls)?, runtime()?);
             if *all {
-                let pushes = runtime.block_on(push_to_all(&credentials, &rings, node, json))?;
-                print::show(&pushes, json, |pushes| summary(pushes));
-                return check_pushes(&pushes);
+                let answers = runtime.block_on(push_to_all(&credentials, rings, node, json))?;
+                print::show(&answers, json, |answers| format!("{}\n", push_summary(answers)));
+                return check_push(&answers).map_err(Failure::refused);
             }
             runtime.block_on(push(&credentials, &rings, node))
         }
-        RingCommand::Status { node, .. } => {
-            let nodes = runtime.block_on(status(&credentials, node))?;
+        RingCommand::Status { node, tls } => {
+            let nodes = runtime()?.block_on(status(&credentials(connection, tls)?, node))?;
             print::show(&nodes, json, |nodes| lines(nodes));
             Ok(())
         }
     }
+}
+
+fn credentials(connection: &AdminConnection, tls: &TlsArgs) -> Result<NodeCredentials, Failure> {
+    let file = connection.cluster_key_file.as_deref().ok_or_else(|| {
+        Failure::usage("no cluster key is given: name its file with --cluster-key-file")
+    })?;
+    Ok(NodeCredentials { secret: ClusterSecret::load(file)?, tls: tls.load()? })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Failure::refused(format!("the async runtime could not be started: {error}"))
+    })
 }
 
 fn client(credentials: &NodeCredentials, address: &str) -> HttpBackend {
@@ -105,30 +137,49 @@ fn client(credentials: &NodeCredentials, address: &str) -> HttpBackend {
     HttpBackend::new(address, credentials.secret.key.clone(), options, Arc::new(|_| ()))
 }
 
-/// Answer of a node to a ring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct NodePush {
-    node: String,
-    address: String,
-    ring: String,
-    epoch: u64,
-    /// `accepted`, `waits`, `known`, `refused` or `unreachable`.
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+/// Has the proxy at the admin address push the rings, and follows its job.
+fn push_by_job(
+    connection: &AdminConnection,
+    rings: &[NamedRing],
+    is_detached: bool,
+    json: bool,
+) -> Result<(), Failure> {
+    let file = |(name, ring): &NamedRing| RingFile {
+        name: name.to_string(),
+        file: STANDARD.encode(ring.encode()),
+    };
+    let files: Vec<RingFile> = rings.iter().map(file).collect();
+    // The rest of the request is shorter than a page.
+    let bytes: usize = files.iter().map(|file| file.file.len()).sum::<usize>() + 4096;
+    if bytes > JOB_REQUEST_BYTES_MAX {
+        return Err(Failure::refused(format!(
+            "these rings are larger than a request of the admin API, of {} MiB: push one by one, or \
+             to a storage node with --node",
+            JOB_REQUEST_BYTES_MAX >> 20
+        )));
+    }
+    let server = connection.endpoint()?.patient(PUSH_PATIENCE);
+    let line = job::start(&server, &JobRequest::RingPush { rings: files })?;
+    if is_detached {
+        job::show_detached(&line, json);
+        return Ok(());
+    }
+    let line = job::follow(&server, line, json)?;
+    print::show(&line, json, answer_lines);
+    job::check_outcome(&line)
 }
 
-impl NodePush {
-    fn line(&self) -> String {
-        let Self { node, address, ring, epoch, outcome, reason } = self;
-        let reason = reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("{node} ({address}): {ring} of epoch {epoch} {outcome}{reason}")
-    }
+/// Formats the answers of nodes that a job collected.
+fn answer_lines(line: &JobLine) -> String {
+    let answers = line.detail.clone().unwrap_or_default();
+    let answers: Vec<RingPushLine> = serde_json::from_value(answers).unwrap_or_default();
+    let lines = answers.iter().map(|answer| answer.text() + "\n");
+    lines.chain([line.progress.text.clone() + "\n"]).collect()
 }
 
 async fn push(
     credentials: &NodeCredentials,
-    rings: &[(RingName, Arc<Ring>)],
+    rings: &[NamedRing],
     node: &str,
 ) -> Result<(), Failure> {
     let client = client(credentials, node);
@@ -162,81 +213,18 @@ async fn offer(
 /// comes, unless the output is JSON.
 async fn push_to_all(
     credentials: &NodeCredentials,
-    rings: &[(RingName, Arc<Ring>)],
+    rings: Vec<NamedRing>,
     first: &str,
     json: bool,
-) -> Result<Vec<NodePush>, Failure> {
-    let mut nodes = addresses(&index_of(credentials, first).await?);
-    nodes.extend(rings.iter().flat_map(|(_, ring)| addresses(ring)));
-    let pushes: Vec<_> = nodes
-        .iter()
-        .map(|(node, address)| push_to_one(credentials, rings, node, address))
-        .collect();
-    let mut pushes = stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE);
-    let mut all = Vec::new();
-    while let Some(of_node) = pushes.next().await {
+) -> Result<Vec<RingPushLine>, Failure> {
+    let push = RingPush::new(rings, node_addresses(&index_of(credentials, first).await?));
+    let print = |answer: &RingPushLine| {
         if !json {
-            for push in &of_node {
-                println!("{}", push.line());
-            }
+            println!("{}", answer.text());
         }
-        all.extend(of_node);
-    }
-    Ok(all)
-}
-
-/// Sends rings to a node, in their order, up to the first that it doesn't take.
-async fn push_to_one(
-    credentials: &NodeCredentials,
-    rings: &[(RingName, Arc<Ring>)],
-    node: &str,
-    address: &str,
-) -> Vec<NodePush> {
-    let client = client(credentials, address);
-    let mut pushes = Vec::new();
-    for (name, ring) in rings {
-        let (outcome, reason) = match offer(&client, address, *name, ring).await {
-            Err(error) => ("unreachable", Some(error.to_string())),
-            Ok(OfferAnswer { refused: Some(reason), .. }) => ("refused", Some(reason)),
-            Ok(OfferAnswer { taken: true, .. }) => ("accepted", None),
-            Ok(OfferAnswer { waits: true, .. }) => ("waits", None),
-            Ok(_) => ("known", None),
-        };
-        let is_unreachable = outcome == "unreachable";
-        pushes.push(NodePush {
-            node: node.to_owned(),
-            address: address.to_owned(),
-            ring: name.to_string(),
-            epoch: ring.epoch(),
-            outcome,
-            reason,
-        });
-        if is_unreachable {
-            break;
-        }
-    }
-    pushes
-}
-
-fn count_of(pushes: &[NodePush], outcome: &str) -> usize {
-    pushes.iter().filter(|push| push.outcome == outcome).count()
-}
-
-fn summary(pushes: &[NodePush]) -> String {
-    let counts = ["accepted", "waits", "known", "refused", "unreachable"]
-        .map(|outcome| format!("{} {outcome}", count_of(pushes, outcome)));
-    format!("{}\n", counts.join(", "))
-}
-
-/// Fails if a node has refused a ring or was out.
-fn check_pushes(pushes: &[NodePush]) -> Result<(), Failure> {
-    match count_of(pushes, "refused") + count_of(pushes, "unreachable") {
-        0 => Ok(()),
-        _ => Err(Failure::refused(
-            "some nodes have not taken the rings: remove the reasons above, and run the command \
-             again; nodes that were out fetch the rings from others when they are back",
-        )),
-    }
+    };
+    push.run(|address| client(credentials, address), print).await;
+    Ok(push.progress().answers)
 }
 
 /// Fetches the index ring of a node.
@@ -250,7 +238,7 @@ async fn index_of(credentials: &NodeCredentials, node: &str) -> Result<Ring, Fai
 async fn status(credentials: &NodeCredentials, node: &str) -> Result<Vec<NodeRings>, Failure> {
     let index = index_of(credentials, node).await?;
     let mut all = Vec::new();
-    for (name, address) in addresses(&index) {
+    for (name, address) in node_addresses(&index) {
         let reply = client(credentials, &address).get(routes::RINGS).await;
         let decoded = match reply {
             Ok(bytes) => decode::<RingsAnswer>(&address, &bytes).map_err(|error| error.to_string()),
@@ -263,12 +251,6 @@ async fn status(credentials: &NodeCredentials, node: &str) -> Result<Vec<NodeRin
         all.push(NodeRings { node: name, address, rings, error });
     }
     Ok(all)
-}
-
-fn addresses(ring: &Ring) -> BTreeMap<String, String> {
-    let node =
-        |device: &martlet_ring::Device| (device.node.name.clone(), device.node.address.clone());
-    ring.devices().iter().map(node).collect()
 }
 
 fn decode<T: DeserializeOwned>(node: &str, bytes: &[u8]) -> Result<T, Failure> {
@@ -320,25 +302,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_shown_and_what_is_left_ends_badly() {
-        let push = |outcome: &'static str, reason: Option<&str>| NodePush {
-            node: "n1".into(),
-            address: "a:1".into(),
-            ring: "index".into(),
-            epoch: 7,
-            outcome,
-            reason: reason.map(str::to_owned),
+    fn answers_of_a_job_are_shown_one_by_one() {
+        let answer = |node: &str, outcome: &str| {
+            serde_json::json!({
+                "node": node, "address": "a:1", "ring": "index", "epoch": 7, "outcome": outcome
+            })
         };
-        let accepted = push("accepted", None);
-        assert_eq!(accepted.line(), "n1 (a:1): index of epoch 7 accepted");
-        let refused = push("refused", Some("older"));
-        assert_eq!(refused.line(), "n1 (a:1): index of epoch 7 refused: older");
-        let good = [accepted, push("waits", None), push("known", None)];
-        assert!(check_pushes(&good).is_ok());
-        assert_eq!(summary(&good), "1 accepted, 1 waits, 1 known, 0 refused, 0 unreachable\n");
-        for bad in [refused, push("unreachable", Some("no route"))] {
-            assert!(check_pushes(&[bad]).is_err());
-        }
+        let line = JobLine {
+            detail: Some(vec![answer("n1", "accepted"), answer("n2", "known")].into()),
+            ..JobLine::default()
+        };
+        let text = answer_lines(&line);
+        assert!(text.contains("n1 (a:1): index of epoch 7 accepted\nn2 (a:1)"), "{text}");
     }
 
     #[test]

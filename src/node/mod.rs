@@ -24,6 +24,7 @@ use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use tokio::sync::mpsc;
 
 pub(crate) use self::settings::{DATA_DIR, NodeArgs, NodeSettings};
+use crate::process::console::RunningConsole;
 use crate::process::host::{RoleAdmin, RoleHost};
 use crate::{proxy, replicator, storage_node};
 
@@ -87,7 +88,7 @@ impl RoleSet {
     }
 }
 
-async fn serve(settings: NodeSettings) -> Result<(), Failure> {
+async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let address = settings.admin_address();
     let mut tokens = vec![settings.member.secret()?.token];
@@ -97,6 +98,14 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     let port = admin::bind(address, &settings.common).await?;
     let operator = Arc::new(Operator::new(tokens));
     let answering = operator.clone().serve(port, &settings.common);
+    let console = match &mut settings.proxy {
+        // The console needs the gate of the whole process, so that the proxy has none of its own.
+        Some(proxy) => {
+            let console = std::mem::take(&mut proxy.console);
+            console.serve(None, &operator, proxy.root()?.0, &settings.common).await?
+        }
+        None => RunningConsole::default(),
+    };
     let mut set = RoleSet::default();
     if let Some(proxy) = settings.proxy {
         set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host).boxed_local());
@@ -113,6 +122,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     }
     tokio::spawn(open(operator.clone(), set.operators()));
     let outcome = run_roles(set, signals, &operator).await;
+    console.end().await;
     answering.end().await;
     outcome
 }

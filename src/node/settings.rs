@@ -14,6 +14,7 @@ use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list
 use serde::{Deserialize, Serialize};
 
 use crate::process::args::{EventArgs, S3Args};
+use crate::process::console::ConsoleArgs;
 use crate::process::data_port::DataPortArgs;
 use crate::process::direct::DirectArgs;
 use crate::proxy::{FirstArgs, ProxySettings};
@@ -75,6 +76,9 @@ pub(crate) struct NodeArgs {
     #[command(flatten)]
     #[serde(flatten)]
     first: FirstArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    console: ConsoleArgs,
     #[command(flatten)]
     #[serde(flatten)]
     common: CommonArgs,

@@ -9,6 +9,7 @@
 //! checkpoint_counts ─ counts of checkpoint sets    host ─ a process of its own, or a machine's
 //! direct ─ descriptors of extents for local processes
 //! data_port ─ port for reads in place                args ─ flags that roles share
+//! console ─ settings and port of the console
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
@@ -18,6 +19,7 @@ pub(crate) mod admin_access;
 pub(crate) mod admin_status;
 pub(crate) mod args;
 pub(crate) mod checkpoint_counts;
+pub(crate) mod console;
 pub(crate) mod data_port;
 pub(crate) mod direct;
 pub(crate) mod host;

@@ -67,6 +67,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
+    let console = settings.console.serve(None, &operator, access_key, &settings.common).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -104,7 +105,6 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         root_key: access_key,
     };
     let (routes, access) = process.open(accounts, store.clone()).await;
-    let figures = observers.figures();
     let running = RunningProxy {
         settings: &settings,
         name,
@@ -113,7 +113,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         service: admin_access::recording(service, &access),
         routes,
         access,
-        figures,
+        figures: observers.figures(),
         operator,
         signals,
     };
@@ -121,7 +121,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     observers.stop().await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
-    answering.end().await;
+    tokio::join!(console.end(), answering.end());
     outcome
 }
 
@@ -196,7 +196,13 @@ impl RunningProxy<'_> {
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone(), foreground.clone()))
-                .merge(jobs::routes(store, foreground.clone(), clock, Some(obstacles)))
+                .merge(jobs::routes(
+                    store,
+                    foreground.clone(),
+                    clock,
+                    Some(member.clone()),
+                    Some(obstacles),
+                ))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::first::{FirstArgs, FirstSettings};
 use crate::process::args::{EventArgs, S3Args};
+use crate::process::console::{ConsoleArgs, ConsoleSettings};
 use crate::process::s3_port::S3Settings;
 
 /// Default data folder.
@@ -48,6 +49,9 @@ pub(crate) struct ProxyArgs {
     events: EventArgs,
     #[command(flatten)]
     #[serde(flatten)]
+    console: ConsoleArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     first: FirstArgs,
     #[command(flatten)]
     #[serde(flatten)]
@@ -60,6 +64,7 @@ pub(crate) struct ProxySettings {
     pub(crate) member: MemberSettings,
     pub(super) s3: S3Settings,
     pub(super) events: EventSettings,
+    pub(crate) console: ConsoleSettings,
     pub(super) first: FirstSettings,
     pub(super) common: CommonSettings,
 }
@@ -68,7 +73,7 @@ impl ProxySettings {
     /// Returns the names of all settings of a proxy besides the common ones.
     pub(crate) fn names() -> Vec<&'static str> {
         let own = [&MemberSettings::NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES];
-        [own.concat(), FirstSettings::NAMES.to_vec()].concat()
+        [own.concat(), ConsoleSettings::NAMES.to_vec(), FirstSettings::NAMES.to_vec()].concat()
     }
 
     /// Loads the settings of a start with these flags, and checks them.
@@ -82,6 +87,7 @@ impl ProxySettings {
             member: merged.extract()?,
             s3: merged.extract()?,
             events: merged.extract()?,
+            console: merged.extract()?,
             first: merged.extract()?,
             common: merged.common()?,
         };

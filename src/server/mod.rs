@@ -45,6 +45,7 @@ use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
+use crate::process::console::SERVER_CONSOLE;
 use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
@@ -78,6 +79,8 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
+    let (root_key, default) = (&credentials.access_key, Some(SERVER_CONSOLE));
+    let console = settings.console.serve(default, &operator, root_key, &settings.common).await?;
 
     let opened = tokio::select! {
         opened = Store::open(&settings, &folder, &credentials) => opened?,
@@ -95,8 +98,12 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
             if let Some(url) = url {
                 println!("Clients read in place at {url}");
             }
+            if let Some(url) = &console.url {
+                println!("Console for browsers: {url}");
+            }
         })
         .await;
+    console.end().await;
     answering.end().await;
     outcome
 }
@@ -178,7 +185,13 @@ impl RunningServer<'_> {
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))
-                .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
+                .merge(jobs::routes(
+                    store.objects.clone(),
+                    foreground.clone(),
+                    store.clock(),
+                    None,
+                    None,
+                ))
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policies::NamedCode;
 use crate::process::args::{EventArgs, S3Args, UpkeepArgs};
+use crate::process::console::{ConsoleArgs, ConsoleSettings};
 use crate::process::data_port::{DataPortArgs, DataPortSettings};
 use crate::process::direct::{DirectArgs, DirectSettings};
 use crate::process::memory;
@@ -58,6 +59,9 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     admin_address: Option<SocketAddr>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    console: ConsoleArgs,
     /// Time in which readers of an overwritten object may finish [default: 5m]
     #[arg(long, value_name = "SPAN", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +116,9 @@ pub(crate) struct ServerSettings {
     /// Settings of the direct socket.
     #[serde(skip)]
     pub(crate) direct: DirectSettings,
+    /// Settings of the console.
+    #[serde(skip)]
+    pub(crate) console: ConsoleSettings,
     /// Settings of the data port.
     #[serde(skip)]
     pub(crate) data_port: DataPortSettings,
@@ -138,6 +145,7 @@ impl Default for ServerSettings {
             memory: None,
             s3: S3Settings::default(),
             direct: DirectSettings::default(),
+            console: ConsoleSettings::default(),
             data_port: DataPortSettings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
@@ -156,6 +164,7 @@ pub(crate) fn names() -> Vec<&'static str> {
         &NAMES[..],
         &S3Settings::NAMES,
         &DirectSettings::NAMES,
+        &ConsoleSettings::NAMES,
         &DataPortSettings::NAMES,
         &EventSettings::NAMES,
         &UpkeepSettings::NAMES,
@@ -175,6 +184,7 @@ impl ServerSettings {
             common: merged.common()?,
             s3: merged.extract()?,
             direct: merged.extract()?,
+            console: merged.extract()?,
             data_port: merged.extract()?,
             events: merged.extract()?,
             upkeep: merged.extract()?,
@@ -286,8 +296,8 @@ mod tests {
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields: Vec<_> = fields.filter_map(|line| line.trim().split_once(':')).collect();
         let mut fields: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-        let parts = fields.split_off(fields.len() - 6);
-        assert_eq!(parts, ["s3", "direct", "data_port", "events", "upkeep", "common"]);
+        let parts = fields.split_off(fields.len() - 7);
+        assert_eq!(parts, ["s3", "direct", "console", "data_port", "events", "upkeep", "common"]);
         assert_eq!(fields, NAMES);
     }
 

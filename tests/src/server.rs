@@ -104,6 +104,7 @@ impl Setup {
             ("--data-dir", data_dir.to_str().unwrap()),
             ("--s3-address", "127.0.0.1:0"),
             ("--admin-address", "127.0.0.1:0"),
+            ("--console-address", "off"),
         ];
         let mut command = martlet(&["server"]);
         for (flag, value) in defaults {

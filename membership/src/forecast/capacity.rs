@@ -44,7 +44,10 @@ pub fn project(data: &[Arc<Ring>], reports: &[DeviceReport], silent: Vec<String>
         .iter()
         .map(|report| {
             let share = shares.get(&DeviceId(report.device.device)).copied().unwrap_or_default();
-            line(report, share)
+            let id = DeviceId(report.device.device);
+            let placed = data.iter().find_map(|ring| ring.device(id));
+            let (region, zone) = (placed.map(|it| it.region), placed.map(|it| it.zone));
+            DeviceCapacity { region, zone, ..line(report, share) }
         })
         .collect();
     let replicas = data.first().map_or(1, |ring| ring.replicas());
@@ -163,6 +166,7 @@ fn line(DeviceReport { node, device }: &DeviceReport, share: AssignedShare) -> D
         fullness_projected: of_total(come.saturating_sub(bytes_out.min(device.extent_bytes))),
         fullness_peak: of_total(come),
         high_water: of_total(device.total_bytes.saturating_sub(device.reserve_bytes)),
+        ..DeviceCapacity::default()
     }
 }
 

@@ -32,11 +32,9 @@ use super::principal::Principal;
 use super::signature::is_content;
 use super::state::{GateState, Refused, is_change, refusal, unauthenticated};
 use super::target::RequestFields;
-use crate::api::RouteRule;
+use crate::api::{BODY_BYTES_MAX, RouteRule};
 use crate::refusal::refuse;
 
-/// Maximum bytes of a body.
-const BODY_BYTES_MAX: usize = 1 << 20;
 /// Timeout for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Header with the id of a request that changes something.
@@ -70,7 +68,10 @@ async fn check(gate: &GateState, head: &Parts, body: Body) -> Result<Admitted, R
         proven.set();
     }
     let rule = gate.rule_of(&head.method, head.uri.path())?;
-    let body = read(body).await?;
+    // Only principals that the rule admits send large bodies.
+    let is_admitted = rule.access.admits(principal.role);
+    let max = if is_admitted { rule.body_bytes_max } else { BODY_BYTES_MAX };
+    let body = read(body, max).await?;
     if content.is_some_and(|content| !is_content(&body, &content)) {
         return Err(unauthenticated("the body is not the one that was signed: sign it again"));
     }
@@ -82,12 +83,12 @@ async fn check(gate: &GateState, head: &Parts, body: Body) -> Result<Admitted, R
     Ok(Admitted { principal, rule, body, fields, refusal })
 }
 
-async fn read(body: Body) -> Result<Bytes, Refused> {
-    match timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await {
+async fn read(body: Body, max: usize) -> Result<Bytes, Refused> {
+    match timeout(BODY_TIMEOUT, to_bytes(body, max)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(refusal(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body was cut short, or is larger than 1 MiB",
+            &format!("the body was cut short, or is larger than {} MiB", max >> 20),
         )),
         Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the body took longer than 30 s")),
     }

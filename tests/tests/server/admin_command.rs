@@ -244,27 +244,23 @@ async fn a_server_tells_of_its_devices_and_workers() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// Outcomes of a push to all nodes, by node.
+/// Outcomes of a push to all nodes, by node: those of the command itself, or of a job.
 fn pushed(output: &Output) -> Vec<(String, String)> {
     let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = |answer: &Value, field: &str| answer[field].as_str().unwrap().to_owned();
-    let answers = answers.as_array().unwrap().iter();
+    let answers = answers.get("detail").unwrap_or(&answers).as_array().unwrap().iter();
     let mut all: Vec<_> =
         answers.map(|answer| (text(answer, "node"), text(answer, "outcome"))).collect();
     all.sort();
     all
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_push_to_all_nodes_shows_each_answer_and_is_repeated_for_those_that_were_out() {
-    let mut cluster = plan().start().await;
-    let file = cluster.folder().join(format!("{DATA}.ring"));
+/// Pushes rings with a node out, again with all nodes, and then older ones.
+async fn push_to_all(cluster: &mut TestCluster, push: &[&str], file: &Path) {
     let (older, newer) = (cluster.rings.ring(DATA), cluster.rings.next_epoch(DATA));
     cluster.nodes[2].kill();
-    let address = cluster.nodes[0].address.to_string();
-    let push = ["ring", "push", file.to_str().unwrap(), "--node", &address, "--all", "--json"];
-    newer.save(&file).unwrap();
-    let first = asked(&cluster, &cluster.proxies[0], &push);
+    newer.save(file).unwrap();
+    let first = asked(cluster, &cluster.proxies[0], push);
     assert_eq!(first.status.code(), Some(1), "{first:?}");
     let outcomes = pushed(&first);
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
@@ -274,11 +270,50 @@ async fn a_push_to_all_nodes_shows_each_answer_and_is_repeated_for_those_that_we
     assert!(outcomes.iter().any(|(_, outcome)| outcome == "accepted"), "{outcomes:?}");
     assert_eq!(outcomes[2], ("n3".to_owned(), "unreachable".to_owned()));
     cluster.nodes[2].start().await;
-    let second = asked(&cluster, &cluster.proxies[0], &push);
+    let second = asked(cluster, &cluster.proxies[0], push);
     assert!(second.status.success(), "{second:?}");
     assert!(pushed(&second).iter().all(has_it), "{second:?}");
-    older.save(&file).unwrap();
-    let third = asked(&cluster, &cluster.proxies[0], &push);
+    older.save(file).unwrap();
+    let third = asked(cluster, &cluster.proxies[0], push);
     assert_eq!(third.status.code(), Some(1), "{third:?}");
     assert!(pushed(&third).iter().all(|(_, outcome)| outcome == "refused"), "{third:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_to_all_nodes_shows_each_answer_and_is_repeated_for_those_that_were_out() {
+    let mut cluster = plan().start().await;
+    let file = cluster.folder().join(format!("{DATA}.ring"));
+    let address = cluster.nodes[0].address.to_string();
+    let push = ["ring", "push", file.to_str().unwrap(), "--node", &address, "--all", "--json"];
+    push_to_all(&mut cluster, &push, &file).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_pushes_rings_as_a_job_whose_progress_is_kept() {
+    let mut cluster = plan().start().await;
+    let file = cluster.folder().join(format!("{DATA}.ring"));
+    push_to_all(&mut cluster, &["ring", "push", file.to_str().unwrap(), "--json"], &file).await;
+    let jobs = asked(&cluster, &cluster.proxies[0], &["job", "list", "--json"]);
+    let jobs: Value = serde_json::from_slice(&jobs.stdout).unwrap();
+    let states: Vec<&str> = jobs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| {
+            assert_eq!(
+                (job["kind"].as_str(), &job["progress"]["done"]),
+                (Some("ring-push"), &3.into())
+            );
+            assert!(job["subject"].as_str().unwrap().starts_with(DATA), "{job}");
+            job["state"].as_str().unwrap()
+        })
+        .collect();
+    assert_eq!(states, ["failed", "done", "failed"]);
+    let shown = asked(&cluster, &cluster.proxies[0], &["ring", "push", file.to_str().unwrap()]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("3 refused") && shown.contains("n3 ("), "{shown}");
+    let server = Setup::new().start().await;
+    let refused = server.ask(&["ring", "push", file.to_str().unwrap()]);
+    let reason = String::from_utf8_lossy(&refused.stderr);
+    assert!(reason.contains("this server is no cluster"), "{refused:?}");
 }

@@ -1,4 +1,5 @@
-//! `martlet admin backup`: what is backed up on one server is restored on a fresh one.
+//! `martlet admin backup`: what is backed up on one server is restored on a fresh one, and what one
+//! proxy has backed up is restored through another.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs;
@@ -7,7 +8,9 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use martlet_tests::server::Server;
+use martlet_tests::cluster::rings::{DATA, INDEX};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
+use martlet_tests::server::{Server, finished, martlet};
 use martlet_tests::{S3, Setup};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -24,6 +27,7 @@ const VERSIONING: &str =
     "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 const ENCRYPTION: &str = "<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm></ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>";
 const LOCK: &str = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>3</Days></DefaultRetention></Rule></ObjectLockConfiguration>";
+const RULES: &str = r#"{"rules": [{"pattern": "run/*/", "profile": "dcp", "keep": 2}]}"#;
 /// Sub-resources of the bucket `data`, each with its document.
 const DOCUMENTS: [(&str, &str); 7] = [
     ("versioning", VERSIONING),
@@ -105,18 +109,26 @@ struct Files {
 
 impl Files {
     fn new(setup: &Setup) -> Self {
+        Self::within(|name| setup.join(name))
+    }
+
+    fn within(place: impl Fn(&str) -> PathBuf) -> Self {
         use std::os::unix::fs::PermissionsExt;
 
-        let secret = setup.join("backup.key");
+        let secret = place("backup.key");
         fs::write(&secret, "5a".repeat(32)).unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-        Self { backup: setup.join("martlet.backup"), secret }
+        Self { backup: place("martlet.backup"), secret }
+    }
+
+    fn arguments<'a>(&'a self, command: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
+        let [file, secret] = [&self.backup, &self.secret].map(|path| path.to_str().unwrap());
+        let arguments = ["--json", "backup", command, "--backup-key-file", secret, file];
+        [&arguments, flags].concat()
     }
 
     fn run(&self, server: &Server, command: &str, flags: &[&str]) -> Output {
-        let [file, secret] = [&self.backup, &self.secret].map(|path| path.to_str().unwrap());
-        let arguments = ["--json", "backup", command, "--backup-key-file", secret, file];
-        server.ask(&[&arguments, flags].concat())
+        server.ask(&self.arguments(command, flags))
     }
 }
 
@@ -257,4 +269,64 @@ async fn what_can_not_be_used_is_refused_with_its_remedy() {
     assert_eq!(asked(&server, &["tenant", "list"]).as_array().unwrap().len(), 0);
     let viewer = asked(&server, &["key", "create", "--role", "viewer", "--name", "v"]);
     assert!(viewer["secret"].is_string(), "{viewer}");
+}
+
+/// Runs `martlet admin` at a member, with the key of its cluster.
+fn asked_member(cluster: &TestCluster, member: &ClusterMember, arguments: &[&str]) -> Output {
+    let (address, key) = (member.admin_address.to_string(), cluster.folder().join("cluster.key"));
+    let mut command = martlet(&["admin", "--admin-address", &address]);
+    finished(command.arg("--cluster-key-file").arg(key).args(arguments))
+}
+
+/// Runs a command until it succeeds: replicas of a new cluster may not be ready.
+async fn until_done(mut run: impl FnMut() -> Output) -> Output {
+    let begun = Instant::now();
+    loop {
+        let output = run();
+        if output.status.success() {
+            return output;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{output:?}");
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Bucket with checkpoint rules, and a tenant, both deleted after the backup of a proxy. The other
+/// proxy restores them, and the rings of the backup are known to all nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_proxy_restores_what_was_deleted_in_a_cluster() {
+    let cluster = ClusterPlan { nodes: 3, proxies: 2, ..ClusterPlan::default() }.start().await;
+    let ask = |proxy: usize, arguments: &[&str]| {
+        asked_member(&cluster, &cluster.proxies[proxy], arguments)
+    };
+    let files = Files::within(|name| cluster.folder().join(name));
+    let rules = cluster.folder().join("rules.json");
+    fs::write(&rules, RULES).unwrap();
+    until_done(|| ask(0, &["tenant", "create", "research"])).await;
+    let mut root = cluster.client(0);
+    root.make_bucket("runs").await;
+    let version = root.put("/runs?versioning=", VERSIONING.into()).await.unwrap();
+    assert_eq!(version.status, 200, "{}", version.text());
+    let set = ["bucket", "checkpoints", "runs", "--file", rules.to_str().unwrap()];
+    until_done(|| ask(0, &set)).await;
+    let made = json(&ask(0, &files.arguments("create", &[])));
+    assert_eq!((&made["counts"]["bucket"], &made["counts"]["tenant"]), (&1.into(), &1.into()));
+    assert_eq!(root.delete("/runs").await.unwrap().status, 204);
+    until_done(|| ask(1, &["tenant", "delete", "research"])).await;
+
+    let folder = cluster.folder().join("restored");
+    let to = ["--replace", "--files-to", folder.to_str().unwrap()];
+    let report = json(&until_done(|| ask(1, &files.arguments("restore", &to))).await);
+    assert_eq!(report["restored"], 2, "{report}");
+    let rules = json(&ask(0, &["--json", "bucket", "checkpoints", "runs"]));
+    let rules: Value = serde_json::from_str(rules["rules"].as_str().unwrap()).unwrap();
+    assert_eq!(rules, serde_json::from_str::<Value>(RULES).unwrap());
+    let tenants = json(&ask(0, &["--json", "tenant", "list"]));
+    assert_eq!(tenants[0]["tenant"], "research", "{tenants}");
+    let [index, data] = [INDEX, DATA].map(|name| folder.join(format!("{name}.ring")));
+    let push = ["--json", "ring", "push", index.to_str().unwrap(), data.to_str().unwrap()];
+    let pushed = json(&ask(1, &push));
+    let answers = pushed["detail"].as_array().unwrap();
+    assert_eq!(answers.len(), 6, "{pushed}");
+    assert!(answers.iter().all(|answer| answer["outcome"] == "known"), "{pushed}");
 }

@@ -18,7 +18,7 @@ use martlet_tests::workspace::{
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
-const MAY: [(&str, &[&str], &[&str]); 18] = [
+const MAY: [(&str, &[&str], &[&str]); 19] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
@@ -97,6 +97,7 @@ const MAY: [(&str, &[&str], &[&str]); 18] = [
     (
         "martlet-admin-server",
         &[
+            "martlet-membership",
             "martlet-protocol",
             "martlet-ring",
             "martlet-topology",
@@ -106,6 +107,11 @@ const MAY: [(&str, &[&str], &[&str]); 18] = [
             "martlet-admin-api",
             "martlet-serving",
         ],
+        &["rocksdb", "s3s", "hyper"],
+    ),
+    (
+        "martlet-console",
+        &["martlet-protocol", "martlet-admin-api", "martlet-serving"],
         &["rocksdb", "s3s", "hyper"],
     ),
     (

@@ -1,0 +1,90 @@
+//! Console of operators: the admin API in a browser, at a port of its own.
+//!
+//! ```text
+//! browser ─▶ headers ─▶ host check ─┬─ /, /app-….js ─▶ assets, embedded at build
+//!                                   ├─ /session ─────▶ login: signs in at the admin API
+//!                                   └─ /api/… ───────▶ forward: cookie to bearer token ─▶ admin API
+//! ```
+//!
+//! * [`assets`]: pages made by `make console`; without them a page with the reason.
+//! * [`guard`]: headers of replies, names of this server, and requests of other sites.
+//! * [`sessions`]: sessions of browsers, in memory; [`attempts`]: the bound on failed logins.
+//! * [`login`], [`forward`]: requests of the pages.
+//!
+//! Invariants:
+//! * Each figure and each change goes through the routes of the admin API, in process. Its gate
+//!   decides by the principal's role, and records changes. This crate has no rule of its own about
+//!   accounts, buckets or roles.
+//! * No secret and no token of the admin API is sent to a browser by a login. The browser holds a
+//!   random cookie, which scripts can't read, and a CSRF token for changes.
+//! * Sessions and failed logins are bounded in number and in time.
+
+mod assets;
+mod attempts;
+mod forward;
+mod guard;
+mod login;
+mod sessions;
+
+use std::sync::Arc;
+
+use axum::routing::{any, get};
+use axum::{Router, middleware};
+use martlet_protocol::Clock;
+
+use self::attempts::Attempts;
+use self::guard::Names;
+use self::sessions::Sessions;
+
+/// Parts of a console.
+pub struct ConsoleParts {
+    /// Routes of the admin address, with their gate.
+    pub admin: Router,
+    /// Clock of sessions.
+    pub clock: Arc<dyn Clock>,
+    /// Host names of the console besides `localhost` and IP addresses.
+    pub hosts: Vec<String>,
+    /// True if browsers connect over TLS.
+    pub is_secure: bool,
+    /// Access key of the root identity, which signs in with the root secret.
+    pub root_key: String,
+}
+
+/// State of the routes.
+struct Console {
+    admin: Router,
+    names: Names,
+    sessions: Sessions,
+    attempts: Attempts,
+    clock: Arc<dyn Clock>,
+    is_secure: bool,
+    root_key: String,
+}
+
+/// Returns the routes of a console.
+pub fn router(parts: ConsoleParts) -> Router {
+    let ConsoleParts { admin, clock, hosts, is_secure, root_key } = parts;
+    let console = Arc::new(Console {
+        admin,
+        names: Names::new(hosts),
+        sessions: Sessions::new(clock.clone()),
+        attempts: Attempts::new(clock.clone()),
+        clock,
+        is_secure,
+        root_key,
+    });
+    Router::new()
+        .route("/session", get(login::show).post(login::begin).delete(login::end))
+        .route("/api/{*path}", any(forward::forward))
+        .fallback(assets::serve)
+        .layer(middleware::from_fn_with_state(console.clone(), guard::check))
+        .with_state(console)
+}
+
+/// Returns true if the pages were embedded when this binary was built.
+pub fn is_built() -> bool {
+    assets::is_built()
+}
+
+#[cfg(test)]
+mod tests;

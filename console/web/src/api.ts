@@ -1,0 +1,90 @@
+// Requests to the admin API, and values that refresh themselves.
+import { signal, type Signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { farewell, sentence, session } from "./session";
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+export class Refusal extends Error {}
+
+function target(path: string, query: Query): string {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const text = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+  return `/api${path}${text ? `?${text}` : ""}`;
+}
+
+async function send(method: string, path: string, query: Query, body?: unknown): Promise<Response> {
+  const headers: Record<string, string> = {};
+  if (method !== "GET") headers["x-martlet-csrf"] = session.value?.csrf ?? "";
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let reply: Response;
+  try {
+    reply = await fetch(target(path, query), { method, headers, body: body === undefined ? null : JSON.stringify(body) });
+  } catch {
+    throw new Refusal("the server does not answer: this page tries again");
+  }
+  if (reply.status === 401) {
+    farewell.value = "The session is over. Sign in again.";
+    session.value = null;
+  }
+  // A process that isn't ready answers 503 with its reasons.
+  if (!reply.ok && path !== "/readyz") throw new Refusal(await sentence(reply));
+  return reply;
+}
+
+export async function get<T>(path: string, query: Query = {}): Promise<T> {
+  return (await (await send("GET", path, query)).json()) as T;
+}
+
+export async function text(path: string): Promise<string> {
+  return await (await send("GET", path, {})).text();
+}
+
+export async function change<T>(method: "POST" | "PUT" | "DELETE", path: string, query: Query, body?: unknown): Promise<T> {
+  return (await (await send(method, path, query, body)).json()) as T;
+}
+
+/** Value of a request: the last reply, and the error since then. */
+export interface Live<T> {
+  value: Signal<T | undefined>;
+  error: Signal<string>;
+  at: Signal<number>;
+  reload: () => Promise<void>;
+}
+
+/** Requests again every `everyMs` while the page is visible. Zero requests once. */
+export function useLive<T>(load: () => Promise<T>, everyMs: number, deps: readonly unknown[]): Live<T> {
+  const live = useMemo(() => {
+    const value = signal<T | undefined>(undefined);
+    const error = signal("");
+    const at = signal(0);
+    let turn = 0;
+    const reload = async () => {
+      const own = ++turn;
+      try {
+        const got = await load();
+        if (own !== turn) return;
+        value.value = got;
+        error.value = "";
+        at.value = Date.now();
+      } catch (thrown) {
+        if (own === turn) error.value = thrown instanceof Error ? thrown.message : String(thrown);
+      }
+    };
+    return { value, error, at, reload };
+  }, deps);
+  useEffect(() => {
+    let ended = false;
+    let timer = 0;
+    const round = async () => {
+      if (!document.hidden) await live.reload();
+      if (!ended && everyMs > 0) timer = window.setTimeout(() => void round(), everyMs);
+    };
+    void round();
+    return () => {
+      ended = true;
+      window.clearTimeout(timer);
+    };
+  }, [live]);
+  return live;
+}

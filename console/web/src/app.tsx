@@ -1,0 +1,118 @@
+// Frame of the pages: navigation, theme, and the page of the path.
+import { signal, effect } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { Accounts } from "./pages/accounts";
+import { Audit } from "./pages/audit";
+import { Buckets } from "./pages/buckets";
+import { Devices } from "./pages/devices";
+import { Jobs } from "./pages/jobs";
+import { Login } from "./pages/login";
+import { Overview } from "./pages/overview";
+import { Rings } from "./pages/rings";
+import { Workers } from "./pages/workers";
+import { logout, may, session } from "./session";
+
+interface Page {
+  path: string;
+  title: string;
+  /** Route that the page reads first. */
+  route: string;
+  icon: string;
+  view: () => JSX.Element;
+}
+
+const PAGES: Page[] = [
+  { path: "/", title: "Overview", route: "get /admin/v1/status", icon: "M3 12l9-8 9 8v9h-6v-6H9v6H3z", view: Overview },
+  { path: "/devices", title: "Devices", route: "get /admin/v1/capacity", icon: "M4 4h16v6H4zM4 14h16v6H4zM7 7h2M7 17h2", view: Devices },
+  { path: "/rings", title: "Rings", route: "get /admin/v1/dispersion", icon: "M12 3a9 9 0 109 9M12 8a4 4 0 104 4M21 3l-6 6", view: Rings },
+  { path: "/workers", title: "Workers", route: "get /admin/v1/workers", icon: "M4 20V10M10 20V4M16 20v-8M22 20H2", view: Workers },
+  { path: "/jobs", title: "Jobs", route: "get /admin/v1/jobs", icon: "M4 5h16M4 12h10M4 19h7M17 15l4 3-4 3z", view: Jobs },
+  { path: "/buckets", title: "Buckets", route: "get /admin/v1/buckets", icon: "M4 6h16l-2 14H6zM4 6c0-3 16-3 16 0", view: Buckets },
+  { path: "/accounts", title: "Accounts", route: "get /admin/v1/users", icon: "M12 12a4 4 0 100-8 4 4 0 000 8zM4 21c0-9 16-9 16 0", view: Accounts },
+  { path: "/audit", title: "Audit trail", route: "get /admin/v1/audit", icon: "M6 3h9l4 4v14H6zM9 12h7M9 16h7", view: Audit },
+];
+
+const path = signal(location.pathname);
+window.addEventListener("popstate", () => (path.value = location.pathname));
+
+function stored(): string {
+  const theme = localStorage.getItem("martlet-theme");
+  return theme === "light" || theme === "dark" ? theme : "auto";
+}
+
+const theme = signal(stored());
+effect(() => {
+  localStorage.setItem("martlet-theme", theme.value);
+  document.documentElement.dataset["theme"] = theme.value;
+});
+
+function go(event: MouseEvent, to: string): void {
+  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", to);
+  path.value = to;
+  window.scrollTo(0, 0);
+  requestAnimationFrame(() => document.querySelector("h1")?.focus({ preventScroll: true }));
+}
+
+const NEXT: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
+
+function Frame() {
+  const pages = PAGES.filter((page) => may(page.route));
+  const page = pages.find((one) => one.path === path.value) ?? (path.value === "/" ? pages[0] : undefined);
+  const principal = session.value?.principal;
+  const View = page?.view;
+  return (
+    <div class="frame">
+      <a class="skip" href="#content">Skip to the page</a>
+      <nav aria-label="Pages">
+        <div class="brand">
+          <img src="/icon.svg" alt="" width="28" height="28" />
+          <b>Martlet</b>
+        </div>
+        <ul>
+          {pages.map((one) => (
+            <li>
+              <a href={one.path} aria-current={one === page ? "page" : undefined} onClick={(event) => go(event, one.path)}>
+                <svg viewBox="0 0 24 24" aria-hidden="true"><path d={one.icon} /></svg>
+                {one.title}
+              </a>
+            </li>
+          ))}
+        </ul>
+        <div class="who">
+          <span class="name">{principal?.name || principal?.key || "root"}</span>
+          <span class="role">{principal?.role}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
+          <div class="row">
+            <button onClick={() => (theme.value = NEXT[theme.value] ?? "auto")}>Theme: {theme.value}</button>
+            <button onClick={() => void logout()}>Sign out</button>
+          </div>
+          <small>Martlet {session.value?.version}</small>
+        </div>
+      </nav>
+      <main id="content" tabIndex={-1}>
+        {View ? <View key={page?.path} /> : <Missing />}
+      </main>
+    </div>
+  );
+}
+
+function Missing() {
+  return (
+    <header class="head">
+      <div>
+        <h1 tabIndex={-1}>No such page</h1>
+        <p>{location.pathname} is no page, or the role {session.value?.principal.role} may not read it.</p>
+      </div>
+    </header>
+  );
+}
+
+export function App() {
+  useEffect(() => {
+    document.documentElement.lang = "en";
+  }, []);
+  if (session.value === undefined) return <div class="loading page" role="status" aria-label="Loading"><i /><i /><i /></div>;
+  return session.value === null ? <Login /> : <Frame />;
+}

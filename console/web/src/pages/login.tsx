@@ -1,0 +1,34 @@
+// Login by a key of the admin API, or by the root key.
+import { useState } from "preact/hooks";
+import { farewell, login } from "../session";
+import { Failure, Field } from "../ui/parts";
+
+export function Login() {
+  const [key, setKey] = useState("");
+  const [secret, setSecret] = useState("");
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    const refusal = await login(key, secret);
+    setSecret("");
+    setError(refusal);
+    setBusy(false);
+  };
+  return (
+    <main class="login">
+      <form class="card" onSubmit={(event) => void submit(event)}>
+        <img src="/icon.svg" alt="" width="44" height="44" />
+        <h1>Martlet</h1>
+        <p>Sign in with an admin key, or with the root key of the store.</p>
+        {farewell.value && !error && <p class="farewell" role="status">{farewell.value}</p>}
+        <Field label="Key" value={key} on={setKey} required auto="username" focus />
+        <Field label="Secret" type="password" value={secret} on={setSecret} required auto="current-password" />
+        {error && <Failure text={error} />}
+        <button class="primary" disabled={busy}>{busy ? "Signing in…" : "Sign in"}</button>
+        <small>Make a key: <code>martlet admin key create --role viewer</code></small>
+      </form>
+    </main>
+  );
+}

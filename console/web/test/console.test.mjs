@@ -1,0 +1,220 @@
+// Pages in a real browser: light, dark and at phone width, with axe, by keyboard, and with hostile names.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+import { HOSTILE, ROOT, start } from "./server.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const SHOTS = process.env.CONSOLE_SHOTS ?? join(homedir(), ".cache/martlet/console-shots");
+const PAGES = [
+  ["overview", "/"],
+  ["devices", "/devices"],
+  ["rings", "/rings"],
+  ["workers", "/workers"],
+  ["jobs", "/jobs"],
+  ["buckets", "/buckets"],
+  ["accounts", "/accounts"],
+  ["audit", "/audit"],
+];
+const LOOKS = [
+  { name: "light", colorScheme: "light", viewport: { width: 1280, height: 860 } },
+  { name: "dark", colorScheme: "dark", viewport: { width: 1280, height: 860 } },
+  { name: "phone", colorScheme: "light", viewport: { width: 390, height: 844 } },
+];
+let server;
+let browser;
+let viewer;
+
+before(async () => {
+  assert.ok(process.env.MARTLET_BIN, "MARTLET_BIN must name the binary");
+  mkdirSync(SHOTS, { recursive: true });
+  server = await start(process.env.MARTLET_BIN);
+  server.ask("tenant", "create", "research");
+  server.ask("tenant", "create", "evil", "--display-name", HOSTILE);
+  server.ask("user", "create", "--tenant", "research", "trainer", "--role", "read-write");
+  viewer = server.key("viewer");
+  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+  browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.end();
+});
+
+/** Opens the console. A violation of the policy or an error of a script fails the test. */
+async function open(look = LOOKS[0]) {
+  const context = await browser.newContext({ colorScheme: look.colorScheme, viewport: look.viewport, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  const problems = [];
+  page.on("pageerror", (error) => problems.push(String(error)));
+  page.on("console", (message) => {
+    // Refusals that a test provokes are shown by the page, and logged by the browser.
+    if (message.type() === "error" && !/Failed to load resource/.test(message.text())) problems.push(message.text());
+  });
+  await page.goto(server.url);
+  return { context, page, problems };
+}
+
+async function signIn(page, { key, secret }) {
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByLabel("Secret").fill(secret);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
+}
+
+/** Goes to a page by its link, as people do, and waits for its content. */
+async function visit(page, path) {
+  await page.locator(`nav a[href="${path}"]`).click();
+  await page.locator("main h1").waitFor();
+  await page.waitForFunction(() => !document.querySelector("main .loading"));
+}
+
+async function violations(page) {
+  // Playwright evaluates through the debugger, which the policy of the page does not bind.
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  return found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ")}`);
+}
+
+for (const look of LOOKS) {
+  test(`every page is whole in ${look.name}`, async () => {
+    const { context, page, problems } = await open(look);
+    await page.screenshot({ path: join(SHOTS, `login-${look.name}.png`) });
+    assert.deepEqual(await violations(page), [], `login in ${look.name}`);
+    await signIn(page, ROOT);
+    for (const [name, path] of PAGES) {
+      await visit(page, path);
+      if (name === "accounts") await page.getByRole("button", { name: "research", exact: true }).click();
+      if (name === "accounts") await page.getByText("trainer", { exact: true }).waitFor();
+      assert.equal(await page.locator(".failure").count(), 0, `${name} shows an error`);
+      await page.screenshot({ path: join(SHOTS, `${name}-${look.name}.png`), fullPage: true });
+      assert.deepEqual(await violations(page), [], `${name} in ${look.name}`);
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+      assert.ok(overflow <= 0, `${name} in ${look.name} is ${overflow} pixels too wide`);
+    }
+    assert.deepEqual(problems, []);
+    await context.close();
+  });
+}
+
+test("the keyboard alone signs in, opens a page and starts a census", async () => {
+  const { context, page, problems } = await open();
+  await page.waitForFunction(() => document.activeElement?.tagName === "INPUT");
+  await page.keyboard.type(ROOT.key);
+  await page.keyboard.press("Tab");
+  await page.keyboard.type(ROOT.secret);
+  await page.keyboard.press("Enter");
+  await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
+  const focus = async (wanted) => {
+    for (let presses = 0; presses < 40; presses += 1) {
+      await page.keyboard.press("Tab");
+      if ((await page.evaluate(() => document.activeElement?.textContent?.trim())) === wanted) return;
+    }
+    assert.fail(`the keyboard does not reach ${wanted}`);
+  };
+  await focus("Jobs");
+  const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+  assert.equal(outline, "solid", "the focus is visible");
+  await page.keyboard.press("Enter");
+  await focus("Start a census");
+  await page.keyboard.press("Enter");
+  await focus("Start");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "census", exact: true }).waitFor();
+  await page.locator("main").getByText("done", { exact: true }).waitFor();
+  await page.screenshot({ path: join(SHOTS, "jobs-census.png") });
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a hostile name runs no script", async () => {
+  const { context, page, problems } = await open();
+  await signIn(page, ROOT);
+  await visit(page, "/accounts");
+  await page.getByText(HOSTILE).waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  assert.equal(await page.locator("main img").count(), 0);
+  const refused = await page.evaluate(() => {
+    try {
+      document.body.innerHTML = "<b>x</b>";
+      return false;
+    } catch {
+      return true;
+    }
+  });
+  assert.ok(refused, "trusted types refuse text as HTML");
+  assert.equal(problems.filter((text) => !/TrustedHTML|Trusted Type/.test(text)).length, 0, problems.join("\n"));
+  await context.close();
+});
+
+test("a viewer has no buttons for changes, and gets the server's words if it forces one", async () => {
+  const { context, page } = await open();
+  await signIn(page, viewer);
+  await page.getByText("viewer").first().waitFor();
+  assert.equal(await page.locator('nav a[href="/audit"]').count(), 0);
+  await visit(page, "/jobs");
+  assert.equal(await page.getByRole("button", { name: "Start a census" }).count(), 0);
+  await visit(page, "/accounts");
+  await page.getByRole("button", { name: "research", exact: true }).click();
+  await page.getByText("trainer", { exact: true }).waitFor();
+  for (const name of [/^New/, /^Disable/, /^Revoke/]) {
+    assert.equal(await page.locator("main").getByRole("button", { name }).count(), 0, String(name));
+  }
+  const forced = await page.evaluate(async () => {
+    const { csrf } = await (await fetch("/session")).json();
+    const headers = { "x-martlet-csrf": csrf, "content-type": "application/json" };
+    const reply = await fetch("/api/admin/v1/jobs", { method: "POST", headers, body: '{"kind":"census"}' });
+    return { status: reply.status, error: (await reply.json()).error };
+  });
+  assert.equal(forced.status, 403);
+  assert.match(forced.error, /needs the role operator/);
+  const readable = await page.evaluate(() => [document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })].join());
+  assert.ok(!readable.includes(viewer.secret) && !readable.includes("martlet-console"), readable);
+  await context.close();
+});
+
+test("an operator creates a tenant and a key, and sees the server's sentence for a bad name", async () => {
+  const { context, page, problems } = await open();
+  await signIn(page, ROOT);
+  await visit(page, "/accounts");
+  await page.getByRole("button", { name: "New tenant" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name").fill("not a name/");
+  await dialog.getByRole("button", { name: "Create" }).click();
+  await dialog.getByRole("alert").waitFor();
+  await page.screenshot({ path: join(SHOTS, "dialog-refusal.png") });
+  assert.deepEqual(await violations(page), []);
+  await dialog.getByLabel("Name").fill("vision");
+  await dialog.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("button", { name: "vision", exact: true }).click();
+  await page.getByRole("button", { name: "New access key" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+  await page.getByRole("button", { name: "I have kept it" }).click();
+  assert.match(server.ask("key", "list", "--tenant", "vision"), /vision/);
+  await page.getByRole("button", { name: "Disable vision" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Disable" }).click();
+  await page.getByRole("button", { name: "Enable vision" }).waitFor();
+  await visit(page, "/audit");
+  await page.getByText("POST /admin/v1/keys").waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a page says so when the server is silent, and goes on afterwards", async () => {
+  const { context, page } = await open();
+  await signIn(page, ROOT);
+  await visit(page, "/workers");
+  await page.route("**/api/**", (route) => route.abort());
+  await page.getByRole("alert").first().waitFor();
+  await page.screenshot({ path: join(SHOTS, "workers-silent.png") });
+  assert.ok((await page.locator("main table").count()) > 0, "the last figures stay");
+  await page.unroute("**/api/**");
+  await page.waitForFunction(() => !document.querySelector(".failure"));
+  await context.close();
+});
