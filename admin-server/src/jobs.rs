@@ -48,16 +48,23 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 /// Maximum pause of a census between two pages.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
+/// Cluster of a process. A process on its own pushes no rings, and asks no other about holds.
+pub struct JobsCluster {
+    /// Member that sends rings.
+    pub member: Arc<Member>,
+    /// Source of a sentence for each process that would collect under a hold.
+    pub obstacles: HoldObstacles,
+}
+
 /// Routes of `martlet admin job` and `martlet admin index`. `foreground` measures the latency of
-/// clients' requests. A process without a `member` pushes no rings. `obstacles` returns a sentence for
-/// each process that would collect under a hold; none of a process on its own.
+/// clients' requests.
 pub fn routes(
     store: ObjectStore,
     foreground: Arc<Foreground>,
     clock: Arc<dyn Clock>,
-    member: Option<Arc<Member>>,
-    obstacles: Option<HoldObstacles>,
+    cluster: Option<JobsCluster>,
 ) -> ApiRoutes {
+    let (member, obstacles) = cluster.map(|of| (of.member, of.obstacles)).unzip();
     let rebuilds = Arc::new(RebuildState::new(obstacles));
     let of_index = index::routes(store.clone(), rebuilds.clone(), clock.clone());
     let list = ApiDoc::reply::<ListPage<JobLine>>(

@@ -185,13 +185,7 @@ impl RunningServer<'_> {
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))
-                .merge(jobs::routes(
-                    store.objects.clone(),
-                    foreground.clone(),
-                    store.clock(),
-                    None,
-                    None,
-                ))
+                .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
