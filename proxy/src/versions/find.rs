@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use martlet_protocol::backend::{ListStart, RegisterView, Want};
+use martlet_protocol::backend::{Detail, ListStart, RegisterView, RowKinds, RowSelection, Want};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::{Level, RegisterKey, UploadId, VersionId, WriteId};
 
@@ -79,6 +79,8 @@ impl VersionStore {
         let start = ListStart::First;
         let mut walk =
             Walk::new(&self.registers, context, &run_of(head), start, SEARCHED_MAX, Level::Strict)?;
+        // A removed version is a tombstone beside the head.
+        walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::All };
         walk.meter.pause_at(Bound::Rows(SEEN_MAX));
         let mut ids = BTreeSet::new();
         while let Some((name, _)) = walk.next().await? {
