@@ -47,7 +47,10 @@ pub enum JobRequest {
     },
     /// Returns votes to devices that lost their registers and that no peer can fill. Collection is
     /// held from then on.
-    IndexAcceptLoss {},
+    IndexAcceptLoss {
+        /// Numbers of the devices that are given up: those that `index show` names.
+        devices: Vec<u32>,
+    },
     /// Finds objects in lost index partitions by their extents.
     IndexRebuild(RebuildRequest),
     /// Sends rings to all nodes of the cluster, and to those that the rings name. Proxies do it.
@@ -147,8 +150,9 @@ mod tests {
         let expected = RebuildRequest { partition: Some(3), apply: true, ..Default::default() };
         assert_eq!(rebuild, expected);
         assert!(!RebuildRequest::default().apply, "a dry run is the default");
-        let accept: JobRequest = serde_json::from_str(r#"{"kind":"index-accept-loss"}"#).unwrap();
-        assert_eq!(accept, JobRequest::IndexAcceptLoss {});
+        let text = r#"{"kind":"index-accept-loss","devices":[1,2]}"#;
+        let accept: JobRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(accept, JobRequest::IndexAcceptLoss { devices: vec![1, 2] });
         let misspelt = r#"{"kind":"index-rebuild","aply":true}"#;
         assert!(serde_json::from_str::<JobRequest>(misspelt).is_err());
         for wrong in [r#"{"kind":"other"}"#, r#"{"kind":"rewrite"}"#, r#"{"kind":"census","x":1}"#]

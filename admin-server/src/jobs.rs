@@ -127,9 +127,10 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
         JobRequest::Rewrite { bucket, bytes_per_s } => {
             Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
         }
-        JobRequest::IndexAcceptLoss {} => {
+        JobRequest::IndexAcceptLoss { devices } => {
             api.rebuilds.check_obstacles().await?;
-            Arc::new(AcceptWork::new(api.store.topology().clone(), api.clock.clone()))
+            let devices = devices.into_iter().map(DeviceId).collect();
+            Arc::new(AcceptWork::new(api.store.topology().clone(), api.clock.clone(), devices))
         }
         JobRequest::IndexRebuild(request) => Arc::new(api.rebuild(request).await?),
         JobRequest::RingPush { rings } => Arc::new(api.ring_push(rings).await?),

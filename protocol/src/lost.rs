@@ -3,6 +3,10 @@
 use crate::extent::ExtentRecord;
 use crate::id::BucketId;
 
+/// Name of the register, among the account documents, that says if collection is held. It has no value,
+/// or a tombstone, while nothing is held.
+pub const HOLD_REGISTER: &str = "index-loss";
+
 /// Extents of a key that no entry names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostKey {

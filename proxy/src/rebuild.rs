@@ -32,7 +32,6 @@ use martlet_protocol::entry::{
     Attributes, Body, Checksum, ChecksumAlgorithm, ETag, ETagKind, Entry, Manifest, Object, Value,
 };
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lost::LostKey;
 use martlet_protocol::{DeviceId, ErrorKind, Level, PolicyId, RegisterKind, Versioning, WriteId};
 use parking_lot::Mutex;
@@ -50,6 +49,9 @@ use crate::store::{ObjectStore, Services};
 use crate::versions::New;
 use crate::walk::Paths;
 
+/// Milliseconds from the check of the hold within which an entry must be written: a hold that ends
+/// later lets the sweep delete the extents only after it has found them twice.
+const REBUILT_COMMIT_MS: u64 = 60_000;
 /// Time for which the list of devices with hints is kept. A write that becomes a hint later is
 /// concurrent with the rebuild.
 const HINTS_KEPT: Duration = Duration::from_secs(1);
@@ -181,8 +183,10 @@ impl KeyRebuild<'_> {
                 Err(error) => return Err(error),
             };
             let size = checked.size;
+            // A write that waits for longer than the hold may end is refused by the devices.
+            let commit_by_ms = self.services.registers.stamps.now_ms() + REBUILT_COMMIT_MS;
             hold().await?;
-            if !self.write(&body, checked, held).await? {
+            if !self.write(&body, checked, held, commit_by_ms).await? {
                 if keeps_all && self.head().await?.is_some_and(|head| is_rebuilt(&head)) {
                     let message = "another rebuild is at the key";
                     return Err(martlet_protocol::Error::unavailable(message).into());
@@ -308,6 +312,7 @@ impl KeyRebuild<'_> {
         body: &LostBody,
         checked: Checked,
         held: Option<WriteId>,
+        commit_by_ms: u64,
     ) -> Result<bool> {
         let Checked { manifest, size, etag, checksums } = checked;
         let body_of_entry = match body.kind {
@@ -330,7 +335,6 @@ impl KeyRebuild<'_> {
         let bucket = &*self.target.bucket;
         let value = Value::Object(Box::new(object));
         let value = completed(bucket, &value)?;
-        let commit_by_ms = self.services.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
         let intent = self.target.intent(rebuilt_id(body.write_id), commit_by_ms);
         let is_free = |view: &RegisterView| view.entry.as_ref().map(|it| it.write_id) == held;
         let outcome = if bucket.versioning().state.keeps_versions() {

@@ -5,6 +5,7 @@
 //! extent only if all of these conditions hold:
 //!
 //! * its commit window is over: no proxy can still write an entry that names it (rule X2);
+//! * its bucket exists, or was deleted: a bucket without a register that nothing closed is lost;
 //! * all devices that decide about its owner's register have answered, with votes, and agree. None
 //!   knows an object, upload, or part of an unfinished upload that names it. No device of the index
 //!   ring may have a hint that names it;
@@ -40,7 +41,7 @@ use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BackendExt, Clock, DeviceId, ExtentId, Result};
 use martlet_topology::Topology;
 
-pub(crate) use self::buckets::{KnownBucket, list_buckets};
+pub(crate) use self::buckets::{KnownBucket, deleted_of, list_buckets};
 use self::buckets::{KnownBuckets, list_known_buckets};
 use self::suspects::Suspects;
 use self::walks::{Found, Walks};
@@ -188,6 +189,7 @@ impl Sweep {
     ) -> Result<Verdicts> {
         let buckets = self.buckets(cluster, now_ms).await?;
         let mut verdicts = Verdicts::default();
+        let mut unlisted = Vec::new();
         let mut by_claim: BTreeMap<OwnerClaim, (OwnerQuestion, Vec<Found>)> = BTreeMap::new();
         let is_over = |it: &Found| self.is_window_over(it.record.birth_ms, now_ms);
         for one in found.into_iter().filter(is_over) {
@@ -196,7 +198,7 @@ impl Sweep {
             let known = match buckets.of(owner.bucket, record.birth_ms) {
                 Ok(Some(known)) => known,
                 Ok(None) => {
-                    verdicts.unneeded.push(one);
+                    unlisted.push(one);
                     continue;
                 }
                 Err(_) => {
@@ -219,6 +221,7 @@ impl Sweep {
         }
         let (questions, found): (Vec<OwnerQuestion>, Vec<Vec<Found>>) =
             by_claim.into_values().unzip();
+        self.judge_unlisted(cluster, unlisted, &mut verdicts).await;
         let answers = self.owners.ask(cluster, now_ms, &questions).await;
         for (answer, found) in answers.into_iter().zip(found) {
             for one in found {
@@ -230,6 +233,25 @@ impl Sweep {
             }
         }
         Ok(verdicts)
+    }
+
+    /// Judges extents of buckets that no register names: those of deleted buckets are unneeded. A bucket
+    /// that nothing closed has lost its register, and an operator may bring it back.
+    async fn judge_unlisted(
+        &self,
+        cluster: &StepTopology,
+        unlisted: Vec<Found>,
+        verdicts: &mut Verdicts,
+    ) {
+        let ids = unlisted.iter().map(|one| one.record.owner.bucket).collect();
+        let deleted = deleted_of(cluster, &ids).await.unwrap_or_default();
+        for one in unlisted {
+            if deleted.contains(&one.record.owner.bucket) {
+                verdicts.unneeded.push(one);
+            } else {
+                verdicts.unknown += 1;
+            }
+        }
     }
 
     /// Checks suspects of a device again, a grace time after they were found, and deletes them.
@@ -295,6 +317,12 @@ impl Sweep {
             found if found.is_empty() => Verdicts::default(),
             found => self.ask(cluster, found, now_ms).await?,
         };
+        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+            // The hold began during this step: what was found before must not outlast the hold.
+            self.suspects.clear_all();
+            self.buckets = None;
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
+        }
         let mut kept = verdicts.unknown;
         for one in verdicts.unneeded {
             kept += u64::from(!self.suspects.add(one.device, one.record.extent.id, now_ms));

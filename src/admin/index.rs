@@ -58,6 +58,10 @@ pub(super) struct AcceptArgs {
     /// Confirm that the disks don't come back
     #[arg(long, required = true)]
     yes: bool,
+    /// Numbers of the devices to give up; refused if others lack votes too [default: those that
+    /// lack votes now]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    devices: Vec<u32>,
     /// Start the job, print it and return
     #[arg(long)]
     detach: bool,
@@ -143,7 +147,10 @@ impl IndexCommand {
 
 impl AcceptArgs {
     fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let begun = job::start(server, &JobRequest::IndexAcceptLoss {})?;
+        let line: IndexLine = server.request_json(INDEX, &[])?;
+        let devices =
+            if self.devices.is_empty() { line.acceptable_devices } else { self.devices.clone() };
+        let begun = job::start(server, &JobRequest::IndexAcceptLoss { devices })?;
         if self.detach {
             job::show_detached(&begun, json);
             return Ok(());

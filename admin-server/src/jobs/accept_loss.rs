@@ -1,12 +1,13 @@
 //! Acceptance of a lost part of the index as a job.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_admin_api::index::AcceptLine;
 use martlet_admin_api::jobs::{self, JobProgress};
-use martlet_protocol::Clock;
+use martlet_protocol::{Clock, DeviceId};
 use martlet_replicator::{AcceptedLoss, accept_loss};
 use martlet_topology::Topology;
 use parking_lot::Mutex;
@@ -19,21 +20,28 @@ use super::table::{JobOutcome, JobWork};
 pub(super) struct AcceptWork {
     topology: Topology,
     clock: Arc<dyn Clock>,
+    /// Devices that the operator gives up.
+    devices: BTreeSet<DeviceId>,
     stage: Mutex<String>,
     accepted: OnceLock<AcceptedLoss>,
     cancelled: watch::Sender<bool>,
 }
 
 impl AcceptWork {
-    pub(super) fn new(topology: Topology, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        topology: Topology,
+        clock: Arc<dyn Clock>,
+        devices: BTreeSet<DeviceId>,
+    ) -> Self {
         let (stage, accepted) = (Mutex::default(), OnceLock::new());
-        Self { topology, clock, stage, accepted, cancelled: watch::Sender::new(false) }
+        Self { topology, clock, devices, stage, accepted, cancelled: watch::Sender::new(false) }
     }
 
     async fn accept(&self) -> JobOutcome {
         let mut cancelled = self.cancelled.subscribe();
         let mut observe = |stage: String| *self.stage.lock() = stage;
-        let accepting = accept_loss(&self.topology, self.clock.clone(), &mut observe);
+        let accepting =
+            accept_loss(&self.topology, self.clock.clone(), &self.devices, &mut observe);
         let accepted = tokio::select! {
             accepted = accepting => accepted.map_err(|error| error.to_string())?,
             _ = cancelled.wait_for(|cancelled| *cancelled) => {

@@ -42,6 +42,8 @@ const HOLD_UNKNOWN_MAX: Duration = Duration::from_mins(10);
 /// Pause between two attempts to read it.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Pause while clients wait; number of pauses before a key goes on.
+/// Time for which a key is tried again while too few nodes answer.
+const KEY_PATIENCE: Duration = Duration::from_mins(2);
 const REST: Duration = Duration::from_millis(50);
 const RESTS_MAX: u32 = 40;
 
@@ -187,7 +189,7 @@ impl RebuildWork {
             let reason = "its bucket was not listed when the rebuild began";
             return self.note_failure(&key.bucket.to_string(), &key.key, reason);
         };
-        match rebuild.key(bucket, &key).await {
+        match with_patience(async || rebuild.key(bucket, &key).await).await {
             Ok(outcome) => {
                 if outcome.is_taken {
                     self.line.lock().taken_extents += key.extents.len() as u64;
@@ -352,6 +354,22 @@ async fn patiently(read: impl AsyncFn() -> Result<(), Error>) -> Result<(), Erro
         let is_unknown = held.as_ref().is_err_and(|error| error.kind() != ErrorKind::Conflict);
         if !is_unknown || Instant::now() >= until {
             return held;
+        }
+        sleep(HOLD_PAUSE).await;
+    }
+}
+
+/// Repeats the work on a key while too few nodes answer: a restart of a node must not fail all keys of
+/// its time.
+async fn with_patience<T>(
+    work: impl AsyncFn() -> Result<T, martlet_proxy::Error>,
+) -> Result<T, martlet_proxy::Error> {
+    let until = Instant::now() + KEY_PATIENCE;
+    loop {
+        let outcome = work().await;
+        let is_short = |error: &martlet_proxy::Error| matches!(error, martlet_proxy::Error::Backend(error) if error.kind() == ErrorKind::Unavailable);
+        if !outcome.as_ref().is_err_and(is_short) || Instant::now() >= until {
+            return outcome;
         }
         sleep(HOLD_PAUSE).await;
     }

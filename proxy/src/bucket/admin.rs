@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::backend::{ListStart, RegisterView};
+use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::INDEX_SHARDS_MAX;
-use martlet_protocol::{BucketId, Level, PolicyId, WriteId};
+use martlet_protocol::lost::HOLD_REGISTER;
+use martlet_protocol::{BucketId, Level, PolicyId, RegisterKey, WriteId};
 
 use super::catalog::BucketCatalog;
 use super::emptiness::Search;
@@ -46,7 +47,8 @@ impl Buckets<'_> {
     /// Deletes a bucket that holds no objects. Open uploads are deleted with it.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`].
+    /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`]; unavailable while collection is held (rule
+    /// X8): a bucket that lost its entries seems empty, and a rebuild needs its id.
     pub async fn delete(self, name: &str) -> Result<()> {
         let context = &*self.contexts.context();
         self.catalog.forget(name);
@@ -59,6 +61,7 @@ impl Buckets<'_> {
                 return Err(Error::BucketNotEmpty);
             }
         }
+        self.check_nothing_is_held().await?;
         let (closing, bucket) = self.close(name).await?;
         let empty = self.found_empty(context, &bucket).await;
         if !matches!(empty, Ok(true)) {
@@ -75,6 +78,19 @@ impl Buckets<'_> {
         self.catalog.progress.forget(bucket.id);
         self.catalog.fences.purge(&bucket).await;
         Ok(())
+    }
+
+    async fn check_nothing_is_held(self) -> Result<()> {
+        let key = RegisterKey::account(HOLD_REGISTER);
+        let read = self.registers.read_given(&key, Want::Entry, Level::Strict).await?;
+        match read.0.entry.map(|entry| entry.value) {
+            None | Some(Value::Tombstone) => Ok(()),
+            Some(_) => {
+                let message = "objects of a lost index partition come back at present: delete the \
+                               bucket afterwards";
+                Err(martlet_protocol::Error::unavailable(message).into())
+            }
+        }
     }
 
     /// Sets the default consistency level of a bucket's requests. Level strict is in force once

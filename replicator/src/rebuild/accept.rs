@@ -73,14 +73,21 @@ pub async fn preview_loss(topology: &Topology) -> Result<AcceptedLoss> {
 /// them now. `observe` receives each stage as a sentence.
 ///
 /// # Errors
-/// As [`preview_loss`]; a device or peer fails meanwhile, and the next run continues; another device
+/// As [`preview_loss`]; `devices` are not those that lack votes; a device or peer fails meanwhile, and the next run continues; another device
 /// loses its votes, or the hold ends, and the next run begins anew.
 pub async fn accept_loss(
     topology: &Topology,
     clock: Arc<dyn Clock>,
+    devices: &BTreeSet<DeviceId>,
     observe: &mut (dyn FnMut(String) + Send),
 ) -> Result<AcceptedLoss> {
     let loss = preview_loss(topology).await?;
+    if !loss.devices.iter().eq(devices) {
+        return Err(Error::conflict(
+            "the devices without votes are not those that were named: look at martlet admin index \
+             show again",
+        ));
+    }
     observe("holding the collection of extents".to_owned());
     IndexLoss::note_lost(topology, &clock, &loss.devices).await?;
     // The start of the hold may be a time of another process's clock.

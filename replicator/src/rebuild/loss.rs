@@ -32,6 +32,7 @@ use std::sync::Arc;
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::{EntryWrite, Want, WriteReply};
 use martlet_protocol::entry::{AccountDocument, Entry, Value};
+use martlet_protocol::lost::HOLD_REGISTER as NAME;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{
     BackendExt, Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term, WriteId,
@@ -43,8 +44,7 @@ use super::partitions::LostPartitions;
 use super::ranges::Ranges;
 use crate::cluster::{StepTopology, in_time};
 
-/// Name of the register, and a name below it with none between them.
-const NAME: &str = "index-loss";
+/// Name below that of the register, with none between them.
 const BEFORE: &str = "index-los";
 /// Version of the document.
 const VERSION: &str = "1";
@@ -160,6 +160,15 @@ impl IndexLoss {
         Err(Error::conflict(message))
     }
 
+    /// Returns the value of the register. Without a hold it is a tombstone, which a device that is nearly
+    /// full accepts: the end of a hold is what gives space back.
+    fn value(&self) -> Value {
+        if *self == Self::default() {
+            return Value::Tombstone;
+        }
+        Value::Account(AccountDocument::new(self.document().into_bytes()))
+    }
+
     fn document(&self) -> String {
         let since = self.held_since_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
         let devices: Ranges = self.lost.iter().map(|device| device.0).collect();
@@ -225,15 +234,18 @@ async fn change(
     for _ in 0..TRIES {
         let (order, mut loss) = newest(cluster).await?;
         change(&mut loss);
-        let document = loss.document().into_bytes();
-        if document.len() > DOCUMENT_BYTES_MAX {
+        let value = loss.value();
+        let is_too_large = |value: &Value| match value {
+            Value::Account(document) => document.bytes().len() > DOCUMENT_BYTES_MAX,
+            _ => false,
+        };
+        if is_too_large(&value) {
             return Err(Error::invalid(
                 "the numbers of the lost devices are too many and too far apart to record them: bring \
                  some of the devices back",
             ));
         }
         let write_id = WriteId::random();
-        let value = Value::Account(AccountDocument::new(document));
         let entry = Entry { order: stamps.issue_above(above.max(order)), write_id, value };
         match write_to_all(cluster, clock, entry).await? {
             None if is_held_by_all(cluster, write_id).await => return Ok(loss),

@@ -17,9 +17,10 @@
 //! that is listed, unless it is in the slice already. Buckets are listed once for a scan: one that is
 //! adopted meanwhile counts as unknown.
 //!
-//! Silence means keep here too: an extent whose owner is not known for certain is counted and left
-//! out. So is one that any of its homes has deleted, or whose homes don't all answer: a silent one may
-//! have deleted it.
+//! Silence means keep here too: a key with an extent whose owner is not known for certain is left out,
+//! since an older body of the key would come back in its place. So is a key with an extent whose homes
+//! don't all answer, or of which most homes know nothing: they may have deleted it, and lost their
+//! marks. An extent that a home has deleted is left out alone.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -136,6 +137,9 @@ struct DeviceWalk {
 /// Extents without an entry, by key.
 #[derive(Default)]
 struct Found {
+    /// Keys with an extent whose owner or deletion is not known for certain. Nothing of them comes back:
+    /// an older body would take the place of the uncertain one.
+    uncertain: BTreeSet<(BucketId, String)>,
     keys: BTreeMap<(BucketId, String), HashMap<ExtentId, FoundExtent>>,
     extents: usize,
 }
@@ -173,6 +177,7 @@ impl Found {
 
     fn retain(&mut self, slice: Slice) {
         self.keys.retain(|(bucket, key), _| slice.contains(*bucket, key));
+        self.uncertain.retain(|(bucket, key)| slice.contains(*bucket, key));
         self.extents = self.keys.values().map(HashMap::len).sum();
     }
 
@@ -200,6 +205,8 @@ pub struct LostKeys {
     /// Known buckets, once they were listed.
     buckets: Option<Arc<HashMap<BucketId, KnownBucket>>>,
     figures: ScanFigures,
+    /// Time that is left for homes that do not answer.
+    patience: Duration,
 }
 
 impl LostKeys {
@@ -214,6 +221,7 @@ impl LostKeys {
             extents_max: EXTENTS_MAX,
             buckets: None,
             figures: ScanFigures::default(),
+            patience: if cfg!(test) { Duration::ZERO } else { SILENCE_MAX },
         }
     }
 
@@ -327,7 +335,10 @@ impl LostKeys {
                 match answer.needs(record.named()) {
                     Some(true) => {}
                     Some(false) => found.add(record),
-                    None => self.figures.uncertain += 1,
+                    None => {
+                        self.figures.uncertain += 1;
+                        found.uncertain.insert((record.owner.bucket, record.owner.key));
+                    }
                 }
             }
         }
@@ -351,24 +362,31 @@ impl LostKeys {
         let (mut deleted, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         let mut extents = found.keys.values().flat_map(HashMap::values);
         loop {
-            let some: Vec<(ExtentId, Vec<(DeviceId, ExtentId)>)> = extents
+            let some: Vec<Placed> = extents
                 .by_ref()
                 .take(PRESENCE_AT_ONCE)
-                .map(|it| (it.record.named(), homes(cluster, &it.record)))
+                .map(|it| Placed::of(cluster, &it.record))
                 .collect();
             if some.is_empty() {
                 break;
             }
             let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
-            for (device, id) in some.iter().flat_map(|(_, homes)| homes) {
+            for (device, id) in some.iter().flat_map(|placed| &placed.homes) {
                 lists.entry(*device).or_default().insert(*id);
             }
             let mut presences = PresenceMap::default();
-            presences.query(cluster, lists).await;
-            for (id, homes) in some {
+            presences.query(cluster, lists.clone()).await;
+            let mut unanswered = presences.unanswered(&lists);
+            while !unanswered.is_empty() && self.patience > Duration::ZERO {
+                self.patience = self.patience.saturating_sub(PAUSE);
+                tokio::time::sleep(PAUSE).await;
+                presences.query(cluster, unanswered).await;
+                unanswered = presences.unanswered(&lists);
+            }
+            for Placed { id, homes, is_coded } in some {
                 let answers: Vec<Option<Presence>> =
                     homes.iter().map(|(device, id)| presences.of(*device, *id)).collect();
-                match deletion(&answers) {
+                match deletion(&answers, is_coded) {
                     Deletion::None => {}
                     Deletion::Marked => _ = deleted.insert(id),
                     Deletion::Unknown => _ = unknown.insert(id),
@@ -377,11 +395,30 @@ impl LostKeys {
         }
         self.figures.deleted += deleted.len() as u64;
         self.figures.uncertain += unknown.len() as u64;
-        for of in found.keys.values_mut() {
-            of.retain(|id, _| !deleted.contains(id) && !unknown.contains(id));
+        for (key, of) in &mut found.keys {
+            if of.keys().any(|id| unknown.contains(id)) {
+                found.uncertain.insert(key.clone());
+            }
+            of.retain(|id, _| !deleted.contains(id));
         }
+        let uncertain = std::mem::take(&mut found.uncertain);
+        found.keys.retain(|key, _| !uncertain.contains(key));
         found.keys.retain(|_, of| !of.is_empty());
         found.extents = found.keys.values().map(HashMap::len).sum();
+    }
+}
+
+/// An extent with its homes, and the id that each should hold.
+struct Placed {
+    id: ExtentId,
+    homes: Vec<(DeviceId, ExtentId)>,
+    is_coded: bool,
+}
+
+impl Placed {
+    fn of(cluster: &StepTopology, record: &ExtentRecord) -> Self {
+        let (homes, is_coded) = (homes(cluster, record), record.layout.stripe.is_some());
+        Self { id: record.named(), homes, is_coded }
     }
 }
 
@@ -396,14 +433,24 @@ enum Deletion {
     Unknown,
 }
 
-fn deletion(answers: &[Option<Presence>]) -> Deletion {
+fn deletion(answers: &[Option<Presence>], is_coded: bool) -> Deletion {
     if answers.contains(&Some(Presence::Deleted)) {
         Deletion::Marked
-    } else if answers.is_empty() || answers.contains(&None) {
+    } else if answers.is_empty()
+        || answers.contains(&None)
+        || !is_coded && most_are_missing(answers)
+    {
         Deletion::Unknown
     } else {
         Deletion::None
     }
+}
+
+/// Returns true if most homes know nothing of copies. A durable extent was on most of them: they have
+/// deleted it and lost the mark, or have lost the extent. Of fragments some have no bytes, and no home.
+fn most_are_missing(answers: &[Option<Presence>]) -> bool {
+    let missing = answers.iter().filter(|answer| **answer == Some(Presence::Missing)).count();
+    missing * 2 > answers.len()
 }
 
 /// Lists the next extents of a device.
@@ -450,12 +497,14 @@ mod tests {
             (Some(Presence::Here), Some(Presence::Missing), Some(Presence::Deleted));
         for (answers, expected) in [
             (vec![here, here, missing], Deletion::None),
+            (vec![here, missing, missing], Deletion::Unknown),
+            (vec![here], Deletion::None),
             (vec![here, deleted, here], Deletion::Marked),
             (vec![None, deleted, here], Deletion::Marked),
             (vec![here, None, here], Deletion::Unknown),
             (vec![], Deletion::Unknown),
         ] {
-            assert_eq!(deletion(&answers), expected, "{answers:?}");
+            assert_eq!(deletion(&answers, false), expected, "{answers:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! List of all buckets known to any deciding device or hint.
 
 use martlet_protocol::Term;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -9,9 +9,9 @@ use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 
-use crate::cluster::StepTopology;
+use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{QuerySource, list};
 use crate::owners::sightings::{Sightings, SilentDevices};
 
@@ -19,6 +19,10 @@ use crate::owners::sightings::{Sightings, SilentDevices};
 const PAGE: usize = 1000;
 /// Devices asked at a time.
 const AT_ONCE: usize = 32;
+
+/// Devices that are asked which buckets are closed. Each device of the index ring has all fences (rule
+/// M2), and one that lost them gets them before its votes.
+const CLOSED_ASKED_MAX: usize = 3;
 
 /// A known bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +93,35 @@ pub(crate) async fn list_known_buckets(
     }
     buckets.extend(list_registers(cluster).await?);
     Ok(KnownBuckets { buckets, silent })
+}
+
+/// Returns those of `unlisted` whose deletion closed them, as any of some devices knows. Another one has
+/// no register and was never deleted: its register is lost, and its extents stay.
+///
+/// # Errors
+/// If none of the devices answers.
+pub(crate) async fn deleted_of(
+    cluster: &StepTopology,
+    unlisted: &BTreeSet<BucketId>,
+) -> Result<BTreeSet<BucketId>> {
+    let (mut deleted, mut answers) = (BTreeSet::new(), 0);
+    if unlisted.is_empty() {
+        return Ok(deleted);
+    }
+    for device in cluster.index_devices() {
+        let fences = async { in_time(cluster.node(device)?.fences(device)).await };
+        let Ok(fences) = fences.await else { continue };
+        let closed = fences.into_iter().filter(|fence| !fence.open).map(|fence| fence.bucket);
+        deleted.extend(closed.filter(|bucket| unlisted.contains(bucket)));
+        answers += 1;
+        if answers == CLOSED_ASKED_MAX || deleted.len() == unlisted.len() {
+            break;
+        }
+    }
+    if answers == 0 {
+        return Err(Error::unavailable("no device of the index answers which buckets are closed"));
+    }
+    Ok(deleted)
 }
 
 async fn list_registers(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
