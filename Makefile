@@ -33,14 +33,18 @@ build-tests: rocksdb ## Build all tests, and the binary that the tests start
 
 # Pages of the console. A build of cargo embeds them if they are there.
 CONSOLE_WEB := console/web
-CONSOLE_SOURCES := $(wildcard $(addprefix $(CONSOLE_WEB)/,*.json *.mjs src/*.* src/pages/* src/ui/*))
+CONSOLE_SOURCES := $(wildcard $(addprefix $(CONSOLE_WEB)/,*.json *.mjs src/*.* src/*/*.*))
 
 .PHONY: console
 console: $(CONSOLE_WEB)/dist/index.html ## Build the pages of the console from locked npm packages
 
-$(CONSOLE_WEB)/dist/index.html: $(CONSOLE_SOURCES) | console-tools
-	cd $(CONSOLE_WEB) && npm ci --ignore-scripts --no-audit --no-fund --silent
+$(CONSOLE_WEB)/dist/index.html: $(CONSOLE_SOURCES) $(CONSOLE_WEB)/node_modules/.package-lock.json
 	cd $(CONSOLE_WEB) && npm run --silent types && npm run --silent check && npm run --silent build
+
+# A registry that doesn't answer fails in minutes, by its name.
+$(CONSOLE_WEB)/node_modules/.package-lock.json: $(CONSOLE_WEB)/package-lock.json | console-tools
+	cd $(CONSOLE_WEB) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefer-offline --fetch-timeout=60000
+	@touch $@
 
 # npm comes with the packages of nodejs.org, and is one of its own in Debian.
 .PHONY: console-tools
@@ -52,6 +56,8 @@ console-tools:
 	  echo "installing:$$missing"; \
 	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
+	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 18 ? 0 : 1)' || \
+	  { echo "the console needs Node.js 18 or newer, and this is $$(node --version): update it"; exit 1; }
 
 .PHONY: test-console
 test-console: console ## Test the console in Chromium; screenshots go to ~/.cache/martlet/console-shots
@@ -291,6 +297,10 @@ soak-cluster: build-tests ## Load a cluster and break parts of it at random for 
 .PHONY: checkpoints-faults
 checkpoints-faults: build-tests ## Save, read, retire and purge checkpoints in a cluster under FAULTS (500) kills, pauses and cuts
 	MARTLET_FAULTS=$${FAULTS:-500} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) checkpoints_survive_everything
+
+.PHONY: model
+model: build-tests ## Compare a server and a cluster with a small S3 in memory by SEQUENCES (1000) of random requests on each
+	MARTLET_MODEL_SEQUENCES=$${SEQUENCES:-1000} $(SLOW_TEST) --test model -- --nocapture --test-threads 1 answers_as_the_model
 
 # PREVIOUS: binary, commit or tag of the other release; by default the newest tag.
 .PHONY: test-upgrade

@@ -7,7 +7,7 @@ use martlet_serving::{Failure, folder};
 
 use crate::{
     admin, bench, cluster, doctor, environment, node, pages, proxy, replicator, ring, server,
-    storage_node,
+    storage_node, top,
 };
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
@@ -39,6 +39,8 @@ enum Command {
     Node(Box<node::NodeArgs>),
     /// Query a running process: objects, devices, nodes, rings, workers
     Admin(Box<admin::AdminArgs>),
+    /// Show a process and its cluster in the terminal, and refresh the figures
+    Top(Box<top::TopArgs>),
     /// Check this machine and its cluster; exit code 1 on warnings, 2 on failures
     Doctor(Box<doctor::DoctorArgs>),
     /// Build and inspect rings, which place data on devices
@@ -89,6 +91,7 @@ impl Cli {
             Command::Doctor(args) => {
                 doctor::run(&args, &Self::command()).unwrap_or_else(|failure| report(Err(failure)))
             }
+            Command::Top(args) => report(top::run(&args)),
             Command::Ring(args) => report(ring::run(&args)),
             Command::Cluster(args) => report(cluster::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),

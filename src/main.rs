@@ -19,6 +19,7 @@ mod replicator;
 mod ring;
 mod server;
 mod storage_node;
+mod top;
 
 use std::process::ExitCode;
 

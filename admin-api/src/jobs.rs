@@ -108,7 +108,7 @@ pub struct JobLine {
     /// Reason for a failure.
     pub error: Option<String>,
     /// Figures of a rewrite or rebuild; a census's report and an accepted loss, once it is done; the
-    /// answers of nodes to rings.
+    /// answers of nodes to rings. `None` in lists of jobs.
     pub detail: Option<Value>,
 }
 

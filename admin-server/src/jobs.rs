@@ -18,12 +18,13 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest, RebuildRequest};
 use martlet_admin_api::ring_push::RingFile;
 use martlet_membership::Member;
-use martlet_protocol::Clock;
+use martlet_protocol::{Clock, DeviceId};
 use martlet_proxy::{ClientsWait, ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
 use martlet_serving::access::RouteAccess;
@@ -31,6 +32,7 @@ use martlet_serving::api::{ApiDoc, ApiRoutes};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use self::accept_loss::AcceptWork;
 use self::census::CensusWork;
@@ -92,6 +94,7 @@ pub fn routes(
             foreground,
             member,
             jobs: Arc::new(Jobs::new(clock.clone())),
+            reading: Arc::new(Semaphore::new(1)),
             past_census: Arc::default(),
             rebuilds,
             clock,
@@ -105,6 +108,8 @@ struct JobsApi {
     foreground: Arc<Foreground>,
     member: Option<Arc<Member>>,
     jobs: Arc<Jobs>,
+    /// Permit to read the rings of a request.
+    reading: Arc<Semaphore>,
     /// Last complete census of this process.
     past_census: Arc<Mutex<Option<PastCensus>>>,
     rebuilds: Arc<RebuildState>,
@@ -162,9 +167,17 @@ impl JobsApi {
         let member = self.member.clone().ok_or_else(|| {
             ApiError::bad("this server is no cluster and has no rings: push to a proxy")
         })?;
+        // The rings of one request at a time are in memory, several times.
+        let Ok(_reading) = self.reading.try_acquire() else {
+            let sentence = "other rings are being read: push these afterwards";
+            return Err(ApiError(StatusCode::CONFLICT, sentence.to_owned()));
+        };
         // Large rings take a while to decode.
         let reading = tokio::task::spawn_blocking(move || RingPushWork::new(member, &files));
-        reading.await.map_err(|_| ApiError::bad("the rings can't be read: see the log"))?
+        reading.await.map_err(|_| {
+            let sentence = "the rings can't be read: see the log of the process";
+            ApiError(StatusCode::INTERNAL_SERVER_ERROR, sentence.to_owned())
+        })?
     }
 
     async fn rewrite(&self, bucket: &str, rate: Option<u64>) -> Result<RewriteWork, ApiError> {

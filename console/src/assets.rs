@@ -44,8 +44,7 @@ pub(crate) async fn serve(method: Method, uri: Uri, headers: HeaderMap) -> Respo
             refuse(StatusCode::NOT_FOUND, "the console has no such file: load the page again")
         };
     };
-    // Names of other files have a hash of their bytes.
-    let cached = if is_page { "no-cache" } else { "public, max-age=31536000, immutable" };
+    let cached = if is_hashed(name) { "public, max-age=31536000, immutable" } else { "no-cache" };
     let head = [
         (header::CONTENT_TYPE, media(name)),
         (header::CACHE_CONTROL, cached),
@@ -56,6 +55,11 @@ pub(crate) async fn serve(method: Method, uri: Uri, headers: HeaderMap) -> Respo
     } else {
         (head, asset.plain).into_response()
     }
+}
+
+/// Returns true for files whose name has a hash of their bytes: scripts and style sheets.
+fn is_hashed(name: &str) -> bool {
+    name.contains('-') && matches!(name.rsplit('.').next(), Some("js" | "css"))
 }
 
 fn media(name: &str) -> &'static str {

@@ -3,36 +3,30 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use martlet_serving::operator::refuse;
 
 use crate::Console;
-use crate::login::no_session;
+use crate::own_request::{CSRF, csrf_of, no_session, session_of};
 
-/// Header with the CSRF token of a session.
-const CSRF: &str = "x-martlet-csrf";
-/// Refusal of a change without the session's CSRF token.
-pub(crate) const NO_CSRF: &str = "the request lacks the token of this session: load the page again";
-
-/// Returns the CSRF token of a request.
-pub(crate) fn csrf_of(headers: &HeaderMap) -> Option<&str> {
-    headers.get(CSRF)?.to_str().ok()
-}
+/// Refusal of a request to the admin API by an access key of S3.
+const NO_ADMIN: &str = "this session is of an access key, which has no rights at the admin API: \
+    sign in with an admin key";
 
 /// Sends a request of a page to the admin API.
 pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let Some(session) = console.sessions.of(request.headers(), console.is_secure) else {
-        return no_session();
+    let session = match session_of(&console, request.headers(), csrf_of(request.headers())) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
     };
-    let is_change = *request.method() != Method::GET && *request.method() != Method::HEAD;
-    if is_change && !session.is_own(csrf_of(request.headers())) {
-        return refuse(StatusCode::FORBIDDEN, NO_CSRF);
-    }
+    let Some(admin) = session.rights.admin else {
+        return refuse(StatusCode::FORBIDDEN, NO_ADMIN);
+    };
     let (mut head, body) = request.into_parts();
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
     let inner = target.strip_prefix("/api").and_then(|target| target.parse::<Uri>().ok());
-    let Ok(authorization) = HeaderValue::try_from(format!("Bearer {}", session.token)) else {
+    let Ok(authorization) = HeaderValue::try_from(format!("Bearer {}", admin.token)) else {
         return no_session();
     };
     let Some(uri) = inner else {

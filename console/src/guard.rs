@@ -14,12 +14,15 @@ use martlet_serving::operator::refuse;
 
 use crate::Console;
 
-/// Policy of the pages: files of this server alone, nothing inline, and no text as a script.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+/// Policy of the pages: files of this server alone, nothing inline, and no text as a script. Images
+/// may also be bytes that a page has read, which it shows if they are a raster image.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' \
+    blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
-const HEADERS: [(HeaderName, &str); 8] = [
-    (header::CONTENT_SECURITY_POLICY, POLICY),
+/// Policy of objects: nothing runs, should a browser show an object in spite of its headers.
+const OBJECT_POLICY: &str = "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
@@ -59,7 +62,9 @@ pub(crate) async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    let is_api = request.uri().path().starts_with("/api/") || request.uri().path() == "/session";
+    let path = request.uri().path();
+    let is_object = path == "/s3" || path.starts_with("/s3/");
+    let is_api = is_object || path.starts_with("/api/") || path == "/session" || path == "/links";
     let mut reply = match refusal(&console.names, request.method(), request.headers()) {
         Some(sentence) => refuse(StatusCode::FORBIDDEN, &sentence),
         None => next.run(request).await,
@@ -68,6 +73,8 @@ pub(crate) async fn check(
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    let policy = HeaderValue::from_static(if is_object { OBJECT_POLICY } else { POLICY });
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     if is_api {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

@@ -1,39 +1,56 @@
-//! Console of operators: the admin API in a browser, at a port of its own.
+//! Console: the admin API and S3 in a browser, at a port of its own.
 //!
 //! ```text
 //! browser ─▶ headers ─▶ host check ─┬─ /, /app-….js ─▶ assets, embedded at build
 //!                                   ├─ /session ─────▶ login: signs in at the admin API
-//!                                   └─ /api/… ───────▶ forward: cookie to bearer token ─▶ admin API
+//!                                   ├─ /api/… ───────▶ forward: cookie to bearer token ─▶ admin API
+//!                                   ├─ /s3/… ────────▶ objects: cookie to signature ────▶ S3
+//!                                   └─ /links ───────▶ links: presigned links
 //! ```
 //!
 //! * [`assets`]: pages made by `make console`; without them a page with the reason.
 //! * [`guard`]: headers of replies, names of this server, and requests of other sites.
 //! * [`sessions`]: sessions of browsers, in memory; [`attempts`]: the bound on failed logins.
-//! * [`login`], [`forward`]: requests of the pages.
+//! * [`login`], [`user_login`], [`forward`], [`objects`], [`links`]: requests of the pages.
+//! * [`own_request`]: session and CSRF token of a request.
+//! * [`places`]: the bound on requests of one access key.
+//! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
 //!
 //! Invariants:
 //! * Each figure and each change goes through the routes of the admin API, in process. Its gate
 //!   decides by the principal's role, and records changes. This crate has no rule of its own about
 //!   accounts, buckets or roles.
 //! * No secret and no token of the admin API is sent to a browser by a login. The browser holds a
-//!   random cookie, which scripts can't read, and a CSRF token for changes.
+//!   random cookie, which scripts can't read, and a CSRF token, which each request repeats.
+//! * S3 decides about objects by the policies of the access key that signed in. Bytes of an object
+//!   are a download to the browser, never a page, a script, a style or an image of this origin.
 //! * Sessions and failed logins are bounded in number and in time.
 
 mod assets;
 mod attempts;
 mod forward;
 mod guard;
+mod links;
 mod login;
+mod objects;
+mod own_request;
+mod places;
+mod s3_slot;
 mod sessions;
+mod sign;
+mod target;
+mod user_login;
 
 use std::sync::Arc;
 
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 use martlet_protocol::Clock;
 
 use self::attempts::Attempts;
 use self::guard::Names;
+use self::places::Places;
+pub use self::s3_slot::{S3Parts, S3Slot};
 use self::sessions::Sessions;
 
 /// Parts of a console.
@@ -48,6 +65,8 @@ pub struct ConsoleParts {
     pub is_secure: bool,
     /// Access key of the root identity, which signs in with the root secret.
     pub root_key: String,
+    /// S3 service of the process, for the pages of users.
+    pub s3: S3Slot,
 }
 
 /// State of the routes.
@@ -56,26 +75,34 @@ struct Console {
     names: Names,
     sessions: Sessions,
     attempts: Attempts,
+    places: Places,
     clock: Arc<dyn Clock>,
     is_secure: bool,
     root_key: String,
+    s3: S3Slot,
 }
 
 /// Returns the routes of a console.
 pub fn router(parts: ConsoleParts) -> Router {
-    let ConsoleParts { admin, clock, hosts, is_secure, root_key } = parts;
+    let ConsoleParts { admin, clock, hosts, is_secure, root_key, s3 } = parts;
     let console = Arc::new(Console {
         admin,
         names: Names::new(hosts),
         sessions: Sessions::new(clock.clone()),
         attempts: Attempts::new(clock.clone()),
+        places: Places::default(),
         clock,
         is_secure,
         root_key,
+        s3,
     });
     Router::new()
         .route("/session", get(login::show).post(login::begin).delete(login::end))
         .route("/api/{*path}", any(forward::forward))
+        .route("/s3", any(objects::forward))
+        .route("/s3/", any(objects::forward))
+        .route("/s3/{*path}", any(objects::forward))
+        .route("/links", post(links::make))
         .fallback(assets::serve)
         .layer(middleware::from_fn_with_state(console.clone(), guard::check))
         .with_state(console)

@@ -10,27 +10,53 @@ use martlet_protocol::id::random_bytes;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
-/// Maximum number of sessions. One more ends the session that was used longest ago.
+use crate::sign::AccessKey;
+
+/// Maximum number of sessions. One more ends the session that was used longest ago, and one without
+/// the admin API before one with it: tenants can't end sessions of operators.
 pub(crate) const SESSIONS_MAX: usize = 1024;
+/// Maximum number of sessions of one access key. One more ends the key's oldest.
+pub(crate) const KEY_SESSIONS_MAX: usize = 16;
+/// Maximum number of sessions of all keys of one account. One more ends the oldest of the account.
+pub(crate) const ACCOUNT_SESSIONS_MAX: usize = 128;
 /// Length of a session, in seconds.
 pub(crate) const SESSION_S: u64 = 8 * 3600;
 /// Time without a request after which a session is over, in milliseconds.
 pub(crate) const IDLE_MS_MAX: u64 = 60 * 60 * 1000;
-/// Cookie of a session; over TLS with a prefix that binds the cookie to this host.
+/// Beginning of the name of a session's cookie; over TLS with a prefix that binds the cookie to this
+/// host. The port follows, since browsers send cookies to all ports of a host.
 const COOKIE: &str = "martlet-console";
 const SECURE_COOKIE: &str = "__Host-martlet-console";
 
-/// Session of a browser.
+/// Session of a browser. Has rights at the admin API, at S3, or at both.
 #[derive(Clone)]
 pub(crate) struct Session {
-    /// Bearer token at the admin API.
-    pub(crate) token: String,
-    /// CSRF token, which each change must repeat.
+    /// Rights of the session.
+    pub(crate) rights: Rights,
+    /// CSRF token, which each request must repeat.
     pub(crate) csrf: String,
-    /// Principal at the admin API.
-    pub(crate) principal: PrincipalLine,
+    /// Token of links that save an object, which nothing else accepts.
+    pub(crate) link_token: String,
     ends_ms: u64,
     used_ms: u64,
+}
+
+/// Rights of a session.
+#[derive(Clone, Default)]
+pub(crate) struct Rights {
+    /// Session of the admin API.
+    pub(crate) admin: Option<AdminRights>,
+    /// Access key whose name S3 requests are signed in.
+    pub(crate) s3: Option<Arc<AccessKey>>,
+}
+
+/// Session of the admin API.
+#[derive(Clone)]
+pub(crate) struct AdminRights {
+    /// Bearer token.
+    pub(crate) token: String,
+    /// Principal of the token.
+    pub(crate) principal: PrincipalLine,
 }
 
 /// Session that has begun.
@@ -52,20 +78,29 @@ impl Sessions {
     }
 
     /// Begins a session.
-    pub(crate) fn begin(&self, token: String, principal: PrincipalLine) -> NewSession {
+    pub(crate) fn begin(&self, rights: Rights) -> NewSession {
         let now_ms = self.clock.now_ms();
         let span_ms = now_ms.saturating_add(SESSION_S * 1000);
-        let ends_ms = principal.expires_ms.map_or(span_ms, |end| end.min(span_ms));
+        let admin_ms = rights.admin.as_ref().and_then(|admin| admin.principal.expires_ms);
+        let ends_ms = admin_ms.map_or(span_ms, |end| end.min(span_ms));
         let csrf = hex::encode(random_bytes::<16>());
-        let session = Session { token, csrf, principal, ends_ms, used_ms: now_ms };
+        let link_token = hex::encode(random_bytes::<16>());
+        let session = Session { rights, csrf, link_token, ends_ms, used_ms: now_ms };
         let id = hex::encode(random_bytes::<32>());
         let mut open = self.open.lock();
         open.retain(|_, session| session.is_open(now_ms));
-        if open.len() >= SESSIONS_MAX {
-            let oldest = open.iter().min_by_key(|(_, session)| session.used_ms);
-            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-                open.remove(&oldest);
-            }
+        let of_key = open.values().filter(|other| other.has_key_of(&session)).count();
+        if of_key >= KEY_SESSIONS_MAX {
+            remove_oldest(&mut open, |other| other.has_key_of(&session));
+        }
+        let of_account = open.values().filter(|other| other.has_account_of(&session)).count();
+        if of_account >= ACCOUNT_SESSIONS_MAX {
+            remove_oldest(&mut open, |other| other.has_account_of(&session));
+        }
+        if open.len() >= SESSIONS_MAX
+            && !remove_oldest(&mut open, |other| other.rights.admin.is_none())
+        {
+            remove_oldest(&mut open, |_| true);
         }
         open.insert(id.clone(), session.clone());
         NewSession { id, session }
@@ -74,49 +109,92 @@ impl Sessions {
     /// Returns the open session of a request, and notes its use.
     pub(crate) fn of(&self, headers: &HeaderMap, is_secure: bool) -> Option<Session> {
         let now_ms = self.clock.now_ms();
-        let id = cookie_of(headers, is_secure)?;
         let mut open = self.open.lock();
+        open.retain(|_, session| session.is_open(now_ms));
+        // A page of another port can set a cookie of this name too, for a longer path.
+        let id = cookies_of(headers, is_secure).into_iter().find(|id| open.contains_key(*id))?;
         let session = open.get_mut(id)?;
-        if !session.is_open(now_ms) {
-            open.remove(id);
-            return None;
-        }
         session.used_ms = now_ms;
         Some(session.clone())
     }
 
     /// Removes the session of a request.
     pub(crate) fn end(&self, headers: &HeaderMap, is_secure: bool) {
-        if let Some(id) = cookie_of(headers, is_secure) {
+        for id in cookies_of(headers, is_secure) {
             self.open.lock().remove(id);
         }
     }
 }
 
+/// Removes the session that was used longest ago among those that `is_meant` accepts. Returns false
+/// if it accepts none.
+fn remove_oldest(open: &mut HashMap<String, Session>, is_meant: impl Fn(&Session) -> bool) -> bool {
+    let meant = open.iter().filter(|(_, session)| is_meant(session));
+    let oldest = meant.min_by_key(|(_, session)| session.used_ms).map(|(id, _)| id.clone());
+    oldest.is_some_and(|id| open.remove(&id).is_some())
+}
+
 impl Session {
+    /// Returns true if both sessions sign with one access key.
+    fn has_key_of(&self, other: &Self) -> bool {
+        let id = |session: &Self| session.rights.s3.as_ref().map(|key| key.id.clone());
+        id(self).is_some() && id(self) == id(other)
+    }
+
+    /// Returns true if the access keys of both sessions belong to one account.
+    fn has_account_of(&self, other: &Self) -> bool {
+        self.account().is_some() && self.account() == other.account()
+    }
+
+    /// Returns the account of the session's access key.
+    fn account(&self) -> Option<&str> {
+        self.rights.s3.as_ref().and_then(|key| key.account())
+    }
+
     fn is_open(&self, now_ms: u64) -> bool {
         now_ms < self.ends_ms && now_ms < self.used_ms.saturating_add(IDLE_MS_MAX)
     }
 
     /// Returns true if a request repeats the CSRF token. Constant time.
     pub(crate) fn is_own(&self, given: Option<&str>) -> bool {
-        given.is_some_and(|given| given.as_bytes().ct_eq(self.csrf.as_bytes()).into())
+        is_equal(given, &self.csrf)
+    }
+
+    /// Returns true if a link repeats the token of links. Constant time.
+    pub(crate) fn is_own_link(&self, given: Option<&str>) -> bool {
+        is_equal(given, &self.link_token)
     }
 }
 
-/// Returns the cookie of a session. An empty `id` removes the cookie.
-pub(crate) fn cookie(id: &str, is_secure: bool) -> String {
-    let name = if is_secure { SECURE_COOKIE } else { COOKIE };
+fn is_equal(given: Option<&str>, token: &str) -> bool {
+    given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
+}
+
+/// Returns the cookie of a session for a browser that sent `headers`. An empty `id` removes the
+/// cookie.
+pub(crate) fn cookie(id: &str, headers: &HeaderMap, is_secure: bool) -> String {
+    let name = cookie_name(headers, is_secure);
     let secure = if is_secure { "; Secure" } else { "" };
     let end = if id.is_empty() { "; Max-Age=0" } else { "" };
     format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict{secure}{end}")
 }
 
-fn cookie_of(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
-    let wanted = if is_secure { SECURE_COOKIE } else { COOKIE };
+/// Returns the name of the cookie, with the port at which the browser reached the console.
+fn cookie_name(headers: &HeaderMap, is_secure: bool) -> String {
+    let name = if is_secure { SECURE_COOKIE } else { COOKIE };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    match host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()) {
+        Some(port) => format!("{name}-{port}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Returns all values of the cookie, in the order of the request.
+fn cookies_of(headers: &HeaderMap, is_secure: bool) -> Vec<&str> {
+    let wanted = cookie_name(headers, is_secure);
     let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|it| it.split_once('='));
-    pairs.find(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim())
+    let pairs = values.flat_map(|value| value.split(';')).filter_map(|it| it.split_once('='));
+    pairs.filter(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim()).collect()
 }
 
 #[cfg(test)]
@@ -131,13 +209,61 @@ mod tests {
         HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_str(&value).unwrap())])
     }
 
+    fn admin(principal: PrincipalLine) -> Rights {
+        Rights { admin: Some(AdminRights { token: "t".into(), principal }), s3: None }
+    }
+
+    fn user(id: &str) -> Rights {
+        let key = AccessKey::new(id.into(), "secret".into());
+        Rights { admin: None, s3: Some(Arc::new(key)) }
+    }
+
+    #[test]
+    fn users_end_no_session_of_an_operator_or_of_another_key() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let sessions = Sessions::new(clock.clone());
+        let operator = headers(&sessions.begin(admin(PrincipalLine::default())).id);
+        clock.advance_ms(1);
+        let other = headers(&sessions.begin(user("other")).id);
+        for _ in 0..2 * KEY_SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(user("one"));
+        }
+        assert_eq!(sessions.open.lock().len(), KEY_SESSIONS_MAX + 2);
+        assert!(sessions.of(&other, false).is_some());
+        for at in 0..2 * SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(user(&at.to_string()));
+        }
+        assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
+        assert!(sessions.of(&operator, false).is_some() && sessions.of(&other, false).is_none());
+    }
+
+    #[test]
+    fn an_account_has_so_many_sessions() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let sessions = Sessions::new(clock.clone());
+        let of = |account: &str, at: usize| {
+            let key = AccessKey::new(format!("{account}{at}"), "secret".into());
+            let key = key.named(&format!("arn:aws:iam::{account}:user/u"));
+            Rights { admin: None, s3: Some(Arc::new(key)) }
+        };
+        let other = headers(&sessions.begin(of("other", 0)).id);
+        for at in 0..2 * SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(of("one", at));
+        }
+        assert_eq!(sessions.open.lock().len(), ACCOUNT_SESSIONS_MAX + 1);
+        assert!(sessions.of(&other, false).is_some());
+    }
+
     #[test]
     fn sessions_end_by_time_and_by_silence() {
         let clock = Arc::new(ManualClock::at(1000));
         let sessions = Sessions::new(clock.clone());
         let begin = |expires_ms| {
             let principal = PrincipalLine { expires_ms, ..PrincipalLine::default() };
-            headers(&sessions.begin("t".into(), principal).id)
+            headers(&sessions.begin(admin(principal)).id)
         };
         let (own, short) = (begin(None), begin(Some(2000)));
         assert!(sessions.of(&own, false).is_some() && sessions.of(&short, false).is_some());
@@ -159,11 +285,11 @@ mod tests {
     fn the_number_of_sessions_is_bounded() {
         let clock = Arc::new(ManualClock::at(1000));
         let sessions = Sessions::new(clock.clone());
-        let first = sessions.begin("t".into(), PrincipalLine::default()).id;
+        let first = sessions.begin(admin(PrincipalLine::default())).id;
         let mut last = String::new();
         for _ in 0..SESSIONS_MAX {
             clock.advance_ms(1);
-            last = sessions.begin("t".into(), PrincipalLine::default()).id;
+            last = sessions.begin(admin(PrincipalLine::default())).id;
         }
         assert_eq!(sessions.open.lock().len(), SESSIONS_MAX);
         assert!(sessions.of(&headers(&first), false).is_none());
@@ -174,8 +300,28 @@ mod tests {
 
     #[test]
     fn cookies_are_kept_from_scripts_and_other_sites() {
-        let secure = cookie("x", true);
+        let none = HeaderMap::new();
+        let secure = cookie("x", &none, true);
         assert_eq!(secure, "__Host-martlet-console=x; Path=/; HttpOnly; SameSite=Strict; Secure");
-        assert!(!cookie("x", false).contains("Secure") && cookie("", false).contains("Max-Age=0"));
+        assert!(!cookie("x", &none, false).contains("Secure"));
+        assert!(cookie("", &none, false).contains("Max-Age=0"));
+    }
+
+    #[test]
+    fn consoles_of_one_host_have_cookies_of_their_own() {
+        let sessions = Sessions::new(Arc::new(ManualClock::at(1000)));
+        let id = sessions.begin(admin(PrincipalLine::default())).id;
+        let sent = |host: &'static str, cookies: &str| {
+            HeaderMap::from_iter([
+                (header::HOST, HeaderValue::from_static(host)),
+                (header::COOKIE, HeaderValue::from_str(cookies).unwrap()),
+            ])
+        };
+        let own = format!("{COOKIE}-9003={id}");
+        assert!(sessions.of(&sent("127.0.0.1:9003", &own), false).is_some());
+        assert!(sessions.of(&sent("[::1]:9004", &own), false).is_none());
+        // A cookie that another port set before it is passed over.
+        let tossed = format!("{COOKIE}-9003=x; {own}; {COOKIE}-9004=y");
+        assert!(sessions.of(&sent("127.0.0.1:9003", &tossed), false).is_some());
     }
 }

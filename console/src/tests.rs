@@ -1,5 +1,7 @@
 //! Requests of browsers against a gate with real keys and rules.
 
+mod users;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,6 +24,7 @@ use super::*;
 use crate::attempts::FAILURES_MAX;
 
 const ROOT_SECRET: &str = "1234567890123456";
+const NOW_MS: u64 = 1_795_833_000_000;
 
 /// Directory in which every key is a viewer.
 struct Viewers;
@@ -93,11 +96,12 @@ struct TestConsole {
     router: Router,
     key: String,
     secret: String,
+    s3: S3Slot,
 }
 
 impl TestConsole {
     fn new(is_secure: bool) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(1_795_833_000_000));
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW_MS));
         let secret = AdminSecret::derive(&[7; 32]);
         let operator = Arc::new(Operator::new(vec![AdminToken::of(ROOT_SECRET.as_bytes())]));
         let access = AdminAccess {
@@ -119,8 +123,10 @@ impl TestConsole {
             hosts: Vec::new(),
             is_secure,
             root_key: "root".into(),
+            s3: S3Slot::default(),
         };
-        Self { router: router(parts), secret: secret.key_secret(&key), key }
+        let s3 = parts.s3.clone();
+        Self { router: router(parts), secret: secret.key_secret(&key), key, s3 }
     }
 
     async fn send(
@@ -148,6 +154,7 @@ impl TestConsole {
 struct Browser {
     cookie: String,
     csrf: String,
+    link_token: String,
 }
 
 async fn json_of(reply: Response) -> Value {
@@ -161,7 +168,9 @@ impl Browser {
         let set = reply.headers()[header::SET_COOKIE].to_str().unwrap().to_owned();
         assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
         let cookie = set.split(';').next().unwrap().to_owned();
-        Self { cookie, csrf: json_of(reply).await["csrf"].as_str().unwrap().to_owned() }
+        let session = json_of(reply).await;
+        let text = |name: &str| session[name].as_str().unwrap().to_owned();
+        Self { cookie, csrf: text("csrf"), link_token: text("link_token") }
     }
 }
 
@@ -202,11 +211,17 @@ async fn a_viewer_signs_in_and_gets_the_words_of_the_gate() {
     let console = TestConsole::new(false);
     let browser = Browser::of(console.login(&console.key, &console.secret).await).await;
     let cookie = [("cookie", browser.cookie.as_str())];
-    let own = json_of(console.send("GET", "/session", &cookie, "").await).await;
+    let full = [cookie[0], ("x-martlet-csrf", browser.csrf.as_str())];
+    // The cookie alone, which other ports of the host receive too, reads nothing.
+    let session = console.send("GET", "/session", &cookie, "").await;
+    assert_eq!(session.status(), StatusCode::UNAUTHORIZED);
+    let line = console.send("GET", "/api/admin/v1/session", &cookie, "").await;
+    assert_eq!(line.status(), StatusCode::FORBIDDEN);
+    let own = json_of(console.send("GET", "/session", &full, "").await).await;
     assert_eq!(own["principal"]["role"], "viewer");
     let text = own.to_string();
     assert!(!text.contains("mas1.") && !text.contains(&console.secret), "{text}");
-    let line = json_of(console.send("GET", "/api/admin/v1/session", &cookie, "").await).await;
+    let line = json_of(console.send("GET", "/api/admin/v1/session", &full, "").await).await;
     assert_eq!(line["kind"], "session");
 
     let change = async |csrf: &str| {
@@ -215,20 +230,19 @@ async fn a_viewer_signs_in_and_gets_the_words_of_the_gate() {
     };
     let without = console.send("POST", "/api/admin/v1/change", &cookie, "{}").await;
     let sentence = json_of(without).await["error"].as_str().unwrap().to_owned();
-    assert_eq!(sentence, forward::NO_CSRF);
+    assert_eq!(sentence, own_request::NO_CSRF);
     assert_eq!(change("0").await.status(), StatusCode::FORBIDDEN);
     let refused = change(&browser.csrf).await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     let sentence = json_of(refused).await["error"].as_str().unwrap().to_owned();
     assert!(sentence.contains("needs the role operator"), "{sentence}");
 
-    let headers = [cookie[0], ("x-martlet-csrf", browser.csrf.as_str())];
     assert_eq!(
         console.send("DELETE", "/session", &cookie, "").await.status(),
         StatusCode::FORBIDDEN
     );
-    assert_eq!(console.send("DELETE", "/session", &headers, "").await.status(), StatusCode::OK);
-    let after = console.send("GET", "/api/admin/v1/session", &cookie, "").await;
+    assert_eq!(console.send("DELETE", "/session", &full, "").await.status(), StatusCode::OK);
+    let after = console.send("GET", "/api/admin/v1/session", &full, "").await;
     assert_eq!(after.status(), StatusCode::UNAUTHORIZED);
 }
 
@@ -249,7 +263,7 @@ async fn the_root_key_signs_in_as_an_operator() {
 
 #[tokio::test]
 async fn wrong_secrets_are_refused_and_bounded() {
-    let console = TestConsole::new(false);
+    let (console, _) = users::console_with_store();
     let wrong =
         [("root", "x"), ("other", ROOT_SECRET), (&console.key, "x"), ("a\r\nb", "x"), ("", "")];
     for (key, secret) in wrong {

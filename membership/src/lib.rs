@@ -66,7 +66,7 @@ pub use keeper::{RingKeeper, read_ring_file};
 pub use key::ClusterSecret;
 pub use member::Member;
 pub use metrics::{NodeCollector, NodeFigures, NodeSource, RingCollector, RingSource};
-pub use nodes::{MemberRole, PeerNode, PeerNodes, ReplyHistory, client_options};
+pub use nodes::{MemberRole, PeerNode, PeerNodes, ReplyHistory, client_options, push_options};
 pub use peers::Peers;
 pub use report::ReportSource;
 pub use ring_push::{NamedRing, PushProgress, RingPush, node_addresses};

@@ -28,6 +28,9 @@ const SMOOTHING: u64 = 16;
 /// step.
 const CLIENTS_WAIT_FOR: Duration = Duration::from_secs(2);
 
+/// Timeout of a request with a ring.
+const PUSH_PATIENCE: Duration = Duration::from_mins(1);
+
 /// Change that a reply announced.
 #[derive(Debug)]
 pub(crate) enum NodeChange {
@@ -266,10 +269,10 @@ impl PeerNodes {
         PeerNode { name: name.to_owned(), backend, history }
     }
 
-    /// Makes a client of a node at an address, which leaves no history.
-    pub fn client(&self, address: &str) -> HttpBackend {
+    /// Makes a client of a node at an address, for pushes of rings. It leaves no history.
+    pub fn push_client(&self, address: &str) -> HttpBackend {
         let PeerCredentials { key, tls } = self.credentials.clone();
-        let options = client_options(self.clock.clone(), tls);
+        let options = push_options(self.clock.clone(), tls);
         HttpBackend::new(address, key, options, Arc::new(|_| ()))
     }
 
@@ -313,6 +316,11 @@ impl PeerNodes {
 /// Returns the options of calls between members, which carry cluster time.
 pub fn client_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
     ClientOptions { clock, tls, ..ClientOptions::default() }
+}
+
+/// Returns the options of clients that push rings, which may be large.
+pub fn push_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
+    ClientOptions { call: PUSH_PATIENCE, ..client_options(clock, tls) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use martlet_admin_api::ring_push::{PushOutcome, RingPushLine};
+use martlet_admin_api::ring_push::{PushOutcome, RingPushLine, push_summary};
 use martlet_protocol::http::HttpBackend;
 use martlet_ring::Ring;
 use parking_lot::Mutex;
@@ -14,16 +14,23 @@ use parking_lot::Mutex;
 use crate::rings::RingName;
 use crate::routes::{self, OfferAnswer};
 
-/// Nodes that receive rings at a time.
+/// Most nodes that receive rings at a time.
 const PUSHES_AT_ONCE: usize = 16;
+/// Bytes that are on their way at a time, about: half a second at 1 Gbit/s.
+const BYTES_AT_ONCE: usize = 64 << 20;
+/// Bytes of a hash in the subject.
+const SHORT_HASH_BYTES: usize = 4;
 
 /// Ring with its name.
 pub type NamedRing = (RingName, Arc<Ring>);
 
 /// Push of rings to all nodes of a cluster, with its progress.
 pub struct RingPush {
-    /// Rings with their files.
-    rings: Vec<(NamedRing, Bytes)>,
+    /// Names, epochs and short hashes of the rings.
+    subject: String,
+    /// Rings with their files, until the push runs.
+    rings: Mutex<Vec<(NamedRing, Bytes)>>,
+    nodes_at_once: usize,
     /// Addresses of the nodes, by name.
     nodes: BTreeMap<String, String>,
     progress: Mutex<PushProgress>,
@@ -49,8 +56,16 @@ impl RingPush {
             let file = Bytes::from(named.1.encode());
             (named, file)
         };
-        let rings = rings.into_iter().map(encoded).collect();
-        Self { rings, nodes, progress: Mutex::default(), is_cancelled: AtomicBool::new(false) }
+        let rings: Vec<_> = rings.into_iter().map(encoded).collect();
+        let bytes: usize = rings.iter().map(|(_, file)| file.len()).sum();
+        Self {
+            subject: subject(&rings),
+            rings: Mutex::new(rings),
+            nodes_at_once: (BYTES_AT_ONCE / bytes.max(1)).clamp(1, PUSHES_AT_ONCE),
+            nodes,
+            progress: Mutex::default(),
+            is_cancelled: AtomicBool::new(false),
+        }
     }
 
     /// Returns the number of nodes.
@@ -58,16 +73,25 @@ impl RingPush {
         self.nodes.len()
     }
 
-    /// Returns names and epochs of the rings, such as `index-7, data-0-3`.
-    pub fn subject(&self) -> String {
-        let names: Vec<String> =
-            self.rings.iter().map(|((name, ring), _)| format!("{name}-{}", ring.epoch())).collect();
-        names.join(", ")
+    /// Returns names, epochs and short hashes of the rings, such as
+    /// `index-7-09ab12cd`.
+    pub fn subject(&self) -> &str {
+        &self.subject
     }
 
     /// Returns the progress so far.
     pub fn progress(&self) -> PushProgress {
         self.progress.lock().clone()
+    }
+
+    /// Returns the number of nodes that have answered or failed to answer.
+    pub fn nodes_done(&self) -> usize {
+        self.progress.lock().nodes_done
+    }
+
+    /// Returns the number of answers of each outcome.
+    pub fn summary(&self) -> String {
+        push_summary(&self.progress.lock().answers)
     }
 
     /// Ends the push after the requests that are under way.
@@ -80,8 +104,8 @@ impl RingPush {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Sends the rings to each node. `client` makes the client of an address, `on_answer` receives
-    /// each answer.
+    /// Sends the rings to each node, and forgets the rings: runs once. `client` makes the client of
+    /// an address, `on_answer` receives each answer.
     ///
     /// A node receives the rings in their order, up to the first request that fails.
     pub async fn run(
@@ -89,14 +113,15 @@ impl RingPush {
         client: impl Fn(&str) -> HttpBackend + Sync,
         on_answer: impl Fn(&RingPushLine) + Sync,
     ) {
+        let rings = std::mem::take(&mut *self.rings.lock());
         let pushes = self.nodes.iter().map(|(node, address)| {
-            let (client, on_answer) = (&client, &on_answer);
+            let (rings, client, on_answer) = (&rings, &client, &on_answer);
             async move {
                 if self.is_cancelled() {
                     return;
                 }
                 let client = client(address);
-                for (named, file) in &self.rings {
+                for (named, file) in rings {
                     let line = offer(&client, node, address, named, file.clone()).await;
                     on_answer(&line);
                     let is_out = line.outcome == PushOutcome::Unreachable;
@@ -110,8 +135,16 @@ impl RingPush {
         });
         // The futures are boxed, since their type would name the lifetime of each node.
         let pushes: Vec<_> = pushes.map(futures::FutureExt::boxed).collect();
-        stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE).for_each(|()| async {}).await;
+        stream::iter(pushes).buffer_unordered(self.nodes_at_once).for_each(|()| async {}).await;
     }
+}
+
+fn subject(rings: &[(NamedRing, Bytes)]) -> String {
+    let name = |((name, ring), _): &(NamedRing, Bytes)| {
+        let hash = hex::encode(&ring.hash()[..SHORT_HASH_BYTES]);
+        format!("{name}-{}-{hash}", ring.epoch())
+    };
+    rings.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// Offers a ring to a node.

@@ -105,6 +105,8 @@ impl ObjectRemover {
                 .state
                 .keeps_versions()
         {
+            // No object has that version.
+            conditions.check(None)?;
             return Ok(gone(None, false));
         }
         let mut target = self.catalog.target(context, bucket, key).await?;

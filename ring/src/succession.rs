@@ -9,12 +9,11 @@ use crate::error::{Error, Result};
 use crate::ring::Ring;
 
 impl Ring {
-    /// Checks that `next` may replace this ring.
+    /// Checks that `next` is a ring of this cluster and policy.
     ///
-    /// `is_done` returns true for a partition whose moves have reached their last phase, as far as
-    /// this server knows. Other partitions may not move again, except away from removed devices,
-    /// and must keep their previous holders.
-    pub fn check_successor(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {
+    /// # Errors
+    /// Lineage, policy or redundancy differ.
+    pub fn check_kinship(&self, next: &Ring) -> Result<()> {
         let (mine, theirs) = (&self.identity, &next.identity);
         if mine.lineage != theirs.lineage
             || mine.policy != theirs.policy
@@ -24,6 +23,17 @@ impl Ring {
                 "the new ring belongs to another cluster or policy: use a ring of this policy",
             ));
         }
+        Ok(())
+    }
+
+    /// Checks that `next` may replace this ring.
+    ///
+    /// `is_done` returns true for a partition whose moves have reached their last phase, as far as
+    /// this server knows. Other partitions may not move again, except away from removed devices,
+    /// and must keep their previous holders.
+    pub fn check_successor(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {
+        self.check_kinship(next)?;
+        let (mine, theirs) = (&self.identity, &next.identity);
         if theirs.epoch < mine.epoch {
             return Err(Error::conflict(format!(
                 "the new ring is older: it has epoch {}, and epoch {} is in use",

@@ -44,9 +44,18 @@ impl Reply {
             .decl()
             .and_then(|()| document.serialize(&mut serializer))
             .map_err(S3Error::internal_error)?;
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, XML)]);
-        let body = ResponseBody::from(with_carriage_returns(text));
-        Ok(Self { status: StatusCode::OK, headers, body, effects: Effects::default() })
+        let mut reply = Self::empty(StatusCode::OK);
+        reply.headers.insert(CONTENT_TYPE, XML);
+        reply.body = ResponseBody::from(with_carriage_returns(text));
+        Ok(reply)
+    }
+
+    /// 200, with the text of a document.
+    pub(crate) fn document(text: String) -> Self {
+        let mut reply = Self::empty(StatusCode::OK);
+        reply.headers.insert(CONTENT_TYPE, XML);
+        reply.body = ResponseBody::from(text.into_bytes());
+        reply
     }
 
     /// Adds headers. A header that is set already is replaced.

@@ -21,29 +21,32 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// Timeout for the next frame of the rest.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Body of a request.
-pub struct DrainedBody {
+/// Body of a request, of a connection or of a router in front.
+pub struct DrainedBody<B = Incoming>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
     /// `None` once the body has ended or failed.
-    body: Option<Incoming>,
+    body: Option<B>,
     /// True while the client waits for `100 Continue` and so sends no bytes.
     is_held_back: bool,
 }
 
-impl DrainedBody {
+impl<B: Body<Data = Bytes> + Send + Unpin + 'static> DrainedBody<B> {
     /// Wraps the body of a request with these headers.
-    pub fn new(body: Incoming, headers: &HeaderMap) -> Self {
+    pub fn new(body: B, headers: &HeaderMap) -> Self {
         Self { body: Some(body), is_held_back: headers.contains_key(header::EXPECT) }
     }
 }
 
-impl Body for DrainedBody {
+impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Body for DrainedBody<B> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         // The first poll makes hyper send `100 Continue`.
         self.is_held_back = false;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
@@ -63,7 +66,7 @@ impl Body for DrainedBody {
     }
 }
 
-impl Drop for DrainedBody {
+impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Drop for DrainedBody<B> {
     fn drop(&mut self) {
         if self.is_held_back || self.is_end_stream() {
             return;
@@ -74,6 +77,6 @@ impl Drop for DrainedBody {
     }
 }
 
-async fn read_to_end(mut body: Incoming) {
+async fn read_to_end<B: Body<Data = Bytes> + Unpin>(mut body: B) {
     while let Ok(Some(Ok(_))) = timeout(PAUSE, body.frame()).await {}
 }

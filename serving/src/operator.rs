@@ -10,13 +10,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
 use martlet_admin_api::{SETTINGS, SettingsReply};
+use martlet_protocol::Clock;
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -182,6 +183,11 @@ impl Operator {
         }
     }
 
+    /// Returns the clock by which the gate judges signatures, once the process is open.
+    pub fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.parts.get().map(|open| open.parts.access.clock.clone())
+    }
+
     /// Marks the process as draining, so that it is no longer ready.
     pub fn drain(&self) {
         *self.stage.lock() = ProcessStage::Draining;
@@ -210,6 +216,8 @@ impl Operator {
             .merge(records_route(&self.gate))
             .into_router()
             .fallback(protected)
+            // The gate bounds bodies by the rule of their route.
+            .layer(DefaultBodyLimit::disable())
             .layer(middleware::from_fn_with_state(self.gate.clone(), admit))
             .with_state(self.clone());
         public_routes().into_router().with_state(self).fallback_service(protected)

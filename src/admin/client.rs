@@ -37,6 +37,14 @@ pub(crate) struct AdminEndpoint {
     patience: Duration,
 }
 
+/// Failure of a request that a caller repeats.
+pub(crate) enum PollFailure {
+    /// The process refuses the credential, or the credential can't be sent: no repetition helps.
+    Credential(Failure),
+    /// Another request may succeed.
+    Passing(Failure),
+}
+
 /// Means by which a client authenticates.
 #[derive(Clone)]
 pub(super) enum AdminCredential {
@@ -139,8 +147,36 @@ impl AdminEndpoint {
         body: Bytes,
     ) -> Result<T, Failure> {
         let (status, body) = self.reply_to(method, path, query, body)?;
+        self.decode(status, &body)
+    }
+
+    /// Sends a GET request that the caller repeats, and decodes the reply.
+    pub(crate) fn poll<T: DeserializeOwned>(&self, path: &str) -> Result<T, PollFailure> {
+        let (status, body) = self.poll_reply(path)?;
+        self.decode(status, &body).map_err(|failure| PollFailure::of(status, failure))
+    }
+
+    /// Sends a GET request that the caller repeats, and returns the reply as text.
+    pub(crate) fn poll_text(&self, path: &str) -> Result<String, PollFailure> {
+        let (status, body) = self.poll_reply(path)?;
         if status == StatusCode::OK {
-            return serde_json::from_slice(&body).map_err(|error| {
+            return Ok(String::from_utf8_lossy(&body).into_owned());
+        }
+        let answered = Failure::refused(format!("{} answered {status}", self.address));
+        Err(PollFailure::of(status, answered))
+    }
+
+    fn poll_reply(&self, path: &str) -> Result<(StatusCode, Bytes), PollFailure> {
+        self.reply_to(Method::GET, path, &[], Bytes::new()).map_err(|failure| match failure {
+            Failure::Usage(_) => PollFailure::Credential(failure),
+            Failure::Refused(_) => PollFailure::Passing(failure),
+        })
+    }
+
+    /// Decodes a reply, or returns the sentence of a refusal.
+    fn decode<T: DeserializeOwned>(&self, status: StatusCode, body: &Bytes) -> Result<T, Failure> {
+        if status == StatusCode::OK {
+            return serde_json::from_slice(body).map_err(|error| {
                 Failure::refused(format!(
                     "{} does not answer as a Martlet of this version: {error}",
                     self.address
@@ -148,7 +184,7 @@ impl AdminEndpoint {
             });
         }
         let is_token = matches!(self.credential, AdminCredential::Token(_));
-        let sentence = match serde_json::from_slice(&body) {
+        let sentence = match serde_json::from_slice(body) {
             Ok(ErrorReply { error }) if status != StatusCode::UNAUTHORIZED || !is_token => error,
             _ if status == StatusCode::UNAUTHORIZED => {
                 "the secret is wrong, or the process refuses tokens of secrets: name the server's \
@@ -265,6 +301,15 @@ impl AdminEndpoint {
             ),
             _ => return self.broken(&format!("TLS failed: {error}")),
         })
+    }
+}
+
+impl PollFailure {
+    fn of(status: StatusCode, failure: Failure) -> Self {
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Self::Credential(failure),
+            _ => Self::Passing(failure),
+        }
     }
 }
 

@@ -34,6 +34,7 @@ use self::bucket::BucketCommand;
 use self::bundle::BundleArgs;
 use self::census::{CensusArgs, CensusOutcome};
 use self::checkpoints::CheckpointCommand;
+pub(crate) use self::client::{AdminEndpoint, PollFailure};
 use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
 use self::import::ImportArgs;

@@ -18,7 +18,7 @@ use martlet_admin_api::jobs::{JOB_REQUEST_BYTES_MAX, JobLine, JobRequest};
 use martlet_admin_api::ring_push::{RingFile, RingPushLine, check_push, push_summary};
 use martlet_membership::routes::{self, OfferAnswer, RingsAnswer};
 use martlet_membership::{
-    ClusterSecret, NamedRing, RingName, RingPush, TlsArgs, client_options, node_addresses,
+    ClusterSecret, NamedRing, RingName, RingPush, TlsArgs, node_addresses, push_options,
     read_ring_file,
 };
 use martlet_protocol::SystemClock;
@@ -133,7 +133,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn client(credentials: &NodeCredentials, address: &str) -> HttpBackend {
-    let options = client_options(Arc::new(SystemClock), credentials.tls.clone());
+    let options = push_options(Arc::new(SystemClock), credentials.tls.clone());
     HttpBackend::new(address, credentials.secret.key.clone(), options, Arc::new(|_| ()))
 }
 

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use martlet_console::S3Slot;
 use martlet_deploy::NodeRole;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
@@ -69,7 +70,8 @@ impl RoleSet {
         let operator = Arc::new(Operator::of_role(address));
         let (signals, relay) = mpsc::unbounded_channel();
         let admin = RoleAdmin::Shared(operator.clone());
-        let running = serve(RoleHost { signals: Signals::relayed(relay), admin });
+        let signals_of_role = Signals::relayed(relay);
+        let running = serve(RoleHost { signals: signals_of_role, admin, s3: S3Slot::default() });
         self.futures.push(running.map(move |outcome| (role, outcome)).boxed_local());
         self.roles.push(RunningRole { role, operator, signals });
     }
@@ -98,17 +100,20 @@ async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
     let port = admin::bind(address, &settings.common).await?;
     let operator = Arc::new(Operator::new(tokens));
     let answering = operator.clone().serve(port, &settings.common);
+    let slot = S3Slot::default();
     let console = match &mut settings.proxy {
         // The console needs the gate of the whole process, so that the proxy has none of its own.
         Some(proxy) => {
             let console = std::mem::take(&mut proxy.console);
-            console.serve(None, &operator, proxy.root()?.0, &settings.common).await?
+            console.serve(None, &operator, proxy.root()?.0, &slot, &settings.common).await?
         }
         None => RunningConsole::default(),
     };
     let mut set = RoleSet::default();
     if let Some(proxy) = settings.proxy {
-        set.add(NodeRole::Proxy, address, |host| proxy::serve(proxy, host).boxed_local());
+        set.add(NodeRole::Proxy, address, |host| {
+            proxy::serve(proxy, RoleHost { s3: slot, ..host }).boxed_local()
+        });
     }
     if let Some(node) = settings.storage_node {
         set.add(NodeRole::StorageNode, address, |host| {

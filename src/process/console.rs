@@ -1,13 +1,18 @@
 //! Console of a process with accounts: its settings, its port and its end.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::extract::Request;
 use clap::Args;
 use hyper_util::service::TowerToHyperService;
-use martlet_console::ConsoleParts;
-use martlet_protocol::SystemClock;
+use martlet_console::{ConsoleParts, S3Parts, S3Slot};
+use martlet_protocol::{Clock, SystemClock};
+use martlet_s3compat::S3Service;
+use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_serving::Failure;
 use martlet_serving::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::operator::{Operator, bind_console};
@@ -15,6 +20,8 @@ use martlet_serving::settings::{CommonSettings, list};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use super::measure::MeasuredService;
 
 /// Default address of the console of an embedded server. Clusters have none by default.
 pub(crate) const SERVER_CONSOLE: SocketAddr =
@@ -79,6 +86,22 @@ struct OpenConsole {
     url: String,
 }
 
+/// Clock of the gate, which judges signatures by the cluster's time; the machine's until the process
+/// is open.
+struct GateClock(Arc<Operator>);
+
+impl fmt::Debug for GateClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GateClock")
+    }
+}
+
+impl Clock for GateClock {
+    fn now_ms(&self) -> u64 {
+        self.0.clock().map_or_else(|| SystemClock.now_ms(), |clock| clock.now_ms())
+    }
+}
+
 /// Console that is served, or none.
 #[derive(Default)]
 pub(crate) struct RunningConsole {
@@ -96,13 +119,15 @@ impl ConsoleSettings {
     /// Names of these settings.
     pub(crate) const NAMES: [&str; 2] = ["console_address", "console_hosts"];
 
-    /// Serves the console over the routes of the admin address, if there is one. `default` is used
-    /// without a setting; another process may have its port.
+    /// Serves the console over the routes of the admin address, if there is one, and over the S3
+    /// service that `s3` will have. `default` is used without a setting; another process may have
+    /// its port.
     pub(crate) async fn serve(
         &self,
         default: Option<SocketAddr>,
         operator: &Arc<Operator>,
         root_key: &str,
+        s3: &S3Slot,
         common: &CommonSettings,
     ) -> Result<RunningConsole, Failure> {
         let Some(OpenConsole { port, url }) = self.listen(default, common).await? else {
@@ -110,10 +135,11 @@ impl ConsoleSettings {
         };
         let router = martlet_console::router(ConsoleParts {
             admin: operator.clone().router(),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(GateClock(operator.clone())),
             hosts: self.console_hosts.clone(),
             is_secure: port.certificate.is_some(),
             root_key: root_key.to_owned(),
+            s3: s3.clone(),
         });
         let limits = Limits {
             places: PLACES,
@@ -149,6 +175,23 @@ impl ConsoleSettings {
         let url = format!("{scheme}://{}", listen::address_of(&port.listener)?);
         tracing::info!(console = %url, pages = martlet_console::is_built(), "listening for browsers");
         Ok(Some(OpenConsole { port, url }))
+    }
+}
+
+/// Returns the S3 service of this process as the console uses it. `is_secure` is true if the port
+/// at `address` has TLS.
+pub(crate) fn s3_parts(
+    service: &MeasuredService<S3Service>,
+    address: SocketAddr,
+    is_secure: bool,
+) -> S3Parts {
+    let service = service.clone();
+    let answer = tower::service_fn(move |request: Request| service.answer(request));
+    S3Parts {
+        routes: Router::new().fallback_service(answer),
+        region: UNNAMED_REGION.to_owned(),
+        address,
+        is_secure,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use martlet_console::S3Slot;
 use martlet_serving::operator::{self as admin, AdminServer, Operator};
 use martlet_serving::settings::CommonSettings;
 use martlet_serving::{AdminToken, Failure, Signals};
@@ -11,6 +12,8 @@ use martlet_serving::{AdminToken, Failure, Signals};
 pub(crate) struct RoleHost {
     pub(crate) signals: Signals,
     pub(crate) admin: RoleAdmin,
+    /// Place of the role's S3 service, for the console of the process.
+    pub(crate) s3: S3Slot,
 }
 
 /// Admin address of a role.
@@ -27,7 +30,7 @@ pub(crate) struct AnsweringAdmin(Option<AdminServer>);
 impl RoleHost {
     /// Makes a process of its own for a role. Installs signal handlers.
     pub(crate) fn own_process() -> Result<Self, Failure> {
-        Ok(Self { signals: Signals::take()?, admin: RoleAdmin::Own })
+        Ok(Self { signals: Signals::take()?, admin: RoleAdmin::Own, s3: S3Slot::default() })
     }
 }
 

@@ -33,14 +33,35 @@ impl<S> MeasuredService<S> {
 
 impl<S, B> Service<Request<Incoming>> for MeasuredService<S>
 where
-    S: Service<Request<CountedBody<DrainedBody>>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<CountedBody<DrainedBody>>, Response = Response<B>, Error = Infallible>
+        + 'static,
     S::Future: Send + 'static,
+    B: 'static,
 {
     type Response = Response<CountedBody<B>>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        Box::pin(self.answer(request))
+    }
+}
+
+impl<S> MeasuredService<S> {
+    /// Answers a request, of a connection or of a router of this process.
+    pub(crate) fn answer<In, B>(
+        &self,
+        request: Request<In>,
+    ) -> impl Future<Output = Result<Response<CountedBody<B>>, Infallible>> + Send + use<In, B, S>
+    where
+        In: Body<Data = Bytes> + Send + Unpin + 'static,
+        S: Service<
+                Request<CountedBody<DrainedBody<In>>>,
+                Response = Response<B>,
+                Error = Infallible,
+            >,
+        S::Future: Send + 'static,
+    {
         let began = Instant::now();
         let under_way = RunningRequest::new(self.requests.clone());
         let method = request.method().clone();
@@ -50,7 +71,7 @@ where
         let request = Request::from_parts(head, body);
         let foreground = self.foreground.clone();
         let answer = self.inner.call(request);
-        Box::pin(async move {
+        async move {
             let response = match answer.await {
                 Ok(response) => response,
                 Err(never) => match never {},
@@ -70,7 +91,7 @@ where
             }
             under_way.requests.answered(labels, latency);
             Ok(response.map(|body| CountedBody::outgoing(body, under_way)))
-        })
+        }
     }
 }
 

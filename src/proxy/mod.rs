@@ -17,7 +17,10 @@ use std::sync::Arc;
 
 use martlet_admin_server::jobs::{self, JobsCluster};
 use martlet_admin_server::{accounts, buckets, objects, policies};
-use martlet_membership::{Member, MemberRole, NodeCollector, RingCollector, StatusSource};
+use martlet_console::S3Slot;
+use martlet_membership::{
+    ClusterSecret, Member, MemberRole, NodeCollector, RingCollector, StatusSource,
+};
 use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
@@ -40,6 +43,7 @@ use self::first::NewCluster;
 use self::operator::ProxyHealth;
 pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::admin_access::{self, AccountProcess};
+use crate::process::console;
 use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
@@ -56,7 +60,7 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
 
 /// Runs a proxy in this process until a signal stops it.
 pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(), Failure> {
-    let RoleHost { mut signals, admin } = host;
+    let RoleHost { mut signals, admin, s3: slot } = host;
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
@@ -68,7 +72,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
-    let console = settings.console.serve(None, &operator, access_key, &settings.common).await?;
+    let console = settings.serve_console(&operator, &slot).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -85,8 +89,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let clock: Arc<dyn Clock> = member.clock.clone();
     let observers = ObserverTasks::open(&settings.s3, &settings.events, &folder, &store, &clock)?;
     let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle);
-    know_data_ports(&store, &member);
-    let in_place = InPlaceConfig::new(secret.extents.clone(), u64::MAX);
+    let in_place = in_place_of(&store, &member, &secret);
     let service = service.observed_by(observers.requests.clone()).reading_in_place(in_place);
     let ((stop, stopped), mut tasks) = (watch::channel(false), JoinSet::new());
     tasks.spawn(member.clone().keep_up(stopped.clone()));
@@ -117,6 +120,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         figures: observers.figures(),
         operator,
         signals,
+        slot,
     };
     let outcome = running.run(s3).await;
     observers.stop().await;
@@ -144,11 +148,13 @@ fn seal_secrets(settings: &ProxySettings, accounts: &Accounts) {
     }
 }
 
-/// Makes the data ports that nodes announce known to the object layer.
-fn know_data_ports(store: &ObjectStore, member: &Arc<Member>) {
+/// Makes the data ports that nodes announce known to the object layer, and returns the
+/// configuration of reads through them.
+fn in_place_of(store: &ObjectStore, member: &Arc<Member>, secret: &ClusterSecret) -> InPlaceConfig {
     let nodes = member.clone();
     let data_ports = move |node: &str| nodes.nodes.get(node)?.history.data_port();
     store.topology().set_data_ports(Arc::new(data_ports));
+    InPlaceConfig::new(secret.extents.clone(), u64::MAX)
 }
 
 /// Proxy with an open member and object layer.
@@ -166,12 +172,14 @@ struct RunningProxy<'a> {
     figures: ObserverSource,
     operator: Arc<Operator>,
     signals: Signals,
+    /// Place of the S3 service for the console.
+    slot: S3Slot,
 }
 
 impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
         let Self { settings, name, member, store, service, routes, access, figures, .. } = self;
-        let (operator, mut signals) = (self.operator, self.signals);
+        let (operator, mut signals, slot) = (self.operator, self.signals, self.slot);
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
@@ -201,6 +209,7 @@ impl RunningProxy<'_> {
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some()));
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);

@@ -1,15 +1,19 @@
 //! Settings of a proxy.
 
+use std::sync::Arc;
+
 use clap::Args;
+use martlet_console::S3Slot;
 use martlet_membership::{MemberArgs, MemberSettings};
 use martlet_notifications::EventSettings;
 use martlet_serving::Failure;
+use martlet_serving::operator::Operator;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, SecretText};
 use serde::Serialize;
 
 use super::first::{FirstArgs, FirstSettings};
 use crate::process::args::{EventArgs, S3Args};
-use crate::process::console::{ConsoleArgs, ConsoleSettings};
+use crate::process::console::{ConsoleArgs, ConsoleSettings, RunningConsole};
 use crate::process::s3_port::S3Settings;
 
 /// Default data folder.
@@ -97,6 +101,15 @@ impl ProxySettings {
         settings.s3.check(settings.member.admin_address(ADMIN_PORT))?;
         settings.root()?;
         Ok(settings)
+    }
+
+    /// Serves the console, if an address is set, over the S3 service that `slot` will have.
+    pub(super) async fn serve_console(
+        &self,
+        operator: &Arc<Operator>,
+        slot: &S3Slot,
+    ) -> Result<RunningConsole, Failure> {
+        self.console.serve(None, operator, self.root()?.0, slot, &self.common).await
     }
 
     /// Returns the root credentials. Missing ones are a usage error.

@@ -137,7 +137,7 @@ fn cluster(member: &Member, rings: &RingSet) -> Result<Cluster, Failure> {
 
 /// Runs a replicator in this process until a signal stops it.
 pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Result<(), Failure> {
-    let RoleHost { mut signals, admin } = host;
+    let RoleHost { mut signals, admin, .. } = host;
     let secret = settings.member.secret()?;
     let address = settings.admin_address();
     let (operator, answering) = admin.serve(address, vec![secret.token], &settings.common).await?;

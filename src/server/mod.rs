@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use martlet_admin_server::{buckets, jobs, objects, policies};
+use martlet_console::S3Slot;
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
 use martlet_serving::audit::AuditCollector;
@@ -45,7 +46,7 @@ use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
-use crate::process::console::SERVER_CONSOLE;
+use crate::process::console::{self, SERVER_CONSOLE};
 use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
@@ -79,8 +80,10 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
-    let (root_key, default) = (&credentials.access_key, Some(SERVER_CONSOLE));
-    let console = settings.console.serve(default, &operator, root_key, &settings.common).await?;
+    let (root_key, default, slot) =
+        (&credentials.access_key, Some(SERVER_CONSOLE), S3Slot::default());
+    let console =
+        settings.console.serve(default, &operator, root_key, &slot, &settings.common).await?;
 
     let opened = tokio::select! {
         opened = Store::open(&settings, &folder, &credentials) => opened?,
@@ -90,7 +93,7 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
         }
     };
     let (settings, folder, store) = (&settings, &folder, opened);
-    let running = RunningServer { settings, folder, operator, store, direct, signals };
+    let running = RunningServer { settings, folder, operator, store, direct, signals, slot };
     let url = data_port.as_ref().map(|port| port.known_as.url.clone());
     let outcome = running
         .run(s3, data_port, |address| {
@@ -141,6 +144,8 @@ struct RunningServer<'a> {
     store: Store,
     direct: Option<DirectListener>,
     signals: Signals,
+    /// Place of the S3 service for the console.
+    slot: S3Slot,
 }
 
 impl RunningServer<'_> {
@@ -150,7 +155,7 @@ impl RunningServer<'_> {
         data_port: Option<OpenDataPort>,
         announce: impl FnOnce(SocketAddr),
     ) -> Result<(), Failure> {
-        let Self { settings, folder, operator, mut store, direct, mut signals } = self;
+        let Self { settings, folder, operator, mut store, direct, mut signals, slot } = self;
         let data_port = data_port.map(|port| store.read_in_place(port, settings));
         let data_figures = data_port.as_ref().map(ReadyDataPort::figures);
         let address = listen::address_of(&port.listener)?;
@@ -189,6 +194,7 @@ impl RunningServer<'_> {
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some()));
         let (stop, stopped) = watch::channel(false);
         let (drain, limits) = (settings.common.drain_timeout, settings.common.limits());
         let direct = direct.into_iter().map(|direct| direct.run(stopped.clone()));

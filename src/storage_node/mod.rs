@@ -69,7 +69,7 @@ pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
 
 /// Runs a storage node in this process until a signal stops it.
 pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Result<(), Failure> {
-    let RoleHost { mut signals, admin } = host;
+    let RoleHost { mut signals, admin, .. } = host;
     let name: Arc<str> = settings.member.name()?.into();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(DATA_DIR))?);

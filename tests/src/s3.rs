@@ -25,6 +25,7 @@ pub const SECRET_KEY: &str = "martlet-test-secret-key-with/slash+plus";
 
 const REGION: &str = "us-east-1";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+const PAYLOAD: &str = "x-amz-content-sha256";
 
 /// Reason for a missing reply: the server closed the connection, or accepts none.
 pub type LostReply = String;
@@ -156,7 +157,8 @@ impl S3 {
         self.request_with(method, target, &[], body)
     }
 
-    /// Makes a request with more headers, signed by all of them.
+    /// Makes a request with more headers, signed by all of them. The payload is unsigned unless
+    /// `x-amz-content-sha256` is among them.
     pub fn request_with(
         &self,
         method: &str,
@@ -171,9 +173,10 @@ impl S3 {
             .uri(target)
             .header("host", self.address.to_string())
             .header("content-length", body.len())
-            .header("x-amz-content-sha256", UNSIGNED)
             .header("x-amz-date", date)
             .header("authorization", authorization);
+        let request =
+            if names_payload(headers) { request } else { request.header(PAYLOAD, UNSIGNED) };
         let add = |request: Builder, (name, value): &(&str, &str)| request.header(*name, *value);
         headers.iter().fold(request, add).body(Full::new(body)).unwrap()
     }
@@ -201,13 +204,17 @@ impl S3 {
             .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
             .unwrap();
         let host = self.address.to_string();
-        let own = [("host", &*host), ("x-amz-content-sha256", UNSIGNED), ("x-amz-date", &date)];
+        let own = [("host", &*host), ("x-amz-date", &date)];
         let mut signed = [&own[..], headers].concat();
+        if !names_payload(headers) {
+            signed.push((PAYLOAD, UNSIGNED));
+        }
+        let payload = signed.iter().find(|(name, _)| *name == PAYLOAD).map_or("", |it| it.1);
         signed.sort_unstable();
         let names = signed.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
         let lines = signed.iter().map(|(name, value)| [name, ":", value, "\n"].concat());
         let lines = lines.collect::<Vec<_>>().concat();
-        let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{UNSIGNED}");
+        let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{payload}");
         let scope = format!("{}/{REGION}/s3/aws4_request", &date[..8]);
         let hash = hex::encode(Sha256::digest(canonical));
         let key = generate_signing_key(&self.secret_key, now, REGION, "s3");
@@ -260,6 +267,10 @@ pub fn encoded(text: &str) -> String {
         }
     }
     encoded
+}
+
+fn names_payload(headers: &[(&str, &str)]) -> bool {
+    headers.iter().any(|(name, _)| *name == PAYLOAD)
 }
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, LostReply> {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_admin_api::jobs::{self, JobProgress};
-use martlet_admin_api::ring_push::{RingFile, check_push, push_summary};
+use martlet_admin_api::ring_push::{RingFile, check_push};
 use martlet_membership::{Member, NamedRing, RingName, RingPush};
 use martlet_ring::Ring;
 use serde_json::Value;
@@ -28,10 +29,19 @@ impl RingPushWork {
     /// Reads the ring files of a request.
     ///
     /// # Errors
-    /// There is no ring, a name or a file is damaged, or a name is given twice.
+    /// There is no ring, a name or a file is damaged, a name is given twice, or a ring belongs to another
+    /// cluster.
     pub(super) fn new(member: Arc<Member>, files: &[RingFile]) -> Result<Self, ApiError> {
         let rings = decode(files).map_err(ApiError::bad)?;
-        let known = member.keeper.rings().addresses().clone();
+        let in_use = member.keeper.rings();
+        for (name, ring) in &rings {
+            if let Some(old) = in_use.get(*name)
+                && let Err(error) = old.check_kinship(ring)
+            {
+                return Err(ApiError(StatusCode::CONFLICT, format!("the ring {name}: {error}")));
+            }
+        }
+        let known = in_use.addresses().clone();
         Ok(Self { member, push: RingPush::new(rings, known), started: Instant::now() })
     }
 }
@@ -61,12 +71,12 @@ impl JobWork for RingPushWork {
     }
 
     fn subject(&self) -> String {
-        self.push.subject()
+        self.push.subject().to_owned()
     }
 
     fn run(self: Arc<Self>) -> BoxFuture<'static, JobOutcome> {
         let pushing = async move {
-            self.push.run(|address| self.member.nodes.client(address), |_| ()).await;
+            self.push.run(|address| self.member.nodes.push_client(address), |_| ()).await;
             if self.push.is_cancelled() {
                 return Err("the push was cancelled: some nodes did not receive the rings".into());
             }
@@ -80,18 +90,17 @@ impl JobWork for RingPushWork {
     }
 
     fn progress(&self) -> JobProgress {
-        let (progress, all) = (self.push.progress(), self.push.node_count());
-        let done = progress.nodes_done;
+        let (done, all) = (self.push.nodes_done(), self.push.node_count());
         JobProgress {
             done: done as u64,
             total: Some(all as u64),
             unit: "nodes".to_owned(),
-            text: format!("{done} of {all} nodes: {}", push_summary(&progress.answers)),
+            text: format!("{done} of {all} nodes: {}", self.push.summary()),
         }
     }
 
     fn eta_s(&self) -> Option<u64> {
-        let done = self.push.progress().nodes_done as u64;
+        let done = self.push.nodes_done() as u64;
         let left = (self.push.node_count() as u64).saturating_sub(done);
         (self.started.elapsed().as_secs() * left).checked_div(done)
     }

@@ -68,6 +68,11 @@ impl Job {
     }
 
     fn line(&self) -> JobLine {
+        let outcome = self.end.get().map(|end| &end.outcome);
+        self.line_with(self.work.detail(outcome))
+    }
+
+    fn line_with(&self, detail: Option<Value>) -> JobLine {
         let end = self.end.get();
         let outcome = end.map(|end| &end.outcome);
         let state = match outcome {
@@ -86,7 +91,7 @@ impl Job {
             progress: self.work.progress(),
             eta_s: self.work.eta_s().filter(|_| end.is_none()),
             error: outcome.and_then(|outcome| outcome.clone().err()),
-            detail: self.work.detail(outcome),
+            detail,
         }
     }
 }
@@ -142,9 +147,10 @@ impl Jobs {
         let _ = job.end.set(JobEnd { ended_ms: self.clock.now_ms(), outcome });
     }
 
-    /// Returns all known jobs, the last one first.
+    /// Returns all known jobs without their details, the last one first.
     pub(super) fn list(&self) -> Vec<JobLine> {
-        self.known.lock().iter().rev().map(|job| job.line()).collect()
+        let known: Vec<Arc<Job>> = self.known.lock().iter().rev().cloned().collect();
+        known.iter().map(|job| job.line_with(None)).collect()
     }
 
     /// Returns a job.

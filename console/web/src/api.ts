@@ -1,7 +1,7 @@
 // Requests to the admin API, and values that refresh themselves.
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { farewell, sentence, session } from "./session";
+import { CSRF, farewell, sentence, session } from "./session";
 
 export type Query = Record<string, string | number | boolean | null | undefined>;
 
@@ -14,8 +14,7 @@ function target(path: string, query: Query): string {
 }
 
 async function send(method: string, path: string, query: Query, body?: unknown): Promise<Response> {
-  const headers: Record<string, string> = {};
-  if (method !== "GET") headers["x-martlet-csrf"] = session.value?.csrf ?? "";
+  const headers: Record<string, string> = { [CSRF]: session.value?.csrf ?? "" };
   if (body !== undefined) headers["content-type"] = "application/json";
   let reply: Response;
   try {

@@ -8,16 +8,19 @@ import { Buckets } from "./pages/buckets";
 import { Devices } from "./pages/devices";
 import { Jobs } from "./pages/jobs";
 import { Login } from "./pages/login";
+import { Objects } from "./pages/objects";
 import { Overview } from "./pages/overview";
 import { Rings } from "./pages/rings";
 import { Workers } from "./pages/workers";
+import { follow, path } from "./route";
 import { logout, may, session } from "./session";
+import { Transfers } from "./objects/transfers";
 
 interface Page {
   path: string;
   title: string;
-  /** Route that the page reads first. */
-  route: string;
+  /** Route that the page reads first; undefined for pages of users. */
+  route?: string;
   icon: string;
   view: () => JSX.Element;
 }
@@ -29,12 +32,10 @@ const PAGES: Page[] = [
   { path: "/workers", title: "Workers", route: "get /admin/v1/workers", icon: "M4 20V10M10 20V4M16 20v-8M22 20H2", view: Workers },
   { path: "/jobs", title: "Jobs", route: "get /admin/v1/jobs", icon: "M4 5h16M4 12h10M4 19h7M17 15l4 3-4 3z", view: Jobs },
   { path: "/buckets", title: "Buckets", route: "get /admin/v1/buckets", icon: "M4 6h16l-2 14H6zM4 6c0-3 16-3 16 0", view: Buckets },
+  { path: "/objects", title: "Objects", icon: "M12 3l8 4v10l-8 4-8-4V7zM4 7l8 4 8-4M12 11v10", view: Objects },
   { path: "/accounts", title: "Accounts", route: "get /admin/v1/users", icon: "M12 12a4 4 0 100-8 4 4 0 000 8zM4 21c0-9 16-9 16 0", view: Accounts },
   { path: "/audit", title: "Audit trail", route: "get /admin/v1/audit", icon: "M6 3h9l4 4v14H6zM9 12h7M9 16h7", view: Audit },
 ];
-
-const path = signal(location.pathname);
-window.addEventListener("popstate", () => (path.value = location.pathname));
 
 function stored(): string {
   const theme = localStorage.getItem("martlet-theme");
@@ -47,22 +48,15 @@ effect(() => {
   document.documentElement.dataset["theme"] = theme.value;
 });
 
-function go(event: MouseEvent, to: string): void {
-  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  event.preventDefault();
-  history.pushState(null, "", to);
-  path.value = to;
-  window.scrollTo(0, 0);
-  requestAnimationFrame(() => document.querySelector("h1")?.focus({ preventScroll: true }));
-}
-
 const NEXT: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 
 function Frame() {
-  const pages = PAGES.filter((page) => may(page.route));
+  const pages = PAGES.filter((page) => (page.route === undefined ? session.value?.s3 : may(page.route)));
   const page = pages.find((one) => one.path === path.value) ?? (path.value === "/" ? pages[0] : undefined);
   const principal = session.value?.principal;
   const View = page?.view;
+  // arn:aws:iam::TENANT:user/USER
+  const name = session.value?.s3?.arn.split(":").slice(4).join(" ") || session.value?.s3?.access_key;
   return (
     <div class="frame">
       <a class="skip" href="#content">Skip to the page</a>
@@ -74,7 +68,7 @@ function Frame() {
         <ul>
           {pages.map((one) => (
             <li>
-              <a href={one.path} aria-current={one === page ? "page" : undefined} onClick={(event) => go(event, one.path)}>
+              <a href={one.path} aria-current={one === page ? "page" : undefined} onClick={(event) => follow(event, one.path)}>
                 <svg viewBox="0 0 24 24" aria-hidden="true"><path d={one.icon} /></svg>
                 {one.title}
               </a>
@@ -82,8 +76,8 @@ function Frame() {
           ))}
         </ul>
         <div class="who">
-          <span class="name">{principal?.name || principal?.key || "root"}</span>
-          <span class="role">{principal?.role}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
+          <span class="name">{principal ? principal.name || principal.key || "root" : name}</span>
+          <span class="role">{principal ? principal.role : "access key"}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
           <div class="row">
             <button onClick={() => (theme.value = NEXT[theme.value] ?? "auto")}>Theme: {theme.value}</button>
             <button onClick={() => void logout()}>Sign out</button>
@@ -94,6 +88,7 @@ function Frame() {
       <main id="content" tabIndex={-1}>
         {View ? <View key={page?.path} /> : <Missing />}
       </main>
+      {session.value?.s3 && <Transfers />}
     </div>
   );
 }
@@ -103,7 +98,7 @@ function Missing() {
     <header class="head">
       <div>
         <h1 tabIndex={-1}>No such page</h1>
-        <p>{location.pathname} is no page, or the role {session.value?.principal.role} may not read it.</p>
+        <p>{location.pathname} is no page, or this session may not read it.</p>
       </div>
     </header>
   );

@@ -5,8 +5,13 @@ import type { components } from "./generated/api";
 
 export type Schemas = components["schemas"];
 export interface Session {
-  principal: Schemas["PrincipalLine"];
+  /** Principal at the admin API, if the key has rights there. */
+  principal: Schemas["PrincipalLine"] | null;
+  /** Access key at S3, and how clients reach the store. */
+  s3: { access_key: string; arn: string; endpoint: string; region: string } | null;
   csrf: string;
+  /** Token of links that save an object, which nothing else accepts. */
+  link_token: string;
   version: string;
 }
 
@@ -26,9 +31,19 @@ export async function sentence(reply: Response): Promise<string> {
   return `the server replied ${reply.status}`;
 }
 
+/** Name under which this origin keeps the CSRF token. Alone it is of no use: the cookie can't be read. */
+const KEPT = "martlet-csrf";
+/** Header with the CSRF token, which every request repeats. */
+export const CSRF = "x-martlet-csrf";
+
 export async function resume(): Promise<void> {
+  const csrf = localStorage.getItem(KEPT);
+  if (csrf === null) {
+    session.value = null;
+    return;
+  }
   try {
-    const reply = await fetch("/session");
+    const reply = await fetch("/session", { headers: { [CSRF]: csrf } });
     session.value = reply.ok ? ((await reply.json()) as Session) : null;
   } catch {
     session.value = null;
@@ -47,6 +62,7 @@ export async function login(key: string, secret: string): Promise<string> {
     if (!reply.ok) return await sentence(reply);
     farewell.value = "";
     session.value = (await reply.json()) as Session;
+    localStorage.setItem(KEPT, session.value.csrf);
     return "";
   } catch {
     return "the server does not answer: check that it runs";
@@ -55,8 +71,9 @@ export async function login(key: string, secret: string): Promise<string> {
 
 export async function logout(): Promise<void> {
   const csrf = session.value?.csrf ?? "";
+  localStorage.removeItem(KEPT);
   try {
-    const reply = await fetch("/session", { method: "DELETE", headers: { "x-martlet-csrf": csrf } });
+    const reply = await fetch("/session", { method: "DELETE", headers: { [CSRF]: csrf } });
     farewell.value = reply.ok ? "" : await sentence(reply);
   } catch {
     farewell.value = "The server did not answer, so the session may last until its end.";
@@ -66,6 +83,6 @@ export async function logout(): Promise<void> {
 
 /** Returns true if the principal's role is among those that the route's description names. */
 export function may(route: keyof typeof ROLES): boolean {
-  const role = session.value?.principal.role;
+  const role = session.value?.principal?.role;
   return role !== undefined && (ROLES[route]?.includes(role) ?? false);
 }

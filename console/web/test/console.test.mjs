@@ -1,15 +1,10 @@
 // Pages in a real browser: light, dark and at phone width, with axe, by keyboard, and with hostile names.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { createRequire } from "node:module";
-import { chromium } from "playwright-core";
+import { close, launch, LOOKS, open, SHOTS, signIn, violations, visit } from "./browser.mjs";
 import { HOSTILE, ROOT, start } from "./server.mjs";
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const SHOTS = process.env.CONSOLE_SHOTS ?? join(homedir(), ".cache/martlet/console-shots");
 const PAGES = [
   ["overview", "/"],
   ["devices", "/devices"],
@@ -20,66 +15,23 @@ const PAGES = [
   ["accounts", "/accounts"],
   ["audit", "/audit"],
 ];
-const LOOKS = [
-  { name: "light", colorScheme: "light", viewport: { width: 1280, height: 860 } },
-  { name: "dark", colorScheme: "dark", viewport: { width: 1280, height: 860 } },
-  { name: "phone", colorScheme: "light", viewport: { width: 390, height: 844 } },
-];
 let server;
-let browser;
 let viewer;
 
 before(async () => {
   assert.ok(process.env.MARTLET_BIN, "MARTLET_BIN must name the binary");
-  mkdirSync(SHOTS, { recursive: true });
   server = await start(process.env.MARTLET_BIN);
   server.ask("tenant", "create", "research");
   server.ask("tenant", "create", "evil", "--display-name", HOSTILE);
   server.ask("user", "create", "--tenant", "research", "trainer", "--role", "read-write");
   viewer = server.key("viewer");
-  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
-  browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+  await launch(server.url);
 });
 
 after(async () => {
-  await browser?.close();
+  await close();
   await server?.end();
 });
-
-/** Opens the console. A violation of the policy or an error of a script fails the test. */
-async function open(look = LOOKS[0]) {
-  const context = await browser.newContext({ colorScheme: look.colorScheme, viewport: look.viewport, reducedMotion: "reduce" });
-  const page = await context.newPage();
-  const problems = [];
-  page.on("pageerror", (error) => problems.push(String(error)));
-  page.on("console", (message) => {
-    // Refusals that a test provokes are shown by the page, and logged by the browser.
-    if (message.type() === "error" && !/Failed to load resource/.test(message.text())) problems.push(message.text());
-  });
-  await page.goto(server.url);
-  return { context, page, problems };
-}
-
-async function signIn(page, { key, secret }) {
-  await page.getByLabel("Key", { exact: true }).fill(key);
-  await page.getByLabel("Secret").fill(secret);
-  await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
-}
-
-/** Goes to a page by its link, as people do, and waits for its content. */
-async function visit(page, path) {
-  await page.locator(`nav a[href="${path}"]`).click();
-  await page.locator("main h1").waitFor();
-  await page.waitForFunction(() => !document.querySelector("main .loading"));
-}
-
-async function violations(page) {
-  // Playwright evaluates through the debugger, which the policy of the page does not bind.
-  await page.evaluate(AXE);
-  const found = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
-  return found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ")}`);
-}
 
 for (const look of LOOKS) {
   test(`every page is whole in ${look.name}`, async () => {
@@ -167,7 +119,7 @@ test("a viewer has no buttons for changes, and gets the server's words if it for
     assert.equal(await page.locator("main").getByRole("button", { name }).count(), 0, String(name));
   }
   const forced = await page.evaluate(async () => {
-    const { csrf } = await (await fetch("/session")).json();
+    const csrf = localStorage.getItem("martlet-csrf");
     const headers = { "x-martlet-csrf": csrf, "content-type": "application/json" };
     const reply = await fetch("/api/admin/v1/jobs", { method: "POST", headers, body: '{"kind":"census"}' });
     return { status: reply.status, error: (await reply.json()).error };

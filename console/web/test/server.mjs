@@ -25,7 +25,8 @@ export async function start(binary) {
     await new Promise((resolve) => setTimeout(resolve, 50));
     const url = /Console for browsers: (http:\S+)/.exec(text)?.[1];
     const admin = / address=(127\.0\.0\.1:\d+)/.exec(text)?.[1];
-    if (url && admin) found = { url, admin };
+    const s3 = /Martlet serves S3 at (http:\S+)/.exec(text)?.[1];
+    if (url && admin && s3) found = { url, admin, s3 };
   }
   const ask = (...args) => execFileSync(binary, ["admin", "--admin-address", found.admin, ...args], { env, encoding: "utf8" });
   const key = (role, ...args) => {
@@ -35,10 +36,16 @@ export async function start(binary) {
     const of = Object.fromEntries(pairs.map(([name, ...rest]) => [name, rest.join("=")]));
     return { key: of.MARTLET_ADMIN_KEY, secret: of.MARTLET_ADMIN_SECRET };
   };
+  /** Access key of a tenant or of one of its users. */
+  const accessKey = (...args) => {
+    const made = JSON.parse(ask("key", "create", "--json", ...args));
+    const line = Array.isArray(made) ? made[0] : made;
+    return { key: line.access_key, secret: line.secret_key };
+  };
   const end = async () => {
     child.kill("SIGTERM");
     await ended;
     rmSync(folder, { recursive: true, force: true });
   };
-  return { ...found, ask, key, end };
+  return { ...found, folder, ask, key, accessKey, end };
 }

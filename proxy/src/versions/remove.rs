@@ -58,7 +58,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     async fn remove(&mut self, round: Round<'_>) -> Result<Step> {
         let Some((held, head)) = version_of(round.view.entry.as_ref()) else {
-            return Ok(Step::Keep);
+            return self.keep_absent();
         };
         let is_head = held.name() == self.version;
         let gone = if is_head {
@@ -68,7 +68,7 @@ impl Removal<'_> {
                 // With a null head, a null version beside it is invisible; the head is the null
                 // version.
                 Some((_, entry)) => entry,
-                None => return Ok(Step::Keep),
+                None => return self.keep_absent(),
             }
         };
         if !self.may_go(round, held, &gone).await? {
@@ -90,6 +90,14 @@ impl Removal<'_> {
         let next = self.versions.latest_beside(self.context, round, self.below).await?;
         let (value, inline) = next.unwrap_or((Value::Tombstone, None));
         Ok(Step::Write(Proposal { value, inline, keep_body: false }))
+    }
+
+    /// Keeps everything if no version has the id. A condition that needs an object fails.
+    fn keep_absent(&self) -> Result<Step> {
+        if let Provided::Request(conditions) = self.provided {
+            conditions.check(None)?;
+        }
+        Ok(Step::Keep)
     }
 
     async fn may_go(&self, round: Round<'_>, held: Version, entry: &Entry) -> Result<bool> {
@@ -131,6 +139,7 @@ impl VersionStore {
         let head = self.head(target, intent).await;
         // A key without a head has no versions.
         if let Some(view) = head.as_ref().filter(|view| version_of(view.entry.as_ref()).is_none()) {
+            conditions.check(None).map_err(WriteError::clean)?;
             return Ok((WriteOutcome::Kept(view.clone()), false));
         }
         let provided = Provided::Request(conditions);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Stamp, WriteId};
+use martlet_protocol::{Stamp, Version, WriteId};
 
 use super::find::no_object;
 use super::revise::{Change, Revision};
@@ -109,7 +109,10 @@ impl Reviser {
                 }
             };
             match (landed, revision.revised) {
-                (WriteOutcome::At(stamp), Some(object)) => {
+                (WriteOutcome::At(stamp), Some(mut object)) => {
+                    if target.bucket.versioning().state.keeps_versions() {
+                        object.version.get_or_insert(Version::UNVERSIONED);
+                    }
                     if let Some(charge) = charge {
                         charge.written(self.registers.stamps.now_ms());
                     }

@@ -73,8 +73,9 @@ pub async fn preview_loss(topology: &Topology) -> Result<AcceptedLoss> {
 /// them now. `observe` receives each stage as a sentence.
 ///
 /// # Errors
-/// As [`preview_loss`]; `devices` are not those that lack votes; a device or peer fails meanwhile, and the next run continues; another device
-/// loses its votes, or the hold ends, and the next run begins anew.
+/// As [`preview_loss`]; `devices` are not the ones that lack votes; a device or peer fails meanwhile,
+/// and the next run continues; another device loses its votes, or the hold ends, and the next run
+/// begins anew.
 pub async fn accept_loss(
     topology: &Topology,
     clock: Arc<dyn Clock>,

@@ -3,7 +3,7 @@
 //! XML 1.0 cannot represent most control characters. So only clients that set `encoding-type=url`
 //! can receive every key.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use s3s::S3Result;
 use s3s::dto::EncodingType;
 
@@ -37,7 +37,7 @@ impl Encoding {
     pub(super) fn write(self, name: String) -> String {
         match self {
             Self::Plain => name,
-            Self::Url => utf8_percent_encode(&name, ENCODED).to_string(),
+            Self::Url => percent_encoded(&name).to_string(),
         }
     }
 
@@ -52,15 +52,25 @@ impl Encoding {
         if name.chars().all(is_itself) { name } else { self.write(name) }
     }
 
+    /// Name of the encoding in the reply.
+    pub(super) fn name(self) -> Option<&'static str> {
+        (self == Self::Url).then_some(EncodingType::URL)
+    }
+
     /// Encoding type in the reply.
     pub(super) fn wire(self) -> Option<EncodingType> {
-        (self == Self::Url).then(|| EncodingType::from_static(EncodingType::URL))
+        self.name().map(EncodingType::from_static)
     }
+}
+
+/// Percent-encodes a name. The result needs no escape in XML.
+pub(super) fn percent_encoded(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, ENCODED)
 }
 
 /// Percent-encodes a key for the path of a URL.
 pub(super) fn path_of(key: &str) -> String {
-    utf8_percent_encode(key, ENCODED).to_string()
+    percent_encoded(key).to_string()
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
 //! ListObjects and `ListObjectsV2`.
 
+mod document;
+
 use martlet_protocol::backend::Detail;
-use martlet_protocol::entry::Object as Stored;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListObjects, ObjectPage, is_within_prefix};
-use s3s::dto::{CommonPrefix, ListObjectsOutput, ListObjectsV2Output, Object, Owner};
 use s3s::{S3Result, s3_error};
 
+use self::document::ListDocument;
 use super::acl::OwnerNames;
 use super::encoding::Encoding;
 use super::operations::Operations;
-use super::wire::{limit, wire_count, wire_size};
-use crate::attributes::{wire_class, wire_etag, wire_time};
-use crate::checksums::{wire_algorithm, wire_kind};
+use super::wire::limit;
 use crate::errors::s3_error;
 use crate::fields::{query_text, query_value};
 use crate::reply::Reply;
@@ -21,22 +20,15 @@ use crate::target::Query;
 
 /// Request parameters of both versions.
 struct ListParameters {
-    bucket: String,
-    is_view: bool,
     prefix: String,
     delimiter: Option<String>,
     after: Option<String>,
     limit: usize,
-    owners: Option<OwnerNames>,
-    encoding: Encoding,
 }
 
-/// Results for both versions.
-struct ListResults {
-    contents: Vec<Object>,
-    common_prefixes: Vec<CommonPrefix>,
-    /// Start of the next page.
-    next: Option<String>,
+/// Page for both versions.
+struct ListedPage {
+    page: ObjectPage,
     /// True if the next page starts after the last key of this one.
     ends_at_key: bool,
 }
@@ -52,36 +44,29 @@ impl Operations {
         check_order(&query, delimiter.as_deref())?;
         let marker = query_text(&query, "marker").unwrap_or_default();
         let after = self.position_of(request.bucket(), &marker);
-        let listed = self
-            .listing(ListParameters {
-                bucket: request.bucket().to_owned(),
-                is_view: request.view.is_some(),
-                prefix: prefix.clone(),
-                delimiter: delimiter.clone(),
-                after,
-                limit,
-                owners: Some(self.owners_in(request.bucket()).await?),
-                encoding,
-            })
-            .await?;
+        let parameters =
+            ListParameters { prefix: prefix.clone(), delimiter: delimiter.clone(), after, limit };
+        let owners = self.owners_in(request.bucket()).await?;
+        let listed = self.listing(request, parameters).await?;
+        let next = listed.page.next.as_deref();
         // Without a delimiter the last key is the marker, and S3 omits the next marker. A page that
         // ended among deleted names has no such key.
         let needs_marker = delimiter.is_some() || !listed.ends_at_key;
-        let next_marker = listed.next.as_ref().filter(|_| needs_marker);
+        let next_marker = next.filter(|_| needs_marker);
         let next_marker = next_marker.map(|next| self.marker_of(request.bucket(), next));
-        Reply::xml(&ListObjectsOutput {
-            name: Some(request.shown_bucket().to_owned()),
-            prefix: Some(encoding.write_sparingly(prefix)),
-            marker: Some(encoding.write(marker)),
-            max_keys: Some(wire_count(limit)),
-            is_truncated: Some(listed.next.is_some()),
-            contents: Some(listed.contents),
-            common_prefixes: Some(listed.common_prefixes),
-            delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
-            next_marker: next_marker.map(|marker| encoding.write(marker)),
-            encoding_type: encoding.wire(),
-            request_charged: None,
-        })
+        let mut document = ListDocument::new(encoding, listed.page.objects.len());
+        document.element("Name", request.shown_bucket());
+        document.element("Prefix", &encoding.write_sparingly(prefix));
+        document.element("Marker", &encoding.write(marker));
+        document.plain("MaxKeys", limit);
+        document.plain("IsTruncated", next.is_some());
+        write_page(&mut document, &listed.page, Some(owners)).await;
+        let delimiter = delimiter.map(|delimiter| encoding.write(delimiter));
+        document.optional("Delimiter", delimiter.as_deref());
+        let next_marker = next_marker.map(|marker| encoding.write(marker));
+        document.optional("NextMarker", next_marker.as_deref());
+        document.optional("EncodingType", encoding.name());
+        Ok(Reply::document(document.end()))
     }
 
     pub(super) async fn list_objects_v2(&self, request: &OperationRequest) -> S3Result<Reply> {
@@ -102,33 +87,26 @@ impl Operations {
             Some(true) => Some(self.owners_in(request.bucket()).await?),
             _ => None,
         };
-        let parameters = ListParameters {
-            bucket: request.bucket().to_owned(),
-            is_view: request.view.is_some(),
-            prefix: prefix.clone(),
-            delimiter: delimiter.clone(),
-            after,
-            limit,
-            owners,
-            encoding,
-        };
-        let listed = self.listing(parameters).await?;
-        let token = listed.next.as_deref().map(|next| self.tokens.seal(request.bucket(), next));
-        Reply::xml(&ListObjectsV2Output {
-            name: Some(request.shown_bucket().to_owned()),
-            prefix: Some(encoding.write(prefix)),
-            max_keys: Some(wire_count(limit)),
-            key_count: Some(wire_count(listed.contents.len() + listed.common_prefixes.len())),
-            continuation_token: query_text(&query, "continuation-token"),
-            is_truncated: Some(token.is_some()),
-            next_continuation_token: token,
-            contents: Some(listed.contents),
-            common_prefixes: Some(listed.common_prefixes),
-            delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
-            encoding_type: encoding.wire(),
-            start_after: start_after.map(|start| encoding.write(start)),
-            request_charged: None,
-        })
+        let parameters =
+            ListParameters { prefix: prefix.clone(), delimiter: delimiter.clone(), after, limit };
+        let ListedPage { page, .. } = self.listing(request, parameters).await?;
+        let token = page.next.as_deref().map(|next| self.tokens.seal(request.bucket(), next));
+        let mut document = ListDocument::new(encoding, page.objects.len());
+        document.element("Name", request.shown_bucket());
+        document.element("Prefix", &encoding.write(prefix));
+        document.plain("MaxKeys", limit);
+        document.plain("KeyCount", page.objects.len() + page.prefixes.len());
+        let continued = query_text(&query, "continuation-token");
+        document.optional("ContinuationToken", continued.as_deref());
+        document.plain("IsTruncated", token.is_some());
+        document.optional("NextContinuationToken", token.as_deref());
+        write_page(&mut document, &page, owners).await;
+        let delimiter = delimiter.map(|delimiter| encoding.write(delimiter));
+        document.optional("Delimiter", delimiter.as_deref());
+        document.optional("EncodingType", encoding.name());
+        let start_after = start_after.map(|start| encoding.write(start));
+        document.optional("StartAfter", start_after.as_deref());
+        Ok(Reply::document(document.end()))
     }
 
     /// Start of a page after a marker: a key, or what [`Operations::marker_of`] sealed.
@@ -147,39 +125,40 @@ impl Operations {
         }
     }
 
-    async fn listing(&self, parameters: ListParameters) -> S3Result<ListResults> {
-        let ListParameters {
-            bucket,
-            is_view,
-            prefix,
-            delimiter,
-            after,
-            limit,
-            mut owners,
-            encoding,
-        } = parameters;
+    async fn listing(
+        &self,
+        request: &OperationRequest,
+        parameters: ListParameters,
+    ) -> S3Result<ListedPage> {
+        let ListParameters { prefix, delimiter, after, limit } = parameters;
         if limit == 0 {
             // An empty page is never truncated: the client could not continue from it.
-            self.store.bucket(&bucket).await.map_err(s3_error)?;
-            let (contents, common_prefixes, next) = (vec![], vec![], None);
-            return Ok(ListResults { contents, common_prefixes, next, ends_at_key: false });
+            self.store.bucket(request.bucket()).await.map_err(s3_error)?;
+            return Ok(ListedPage { page: ObjectPage::default(), ends_at_key: false });
         }
         let list = ListObjects { prefix, delimiter, after, limit, detail: Detail::Summary };
-        let ObjectPage { objects, prefixes, next } = self.page(&bucket, list, is_view).await?;
-        let ends_at_key = next.is_some() && objects.last().map(|(key, _)| key) == next.as_ref();
-        let mut contents = Vec::with_capacity(objects.len());
-        for (key, object) in objects {
-            let owner = match &mut owners {
-                Some(owners) => Some(owners.of(&object.attributes.marks).await),
-                None => None,
-            };
-            contents.push(wire_object(encoding.write(key), &object, owner));
-        }
-        let common_prefixes = prefixes
-            .into_iter()
-            .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
-            .collect();
-        Ok(ListResults { contents, common_prefixes, next, ends_at_key })
+        let page = self.page(request.bucket(), list, request.view.is_some()).await?;
+        let last = page.objects.last().map(|(key, _)| key);
+        let ends_at_key = page.next.is_some() && last == page.next.as_ref();
+        Ok(ListedPage { page, ends_at_key })
+    }
+}
+
+/// Writes the entries of a page, with their owners if they are requested.
+async fn write_page(
+    document: &mut ListDocument,
+    page: &ObjectPage,
+    mut owners: Option<OwnerNames>,
+) {
+    for (key, object) in &page.objects {
+        let owner = match &mut owners {
+            Some(owners) => Some(owners.of(&object.attributes.marks).await),
+            None => None,
+        };
+        document.object(key, object, owner.as_ref());
+    }
+    for prefix in &page.prefixes {
+        document.prefix(prefix);
     }
 }
 
@@ -191,19 +170,4 @@ fn check_order(query: &Query<'_>, delimiter: Option<&str>) -> S3Result<()> {
         return Err(s3_error!(InvalidArgument, "allow-unordered can't go with a delimiter"));
     }
     Ok(())
-}
-
-fn wire_object(key: String, object: &Stored, owner: Option<Owner>) -> Object {
-    let checksum = object.checksums.first();
-    Object {
-        checksum_algorithm: checksum.map(|checksum| vec![wire_algorithm(checksum.algorithm)]),
-        checksum_type: checksum.map(|checksum| wire_kind(checksum.kind)),
-        e_tag: Some(wire_etag(object.etag)),
-        key: Some(key),
-        last_modified: Some(wire_time(object.modified_ms)),
-        owner,
-        restore_status: None,
-        size: Some(wire_size(object.size)),
-        storage_class: Some(wire_class(object.attributes.storage_class.as_deref()).into()),
-    }
 }

@@ -8,7 +8,7 @@ use martlet_protocol::entry::{
     Checksum, ChecksumAlgorithm, ChecksumKind, ETagKind, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
-use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
+use martlet_proxy::{CopyPart, Error, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
 use s3s::dto::{Initiator, Owner, TimestampFormat};
 use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
@@ -150,11 +150,16 @@ async fn check_copy_range(
     let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };
     let unconditionally = ReadConditions::default();
     let source = store.head(bucket, name, Selection::Whole, &unconditionally).await;
-    let size = source.map_err(s3_error)?.object.size;
+    let size = match source {
+        Ok(source) => source.object.size,
+        // The copy names the error that S3 gives for a delete marker as its source.
+        Err(Error::DeleteMarker { was_named: true, .. }) => return Ok(()),
+        Err(error) => return Err(s3_error(error)),
+    };
     if last < size {
         return Ok(());
     }
-    Err(s3_error(martlet_proxy::Error::InvalidRange { size }))
+    Err(s3_error(Error::InvalidRange { size }))
 }
 
 /// Parts of an upload.

@@ -231,3 +231,52 @@ async fn the_checksums_of_parts_are_told() {
     let told = told.send().await.expect(200);
     assert_eq!(told.all("ChecksumCRC32C")[1..], sums, "after that of the whole");
 }
+
+#[tokio::test]
+async fn tags_of_an_object_from_before_versioning_are_of_the_null_version() {
+    let world = World::with_bucket().await;
+    world.put("/bkt/k", "before").await;
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag></TagSet></Tagging>";
+    let tagged = world.call("PUT", "/bkt/k?tagging").body(tags).send().await.expect(200);
+    assert!(!tagged.has("x-amz-version-id"), "the bucket has no versions");
+    for state in [SUSPENDED, ENABLED] {
+        set(&world, state).await.expect(200);
+        let tagged = world.call("PUT", "/bkt/k?tagging").body(tags).send().await.expect(200);
+        assert_eq!(tagged.header("x-amz-version-id"), "null");
+        let untagged = world.call("DELETE", "/bkt/k?tagging").send().await.expect(204);
+        assert_eq!(untagged.header("x-amz-version-id"), "null");
+    }
+}
+
+#[tokio::test]
+async fn a_delete_marker_is_no_source_of_a_part_with_or_without_a_range() {
+    let world = versioned().await;
+    put(&world, "k", "one").await;
+    let marker = world.call("DELETE", "/bkt/k").send().await.expect(204);
+    let marker = format!("/bkt/k?versionId={}", marker.header("x-amz-version-id"));
+    let id = world.call("POST", "/bkt/parts?uploads").send().await.expect(200).one("UploadId");
+    for range in ["bytes=0-0", ""] {
+        let copy = |source: &str| {
+            let part = world.call("PUT", &format!("/bkt/parts?partNumber=1&uploadId={id}"));
+            let part = part.header("x-amz-copy-source", source);
+            if range.is_empty() { part } else { part.header("x-amz-copy-source-range", range) }
+        };
+        copy(&marker).send().await.refused(400, "InvalidRequest");
+        copy("/bkt/k").send().await.refused(404, "NoSuchKey");
+    }
+}
+
+#[tokio::test]
+async fn a_condition_that_needs_an_object_fails_for_an_unknown_version() {
+    let world = World::with_bucket().await;
+    world.put("/bkt/k", "kept").await;
+    let target = format!("/bkt/k?versionId={}", "0".repeat(48));
+    for _ in ["without versions", "with versions"] {
+        let any = world.call("DELETE", &target).header("if-match", "*").send().await;
+        any.refused(412, "PreconditionFailed");
+        set(&world, ENABLED).await.expect(200);
+    }
+    let other = world.call("DELETE", &target).header("if-match", "\"x\"").send().await;
+    other.expect(204);
+    assert_eq!(world.get("/bkt/k").await.expect(200).text(), "kept");
+}

@@ -13,6 +13,7 @@
 //! * A change runs in a task of its own, so that a client that leaves doesn't end the change between
 //!   its two audit records.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ struct Admitted {
     principal: Principal,
     rule: RouteRule,
     body: Bytes,
-    fields: RequestFields,
+    /// Names of the audit record.
+    names: BTreeMap<String, String>,
     refusal: Option<Response>,
 }
 
@@ -80,7 +82,8 @@ async fn check(gate: &GateState, head: &Parts, body: Body) -> Result<Admitted, R
         Ok(()) => None,
         Err(refused) => Some(*refused),
     };
-    Ok(Admitted { principal, rule, body, fields, refusal })
+    // The fields of a large body take as much memory as the body.
+    Ok(Admitted { principal, rule, body, names: fields.names(), refusal })
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Refused> {
@@ -153,14 +156,14 @@ impl Admitted {
 
     /// Runs a change between its two records.
     async fn run_change(self, gate: Arc<GateState>, head: Parts, next: Next) -> Response {
-        let Self { principal, rule, body, fields, refusal } = self;
+        let Self { principal, rule, body, names, refusal } = self;
         let log = gate.access().ok().and_then(|access| access.log_of(principal.role)).cloned();
         let peer = head.extensions.get::<Peer>().map(|peer| peer.0.to_canonical().to_string());
         let record = AuditRecord {
             peer,
             who: principal.line(),
             operation: rule.name(),
-            target: fields.names(),
+            target: names,
             ..AuditRecord::default()
         };
         let begun = match &log {

@@ -4,7 +4,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
 use martlet_tests::Setup;
+use martlet_tests::s3::{Reply, SECRET_KEY, exchange};
 use martlet_tests::server::Server;
 use serde_json::Value;
 use tokio::time::sleep;
@@ -40,6 +43,35 @@ async fn ended(server: &Server, id: &str) -> Value {
     }
 }
 
+/// Starts a job by a request with the token of the root secret, or without one.
+async fn started(server: &Server, body: String, has_token: bool) -> Reply {
+    let token = blake3::derive_key("martlet admin token v1", SECRET_KEY.as_bytes());
+    let mut request = Request::post("/admin/v1/jobs")
+        .header("host", server.admin_address.to_string())
+        .header("content-type", "application/json");
+    if has_token {
+        request = request.header("authorization", format!("Bearer {}", hex::encode(token)));
+    }
+    let request = request.body(Full::new(Bytes::from(body))).unwrap();
+    exchange(server.admin_address, request).await.unwrap()
+}
+
+#[tokio::test]
+async fn requests_with_rings_may_be_large() {
+    let server = Setup::new().start().await;
+    let rings = |bytes: usize| {
+        let file = "A".repeat(bytes);
+        format!(r#"{{"kind": "ring-push", "rings": [{{"name": "index", "file": "{file}"}}]}}"#)
+    };
+    let read = started(&server, rings(5 << 20), true).await;
+    assert_eq!(read.status, 400);
+    assert!(read.text().contains("this server is no cluster"), "{}", read.text());
+    let too_large = started(&server, rings(64 << 20), true).await;
+    assert_eq!(too_large.status, 413, "{}", too_large.text());
+    assert!(too_large.text().contains("larger than 64 MiB"), "{}", too_large.text());
+    assert_eq!(started(&server, rings(1000), false).await.status, 401);
+}
+
 #[tokio::test]
 async fn a_census_is_followed_or_detached() {
     let server = Setup::new().start().await;
@@ -57,6 +89,7 @@ async fn a_census_is_followed_or_detached() {
     assert_eq!(followed, done, "an ended job is told at once");
     let jobs = asked(&server, &["job", "list"]);
     assert_eq!((jobs.as_array().unwrap().len(), text(&jobs[0], "id")), (2, id));
+    assert_eq!(jobs[0]["detail"], Value::Null, "lists of jobs have no reports");
 }
 
 #[tokio::test]

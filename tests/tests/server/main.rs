@@ -34,3 +34,4 @@ mod start;
 mod stop;
 mod strangers;
 mod support_bundle;
+mod top;

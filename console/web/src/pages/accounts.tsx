@@ -22,7 +22,7 @@ function State({ enabled }: { enabled: boolean }) {
 }
 
 export function Accounts() {
-  const own = session.value?.principal.tenant ?? undefined;
+  const own = session.value?.principal?.tenant ?? undefined;
   const [tenant, setTenant] = useState<string | undefined>(own);
   return (
     <>

@@ -10,7 +10,7 @@ const TONES: Record<string, Tone> = { done: "good", refused: "warn", failed: "ba
 const SPANS: Record<string, number> = { "last hour": 3600, "last day": 86_400, "last week": 604_800, "all": 0 };
 
 export function Audit() {
-  const ofTenant = session.value?.principal.role === "tenant-admin";
+  const ofTenant = session.value?.principal?.role === "tenant-admin";
   const [log, setLog] = useState(ofTenant ? "tenants" : "operators");
   const [since, setSince] = useState("last day");
   const [who, setWho] = useState("");

@@ -16,7 +16,7 @@ const LIMIT = 50;
 export function Buckets() {
   const [prefix, setPrefix] = useState("");
   const pages = usePages();
-  const tenant = session.value?.principal.tenant ?? undefined;
+  const tenant = session.value?.principal?.tenant ?? undefined;
   const live = useLive(() => get<Page>("/admin/v1/buckets", { prefix, tenant, after: pages.after, limit: LIMIT }), 15_000, [prefix, pages.after]);
   const filter = (value: string) => {
     pages.first();

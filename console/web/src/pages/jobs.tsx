@@ -1,4 +1,5 @@
 // Jobs: start a census, follow and cancel what runs.
+import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { change, get, useLive } from "../api";
 import * as f from "../format";
@@ -69,12 +70,27 @@ function Line({ job, cancel }: { job: Job; cancel: () => void }) {
       {running && share !== undefined && <Meter share={share} label={`${f.percent(share)} done`} />}
       <p>{text || (total ? `${f.count(done)} of ${f.count(total)} ${unit}` : `${f.count(done)} ${unit}`)}</p>
       {job.error && <p class="reason">{job.error}</p>}
-      {job.detail !== undefined && job.detail !== null && (
-        <details>
-          <summary>Report</summary>
-          <pre tabIndex={0}>{JSON.stringify(job.detail, null, 2)}</pre>
-        </details>
-      )}
+      <Report job={job} />
     </Card>
+  );
+}
+
+/** Report of a job, which is requested when it is opened: one of many nodes is large. */
+function Report({ job }: { job: Job }) {
+  const [report, setReport] = useState<string>();
+  const show = async (event: JSX.TargetedToggleEvent<HTMLDetailsElement>) => {
+    if (!event.currentTarget.open) return;
+    try {
+      const { detail } = await get<Job>("/admin/v1/job", { id: job.id });
+      setReport(detail === undefined || detail === null ? "The job has no report yet." : JSON.stringify(detail, null, 2));
+    } catch (thrown) {
+      setReport(thrown instanceof Error ? thrown.message : String(thrown));
+    }
+  };
+  return (
+    <details onToggle={(event) => void show(event)}>
+      <summary>Report</summary>
+      {report !== undefined && <pre tabIndex={0}>{report}</pre>}
+    </details>
   );
 }

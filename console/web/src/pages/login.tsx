@@ -1,4 +1,4 @@
-// Login by a key of the admin API, or by the root key.
+// Login by a key of the admin API, by an access key of S3, or by the root key.
 import { useState } from "preact/hooks";
 import { farewell, login } from "../session";
 import { Failure, Field } from "../ui/parts";
@@ -21,13 +21,13 @@ export function Login() {
       <form class="card" onSubmit={(event) => void submit(event)}>
         <img src="/icon.svg" alt="" width="44" height="44" />
         <h1>Martlet</h1>
-        <p>Sign in with an admin key, or with the root key of the store.</p>
+        <p>Sign in with an access key, with an admin key, or with the root key of the store.</p>
         {farewell.value && !error && <p class="farewell" role="status">{farewell.value}</p>}
         <Field label="Key" value={key} on={setKey} required auto="username" focus />
         <Field label="Secret" type="password" value={secret} on={setSecret} required auto="current-password" />
         {error && <Failure text={error} />}
         <button class="primary" disabled={busy}>{busy ? "Signing in…" : "Sign in"}</button>
-        <small>Make a key: <code>martlet admin key create --role viewer</code></small>
+        <small>The secret is sent once, and not kept in this browser.</small>
       </form>
     </main>
   );

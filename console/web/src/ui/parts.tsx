@@ -118,12 +118,21 @@ export function Table({ label, heads, children }: { label: string; heads: (strin
   );
 }
 
-export function Field(props: { label: string; hint?: string; value: string; on: (value: string) => void; type?: string; required?: boolean; auto?: string; focus?: boolean }) {
+export function Field(props: { label: string; hint?: string; value: string; on: (value: string) => void; type?: string; required?: boolean; auto?: string; focus?: boolean; lines?: number }) {
   const id = useId();
   const input = useRef<HTMLInputElement>(null);
+  const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
-    if (props.focus) input.current?.focus();
+    if (props.focus) (input.current ?? area.current)?.focus();
   }, []);
+  if (props.lines !== undefined) {
+    return (
+      <div class="field">
+        <label for={id}>{props.label}</label>
+        <textarea id={id} ref={area} rows={props.lines} value={props.value} spellcheck={false} onInput={(event) => props.on(event.currentTarget.value)} />
+      </div>
+    );
+  }
   return (
     <div class="field">
       <label for={id}>{props.label}</label>
@@ -154,6 +163,23 @@ export function Select(props: { label: string; value: string; options: readonly 
           <option value={option}>{option}</option>
         ))}
       </select>
+    </div>
+  );
+}
+
+/** Text to be copied, with a button where the browser allows that. */
+export function Copy({ label, text }: { label: string; text: string }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setDone(true);
+  };
+  // Browsers have a clipboard for pages over TLS and of this machine alone.
+  const can = "clipboard" in navigator;
+  return (
+    <div class="copying">
+      <pre class="content copy" tabIndex={0} aria-label={label}>{text}</pre>
+      {can && <button type="button" onClick={() => void copy()}>{done ? "Copied" : "Copy"}</button>}
     </div>
   );
 }

@@ -60,3 +60,22 @@ async fn the_removal_of_a_version_is_judged_by_that_version() {
     remove(store, null, &sized(4)).await.unwrap();
     assert_eq!(shown(store).await, ["k -*"]);
 }
+
+#[tokio::test]
+async fn a_condition_that_needs_an_object_fails_where_no_version_has_the_id() {
+    let harness = versioned().await;
+    let store = &harness.store;
+    let any =
+        &DeleteConditions { if_match: Some(ETagCondition::Any), ..DeleteConditions::default() };
+    let gone = put_version(store, "k", "gone").await.unwrap();
+    remove(store, gone, any).await.unwrap();
+    for id in [gone, VersionId::Null] {
+        assert!(is_refused(&remove(store, id, any).await), "of a key without versions");
+    }
+    put_version(store, "k", "kept").await.unwrap();
+    for id in [gone, VersionId::Null] {
+        assert!(is_refused(&remove(store, id, any).await), "of a key with another version");
+        remove(store, id, &sized(9)).await.expect("an absent version has no other size");
+    }
+    assert_eq!(shown(store).await, ["k 4*"]);
+}

@@ -1,0 +1,62 @@
+// Chromium of tests: the console in several looks, as people use it.
+import { mkdirSync, readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+export const SHOTS = process.env.CONSOLE_SHOTS ?? join(homedir(), ".cache/martlet/console-shots");
+export const LOOKS = [
+  { name: "light", colorScheme: "light", viewport: { width: 1280, height: 860 } },
+  { name: "dark", colorScheme: "dark", viewport: { width: 1280, height: 860 } },
+  { name: "phone", colorScheme: "light", viewport: { width: 390, height: 844 } },
+];
+let browser;
+let home;
+
+export async function launch(url) {
+  mkdirSync(SHOTS, { recursive: true });
+  home = url;
+  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+  browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+}
+
+export async function close() {
+  await browser?.close();
+}
+
+/** Opens the console. A violation of the policy or an error of a script fails the test. */
+export async function open(look = LOOKS[0], url = home) {
+  const context = await browser.newContext({ acceptDownloads: true, colorScheme: look.colorScheme, viewport: look.viewport, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  const problems = [];
+  page.on("pageerror", (error) => problems.push(String(error)));
+  page.on("console", (message) => {
+    // Refusals that a test provokes are shown by the page, and logged by the browser.
+    if (message.type() === "error" && !/Failed to load resource/.test(message.text())) problems.push(message.text());
+  });
+  await page.goto(url);
+  return { context, page, problems };
+}
+
+export async function signIn(page, { key, secret }) {
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await page.getByLabel("Secret").fill(secret);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
+}
+
+/** Goes to a page by its link, as people do, and waits for its content. */
+export async function visit(page, path) {
+  await page.locator(`nav a[href="${path}"]`).click();
+  await page.locator("main h1").waitFor();
+  await page.waitForFunction(() => !document.querySelector("main .loading"));
+}
+
+export async function violations(page) {
+  // Playwright evaluates through the debugger, which the policy of the page does not bind.
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  return found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ")}`);
+}
