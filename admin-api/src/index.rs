@@ -60,6 +60,10 @@ pub struct RebuildLine {
     pub keys: u64,
     /// Keys that have an entry: nothing is brought back.
     pub taken: u64,
+    /// Bodies of these keys that were born after the entry: the replica that was left may have missed
+    /// their writes.
+    #[serde(default)]
+    pub newer: u64,
     /// Extents of these keys that no entry names. They are deleted after the hold.
     #[serde(default)]
     pub taken_extents: u64,

@@ -80,9 +80,12 @@ pub struct RebuildRequest {
     /// Accept uploads whose parts 1 to n lie whole: they may not have been completed.
     #[serde(default)]
     pub uploads: bool,
-    /// Accept the body that was born last where several bodies of a key are whole.
+    /// Accept the order of births where several bodies of a key have no certain one.
     #[serde(default)]
     pub latest: bool,
+    /// Accept bodies that were born after the entry of their key, over this entry.
+    #[serde(default)]
+    pub over_older: bool,
 }
 
 /// Job of a process.

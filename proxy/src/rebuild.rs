@@ -73,6 +73,8 @@ pub struct KeyOutcome {
     pub bytes: u64,
     /// Bodies that a later one of the key replaces.
     pub older: u64,
+    /// Bodies that were born after the entry of the key, which stays.
+    pub newer: u64,
     /// Bodies that are not brought back.
     pub refused: Vec<RefusedBody>,
 }
@@ -151,10 +153,14 @@ impl KeyRebuild<'_> {
         let mut held = None;
         if let Some(head) = self.head().await? {
             if !keeps_all || !is_rebuilt(&head) {
-                outcome.is_taken = true;
-                return Ok(outcome);
+                let newer = take_newer(&head, &mut bodies);
+                if newer == 0 || !consent.over_older {
+                    return Ok(KeyOutcome { is_taken: true, newer, ..outcome });
+                }
             }
-            self.compare_with(&head, &mut bodies).await?;
+            if keeps_all {
+                self.compare_with(&head, &mut bodies).await?;
+            }
             held = Some(head.write_id);
         }
         let with_hints = self.rebuild.devices_with_hints().await?;
@@ -162,6 +168,8 @@ impl KeyRebuild<'_> {
         fences.check_nothing_kept_on(self.paths(), &with_hints).await?;
         if !keeps_all {
             outcome.older = keep_current(&mut bodies, consent.latest);
+        } else if !consent.latest && bodies.len() + usize::from(held.is_some()) > 1 {
+            refuse_without_order(&mut bodies);
         }
         for body in bodies {
             if let Some(reason) = body.refusal {
@@ -366,9 +374,27 @@ impl KeyRebuild<'_> {
     }
 }
 
+/// Keeps the bodies that were born after the entry of the key; returns their number. A tombstone stays.
+fn take_newer(head: &Entry, bodies: &mut Vec<LostBody>) -> u64 {
+    let Value::Object(object) = &head.value else { return 0 };
+    bodies.retain(|body| body.born_ms > object.modified_ms);
+    bodies.iter().filter(|body| body.refusal.is_none()).count() as u64
+}
+
+/// Refuses all versions of a key if the order of one is not certain. A version that comes back becomes
+/// the current one.
+fn refuse_without_order(bodies: &mut [LostBody]) {
+    if bodies.iter().any(|body| body.refusal.is_none() && !body.has_order) {
+        for body in bodies {
+            body.refusal = body.refusal.or(Some(NotRebuilt::Several));
+        }
+    }
+}
+
 /// Removes bodies that a later one replaced; returns their number. A later body that was perhaps
 /// never committed replaces none: the bytes of a replaced object are deleted some minutes after.
-/// Births don't tell the order of overlapping writes, so the later of two needs the operator's word.
+/// Births don't tell the order of overlapping writes, and a silent device keeps the bytes of replaced
+/// objects for longer, so one of several bodies needs the operator's word.
 fn keep_current(bodies: &mut Vec<LostBody>, takes_latest: bool) -> u64 {
     let may_be_uncommitted = |body: &LostBody| {
         let doubts = [NotRebuilt::Incomplete, NotRebuilt::Upload, NotRebuilt::Pieces];
@@ -376,7 +402,8 @@ fn keep_current(bodies: &mut Vec<LostBody>, takes_latest: bool) -> u64 {
     };
     let Some(current) = bodies.iter().rposition(|body| !may_be_uncommitted(body)) else { return 0 };
     let older = bodies[..current].iter().filter(|body| !may_be_uncommitted(body)).count();
-    if older > 0 && !takes_latest {
+    let is_last = current + 1 == bodies.len();
+    if (older > 0 || !is_last) && !takes_latest {
         for body in bodies.iter_mut() {
             body.refusal = body.refusal.or(Some(NotRebuilt::Several));
         }

@@ -14,6 +14,7 @@ pub(crate) mod loss;
 mod partitions;
 mod ranges;
 mod scan;
+mod walks;
 
 pub use self::accept::{AcceptedLoss, accept_loss, preview_loss};
 pub use self::loss::{HOLD_SETTLES_MS, IndexLoss};

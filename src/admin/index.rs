@@ -108,9 +108,13 @@ pub(super) struct RebuildArgs {
     /// Accept uploads whose parts 1 to n lie whole: they may not have been completed
     #[arg(long)]
     uploads: bool,
-    /// Accept the body that was born last where several bodies of a key are whole
+    /// Accept the order of births where several bodies of a key have no certain one: one of them
+    /// comes back, or all of them as versions
     #[arg(long)]
     latest: bool,
+    /// Accept bodies that were born after the entry of their key, over this entry
+    #[arg(long)]
+    over_older: bool,
     /// Follow the job until its end; the default
     #[arg(long, conflicts_with = "detach")]
     wait: bool,
@@ -185,6 +189,7 @@ impl RebuildArgs {
             without_facts: self.without_facts,
             uploads: self.uploads,
             latest: self.latest,
+            over_older: self.over_older,
         }
     }
 
@@ -289,7 +294,8 @@ fn rebuilt(line: &RebuildLine) -> String {
     let _ = writeln!(
         text,
         "{} copies listed, {} extents of {} keys without an entry\n{} objects of {} bytes {verb}; {} \
-         older bodies stay away\n{} keys have an entry, which stays; {} of their extents have none",
+         older bodies stay away\n{} keys have an entry, which stays; {} of their extents have none; {} \
+         bodies of these keys are newer than the entry",
         line.listed,
         line.unowned,
         line.keys,
@@ -297,7 +303,8 @@ fn rebuilt(line: &RebuildLine) -> String {
         line.bytes,
         line.older,
         line.taken,
-        line.taken_extents
+        line.taken_extents,
+        line.newer
     );
     for (reason, count) in &line.refused {
         let _ = writeln!(text, "{count} not brought back: {reason}");

@@ -41,9 +41,9 @@ const HOLD_KEPT: Duration = Duration::from_secs(10);
 const HOLD_UNKNOWN_MAX: Duration = Duration::from_mins(10);
 /// Pause between two attempts to read it.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
-/// Pause while clients wait; number of pauses before a key goes on.
 /// Time for which a key is tried again while too few nodes answer.
 const KEY_PATIENCE: Duration = Duration::from_mins(2);
+/// Pause while clients wait; number of pauses before a key goes on.
 const REST: Duration = Duration::from_millis(50);
 const RESTS_MAX: u32 = 40;
 
@@ -99,8 +99,8 @@ impl RebuildWork {
         let scope = self.scope(loss).await?;
         let hold = Arc::new(HoldWatch::new(topology.clone(), scope.born_before_ms));
         let names = self.bucket_names().await?;
-        let RebuildRequest { apply, without_facts, uploads, latest, .. } = self.request;
-        let consent = RebuildConsent { without_facts, uploads, latest };
+        let RebuildRequest { apply, without_facts, uploads, latest, over_older, .. } = self.request;
+        let consent = RebuildConsent { without_facts, uploads, latest, over_older };
         let rebuild = if apply {
             Rebuild::applied(self.store.clone(), consent, hold.clone().into_check())
         } else {
@@ -215,8 +215,15 @@ impl RebuildWork {
         line.objects += outcome.objects;
         line.bytes += outcome.bytes;
         line.older += outcome.older;
+        line.newer += outcome.newer;
         let mut found = Vec::new();
-        if outcome.is_taken {
+        if outcome.newer > 0 {
+            let newer = outcome.newer;
+            found.push(format!(
+                "{bucket}/{key}: has an entry that is older than {newer} of its bodies: --over-older \
+                 takes them instead"
+            ));
+        } else if outcome.is_taken {
             found.push(format!(
                 "{bucket}/{key}: has an entry, which stays; its other extents stay away"
             ));
@@ -250,7 +257,8 @@ impl JobWork for RebuildWork {
     }
 
     fn subject(&self) -> String {
-        let RebuildRequest { bucket, partition, apply, without_facts, uploads, latest } =
+        let RebuildRequest { bucket, partition, .. } = &self.request;
+        let RebuildRequest { apply, without_facts, uploads, latest, over_older, .. } =
             &self.request;
         let mut words = vec![if *apply { "apply" } else { "dry run" }.to_owned()];
         words.extend(bucket.as_ref().map(|name| format!("bucket {name}")));
@@ -258,6 +266,7 @@ impl JobWork for RebuildWork {
         words.extend(without_facts.then(|| "without facts".to_owned()));
         words.extend(uploads.then(|| "uploads".to_owned()));
         words.extend(latest.then(|| "latest".to_owned()));
+        words.extend(over_older.then(|| "over older".to_owned()));
         words.join(", ")
     }
 

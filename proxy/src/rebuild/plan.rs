@@ -29,9 +29,13 @@ pub struct RebuildConsent {
     pub without_facts: bool,
     /// Accept uploads whose parts 1 to n lie whole: they may not have been completed.
     pub uploads: bool,
-    /// Accept the body that was born last where several bodies of a key are whole. Which one the key
-    /// had is not known: a slow write may have begun before a shorter one, and ended after it.
+    /// Accept the order of births where several bodies of a key have no certain one: a slow write may
+    /// have begun before a shorter one and ended after it, a later upload may have been completed, and
+    /// a move gave versions new births. Of several bodies, the whole one that was born last comes back.
     pub latest: bool,
+    /// Accept bodies that were born after the entry of their key, over this entry: the replica that was
+    /// left may have missed later writes.
+    pub over_older: bool,
 }
 
 /// Reason for which a body is not brought back. Its extents stay.
@@ -49,7 +53,7 @@ pub enum NotRebuilt {
     Upload,
     /// Pieces of an object of several parts that was moved, without their manifest.
     Pieces,
-    /// Several bodies of the key are whole, and the bucket keeps one.
+    /// The key has several bodies, and their order is not certain.
     Several,
     /// A version that was born later is back already, and would be replaced by this one.
     Behind,
@@ -80,7 +84,7 @@ impl fmt::Display for NotRebuilt {
             Self::NoFacts => "written by a release without facts: --without-facts accepts it",
             Self::Upload => "parts of an upload, completed or not: --uploads accepts it",
             Self::Pieces => "pieces of a moved multipart object, whose manifest is lost",
-            Self::Several => "one of several whole bodies: --latest accepts the last",
+            Self::Several => "one of several bodies: --latest accepts the order of their births",
             Self::Behind => "older than a version that is back: get its bytes from its extents",
         })
     }
@@ -117,6 +121,8 @@ pub(super) struct LostBody {
     pub(super) upload: Option<UploadId>,
     /// Birth of its last extent, in milliseconds since 1970.
     pub(super) born_ms: u64,
+    /// True if births tell the order of its write among those of the key, unless writes overlap.
+    pub(super) has_order: bool,
     pub(super) policy: PolicyId,
     pub(super) extents: Vec<ExtentRef>,
     /// Bytes of each part.
@@ -189,6 +195,7 @@ fn one_write(
         write_id,
         upload: run.upload,
         born_ms: run.born_ms,
+        has_order: run.has_order,
         policy: run.policy,
         extents: run.extents,
         parts: Vec::new(),
@@ -225,6 +232,8 @@ fn one_upload(upload: UploadId, of: Vec<&LostExtent>, consent: RebuildConsent) -
         write_id: WriteId(upload.0),
         upload: Some(upload),
         born_ms,
+        // The completion may have come long after the last part.
+        has_order: false,
         policy,
         extents: Vec::new(),
         parts: Vec::new(),
@@ -248,6 +257,7 @@ struct Run {
     extents: Vec<ExtentRef>,
     upload: Option<UploadId>,
     born_ms: u64,
+    has_order: bool,
     policy: PolicyId,
     refusal: Option<NotRebuilt>,
 }
@@ -259,8 +269,10 @@ impl Run {
         let policy = of.first().map(|it| it.record.layout.policy).unwrap_or_default();
         let born_ms = of.iter().map(|it| it.record.birth_ms).max().unwrap_or_default();
         let refusal = refusal_of(&of, policy, consent);
+        let is_original = |facts: Option<BodyFacts>| facts.is_some_and(|facts| !facts.is_moved);
+        let has_order = of.iter().all(|it| is_original(it.record.owner.facts()));
         let extents = of.iter().map(|it| named(&it.record)).collect();
-        Self { extents, upload, born_ms, policy, refusal }
+        Self { extents, upload, born_ms, has_order, policy, refusal }
     }
 
     fn is_whole(&self) -> bool {

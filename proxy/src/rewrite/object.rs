@@ -257,7 +257,7 @@ fn register_of(target: &ObjectTarget<'_>) -> Paths {
 fn facts_of(object: &Object) -> BodyFacts {
     let is_encrypted = object.attributes.marks.get(Mark::Encryption).is_some();
     let part = object.etag.parts().map(|_| BodyFacts::PIECE);
-    BodyFacts { is_encrypted, part, ..BodyFacts::default() }
+    BodyFacts { is_encrypted, is_moved: true, part, ..BodyFacts::default() }
 }
 
 /// Ranges to read one by one: the parts of a multipart object, whose MD5s make up its ETag.

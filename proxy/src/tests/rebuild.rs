@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use martlet_protocol::backend::{CallKind, EntryWrite, NewExtent};
 use martlet_protocol::entry::{ETag, Entry, Value};
-use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent::{BodyFacts, ExtentRecord};
 use martlet_protocol::key::shard_of;
 use martlet_protocol::lost::{LostExtent, LostKey};
 use martlet_protocol::register::WriteMode;
@@ -27,7 +27,8 @@ use crate::{
 };
 
 const DEVICES: u32 = 3;
-const ALL: RebuildConsent = RebuildConsent { without_facts: true, uploads: true, latest: true };
+const ALL: RebuildConsent =
+    RebuildConsent { without_facts: true, uploads: true, latest: true, over_older: false };
 
 /// A store with a bucket `b`.
 async fn filled() -> (Harness, BucketId) {
@@ -280,6 +281,68 @@ fn with(lost: &LostKey, numbers: &[usize]) -> LostKey {
 async fn sizes(harness: &Harness) -> Vec<u64> {
     let versions = all_versions(&harness.store).await;
     versions.into_iter().filter_map(|version| Some(version.object?.size)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_that_were_moved_come_back_in_the_order_of_births_by_consent_alone() {
+    let (harness, mut lost) = three_versions().await;
+    let facts = BodyFacts { is_last: true, is_moved: true, ..BodyFacts::default() };
+    lost.extents[1].record.owner.offset = facts.at(0);
+    let undecided = rebuild(&harness, &lost, RebuildConsent::default()).await;
+    assert_eq!((undecided.objects, reasons(&undecided)), (0, vec![NotRebuilt::Several; 3]));
+    let alone = rebuild(&harness, &with(&lost, &[1]), RebuildConsent::default()).await;
+    assert_eq!((alone.objects, reasons(&alone)), (1, vec![]), "one version is in order");
+    let second = rebuild(&harness, &with(&lost, &[0, 2]), RebuildConsent::default()).await;
+    assert_eq!(reasons(&second), [NotRebuilt::Behind], "the later one was not moved");
+    assert_eq!(sizes(&harness).await, [22_000, 21_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_replaces_an_older_entry_by_consent_alone() {
+    let (before, bucket) = filled().await;
+    before.put("key", pattern(20_000, 1)).await.unwrap();
+    for keeps_versions in [false, true] {
+        let harness = without_registers(&before, bucket).await;
+        harness.store.buckets().set_versioning("b", keeps_versions).await.unwrap();
+        let mut lost = lost(&harness, bucket, "key").await;
+        harness.put("key", "stale").await.unwrap();
+        let over_older = RebuildConsent { over_older: true, ..RebuildConsent::default() };
+        let taken = KeyOutcome { is_taken: true, ..KeyOutcome::default() };
+        assert_eq!(rebuild(&harness, &lost, over_older).await, taken, "the entry is newer");
+        for extent in &mut lost.extents {
+            extent.record.birth_ms = SystemClock.now_ms() + 60_000;
+        }
+        let stays = rebuild(&harness, &lost, RebuildConsent::default()).await;
+        assert_eq!(stays, KeyOutcome { newer: 1, ..taken });
+        assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "stale");
+        let outcome = rebuild(&harness, &lost, over_older).await;
+        assert_eq!((outcome.objects, outcome.is_taken), (1, false), "{outcome:?}");
+        let read = harness.get("key", Selection::Whole).await.unwrap();
+        assert_eq!(read, pattern(20_000, 1));
+        let versions = if keeps_versions { &[20_000, 5][..] } else { &[20_000] };
+        assert_eq!(sizes(&harness).await, versions);
+        harness.delete("key").await;
+        assert!(rebuild(&harness, &lost, over_older).await.is_taken, "a delete stays");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_after_a_body_leaves_the_choice_to_the_operator() {
+    let (before, bucket) = filled().await;
+    before.put("key", pattern(20_000, 1)).await.unwrap();
+    let upload = begin(&before, "key").await;
+    send(&before, upload, 1, &pattern(30_000, 2)).await.unwrap();
+    let harness = without_registers(&before, bucket).await;
+    let mut lost = lost(&harness, bucket, "key").await;
+    for extent in &mut lost.extents {
+        extent.record.birth_ms = u64::from(extent.record.extent.length);
+    }
+    let undecided = rebuild(&harness, &lost, RebuildConsent::default()).await;
+    assert_eq!(undecided.objects, 0, "the upload may have been completed");
+    assert_eq!(reasons(&undecided), [NotRebuilt::Several, NotRebuilt::Upload]);
+    let latest = RebuildConsent { latest: true, ..RebuildConsent::default() };
+    assert_eq!(rebuild(&harness, &lost, latest).await.objects, 1);
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), pattern(20_000, 1));
 }
 
 #[tokio::test(start_paused = true)]

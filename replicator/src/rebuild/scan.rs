@@ -12,7 +12,7 @@
 //! ```
 //!
 //! So e extents without an entry among n listed ones take about e / EXTENTS_MAX passes of
-//! n / 1024 calls, [`DEVICES_AT_ONCE`] of them concurrently. Each pass lists everything, and no
+//! n / 1024 calls, 128 of them concurrently. Each pass lists everything, and no
 //! position is stored: a scan that ends early begins again. An extent is asked about once for each copy
 //! that is listed, unless it is in the slice already. Buckets are listed once for a scan: one that is
 //! adopted meanwhile counts as unknown.
@@ -23,42 +23,34 @@
 //! marks. An extent that a home has deleted is left out alone.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
 use martlet_protocol::backend::{OwnerClaim, Presence};
-use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::extent::{ExtentRecord, Owner};
 use martlet_protocol::extent_sums::ExtentClass;
 use martlet_protocol::key::{index_placement, shard_of};
 use martlet_protocol::lost::{LostExtent, LostKey};
-use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, ExtentId, Partition, Result};
+use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Partition, Result};
 use martlet_topology::Topology;
-use tokio::time::Instant;
 
 use super::partitions::LostPartitions;
-use crate::cluster::{DeviceScope, StepTopology, in_time};
+use super::walks::DeviceWalks;
+use crate::cluster::StepTopology;
 use crate::coded::{PresenceMap, stored_ids};
 use crate::owners::{OwnerQuestion, Owners};
 use crate::sweep::{KnownBucket, list_buckets};
 
-/// Extents requested at a time: the most that a node returns.
-const PAGE: usize = 1024;
 /// Extents of a slice: about 100 MiB.
 const EXTENTS_MAX: usize = 256 * 1024;
-/// Devices listed concurrently: a round has some tens of MiB.
-const DEVICES_AT_ONCE: usize = 128;
-/// Time for which a device may fail to be listed, after which the scan ends: a node restarts within
-/// this time.
+/// Time for which homes of extents may not answer, in a whole scan.
 const SILENCE_MAX: Duration = Duration::from_mins(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Extents whose homes are asked together.
 const PRESENCE_AT_ONCE: usize = 8192;
-/// Most slices: then one key has more extents than a slice holds, and stays whole.
-const MODULUS_MAX: u64 = 1 << 40;
 /// Unknown buckets that are reported.
 const UNKNOWN_MAX: usize = 1000;
 
@@ -127,13 +119,6 @@ impl Slice {
     }
 }
 
-/// Walk over the extents of one device.
-#[derive(Clone, Copy, Debug)]
-struct DeviceWalk {
-    device: DeviceId,
-    after: Option<ExtentId>,
-}
-
 /// Extents without an entry, by key.
 #[derive(Default)]
 struct Found {
@@ -165,6 +150,10 @@ impl Found {
         self.keys.get(&key).is_some_and(|of| of.contains_key(&record.named()))
     }
 
+    fn is_uncertain(&self, owner: &Owner) -> bool {
+        !self.uncertain.is_empty() && self.uncertain.contains(&(owner.bucket, owner.key.clone()))
+    }
+
     fn add(&mut self, record: ExtentRecord) {
         let fragment = 1 << record.replica().unwrap_or(0);
         let key = (record.owner.bucket, record.owner.key.clone());
@@ -173,6 +162,20 @@ impl Found {
         let found = of.entry(record.named()).or_insert(FoundExtent { record, fragments: 0 });
         found.fragments |= fragment;
         self.extents += of.len() - before;
+    }
+
+    /// Number of extents and keys in memory.
+    fn size(&self) -> usize {
+        self.extents + self.uncertain.len()
+    }
+
+    /// Leaves out the only key, which has more extents than a slice holds; returns their number.
+    fn leave_out(&mut self) -> u64 {
+        let Some((key, of)) = self.keys.pop_first() else { return 0 };
+        tracing::warn!(bucket = %key.0, key = key.1, "a key has too many extents for a rebuild");
+        self.uncertain.insert(key);
+        self.extents -= of.len();
+        of.len() as u64
     }
 
     fn retain(&mut self, slice: Slice) {
@@ -252,25 +255,17 @@ impl LostKeys {
         };
         self.buckets = Some(buckets.clone());
         let mut found = Found::default();
-        let devices = cluster.data_devices_of(&DeviceScope::All).into_iter();
-        let mut walks: VecDeque<DeviceWalk> =
-            devices.map(|device| DeviceWalk { device, after: None }).collect();
-        while !walks.is_empty() {
-            let next: Vec<DeviceWalk> = walks.drain(..walks.len().min(DEVICES_AT_ONCE)).collect();
-            let pages = try_join_all(next.iter().map(|walk| list(&cluster, *walk))).await?;
-            let mut records = Vec::new();
-            for (walk, page) in next.into_iter().zip(pages) {
-                if page.len() == PAGE {
-                    let after = page.last().map(|record| record.extent.id);
-                    walks.push_back(DeviceWalk { after, ..walk });
-                }
-                records.extend(page);
-            }
+        let mut walks = DeviceWalks::new(&cluster);
+        while let Some(records) = walks.next_round(&cluster, &self.topology).await? {
             self.figures.listed += records.len() as u64;
             self.take(&cluster, &buckets, slice, records, &mut found).await;
-            while found.extents > self.extents_max && slice.modulus < MODULUS_MAX {
-                self.slices.push(slice.halve());
-                found.retain(slice);
+            while found.size() > self.extents_max {
+                if found.keys.len() == 1 && found.extents > self.extents_max / 2 {
+                    self.figures.uncertain += found.leave_out();
+                } else {
+                    self.slices.push(slice.halve());
+                    found.retain(slice);
+                }
             }
             self.figures.passes_left = self.slices.len() as u64;
             observe(&self.figures);
@@ -299,6 +294,10 @@ impl LostKeys {
                 && record.birth_ms < self.scope.born_before_ms
                 && slice.contains(owner.bucket, &owner.key);
             if !is_in_scope {
+                continue;
+            }
+            if found.is_uncertain(owner) {
+                self.figures.uncertain += 1;
                 continue;
             }
             let Some(bucket) = buckets.get(&owner.bucket) else {
@@ -451,31 +450,6 @@ fn deletion(answers: &[Option<Presence>], is_coded: bool) -> Deletion {
 fn most_are_missing(answers: &[Option<Presence>]) -> bool {
     let missing = answers.iter().filter(|answer| **answer == Some(Presence::Missing)).count();
     missing * 2 > answers.len()
-}
-
-/// Lists the next extents of a device.
-async fn list(
-    cluster: &StepTopology,
-    DeviceWalk { device, after }: DeviceWalk,
-) -> Result<Vec<ExtentRecord>> {
-    let mut failing_since = None;
-    loop {
-        let page = async { in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await };
-        match page.await {
-            Ok(page) => return Ok(page),
-            Err(error) => {
-                let since = *failing_since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= SILENCE_MAX {
-                    let message = format!(
-                        "device {device} can't be listed: {error}. Bring it back or remove it from \
-                         the rings, and start the rebuild again"
-                    );
-                    return Err(Error::unavailable(message));
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
 }
 
 /// Returns the homes of an extent, with the id that each should hold.

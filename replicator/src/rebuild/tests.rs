@@ -135,7 +135,14 @@ async fn accept(world: &MultiNodeWorld) -> martlet_protocol::Result<AcceptedLoss
     let mut observe = |_: String| {
         clock.advance_ms(1000);
     };
-    accept_loss(&world.shared, world.clock.clone(), &mut observe).await
+    let devices = without_votes(world).await;
+    accept_loss(&world.shared, world.clock.clone(), &devices, &mut observe).await
+}
+
+async fn without_votes(world: &MultiNodeWorld) -> BTreeSet<DeviceId> {
+    let statuses = world.step().statuses().await;
+    let lacks_votes = statuses.iter().filter(|(_, status)| !status.voting);
+    lacks_votes.map(|(device, _)| *device).collect()
 }
 
 async fn scan(world: &MultiNodeWorld, scope: ScanScope) -> (Vec<LostKey>, ScanFigures) {

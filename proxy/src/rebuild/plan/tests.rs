@@ -26,7 +26,8 @@ impl KeyUnderTest {
     }
 
     fn bodies_with_all(&self) -> Vec<LostBody> {
-        bodies_of(&self.0, RebuildConsent { without_facts: true, uploads: true, latest: true })
+        let consent = RebuildConsent { without_facts: true, uploads: true, ..Default::default() };
+        bodies_of(&self.0, consent)
     }
 }
 
@@ -122,7 +123,7 @@ fn a_coded_extent_is_named_as_a_whole() {
 
 #[test]
 fn encrypted_bodies_stay_away_and_those_without_facts_need_consent() {
-    let encrypted = Some(BodyFacts { is_encrypted: true, is_last: true, part: None });
+    let encrypted = Some(BodyFacts { is_encrypted: true, is_last: true, ..BodyFacts::default() });
     let key = KeyUnderTest::new().with(extent(1, 0, 9, encrypted));
     assert_eq!(refusals(&key.bodies_with_all()), [Some(NotRebuilt::Encrypted)]);
     let key = KeyUnderTest::new().with(extent(1, 0, 9, None));
@@ -192,7 +193,7 @@ fn of_a_part_that_was_sent_twice_the_last_whole_one_counts() {
 #[test]
 fn pieces_of_a_moved_object_never_become_an_object() {
     let piece =
-        Some(BodyFacts { is_last: true, part: Some(BodyFacts::PIECE), is_encrypted: false });
+        Some(BodyFacts { is_last: true, part: Some(BodyFacts::PIECE), ..BodyFacts::default() });
     let pieces = [Some(NotRebuilt::Pieces)];
     let key = KeyUnderTest::new().with(extent(1, 0, 9, piece));
     assert_eq!(refusals(&key.bodies_with_all()), pieces, "the move may have ended here");

@@ -5,7 +5,9 @@ use martlet_protocol::entry::{AccountDocument, Entry};
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 
 use super::*;
+use crate::rebuild::walks::DeviceWalks;
 use crate::testing::growth::{key_of, small_ring, successor};
+use crate::testing::multi_node::ring;
 
 /// Number of the last device of a ring of six.
 const LAST: DeviceId = DeviceId(5);
@@ -167,4 +169,49 @@ async fn a_scan_waits_for_a_device_that_restarts_and_not_for_ever() {
     world.memory(silent).set_offline(silent, true);
     let failed = scan.next_slice(&mut |_| {}).await.unwrap_err().to_string();
     assert!(failed.contains("can't be listed"), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_with_more_extents_than_a_slice_holds_is_left_out_alone() {
+    let world = MultiNodeWorld::new(7);
+    make_bucket(&world).await;
+    let devices = lost_devices(&world);
+    let is_lost = |key: &RegisterKey| world.primaries(key).iter().all(|id| devices.contains(id));
+    let mut keys = (0..).map(|number| key(&format!("lost {number}"))).filter(is_lost);
+    let (long, short) = (keys.next().unwrap(), keys.next().unwrap());
+    for _ in 0..5 {
+        put(&world, &long).await;
+    }
+    let kept = put(&world, &short).await;
+    forget(&world, &devices).await;
+    accept(&world).await.unwrap();
+    let scope = scope(&world).await;
+    let mut scan = LostKeys::new(world.shared.clone(), world.clock.clone(), scope);
+    scan.limit_extents(2);
+    let mut found = Vec::new();
+    while let Some(slice) = scan.next_slice(&mut |_| {}).await.unwrap() {
+        found.extend(slice);
+    }
+    let extents = found.iter().flat_map(|it| &it.extents);
+    let ids: Vec<ExtentId> = extents.map(|it| it.record.extent.id).collect();
+    assert_eq!(ids, [kept.id]);
+    let figures = scan.figures();
+    assert!(figures.uncertain >= 5 && figures.passes < 64, "{figures:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scan_does_not_wait_for_a_silent_device_that_leaves_the_rings() {
+    let world = MultiNodeWorld::new(7);
+    make_bucket(&world).await;
+    put(&world, &key_with(&world, 3)).await;
+    let (cluster, silent) = (world.step(), world.handoff(&key("lost")));
+    let mut walks = DeviceWalks::new(&cluster);
+    world.memory(silent).set_offline(silent, true);
+    let listed = walks.next_round(&cluster, &world.shared).await.unwrap().unwrap();
+    assert!(!listed.is_empty(), "the others are listed");
+    let again = walks.next_round(&cluster, &world.shared).await.unwrap();
+    assert_eq!(again, Some(Vec::new()), "the silent one is asked again");
+    let rest = (0..7).filter(|id| *id != silent.0);
+    world.edit(|parts| _ = parts.data.insert(POLICY, Arc::new(ring(rest))));
+    assert_eq!(walks.next_round(&cluster, &world.shared).await.unwrap(), None);
 }
