@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use martlet_protocol::backend::{ListRequest, ListStart};
+use martlet_protocol::backend::{BucketFence, ListRequest, ListStart};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
@@ -95,8 +95,8 @@ pub(crate) async fn list_known_buckets(
     Ok(KnownBuckets { buckets, silent })
 }
 
-/// Returns those of `unlisted` whose deletion closed them, as any of some devices knows. Another one has
-/// no register and was never deleted: its register is lost, and its extents stay.
+/// Returns those of `unlisted` whose deletion has ended, as any of some devices knows. Another one has
+/// no register and was not deleted: its register is lost, and its extents stay.
 ///
 /// # Errors
 /// If none of the devices answers.
@@ -111,8 +111,10 @@ pub(crate) async fn deleted_of(
     for device in cluster.index_devices() {
         let fences = async { in_time(cluster.node(device)?.fences(device)).await };
         let Ok(fences) = fences.await else { continue };
-        let closed = fences.into_iter().filter(|fence| !fence.open).map(|fence| fence.bucket);
-        deleted.extend(closed.filter(|bucket| unlisted.contains(bucket)));
+        // A deletion closes a bucket before it is known to be empty, and may have ended there.
+        let of_deleted = fences.into_iter().filter(|it| *it == BucketFence::of_deleted(it.bucket));
+        let ids = of_deleted.map(|fence| fence.bucket);
+        deleted.extend(ids.filter(|bucket| unlisted.contains(bucket)));
         answers += 1;
         if answers == CLOSED_ASKED_MAX || deleted.len() == unlisted.len() {
             break;
