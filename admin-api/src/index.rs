@@ -47,6 +47,9 @@ pub struct AcceptLine {
 pub struct RebuildLine {
     /// True if entries are written; false for a dry run.
     pub applied: bool,
+    /// Scope and consents, as in the job's subject.
+    #[serde(default)]
+    pub scope: String,
     /// Copies and fragments that devices listed.
     pub listed: u64,
     /// Extents in scope that no entry names.

@@ -79,6 +79,19 @@ pub struct KeyOutcome {
     pub refused: Vec<RefusedBody>,
 }
 
+impl KeyOutcome {
+    /// Counts a body of a dry run.
+    fn count(&mut self, body: &LostBody) {
+        match body.refusal {
+            Some(reason) => self.refused.push(body.refused_for(reason)),
+            None => {
+                self.objects += 1;
+                self.bytes += body.bytes();
+            }
+        }
+    }
+}
+
 /// Sums of a body that was read.
 struct Checked {
     manifest: Arc<Manifest>,
@@ -91,6 +104,8 @@ struct Checked {
 pub struct Rebuild {
     store: ObjectStore,
     consent: RebuildConsent,
+    /// Start of the hold, in milliseconds since 1970.
+    held_since_ms: u64,
     /// None in a dry run.
     hold: Option<Arc<HoldCheck>>,
     /// Devices with hints, and the time before they were asked.
@@ -98,14 +113,28 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// Shows which objects come back. Nothing is written, and no bytes are read.
-    pub fn dry(store: ObjectStore, consent: RebuildConsent) -> Self {
-        Self { store, consent, hold: None, hints: Mutex::default() }
+    /// Shows which objects come back under a hold since `held_since_ms`, in milliseconds since 1970.
+    /// Nothing is written, and no bytes are read.
+    pub fn dry(store: ObjectStore, consent: RebuildConsent, held_since_ms: u64) -> Self {
+        Self { store, consent, held_since_ms, hold: None, hints: Mutex::default() }
     }
 
     /// Brings objects back, as far as their extents show them, while `hold` succeeds.
-    pub fn applied(store: ObjectStore, consent: RebuildConsent, hold: Arc<HoldCheck>) -> Self {
-        Self { store, consent, hold: Some(hold), hints: Mutex::default() }
+    pub fn applied(
+        store: ObjectStore,
+        consent: RebuildConsent,
+        held_since_ms: u64,
+        hold: Arc<HoldCheck>,
+    ) -> Self {
+        Self { hold: Some(hold), ..Self::dry(store, consent, held_since_ms) }
+    }
+
+    /// Checks that all devices answer that keys can't be rebuilt without.
+    ///
+    /// # Errors
+    /// A device of the index doesn't answer.
+    pub async fn check_ready(&self) -> Result<()> {
+        self.devices_with_hints().await.map(drop)
     }
 
     /// Brings the objects of a key back.
@@ -153,7 +182,7 @@ impl KeyRebuild<'_> {
         let mut held = None;
         if let Some(head) = self.head().await? {
             if !keeps_all || !is_rebuilt(&head) {
-                let newer = take_newer(&head, &mut bodies);
+                let newer = take_newer(&head, &mut bodies, self.rebuild.held_since_ms);
                 if newer == 0 || !consent.over_older {
                     return Ok(KeyOutcome { is_taken: true, newer, ..outcome });
                 }
@@ -166,30 +195,26 @@ impl KeyRebuild<'_> {
         let with_hints = self.rebuild.devices_with_hints().await?;
         let fences = &self.services.buckets.fences;
         fences.check_nothing_kept_on(self.paths(), &with_hints).await?;
-        if !keeps_all {
-            outcome.older = keep_current(&mut bodies, consent.latest);
-        } else if !consent.latest && bodies.len() + usize::from(held.is_some()) > 1 {
-            refuse_without_order(&mut bodies);
-        }
-        for body in bodies {
-            if let Some(reason) = body.refusal {
-                outcome.refused.push(body.refused_for(reason));
-                continue;
-            }
-            let Some(hold) = hold else {
-                outcome.objects += 1;
-                outcome.bytes += body.bytes();
-                continue;
-            };
-            let checked = match self.check(&body).await {
-                Ok(checked) => checked,
-                Err(error) if is_lasting(&error) => {
-                    tracing::info!(key = lost.key, %error, "could not read a body without an entry");
-                    outcome.refused.push(body.refused_for(NotRebuilt::Unreadable));
-                    continue;
+        match self.target.bucket.versioning().state {
+            Versioning::Enabled if consent.latest => {}
+            Versioning::Enabled => refuse_without_order(&mut bodies, held.is_some()),
+            Versioning::Preparing | Versioning::Suspended => {
+                for body in &mut bodies {
+                    body.refusal = body.refusal.or(Some(NotRebuilt::Suspended));
                 }
-                Err(error) => return Err(error),
-            };
+            }
+            Versioning::Off => {
+                outcome.older = keep_current(&mut bodies, consent.latest);
+            }
+        }
+        let Some(hold) = hold else {
+            for body in bodies {
+                outcome.count(&body);
+            }
+            return Ok(outcome);
+        };
+        let whole = self.check_all(bodies, &**hold, &mut outcome).await?;
+        for (body, checked) in whole {
             let size = checked.size;
             // A write that waits for longer than the hold may end is refused by the devices.
             let commit_by_ms = self.services.registers.stamps.now_ms() + REBUILT_COMMIT_MS;
@@ -207,6 +232,40 @@ impl KeyRebuild<'_> {
             outcome.bytes += size;
         }
         Ok(outcome)
+    }
+
+    /// Reads all bodies that may come back. An older body than an unreadable one needs the operator's
+    /// word: it would become the current one.
+    async fn check_all(
+        &self,
+        bodies: Vec<LostBody>,
+        hold: &HoldCheck,
+        outcome: &mut KeyOutcome,
+    ) -> Result<Vec<(LostBody, Checked)>> {
+        let mut whole: Vec<(LostBody, Checked)> = Vec::new();
+        for body in bodies {
+            if let Some(reason) = body.refusal {
+                outcome.refused.push(body.refused_for(reason));
+                continue;
+            }
+            hold().await?;
+            match self.check(&body).await {
+                Ok(checked) => whole.push((body, checked)),
+                Err(error) if is_lasting(&error) => {
+                    let key = &self.target.key.name;
+                    tracing::info!(?key, %error, "could not read a body without an entry");
+                    outcome.refused.push(body.refused_for(NotRebuilt::Unreadable));
+                    if !self.rebuild.consent.latest {
+                        let older = whole.drain(..);
+                        let refused =
+                            older.map(|(older, _)| older.refused_for(NotRebuilt::Several));
+                        outcome.refused.extend(refused);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(whole)
     }
 
     /// Returns the current entry of the key.
@@ -374,20 +433,31 @@ impl KeyRebuild<'_> {
     }
 }
 
-/// Keeps the bodies that were born after the entry of the key; returns their number. A tombstone stays.
-fn take_newer(head: &Entry, bodies: &mut Vec<LostBody>) -> u64 {
+/// Keeps the bodies that were born after the entry of the key; returns their number. A tombstone stays,
+/// and so does an entry that was written since the hold: a client has changed what is there.
+fn take_newer(head: &Entry, bodies: &mut Vec<LostBody>, held_since_ms: u64) -> u64 {
     let Value::Object(object) = &head.value else { return 0 };
+    if head.order.time_ms() >= held_since_ms {
+        return 0;
+    }
     bodies.retain(|body| body.born_ms > object.modified_ms);
     bodies.iter().filter(|body| body.refusal.is_none()).count() as u64
 }
 
-/// Refuses all versions of a key if the order of one is not certain. A version that comes back becomes
-/// the current one.
-fn refuse_without_order(bodies: &mut [LostBody]) {
-    if bodies.iter().any(|body| body.refusal.is_none() && !body.has_order) {
-        for body in bodies {
-            body.refusal = body.refusal.or(Some(NotRebuilt::Several));
-        }
+/// Refuses versions of a key whose place is not certain: all of them if the order of one is not certain,
+/// and those that are older than one that stays away. The last version that comes back is the current
+/// one. A version alone has a place.
+fn refuse_without_order(bodies: &mut [LostBody], has_head: bool) {
+    let is_refused = |body: &LostBody| body.refusal.is_some();
+    let lacks_order = |body: &LostBody| !is_refused(body) && !body.has_order;
+    let count = bodies.len() + usize::from(has_head);
+    let up_to = if count > 1 && bodies.iter().any(lacks_order) {
+        bodies.len()
+    } else {
+        bodies.iter().rposition(is_refused).unwrap_or(0)
+    };
+    for body in &mut bodies[..up_to] {
+        body.refusal = body.refusal.or(Some(NotRebuilt::Several));
     }
 }
 

@@ -24,7 +24,7 @@ docs/OPERATIONS.md has the order of the steps, and what a rebuild brings back.
 
 Examples:
   martlet admin index status
-  martlet admin index accept-loss --yes
+  martlet admin index accept-loss --devices 3,4 --yes
   martlet admin index adopt 52fdfc072182654f163f5f0f9a621d72 train --index-shards 16
   martlet admin index rebuild                    # a dry run
   martlet admin index rebuild --bucket train --apply
@@ -58,9 +58,8 @@ pub(super) struct AcceptArgs {
     /// Confirm that the disks don't come back
     #[arg(long, required = true)]
     yes: bool,
-    /// Numbers of the devices to give up; refused if others lack votes too [default: those that
-    /// lack votes now]
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    /// Numbers of the devices to give up, as index status names them; refused if others lack votes too
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', required = true)]
     devices: Vec<u32>,
     /// Start the job, print it and return
     #[arg(long)]
@@ -151,9 +150,7 @@ impl IndexCommand {
 
 impl AcceptArgs {
     fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let line: IndexLine = server.request_json(INDEX, &[])?;
-        let devices =
-            if self.devices.is_empty() { line.acceptable_devices } else { self.devices.clone() };
+        let devices = self.devices.clone();
         let begun = job::start(server, &JobRequest::IndexAcceptLoss { devices })?;
         if self.detach {
             job::show_detached(&begun, json);
@@ -231,10 +228,12 @@ fn status(line: &IndexLine) -> String {
     }
     if !line.acceptable_devices.is_empty() {
         let (devices, partitions) = (list(&line.acceptable_devices), line.acceptable_partitions);
+        let numbers: Vec<String> = line.acceptable_devices.iter().map(u32::to_string).collect();
         let _ = writeln!(
             text,
             "devices {devices} have no votes, and no peer has {partitions} of their partitions: \
-             index accept-loss gives them up"
+             index accept-loss --devices {} --yes gives them up",
+            numbers.join(",")
         );
     }
     if let Some(reason) = &line.nothing_to_accept {
@@ -249,11 +248,11 @@ fn status(line: &IndexLine) -> String {
 
 /// Appends what the last rebuild left out: these extents are deleted after the hold.
 fn left_out(text: &mut String, line: &RebuildLine) {
-    let kind = if line.applied { "rebuild" } else { "dry run" };
+    let scope = if line.scope.is_empty() { "unknown scope" } else { &line.scope };
     let refused: u64 = line.refused.values().sum();
     let _ = writeln!(
         text,
-        "the last {kind} of this process left out {} copies with an unknown owner, {} failed keys, \
+        "the last rebuild of this process ({scope}) left out {} copies with an unknown owner, {} failed keys, \
          {refused} bodies, {} older bodies, {} extents of keys that have an entry, {} lost buckets",
         line.uncertain,
         line.failed,
@@ -382,6 +381,6 @@ mod tests {
             acceptable_partitions: 1,
             ..IndexLine::default()
         });
-        assert!(text.contains("not held") && text.contains("index accept-loss gives them up"));
+        assert!(text.contains("not held") && text.contains("accept-loss --devices 3 --yes gives"));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, stream};
+use futures::{FutureExt, TryStreamExt, stream};
 use martlet_admin_api::index::{RebuildLine, UnknownBucketLine};
 use martlet_admin_api::jobs::{self, JobProgress, RebuildRequest};
 use martlet_protocol::lost::LostKey;
@@ -41,8 +41,8 @@ const HOLD_KEPT: Duration = Duration::from_secs(10);
 const HOLD_UNKNOWN_MAX: Duration = Duration::from_mins(10);
 /// Pause between two attempts to read it.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
-/// Time for which a key is tried again while too few nodes answer.
-const KEY_PATIENCE: Duration = Duration::from_mins(2);
+/// Attempts at a key that fails although all devices answer.
+const TRIES: u32 = 3;
 /// Pause while clients wait; number of pauses before a key goes on.
 const REST: Duration = Duration::from_millis(50);
 const RESTS_MAX: u32 = 40;
@@ -67,7 +67,8 @@ impl RebuildWork {
         clients_wait: Arc<ClientsWait>,
         state: Arc<RebuildState>,
     ) -> Self {
-        let line = RebuildLine { applied: request.apply, ..RebuildLine::default() };
+        let scope = subject_of(&request);
+        let line = RebuildLine { applied: request.apply, scope, ..RebuildLine::default() };
         Self {
             store,
             clock,
@@ -101,10 +102,11 @@ impl RebuildWork {
         let names = self.bucket_names().await?;
         let RebuildRequest { apply, without_facts, uploads, latest, over_older, .. } = self.request;
         let consent = RebuildConsent { without_facts, uploads, latest, over_older };
+        let (store, since_ms) = (self.store.clone(), scope.born_before_ms);
         let rebuild = if apply {
-            Rebuild::applied(self.store.clone(), consent, hold.clone().into_check())
+            Rebuild::applied(store, consent, since_ms, hold.clone().into_check())
         } else {
-            Rebuild::dry(self.store.clone(), consent)
+            Rebuild::dry(store, consent, since_ms)
         };
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
@@ -112,9 +114,11 @@ impl RebuildWork {
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);
             let slice = lost.next_slice(&mut observe).await.map_err(|error| error.to_string())?;
             let Some(keys) = slice else { break };
-            stream::iter(keys)
-                .for_each_concurrent(KEYS_AT_ONCE, |key| self.key(&rebuild, &names, key))
-                .await;
+            let of_slice =
+                SliceRebuild { work: self, rebuild: &rebuild, hold: &hold, names: &names };
+            stream::iter(keys.into_iter().map(Ok))
+                .try_for_each_concurrent(KEYS_AT_ONCE, |key| of_slice.key(key))
+                .await?;
         }
         match self.line.lock().failure.clone() {
             Some(failure) => Err(format!("some keys failed, run the rebuild again: {failure}")),
@@ -178,29 +182,6 @@ impl RebuildWork {
         *self.passes.lock() = (figures.passes, figures.passes_left);
     }
 
-    async fn key(&self, rebuild: &Rebuild, names: &HashMap<BucketId, String>, key: LostKey) {
-        for _ in 0..RESTS_MAX {
-            if !(self.clients_wait)() {
-                break;
-            }
-            sleep(REST).await;
-        }
-        let Some(bucket) = names.get(&key.bucket) else {
-            let reason = "its bucket was not listed when the rebuild began";
-            return self.note_failure(&key.bucket.to_string(), &key.key, reason);
-        };
-        match with_patience(async || rebuild.key(bucket, &key).await).await {
-            Ok(outcome) => {
-                if outcome.is_taken {
-                    self.line.lock().taken_extents += key.extents.len() as u64;
-                }
-                self.note_key(bucket, &key.key, outcome);
-            }
-            // The bucket of that name is gone, or another one: it was renamed, deleted or made anew.
-            Err(error) => self.note_failure(bucket, &key.key, &error.to_string()),
-        }
-    }
-
     fn note_failure(&self, bucket: &str, key: &str, reason: &str) {
         let mut line = self.line.lock();
         line.keys += 1;
@@ -251,23 +232,26 @@ impl RebuildWork {
     }
 }
 
+fn subject_of(request: &RebuildRequest) -> String {
+    let RebuildRequest { bucket, partition, .. } = request;
+    let RebuildRequest { apply, without_facts, uploads, latest, over_older, .. } = request;
+    let mut words = vec![if *apply { "apply" } else { "dry run" }.to_owned()];
+    words.extend(bucket.as_ref().map(|name| format!("bucket {name}")));
+    words.extend(partition.map(|number| format!("partition {number}")));
+    words.extend(without_facts.then(|| "without facts".to_owned()));
+    words.extend(uploads.then(|| "uploads".to_owned()));
+    words.extend(latest.then(|| "latest".to_owned()));
+    words.extend(over_older.then(|| "over older".to_owned()));
+    words.join(", ")
+}
+
 impl JobWork for RebuildWork {
     fn kind(&self) -> &'static str {
         jobs::REBUILD
     }
 
     fn subject(&self) -> String {
-        let RebuildRequest { bucket, partition, .. } = &self.request;
-        let RebuildRequest { apply, without_facts, uploads, latest, over_older, .. } =
-            &self.request;
-        let mut words = vec![if *apply { "apply" } else { "dry run" }.to_owned()];
-        words.extend(bucket.as_ref().map(|name| format!("bucket {name}")));
-        words.extend(partition.map(|number| format!("partition {number}")));
-        words.extend(without_facts.then(|| "without facts".to_owned()));
-        words.extend(uploads.then(|| "uploads".to_owned()));
-        words.extend(latest.then(|| "latest".to_owned()));
-        words.extend(over_older.then(|| "over older".to_owned()));
-        words.join(", ")
+        subject_of(&self.request)
     }
 
     fn run(self: Arc<Self>) -> BoxFuture<'static, JobOutcome> {
@@ -306,6 +290,78 @@ impl JobWork for RebuildWork {
 
     fn detail(&self, _: Option<&JobOutcome>) -> Option<Value> {
         serde_json::to_value(&*self.line.lock()).ok()
+    }
+}
+
+/// Rebuild of the keys of a slice.
+struct SliceRebuild<'a> {
+    work: &'a RebuildWork,
+    rebuild: &'a Rebuild,
+    hold: &'a HoldWatch,
+    names: &'a HashMap<BucketId, String>,
+}
+
+impl SliceRebuild<'_> {
+    /// Rebuilds a key, and notes the outcome. An error ends the job: the hold has ended, or a device is
+    /// out for too long.
+    async fn key(&self, key: LostKey) -> Result<(), String> {
+        let work = self.work;
+        for _ in 0..RESTS_MAX {
+            if !(work.clients_wait)() {
+                break;
+            }
+            sleep(REST).await;
+        }
+        let Some(bucket) = self.names.get(&key.bucket) else {
+            let reason = "its bucket was not listed when the rebuild began";
+            work.note_failure(&key.bucket.to_string(), &key.key, reason);
+            return Ok(());
+        };
+        match self.attempt(bucket, &key).await? {
+            Ok(outcome) => {
+                if outcome.is_taken {
+                    work.line.lock().taken_extents += key.extents.len() as u64;
+                }
+                work.note_key(bucket, &key.key, outcome);
+            }
+            // The bucket of that name is gone, or another one: it was renamed, deleted or made anew.
+            Err(error) => work.note_failure(bucket, &key.key, &error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Tries a key again while too few nodes answer: a restart of a node must not fail all keys of its
+    /// time.
+    async fn attempt(
+        &self,
+        bucket: &str,
+        key: &LostKey,
+    ) -> Result<Result<KeyOutcome, martlet_proxy::Error>, String> {
+        let mut tries = 0;
+        loop {
+            patiently(async || self.rebuild.check_ready().await.map_err(in_backend))
+                .await
+                .map_err(|error| format!("a device of the index does not answer: {error}"))?;
+            let outcome = self.rebuild.key(bucket, key).await;
+            tries += 1;
+            let Err(martlet_proxy::Error::Backend(error)) = &outcome else { return Ok(outcome) };
+            match error.kind() {
+                ErrorKind::Conflict => {
+                    // The hold has ended, or the key has a conflict of its own.
+                    self.hold.check().await.map_err(|error| error.to_string())?;
+                    return Ok(outcome);
+                }
+                ErrorKind::Unavailable if tries < TRIES => sleep(HOLD_PAUSE).await,
+                _ => return Ok(outcome),
+            }
+        }
+    }
+}
+
+fn in_backend(error: martlet_proxy::Error) -> Error {
+    match error {
+        martlet_proxy::Error::Backend(error) => error,
+        other => Error::unavailable(other.to_string()),
     }
 }
 
@@ -363,22 +419,6 @@ async fn patiently(read: impl AsyncFn() -> Result<(), Error>) -> Result<(), Erro
         let is_unknown = held.as_ref().is_err_and(|error| error.kind() != ErrorKind::Conflict);
         if !is_unknown || Instant::now() >= until {
             return held;
-        }
-        sleep(HOLD_PAUSE).await;
-    }
-}
-
-/// Repeats the work on a key while too few nodes answer: a restart of a node must not fail all keys of
-/// its time.
-async fn with_patience<T>(
-    work: impl AsyncFn() -> Result<T, martlet_proxy::Error>,
-) -> Result<T, martlet_proxy::Error> {
-    let until = Instant::now() + KEY_PATIENCE;
-    loop {
-        let outcome = work().await;
-        let is_short = |error: &martlet_proxy::Error| matches!(error, martlet_proxy::Error::Backend(error) if error.kind() == ErrorKind::Unavailable);
-        if !outcome.as_ref().is_err_and(is_short) || Instant::now() >= until {
-            return outcome;
         }
         sleep(HOLD_PAUSE).await;
     }

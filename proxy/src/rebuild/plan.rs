@@ -57,6 +57,8 @@ pub enum NotRebuilt {
     Several,
     /// A version that was born later is back already, and would be replaced by this one.
     Behind,
+    /// Versioning of the bucket is suspended: nothing tells which bodies were kept versions.
+    Suspended,
 }
 
 impl NotRebuilt {
@@ -71,6 +73,7 @@ impl NotRebuilt {
             Self::Pieces => "pieces",
             Self::Several => "several",
             Self::Behind => "behind",
+            Self::Suspended => "suspended",
         }
     }
 }
@@ -86,6 +89,7 @@ impl fmt::Display for NotRebuilt {
             Self::Pieces => "pieces of a moved multipart object, whose manifest is lost",
             Self::Several => "one of several bodies: --latest accepts the order of their births",
             Self::Behind => "older than a version that is back: get its bytes from its extents",
+            Self::Suspended => "versions were suspended: enable versioning of the bucket first",
         })
     }
 }

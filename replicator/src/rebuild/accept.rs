@@ -86,7 +86,7 @@ pub async fn accept_loss(
     if !loss.devices.iter().eq(devices) {
         return Err(Error::conflict(
             "the devices without votes are not those that were named: look at martlet admin index \
-             show again",
+             status again",
         ));
     }
     observe("holding the collection of extents".to_owned());

@@ -260,7 +260,7 @@ impl LostKeys {
             self.figures.listed += records.len() as u64;
             self.take(&cluster, &buckets, slice, records, &mut found).await;
             while found.size() > self.extents_max {
-                if found.keys.len() == 1 && found.extents > self.extents_max / 2 {
+                if found.keys.len() == 1 && found.extents > self.extents_max {
                     self.figures.uncertain += found.leave_out();
                 } else {
                     self.slices.push(slice.halve());
@@ -290,20 +290,22 @@ impl LostKeys {
             BTreeMap::new();
         for record in page {
             let owner = &record.owner;
-            let is_in_scope = self.scope.bucket.is_none_or(|bucket| bucket == owner.bucket)
-                && record.birth_ms < self.scope.born_before_ms
-                && slice.contains(owner.bucket, &owner.key);
-            if !is_in_scope {
-                continue;
-            }
-            if found.is_uncertain(owner) {
-                self.figures.uncertain += 1;
+            if record.birth_ms >= self.scope.born_before_ms
+                || !slice.contains(owner.bucket, &owner.key)
+            {
                 continue;
             }
             let Some(bucket) = buckets.get(&owner.bucket) else {
                 self.note_unknown(owner.bucket, &owner.key);
                 continue;
             };
+            if self.scope.bucket.is_some_and(|bucket| bucket != owner.bucket) {
+                continue;
+            }
+            if found.is_uncertain(owner) {
+                self.figures.uncertain += 1;
+                continue;
+            }
             let shard = shard_of(owner.key.as_bytes(), bucket.shards);
             let placement = index_placement(owner.bucket, shard);
             let is_lost = match self.scope.partition {

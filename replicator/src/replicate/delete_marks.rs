@@ -61,6 +61,10 @@ pub(crate) async fn check_marks(
             }
         }
     }
+    // The answers took a while: a hold may have begun, and empty devices may have got votes under it.
+    if !ids.is_empty() && CollectionHold::is_on_now(cluster).await {
+        ids.clear();
+    }
     progress.kept += (count - ids.len()) as u64;
     if ids.is_empty() {
         return Ok(stay);

@@ -133,18 +133,24 @@ async fn set_versioning(client: &mut S3, bucket: &str) {
 
 /// Accepts the loss of the registers of so many devices.
 async fn accept_the_loss(cluster: &TestCluster, lost: usize) {
+    let mut numbers = Vec::new();
     until("the loss is seen", PATIENCE, async || {
         let output = admin(cluster, &["index", "status"]);
         let line: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        line["acceptable_devices"].as_array().is_some_and(|devices| devices.len() == lost)
+        let devices = line["acceptable_devices"].as_array().cloned().unwrap_or_default();
+        numbers = devices.iter().map(Value::to_string).collect();
+        numbers.len() == lost
     })
     .await;
+    let numbers = numbers.join(",");
+    let others = admin(cluster, &["index", "accept-loss", "--devices", "60000", "--yes"]);
+    assert!(!others.status.success(), "these are not the lost ones");
     let refused = admin(cluster, &["index", "rebuild", "--apply"]);
     assert!(!refused.status.success(), "nothing is held");
     let mut accepted = Value::Null;
     // A device that opens once more does not answer for a moment.
     until("the loss is accepted", PATIENCE, async || {
-        let output = admin(cluster, &["index", "accept-loss", "--yes"]);
+        let output = admin(cluster, &["index", "accept-loss", "--devices", &numbers, "--yes"]);
         println!("{}", String::from_utf8_lossy(&output.stderr));
         accepted = serde_json::from_slice(&output.stdout).unwrap_or_default();
         output.status.success()
