@@ -103,7 +103,7 @@ async fn rebuild(harness: &Harness, lost: &LostKey, consent: RebuildConsent) -> 
 }
 
 fn applied(harness: &Harness, consent: RebuildConsent) -> Rebuild {
-    Rebuild::applied(harness.store.clone(), consent, held())
+    Rebuild::applied(harness.store.clone(), consent, u64::MAX, held())
 }
 
 /// A hold that is on.
@@ -122,7 +122,7 @@ async fn an_object_comes_back_with_its_bytes_and_its_etag_and_once() {
     let put = before.put("key", bytes.clone()).await.unwrap();
     let harness = without_registers(&before, bucket).await;
     let lost = lost(&harness, bucket, "key").await;
-    let dry = Rebuild::dry(harness.store.clone(), RebuildConsent::default())
+    let dry = Rebuild::dry(harness.store.clone(), RebuildConsent::default(), u64::MAX)
         .key("b", &lost)
         .await
         .unwrap();
@@ -315,6 +315,9 @@ async fn a_body_replaces_an_older_entry_by_consent_alone() {
         let stays = rebuild(&harness, &lost, RebuildConsent::default()).await;
         assert_eq!(stays, KeyOutcome { newer: 1, ..taken });
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "stale");
+        let under_hold = Rebuild::applied(harness.store.clone(), over_older, 1, held());
+        let changed = under_hold.key("b", &lost).await.unwrap();
+        assert_eq!(changed, taken, "a client has changed the entry since the hold");
         let outcome = rebuild(&harness, &lost, over_older).await;
         assert_eq!((outcome.objects, outcome.is_taken), (1, false), "{outcome:?}");
         let read = harness.get("key", Selection::Whole).await.unwrap();
@@ -361,6 +364,31 @@ async fn versions_come_back_in_order_from_where_an_earlier_run_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_older_version_comes_back_in_place_of_one_that_stays_away() {
+    let (harness, mut lost) = three_versions().await;
+    let plain = RebuildConsent::default();
+    let facts = BodyFacts { is_last: true, is_encrypted: true, ..BodyFacts::default() };
+    let original = std::mem::replace(&mut lost.extents[1].record.owner.offset, facts.at(0));
+    let outcome = rebuild(&harness, &with(&lost, &[0, 1]), plain).await;
+    assert_eq!(reasons(&outcome), [NotRebuilt::Several, NotRebuilt::Encrypted]);
+    lost.extents[1].record.owner.offset = original;
+    lost.extents[2].record.extent.blake3[0] ^= 1;
+    let outcome = rebuild(&harness, &lost, plain).await;
+    assert_eq!(outcome.objects, 0, "the unreadable one was current");
+    assert_eq!(
+        reasons(&outcome),
+        [NotRebuilt::Unreadable, NotRebuilt::Several, NotRebuilt::Several]
+    );
+    harness.store.buckets().set_versioning("b", false).await.unwrap();
+    let outcome = rebuild(&harness, &with(&lost, &[0]), ALL).await;
+    assert_eq!(reasons(&outcome), [NotRebuilt::Suspended]);
+    assert_eq!(sizes(&harness).await, [0; 0]);
+    harness.store.buckets().set_versioning("b", true).await.unwrap();
+    assert_eq!(rebuild(&harness, &lost, ALL).await.objects, 2);
+    assert_eq!(sizes(&harness).await, [21_000, 20_000]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_version_that_a_client_removed_stays_away() {
     let (harness, lost) = three_versions().await;
     assert_eq!(rebuild(&harness, &lost, ALL).await.objects, 3);
@@ -390,7 +418,7 @@ async fn a_version_that_cannot_be_read_for_now_stops_its_key() {
         CallKind::ReadExtent => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
-    let failed = Rebuild::applied(silent, ALL, held()).key("b", &lost).await;
+    let failed = Rebuild::applied(silent, ALL, u64::MAX, held()).key("b", &lost).await;
     assert!(failed.is_err(), "{failed:?}");
     assert_eq!(sizes(&harness).await, [0; 0]);
     assert_eq!(rebuild(&harness, &lost, ALL).await.objects, 3);
@@ -409,7 +437,8 @@ async fn nothing_is_written_once_the_hold_ends() {
             if is_held { Ok(()) } else { Err(martlet_protocol::Error::unavailable(message)) };
         async move { outcome }.boxed()
     });
-    let failed = Rebuild::applied(harness.store.clone(), ALL, ending).key("b", &lost).await;
+    let failed =
+        Rebuild::applied(harness.store.clone(), ALL, u64::MAX, ending).key("b", &lost).await;
     assert!(failed.unwrap_err().to_string().contains("not held any more"));
     assert_eq!(sizes(&harness).await, [21_000, 20_000]);
 }
