@@ -313,7 +313,7 @@ async fn a_body_replaces_an_older_entry_by_consent_alone() {
             extent.record.birth_ms = SystemClock.now_ms() + 60_000;
         }
         let stays = rebuild(&harness, &lost, RebuildConsent::default()).await;
-        assert_eq!(stays, KeyOutcome { newer: 1, ..taken });
+        assert_eq!(stays, KeyOutcome { newer: 1, ..taken.clone() });
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "stale");
         let under_hold = Rebuild::applied(harness.store.clone(), over_older, 1, held());
         let changed = under_hold.key("b", &lost).await.unwrap();
