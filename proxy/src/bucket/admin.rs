@@ -61,7 +61,7 @@ impl Buckets<'_> {
                 return Err(Error::BucketNotEmpty);
             }
         }
-        self.check_nothing_is_held().await?;
+        check_nothing_is_held(self.registers).await?;
         let (closing, bucket) = self.close(name).await?;
         let empty = self.found_empty(context, &bucket).await;
         if !matches!(empty, Ok(true)) {
@@ -78,19 +78,6 @@ impl Buckets<'_> {
         self.catalog.progress.forget(bucket.id);
         self.catalog.fences.purge(&bucket).await;
         Ok(())
-    }
-
-    async fn check_nothing_is_held(self) -> Result<()> {
-        let key = RegisterKey::account(HOLD_REGISTER);
-        let read = self.registers.read_given(&key, Want::Entry, Level::Strict).await?;
-        match read.0.entry.map(|entry| entry.value) {
-            None | Some(Value::Tombstone) => Ok(()),
-            Some(_) => {
-                let message = "objects of a lost index partition come back at present: delete the \
-                               bucket afterwards";
-                Err(martlet_protocol::Error::unavailable(message).into())
-            }
-        }
     }
 
     /// Sets the default consistency level of a bucket's requests. Level strict is in force once
@@ -210,6 +197,20 @@ impl Buckets<'_> {
         let decided = self.catalog.decide(name, write_id, evaluate).await;
         self.catalog.forget(name);
         decided.map(drop)
+    }
+}
+
+/// Returns an error while an operator holds collection (rule X8).
+async fn check_nothing_is_held(registers: &RegisterClient) -> Result<()> {
+    let key = RegisterKey::account(HOLD_REGISTER);
+    let read = registers.read_given(&key, Want::Entry, Level::Strict).await?;
+    match read.0.entry.map(|entry| entry.value) {
+        None | Some(Value::Tombstone) => Ok(()),
+        Some(_) => {
+            let message = "objects of a lost index partition come back at present: delete the bucket \
+                           afterwards";
+            Err(martlet_protocol::Error::unavailable(message).into())
+        }
     }
 }
 

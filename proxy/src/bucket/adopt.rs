@@ -2,9 +2,9 @@
 //!
 //! Two buckets of one id would delete each other's objects. The list of buckets shows another name only
 //! once its bucket exists, so a name claims the id before, by a ballot on a register of the id. A claim
-//! lasts: after a crash the same name goes on.
+//! lasts: after a crash the same name goes on. Adopting again under one name opens the bucket again.
 
-use martlet_protocol::backend::RegisterView;
+use martlet_protocol::backend::{BucketFence, RegisterView};
 use martlet_protocol::entry::{AccountDocument, Bucket, Value};
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{BucketId, RegisterKey, RegisterKind, WriteId};
@@ -37,27 +37,39 @@ pub async fn adopt_bucket(
     }
     // A claim lasts: a request that no bucket can be made of must not leave one.
     policy_of_new(buckets, &new)?;
-    check_id_is_free(buckets, name, id).await?;
+    if let Some(there) = adopted(buckets, name, id).await? {
+        buckets.catalog.fences.fence(&there, true).await?;
+        return Ok(there);
+    }
     let fence = buckets.catalog.fences.highest(id).await?;
-    if fence.is_some_and(|fence| !fence.open) {
+    if fence == Some(BucketFence::of_deleted(id)) {
         return Err(refused("the bucket was deleted: its objects don't come back"));
     }
     check_shards(buckets, id, new.index_shards).await?;
     claim(buckets, name, id).await?;
     let generation = fence.map_or(1, |fence| fence.generation + 1);
-    create_as(buckets, name, new, NewIdentity { id, generation }).await
+    let bucket = create_as(buckets, name, new, NewIdentity { id, generation }).await?;
+    // A deletion had closed the bucket, and was given up or interrupted.
+    if fence.is_some_and(|fence| !fence.open) {
+        buckets.catalog.fences.fence(&bucket, true).await?;
+    }
+    Ok(bucket)
 }
 
 fn refused(why: impl Into<String>) -> Error {
     Error::InvalidRequest(why.into())
 }
 
-/// Refuses an id that a bucket has, and a name that is taken: the claim would name it.
-async fn check_id_is_free(buckets: Buckets<'_>, name: &str, id: BucketId) -> Result<()> {
+/// Returns the bucket of this name and id, if an earlier adoption made it. Refuses an id that another
+/// bucket has, and a name that is taken: the claim would name it.
+async fn adopted(buckets: Buckets<'_>, name: &str, id: BucketId) -> Result<Option<Bucket>> {
     let mut after = None;
     loop {
         let (page, has_more) = buckets.list("", after.as_deref(), PAGE).await?;
         for there in &page {
+            if there.bucket.id == id && there.name == name {
+                return Ok(Some(Bucket::clone(&there.bucket)));
+            }
             if there.bucket.id == id {
                 return Err(refused(format!("the bucket {} has this id", there.name)));
             }
@@ -67,7 +79,7 @@ async fn check_id_is_free(buckets: Buckets<'_>, name: &str, id: BucketId) -> Res
         }
         after = page.last().map(|last| last.name.clone());
         if !has_more {
-            return Ok(());
+            return Ok(None);
         }
     }
 }

@@ -49,7 +49,8 @@ impl Buckets {
         let young = Stamp::at_ms(now_ms.saturating_sub(FIRST_HAND_AGE_MS_MAX));
         let old = met.iter().filter_map(&of);
         let old = old.filter(|(bucket, order)| *bucket != BucketId::ROOT && *order < young);
-        let gone = match self.gone_of(cluster, old.map(|(bucket, _)| bucket).collect()).await {
+        let old = old.map(|(bucket, _)| bucket).collect();
+        let gone = match self.gone_of(cluster, devices, old).await {
             Ok(gone) => gone,
             Err(error) => {
                 tracing::debug!(%error, "could not list the buckets");
@@ -78,12 +79,13 @@ impl Buckets {
     async fn gone_of(
         &mut self,
         cluster: &StepTopology,
+        devices: &[DeviceId],
         met: BTreeSet<BucketId>,
     ) -> Result<BTreeSet<BucketId>> {
         if met.iter().any(|id| !self.there.contains(id) && !self.gone.contains(id)) {
             self.there = list_buckets(cluster).await?.into_keys().collect();
             let unlisted = met.iter().filter(|id| !self.there.contains(id)).copied().collect();
-            let closed = closed_of(cluster, &unlisted).await?;
+            let closed = closed_of(cluster, devices, &unlisted).await?;
             self.there.extend(unlisted.difference(&closed));
             self.gone.extend(closed);
         }
@@ -91,20 +93,22 @@ impl Buckets {
     }
 }
 
-/// Returns those of `buckets` whose highest fence on the primaries of their first shard is closed. An
-/// opened bucket has a quorum of open fences there.
+/// Returns those of `buckets` whose highest fence is closed, on the primaries of their first shard and on
+/// `holders` of their registers. An opened bucket has a quorum of open fences among the primaries.
 ///
 /// # Errors
-/// If a primary does not answer.
+/// If a device does not answer.
 async fn closed_of(
     cluster: &StepTopology,
+    holders: &[DeviceId],
     buckets: &BTreeSet<BucketId>,
 ) -> Result<BTreeSet<BucketId>> {
     let ring = cluster.index();
     let primaries = |bucket: &BucketId| {
         ring.primaries(ring.partition(index_placement(*bucket, Shard(0)))).collect::<Vec<_>>()
     };
-    let devices: BTreeSet<DeviceId> = buckets.iter().flat_map(primaries).collect();
+    let mut devices: BTreeSet<DeviceId> = buckets.iter().flat_map(primaries).collect();
+    devices.extend(holders);
     let mut highest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
     for device in devices {
         let fences = in_time(cluster.node(device)?.fences(device)).await?;

@@ -40,12 +40,12 @@ use super::partitions::LostPartitions;
 use super::walks::DeviceWalks;
 use crate::cluster::StepTopology;
 use crate::coded::{PresenceMap, stored_ids};
-use crate::owners::{OwnerQuestion, Owners};
+use crate::owners::{OwnerAnswer, OwnerQuestion, Owners};
 use crate::sweep::{KnownBucket, list_buckets};
 
 /// Extents of a slice: about 100 MiB.
 const EXTENTS_MAX: usize = 256 * 1024;
-/// Time for which homes of extents may not answer, in a whole scan.
+/// Time for which devices may not answer questions about extents, in a whole scan.
 const SILENCE_MAX: Duration = Duration::from_mins(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -208,7 +208,7 @@ pub struct LostKeys {
     /// Known buckets, once they were listed.
     buckets: Option<Arc<HashMap<BucketId, KnownBucket>>>,
     figures: ScanFigures,
-    /// Time that is left for homes that do not answer.
+    /// Time that is left for devices that do not answer.
     patience: Duration,
 }
 
@@ -224,7 +224,7 @@ impl LostKeys {
             extents_max: EXTENTS_MAX,
             buckets: None,
             figures: ScanFigures::default(),
-            patience: if cfg!(test) { Duration::ZERO } else { SILENCE_MAX },
+            patience: SILENCE_MAX,
         }
     }
 
@@ -330,7 +330,7 @@ impl LostKeys {
         }
         let (questions, records): (Vec<OwnerQuestion>, Vec<Vec<ExtentRecord>>) =
             by_claim.into_values().unzip();
-        let answers = self.owners.ask(cluster, self.clock.now_ms(), &questions).await;
+        let answers = self.ask_patiently(cluster, &questions).await;
         for (answer, records) in answers.into_iter().zip(records) {
             for record in records {
                 match answer.needs(record.named()) {
@@ -341,6 +341,31 @@ impl LostKeys {
                         found.uncertain.insert((record.owner.bucket, record.owner.key));
                     }
                 }
+            }
+        }
+    }
+
+    /// Asks about extents, and repeats unanswered questions for a while: a node restarts.
+    async fn ask_patiently(
+        &mut self,
+        cluster: &StepTopology,
+        questions: &[OwnerQuestion],
+    ) -> Vec<OwnerAnswer> {
+        let mut answers = self.owners.ask(cluster, self.clock.now_ms(), questions).await;
+        loop {
+            let is_unknown =
+                |at: &usize| questions[*at].ids.iter().any(|id| answers[*at].needs(*id).is_none());
+            let unknown: Vec<usize> = (0..questions.len()).filter(is_unknown).collect();
+            if unknown.is_empty() || self.patience.is_zero() {
+                return answers;
+            }
+            self.patience = self.patience.saturating_sub(PAUSE);
+            tokio::time::sleep(PAUSE).await;
+            let again: Vec<OwnerQuestion> =
+                unknown.iter().map(|at| questions[*at].clone()).collect();
+            let later = self.owners.ask(cluster, self.clock.now_ms(), &again).await;
+            for (at, answer) in unknown.into_iter().zip(later) {
+                answers[at] = answer;
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Registers of deleted buckets are removed, and nothing else.
 
+use std::sync::Arc;
+
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Value;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BackendExt, PolicyId, RegisterKey};
+use martlet_protocol::{BackendExt, Clock, PolicyId, RegisterKey};
 
+use crate::IndexLoss;
 use crate::cluster::DeviceScope;
 use crate::collect::{Collect, CollectOptions};
 use crate::replicate::testing::BUCKET;

@@ -1,11 +1,12 @@
 //! Losses that meet another event: a second loss, a ring change, a bucket that comes back.
 
-use martlet_protocol::backend::EntryWrite;
+use martlet_protocol::backend::{BucketFence, EntryWrite};
 use martlet_protocol::entry::{AccountDocument, Entry};
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 
 use super::*;
 use crate::rebuild::walks::DeviceWalks;
+use crate::replicate::testing::BUCKET;
 use crate::testing::growth::{key_of, small_ring, successor};
 use crate::testing::multi_node::ring;
 
@@ -49,7 +50,11 @@ async fn a_bucket_that_comes_back_under_a_second_hold_keeps_its_extents() {
     let extent = put(&world, &key_with(&world, 3)).await;
     let mut sweep = sweep(&world);
     world.clock.advance_ms(2 * COMMIT_WINDOW_MS);
-    // Nothing is held, and no register names the bucket: the extent is a suspect.
+    // Nothing is held, and the bucket counts as deleted: the extent is a suspect.
+    for device in world.devices() {
+        let fence = BucketFence::of_deleted(BUCKET);
+        world.memory(device).fence(device, fence).await.unwrap();
+    }
     run_once(&mut sweep).await.unwrap();
     assert_eq!(sweep.step().await.unwrap().backlog, 3);
     IndexLoss::hold(&world.shared, &clock(&world)).await.unwrap();
@@ -157,6 +162,7 @@ async fn a_scan_waits_for_a_device_that_restarts_and_not_for_ever() {
     let returning = async {
         tokio::time::sleep(Duration::from_mins(5)).await;
         world.memory(silent).set_offline(silent, false);
+        world.clock.advance_ms(5 * 60 * 1000);
     };
     let scanning = async {
         while let Some(slice) = scan.next_slice(&mut |_| {}).await.unwrap() {
