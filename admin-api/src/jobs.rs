@@ -17,6 +17,10 @@ pub const HISTORY_MAX: usize = 100;
 pub const CENSUS: &str = "census";
 /// Kind of the job that moves a bucket's objects to its storage policy.
 pub const REWRITE: &str = "rewrite";
+/// Kind of the job that returns votes to devices whose registers are lost.
+pub const ACCEPT_LOSS: &str = "index-accept-loss";
+/// Kind of the job that makes entries from extents.
+pub const REBUILD: &str = "index-rebuild";
 /// Kind of the job that sends rings to all nodes of a cluster.
 pub const RING_PUSH: &str = "ring-push";
 /// Maximum bytes of a request that starts a job. Rings of 48 MiB fit in, for instance those of 2^22
@@ -41,6 +45,14 @@ pub enum JobRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes_per_s: Option<u64>,
     },
+    /// Returns votes to devices that lost their registers and that no peer can fill. Collection is
+    /// held from then on.
+    IndexAcceptLoss {
+        /// Numbers of the devices that are given up: those that `index show` names.
+        devices: Vec<u32>,
+    },
+    /// Finds objects in lost index partitions by their extents.
+    IndexRebuild(RebuildRequest),
     /// Sends rings to all nodes of the cluster, and to those that the rings name. Proxies do it.
     RingPush {
         /// Ring files, at least one.
@@ -48,15 +60,43 @@ pub enum JobRequest {
     },
 }
 
+/// Scope of a rebuild.
+#[expect(clippy::struct_excessive_bools, reason = "each is a consent of its own")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RebuildRequest {
+    /// Name of the bucket. Default: all buckets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// Partition of the index ring. Default: those whose loss was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
+    /// Write entries. Default: a dry run.
+    #[serde(default)]
+    pub apply: bool,
+    /// Accept extents of releases that didn't record encryption.
+    #[serde(default)]
+    pub without_facts: bool,
+    /// Accept uploads whose parts 1 to n lie whole: they may not have been completed.
+    #[serde(default)]
+    pub uploads: bool,
+    /// Accept the order of births where several bodies of a key have no certain one.
+    #[serde(default)]
+    pub latest: bool,
+    /// Accept bodies that were born after the entry of their key, over this entry.
+    #[serde(default)]
+    pub over_older: bool,
+}
+
 /// Job of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobLine {
     /// Id of the job. A restart of the process forgets all jobs, and ids are not used again.
     pub id: String,
-    /// `census`, `rewrite` or `ring-push`.
+    /// `census`, `rewrite`, `index-accept-loss`, `index-rebuild` or `ring-push`.
     pub kind: String,
-    /// Name of the bucket that is rewritten; names and epochs of the rings that are pushed. Empty for
-    /// other kinds.
+    /// Name of the bucket that is rewritten; scope of a rebuild; names and epochs of the rings that are
+    /// pushed. Empty for other kinds.
     pub subject: String,
     /// `running`, `done`, `failed` or `cancelled`.
     pub state: String,
@@ -70,8 +110,8 @@ pub struct JobLine {
     pub eta_s: Option<u64>,
     /// Reason for a failure.
     pub error: Option<String>,
-    /// A rewrite's figures; a census's report, once it is done; the answers of nodes to rings. `None` in
-    /// lists of jobs.
+    /// Figures of a rewrite or rebuild; a census's report and an accepted loss, once it is done; the
+    /// answers of nodes to rings. `None` in lists of jobs.
     pub detail: Option<Value>,
 }
 
@@ -106,6 +146,18 @@ mod tests {
         let text = r#"{"kind":"rewrite","bucket":"b","bytes_per_s":5}"#;
         let rewrite: JobRequest = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&rewrite).unwrap(), text);
+        let text = r#"{"kind":"index-rebuild","partition":3,"apply":true}"#;
+        let JobRequest::IndexRebuild(rebuild) = serde_json::from_str(text).unwrap() else {
+            panic!("another kind")
+        };
+        let expected = RebuildRequest { partition: Some(3), apply: true, ..Default::default() };
+        assert_eq!(rebuild, expected);
+        assert!(!RebuildRequest::default().apply, "a dry run is the default");
+        let text = r#"{"kind":"index-accept-loss","devices":[1,2]}"#;
+        let accept: JobRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(accept, JobRequest::IndexAcceptLoss { devices: vec![1, 2] });
+        let misspelt = r#"{"kind":"index-rebuild","aply":true}"#;
+        assert!(serde_json::from_str::<JobRequest>(misspelt).is_err());
         for wrong in [r#"{"kind":"other"}"#, r#"{"kind":"rewrite"}"#, r#"{"kind":"census","x":1}"#]
         {
             assert!(serde_json::from_str::<JobRequest>(wrong).is_err(), "{wrong}");

@@ -18,7 +18,7 @@
 //! * [`principals`], [`audit`]: keys and sessions of the admin API, and the records of changes.
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
-//! * [`jobs`]: long work of one process.
+//! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
 //! * [`ring_push`]: answers of nodes to rings that operators push.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
@@ -38,6 +38,7 @@ pub mod buckets;
 pub mod checkpoints;
 pub mod control;
 pub mod forecast;
+pub mod index;
 pub mod jobs;
 pub mod limits;
 pub mod principals;

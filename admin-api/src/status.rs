@@ -104,6 +104,10 @@ pub struct ReleaseLine {
     pub formats_newest: u16,
     /// Format level that the process knows of its cluster, and writes.
     pub format_level: u16,
+    /// True if the process deletes nothing while an operator holds collection. Releases without holds
+    /// don't report this.
+    #[serde(default)]
+    pub knows_holds: bool,
 }
 
 /// Outcome of a finalization.

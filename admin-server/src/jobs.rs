@@ -1,10 +1,13 @@
-//! Admin API of jobs: censuses, rewrites and ring pushes, which run as tasks of this process.
+//! Admin API of jobs: long work that runs as tasks of this process.
 //!
 //! * [`table`]: start, history and cancellation.
-//! * [`census`], [`rewrite`], [`ring_push`]: the work; [`census_pace`]: the estimate of a census's end.
+//! * [`census`], [`rewrite`], [`accept_loss`], [`rebuild`], [`ring_push`]: the work.
+//! * [`census_pace`]: the estimate of a census's end.
 
+mod accept_loss;
 mod census;
 mod census_pace;
+mod rebuild;
 mod rewrite;
 mod ring_push;
 mod table;
@@ -18,11 +21,11 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use martlet_admin_api::accounts::ListPage;
-use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest};
+use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest, RebuildRequest};
 use martlet_admin_api::ring_push::RingFile;
 use martlet_membership::Member;
-use martlet_protocol::Clock;
-use martlet_proxy::{ObjectStore, RewriteOptions};
+use martlet_protocol::{Clock, DeviceId};
+use martlet_proxy::{ClientsWait, ObjectStore, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
@@ -31,26 +34,41 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
+use self::accept_loss::AcceptWork;
 use self::census::CensusWork;
 use self::census_pace::PastCensus;
+use self::rebuild::RebuildWork;
 use self::rewrite::RewriteWork;
 use self::ring_push::RingPushWork;
 use self::table::{JobWork, Jobs};
 use crate::api::{ApiError, ApiResult, read};
+pub use crate::index::HoldObstacles;
+use crate::index::{self, RebuildState};
 
 /// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
 const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 /// Maximum pause of a census between two pages.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// Routes of `martlet admin job`. `foreground` measures the latency of clients' requests. A process
-/// without a `member` pushes no rings.
+/// Cluster of a process. A process on its own pushes no rings, and asks no other about holds.
+pub struct JobsCluster {
+    /// Member that sends rings.
+    pub member: Arc<Member>,
+    /// Source of a sentence for each process that would collect under a hold.
+    pub obstacles: HoldObstacles,
+}
+
+/// Routes of `martlet admin job` and `martlet admin index`. `foreground` measures the latency of
+/// clients' requests.
 pub fn routes(
     store: ObjectStore,
     foreground: Arc<Foreground>,
     clock: Arc<dyn Clock>,
-    member: Option<Arc<Member>>,
+    cluster: Option<JobsCluster>,
 ) -> ApiRoutes {
+    let (member, obstacles) = cluster.map(|of| (of.member, of.obstacles)).unzip();
+    let rebuilds = Arc::new(RebuildState::new(obstacles));
+    let of_index = index::routes(store.clone(), rebuilds.clone(), clock.clone());
     let list = ApiDoc::reply::<ListPage<JobLine>>(
         RouteAccess::Read,
         "List running jobs and the last ended ones",
@@ -75,10 +93,13 @@ pub fn routes(
             store,
             foreground,
             member,
-            jobs: Arc::new(Jobs::new(clock)),
+            jobs: Arc::new(Jobs::new(clock.clone())),
             reading: Arc::new(Semaphore::new(1)),
             past_census: Arc::default(),
+            rebuilds,
+            clock,
         })
+        .merge(of_index)
 }
 
 #[derive(Clone)]
@@ -91,6 +112,8 @@ struct JobsApi {
     reading: Arc<Semaphore>,
     /// Last complete census of this process.
     past_census: Arc<Mutex<Option<PastCensus>>>,
+    rebuilds: Arc<RebuildState>,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -109,6 +132,12 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
         JobRequest::Rewrite { bucket, bytes_per_s } => {
             Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
         }
+        JobRequest::IndexAcceptLoss { devices } => {
+            api.rebuilds.check_obstacles().await?;
+            let devices = devices.into_iter().map(DeviceId).collect();
+            Arc::new(AcceptWork::new(api.store.topology().clone(), api.clock.clone(), devices))
+        }
+        JobRequest::IndexRebuild(request) => Arc::new(api.rebuild(request).await?),
         JobRequest::RingPush { rings } => Arc::new(api.ring_push(rings).await?),
     };
     Ok(Json(api.jobs.start(work)?).into_response())
@@ -157,12 +186,26 @@ impl JobsApi {
         }
         // A misspelt name is refused at once.
         self.store.bucket(bucket).await?;
+        let options = RewriteOptions { bytes_per_s: rate, clients_wait: Some(self.clients_wait()) };
+        Ok(RewriteWork::new(self.store.clone(), bucket, options))
+    }
+
+    async fn rebuild(&self, request: RebuildRequest) -> Result<RebuildWork, ApiError> {
+        if let Some(bucket) = &request.bucket {
+            self.store.bucket(bucket).await?;
+        }
+        let partitions = 1_u64 << self.store.topology().cluster().index().part_power();
+        if request.partition.is_some_and(|number| u64::from(number) >= partitions) {
+            return Err(ApiError::bad(format!("the index ring has {partitions} partitions")));
+        }
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        Ok(RebuildWork::new(store, clock, request, self.clients_wait(), self.rebuilds.clone()))
+    }
+
+    /// Returns true while clients wait longer than their budget.
+    fn clients_wait(&self) -> Arc<ClientsWait> {
         let foreground = self.foreground.clone();
         let budget = WorkerPace::default().latency_budget;
-        let options = RewriteOptions {
-            bytes_per_s: rate,
-            clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
-        };
-        Ok(RewriteWork::new(self.store.clone(), bucket, options))
+        Arc::new(move || foreground.latency() > budget)
     }
 }

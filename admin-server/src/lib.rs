@@ -7,7 +7,9 @@
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
 //! * [`backup`]: backup and restore of accounts and of buckets' settings.
 //! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
-//! * [`jobs`]: censuses, and moves of buckets to another storage policy, as jobs of the process.
+//! * `index`: hold on collection, and buckets whose register is lost, as part of the routes of jobs.
+//! * [`jobs`]: censuses, moves of buckets to another storage policy, and the rebuild of lost index
+//!   partitions, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * [`principals`]: keys and sessions of the admin API itself, and the accounts that its gate reads.
@@ -31,6 +33,7 @@ pub mod accounts;
 mod api;
 pub mod backup;
 pub mod buckets;
+mod index;
 pub mod jobs;
 pub mod objects;
 pub mod policies;

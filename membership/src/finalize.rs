@@ -36,6 +36,7 @@ pub fn release_line(release: &Release) -> ReleaseLine {
         formats_oldest: release.formats.oldest,
         formats_newest: release.formats.newest,
         format_level: release.level,
+        knows_holds: true,
     }
 }
 
@@ -72,6 +73,26 @@ fn obstacles(processes: &[ProcessFormats], level: u16) -> Vec<String> {
         )),
     };
     processes.iter().filter_map(obstacle).collect()
+}
+
+/// Returns the processes that collect under a hold, one sentence each. A process that doesn't answer is
+/// not among them: an operator keeps it down, or starts it with this release.
+pub(crate) fn collecting_under_a_hold(view: &ClusterView) -> Vec<String> {
+    let nodes = view.nodes.iter().filter_map(|line| {
+        Some((format!("the storage node {}", line.name), line.report.as_ref()?))
+    });
+    let members = view.members.iter().map(|it| (format!("the {}", it.report.role), &it.report));
+    let collects = |(name, report): (String, &ProcessReport)| {
+        let knows = report.release.as_ref().is_some_and(|release| release.knows_holds);
+        (!knows).then(|| {
+            format!(
+                "{name} runs release {}, which deletes under a hold: upgrade it, or stop it and wait \
+                 for ten minutes",
+                report.version
+            )
+        })
+    };
+    nodes.chain(members).filter_map(collects).collect()
 }
 
 impl Member {
@@ -136,6 +157,15 @@ mod tests {
             obstacles(&processes(&view(nodes(), None)), 2).is_empty(),
             "releases before levels"
         );
+    }
+
+    #[test]
+    fn a_hold_needs_processes_that_know_of_holds() {
+        let nodes = || vec![node("n1", Some(report("storage node n1", Some(2)))), node("n2", None)];
+        assert!(collecting_under_a_hold(&view(nodes(), Some(2))).is_empty());
+        let earlier = collecting_under_a_hold(&view(nodes(), None));
+        assert_eq!(earlier.len(), 1, "{earlier:?}");
+        assert!(earlier[0].starts_with("the proxy p1 runs release"), "{earlier:?}");
     }
 
     #[test]

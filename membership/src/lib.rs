@@ -72,4 +72,4 @@ pub use report::ReportSource;
 pub use ring_push::{NamedRing, PushProgress, RingPush, node_addresses};
 pub use rings::{NodeDevice, RingName, RingSet, ring_tag};
 pub use settings::{MemberArgs, MemberSettings, TlsArgs};
-pub use status::{DeviceLineSource, StatusSource, WorkerLineSource};
+pub use status::{DeviceLineSource, HoldObstacles, StatusSource, WorkerLineSource};

@@ -18,7 +18,7 @@ use martlet_serving::api::{ApiDoc, ApiMethod, ApiRoutes};
 use martlet_serving::operator::{Operator, Readiness, refuse};
 
 use super::Member;
-use super::finalize::release_line;
+use super::finalize::{collecting_under_a_hold, release_line};
 use super::report::ReportSource;
 use super::view::ClusterView;
 
@@ -27,6 +27,9 @@ pub type DeviceLineSource = Arc<dyn Fn() -> BoxFuture<'static, Vec<DeviceLine>> 
 
 /// Source of the status lines of workers.
 pub type WorkerLineSource = Arc<dyn Fn() -> Vec<WorkerLine> + Send + Sync>;
+
+/// Source of sentences about processes that collect under a hold, one for each.
+pub type HoldObstacles = Arc<dyn Fn() -> BoxFuture<'static, Vec<String>> + Send + Sync>;
 
 /// Source of a member's report and of its admin routes.
 #[derive(Clone)]
@@ -74,6 +77,15 @@ impl StatusSource {
         Arc::new(move || {
             let source = source.clone();
             async move { source.report().await }.boxed()
+        })
+    }
+
+    /// Returns the source of sentences about processes that collect under a hold.
+    pub fn hold_obstacles(&self) -> HoldObstacles {
+        let source = self.clone();
+        Arc::new(move || {
+            let source = source.clone();
+            async move { collecting_under_a_hold(&source.cluster_view().await.1) }.boxed()
         })
     }
 

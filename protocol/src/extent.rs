@@ -29,8 +29,75 @@ pub struct Owner {
     pub upload: Option<UploadId>,
     /// Role of the bytes.
     pub role: ExtentRole,
-    /// Offset of the extent in the written object or part, in bytes.
+    /// Offset of the extent in the written object or part, in bytes, with the facts of
+    /// [`BodyFacts`] in the upper 18 bits.
     pub offset: u64,
+}
+
+/// Facts about the body of an extent, from which a lost index is rebuilt (rule X8).
+///
+/// They are stored in the bits of [`Owner::offset`] that no offset uses:
+///
+/// ```text
+/// 63 known | 62 encrypted | 61 last | 60..47 number of the part, or 0 | 46 moved | 45..0 offset
+/// ```
+///
+/// Extents of releases without facts have zeros there. Those releases don't read the offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyFacts {
+    /// True if the stored bytes are encrypted: they can't be read without the mark of their entry.
+    pub is_encrypted: bool,
+    /// True if the body ends with this extent. False if its end was not known when the extent began.
+    pub is_last: bool,
+    /// True if a move to another policy wrote the extent: its birth is that of the move, and tells
+    /// nothing of the order of versions.
+    pub is_moved: bool,
+    /// Number of the part that the body is: 1 to 10,000. [`BodyFacts::PIECE`] marks a piece of a moved
+    /// object of several parts, whose end is not that of the object.
+    pub part: Option<u16>,
+}
+
+/// Number of bits of an offset; objects have at most 5 TiB.
+const OFFSET_BITS: u32 = 46;
+/// Position of the number of the part.
+const PART_AT: u32 = 47;
+const KNOWN: u64 = 1 << 63;
+const ENCRYPTED: u64 = 1 << 62;
+const LAST: u64 = 1 << 61;
+const MOVED: u64 = 1 << 46;
+const PART_MAX: u64 = (1 << 14) - 1;
+
+impl BodyFacts {
+    /// Number above those of parts.
+    pub const PIECE: u16 = (1 << 14) - 1;
+
+    /// Returns an offset with these facts, for [`Owner::offset`].
+    pub fn at(self, offset: u64) -> u64 {
+        let part = u64::from(self.part.unwrap_or(0)) & PART_MAX;
+        let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        let flags = flag(self.is_encrypted, ENCRYPTED)
+            | flag(self.is_last, LAST)
+            | flag(self.is_moved, MOVED);
+        KNOWN | flags | part << PART_AT | offset
+    }
+}
+
+impl Owner {
+    /// Returns the offset of the extent in the written object or part, in bytes.
+    pub fn body_offset(&self) -> u64 {
+        self.offset & ((1 << OFFSET_BITS) - 1)
+    }
+
+    /// Returns the facts about the body; none of an extent of an earlier release.
+    pub fn facts(&self) -> Option<BodyFacts> {
+        let part = u16::try_from(self.offset >> PART_AT & PART_MAX).unwrap_or(0);
+        (self.offset & KNOWN != 0).then_some(BodyFacts {
+            is_encrypted: self.offset & ENCRYPTED != 0,
+            is_last: self.offset & LAST != 0,
+            is_moved: self.offset & MOVED != 0,
+            part: Some(part).filter(|part| *part > 0),
+        })
+    }
 }
 
 /// Role of an extent's bytes.
@@ -157,6 +224,30 @@ mod tests {
         let bytes = postcard::to_stdvec(&record).unwrap();
         assert_eq!(ExtentRecord::decode(&bytes).unwrap(), record);
         assert!(ExtentRecord::decode(&bytes[..40]).is_err());
+    }
+
+    #[test]
+    fn facts_lie_above_the_offset_and_earlier_extents_have_none() {
+        let owner = |offset| Owner {
+            bucket: BucketId::random(),
+            key: "k".into(),
+            write_id: WriteId::random(),
+            upload: None,
+            role: ExtentRole::Data,
+            offset,
+        };
+        let most = (5 << 40) - 1;
+        for offset in [0, 1, 64 << 20, most] {
+            assert_eq!((owner(offset).facts(), owner(offset).body_offset()), (None, offset));
+            for bits in 0..8_u16 {
+                for part in [None, Some(1), Some(10_000), Some(BodyFacts::PIECE)] {
+                    let (is_encrypted, is_last) = (bits & 1 != 0, bits & 2 != 0);
+                    let facts = BodyFacts { is_encrypted, is_last, is_moved: bits & 4 != 0, part };
+                    let owner = owner(facts.at(offset));
+                    assert_eq!((owner.facts(), owner.body_offset()), (Some(facts), offset));
+                }
+            }
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod latency;
 pub mod lifecycle;
 pub mod limits;
 pub mod lock;
+pub mod lost;
 pub mod network;
 pub mod opening;
 pub mod redundancy;

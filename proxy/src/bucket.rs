@@ -7,6 +7,7 @@
 //! ```
 
 mod admin;
+mod adopt;
 mod backup;
 mod cache;
 mod catalog;
@@ -22,6 +23,7 @@ mod target;
 mod versioning;
 
 pub use self::admin::Buckets;
+pub use self::adopt::adopt_bucket;
 pub(crate) use self::backup::{BucketRecords, WantedBucket};
 pub(crate) use self::catalog::BucketCatalog;
 pub use self::etags::set_etag_kind;

@@ -89,6 +89,7 @@ pub mod quorum;
 mod quota;
 mod range;
 mod read;
+mod rebuild;
 mod rewrap;
 mod rewrite;
 mod session;
@@ -110,7 +111,7 @@ pub use accounts::{
 pub use api::*;
 pub use backup::{Backups, RecordPage};
 pub use backup_record::{BackupRecord, RecordKind, RecordState};
-pub use bucket::{Buckets, lock_from_the_beginning, set_etag_kind};
+pub use bucket::{Buckets, adopt_bucket, lock_from_the_beginning, set_etag_kind};
 pub use checkpoint_outcome::CheckpointOutcome;
 pub use checkpoints::{
     CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit,
@@ -136,6 +137,9 @@ pub use multipart::Uploads;
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
+pub use rebuild::{
+    HoldCheck, KeyOutcome, NotRebuilt, REBUILT, Rebuild, RebuildConsent, RefusedBody,
+};
 pub use rewrap::{DataKeys, Rewrapped};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::Session;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Attributes, Body, Mark, Object, Value};
-use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
 use martlet_protocol::usage::Usage;
 use martlet_protocol::{Stamp, Version, WriteId};
@@ -69,6 +69,7 @@ impl ObjectWriter {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
+            facts: Some(BodyFacts { is_encrypted: secret.is_some(), ..BodyFacts::default() }),
             policy: object_policy(&target.context.cluster, &target.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
             etags: target.bucket.etags(),

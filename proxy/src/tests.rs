@@ -33,6 +33,7 @@ mod phases;
 mod policies;
 mod quotas;
 mod races;
+mod rebuild;
 mod removed_rows;
 mod replaced;
 mod rewrite;

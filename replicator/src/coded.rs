@@ -150,6 +150,19 @@ impl PresenceMap {
         self.by_copy.get(&(device, id)).copied()
     }
 
+    /// Returns the part of these lists that has no answer.
+    pub(crate) fn unanswered(
+        &self,
+        lists: &BTreeMap<DeviceId, BTreeSet<ExtentId>>,
+    ) -> BTreeMap<DeviceId, BTreeSet<ExtentId>> {
+        let without = |(device, ids): (&DeviceId, &BTreeSet<ExtentId>)| {
+            let ids = ids.iter().filter(|id| self.of(*device, **id).is_none()).copied();
+            let ids: BTreeSet<ExtentId> = ids.collect();
+            (!ids.is_empty()).then_some((*device, ids))
+        };
+        lists.iter().filter_map(without).collect()
+    }
+
     /// Queries devices, each about its list.
     pub(crate) async fn query(
         &mut self,

@@ -69,6 +69,7 @@ use self::queries::{Cases, check_everyone, drop_registers, mark};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::copying::PAGE;
 use crate::cursors::{Cursors, MemoryCursors, load_register, save_register};
+use crate::rebuild::loss::CollectionHold;
 use crate::worker::{StepProgress, Worker};
 
 /// Name under which the position is stored.
@@ -115,6 +116,7 @@ pub struct Collect {
     ring: Option<RingHash>,
     /// Existing buckets, as far as this pass has queried them.
     buckets: Buckets,
+    hold: CollectionHold,
     /// Items left by this pass.
     left: RemainingTombstones,
     /// Items left by the last whole pass.
@@ -155,6 +157,7 @@ impl Collect {
             thorough_ms,
             ring,
             buckets,
+            hold: CollectionHold::default(),
             left,
             before,
         }
@@ -376,6 +379,10 @@ impl Worker for Collect {
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
         let mut progress = StepProgress::default();
+        // Without its tombstone, a deleted object would come back by a rebuild of the index.
+        if self.hold.is_on(&cluster, self.clock.now_ms()).await {
+            return Ok(StepProgress { idle: true, ..progress });
+        }
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..progress });
         };

@@ -45,6 +45,7 @@ mod manifest;
 mod needed_extents;
 mod owners;
 mod pages;
+mod rebuild;
 mod reclaim;
 mod reconstruct;
 mod replicate;
@@ -66,6 +67,10 @@ pub use collect::{Collect, CollectOptions};
 pub use cursors::{Cursors, FileCursors, MemoryCursors};
 pub use expire::{Expire, ExpireOptions};
 pub use foreground::Foreground;
+pub use rebuild::{
+    AcceptedLoss, HOLD_SETTLES_MS, IndexLoss, LostKeys, LostPartitions, ScanFigures, ScanScope,
+    UnknownBucket, accept_loss, preview_loss,
+};
 pub use reclaim::{Reclaim, ReclaimOptions};
 pub use reconstruct::Reconstruct;
 pub use replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};

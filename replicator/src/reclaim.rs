@@ -37,6 +37,7 @@ use self::seek::{FoundExtent, Located, SoughtExtent, locate};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::manifest::BodyExtents;
 use crate::owners::{OwnerQuestion, Owners};
+use crate::rebuild::loss::CollectionHold;
 use crate::worker::{StepProgress, Worker};
 
 /// Records requested at a time: the most that a node returns.
@@ -85,6 +86,7 @@ pub struct Reclaim {
     /// Oldest waiting record of each device, and the time at which it was first seen.
     oldest: BTreeMap<DeviceId, (GarbageId, u64)>,
     pass: PassCounts,
+    hold: CollectionHold,
     /// Number of successive passes that kept records and completed none.
     fruitless: u32,
 }
@@ -131,6 +133,7 @@ impl Reclaim {
             finished: BTreeSet::new(),
             oldest: BTreeMap::new(),
             pass: PassCounts::default(),
+            hold: CollectionHold::default(),
             fruitless: 0,
         }
     }
@@ -238,6 +241,10 @@ impl Reclaim {
             }
         }
         let mut outcome = Outcome::default();
+        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+            outcome.kept = records.len() as u64;
+            return outcome;
+        }
         let (data, manifests): (Vec<_>, Vec<_>) =
             unneeded.into_iter().partition(|extent| !extent.sought.is_manifest);
         delete(cluster, &data, &mut waiting, &mut outcome).await;
@@ -395,6 +402,9 @@ impl Worker for Reclaim {
 
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
+        if self.hold.is_on(&cluster, self.clock.now_ms()).await {
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
+        }
         let mine = cluster.index_devices_of(&self.scope);
         self.finished.retain(|device| mine.contains(device));
         let open = &mine - &self.finished;

@@ -5,11 +5,15 @@
 //! extent only if all of these conditions hold:
 //!
 //! * its commit window is over: no proxy can still write an entry that names it (rule X2);
+//! * its bucket exists, or was deleted: a bucket without a register that nothing closed is lost;
 //! * all devices that decide about its owner's register have answered, with votes, and agree. None
 //!   knows an object, upload, or part of an unfinished upload that names it. No device of the index
 //!   ring may have a hint that names it;
 //! * this was found twice, a grace time apart: a reader may have received its location just before
 //!   the entry was removed.
+//!
+//! While an operator holds collection (rule X8), nothing is checked or deleted, and all that was found
+//! before is forgotten: a bucket may get its register back under the hold, and an extent its entry.
 //!
 //! Any error means keep, and concerns the extents of one question. Extents are asked about in
 //! batches that grow with the number of nodes, so a node gets few requests for many extents. A batch
@@ -37,13 +41,14 @@ use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BackendExt, Clock, DeviceId, ExtentId, Result};
 use martlet_topology::Topology;
 
-pub(crate) use self::buckets::{KnownBucket, list_buckets};
+pub(crate) use self::buckets::{KnownBucket, deleted_of, list_buckets};
 use self::buckets::{KnownBuckets, list_known_buckets};
 use self::suspects::Suspects;
 use self::walks::{Found, Walks};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::cursors::{Cursors, MemoryCursors};
 use crate::owners::{OwnerQuestion, Owners};
+use crate::rebuild::loss::CollectionHold;
 use crate::worker::{StepProgress, Worker};
 
 /// Name under which the position is stored.
@@ -96,6 +101,7 @@ pub struct Sweep {
     /// Buckets with their shards, and the time at which they were listed.
     buckets: Option<(u64, Arc<KnownBuckets>)>,
     suspects: Suspects,
+    hold: CollectionHold,
     /// Start of this pass, and the time before which no pass begins.
     began_ms: Option<u64>,
     rest_until_ms: u64,
@@ -126,6 +132,7 @@ impl Sweep {
             walks: Walks::default(),
             buckets: None,
             suspects: Suspects::default(),
+            hold: CollectionHold::default(),
             began_ms: None,
             rest_until_ms: 0,
         }
@@ -182,6 +189,7 @@ impl Sweep {
     ) -> Result<Verdicts> {
         let buckets = self.buckets(cluster, now_ms).await?;
         let mut verdicts = Verdicts::default();
+        let mut unlisted = Vec::new();
         let mut by_claim: BTreeMap<OwnerClaim, (OwnerQuestion, Vec<Found>)> = BTreeMap::new();
         let is_over = |it: &Found| self.is_window_over(it.record.birth_ms, now_ms);
         for one in found.into_iter().filter(is_over) {
@@ -190,7 +198,7 @@ impl Sweep {
             let known = match buckets.of(owner.bucket, record.birth_ms) {
                 Ok(Some(known)) => known,
                 Ok(None) => {
-                    verdicts.unneeded.push(one);
+                    unlisted.push(one);
                     continue;
                 }
                 Err(_) => {
@@ -213,6 +221,7 @@ impl Sweep {
         }
         let (questions, found): (Vec<OwnerQuestion>, Vec<Vec<Found>>) =
             by_claim.into_values().unzip();
+        self.judge_unlisted(cluster, unlisted, &mut verdicts).await;
         let answers = self.owners.ask(cluster, now_ms, &questions).await;
         for (answer, found) in answers.into_iter().zip(found) {
             for one in found {
@@ -224,6 +233,25 @@ impl Sweep {
             }
         }
         Ok(verdicts)
+    }
+
+    /// Judges extents of buckets that no register names: those of deleted buckets are unneeded. A bucket
+    /// that nothing closed has lost its register, and an operator may bring it back.
+    async fn judge_unlisted(
+        &self,
+        cluster: &StepTopology,
+        unlisted: Vec<Found>,
+        verdicts: &mut Verdicts,
+    ) {
+        let ids = unlisted.iter().map(|one| one.record.owner.bucket).collect();
+        let deleted = deleted_of(cluster, &ids).await.unwrap_or_default();
+        for one in unlisted {
+            if deleted.contains(&one.record.owner.bucket) {
+                verdicts.unneeded.push(one);
+            } else {
+                verdicts.unknown += 1;
+            }
+        }
     }
 
     /// Checks suspects of a device again, a grace time after they were found, and deletes them.
@@ -257,6 +285,9 @@ impl Sweep {
         }
         let unneeded = verdicts.unneeded.iter().map(|it| it.record.extent);
         let convicted: Vec<ExtentId> = unneeded.clone().map(|extent| extent.id).collect();
+        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+            return Ok(StepProgress { items: ids.len() as u64, ..StepProgress::default() });
+        }
         if !convicted.is_empty() {
             in_time(node.delete_extents(device, &convicted)).await?;
             tracing::info!(%device, extents = convicted.len(), "swept extents without an owner");
@@ -286,6 +317,12 @@ impl Sweep {
             found if found.is_empty() => Verdicts::default(),
             found => self.ask(cluster, found, now_ms).await?,
         };
+        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+            // The hold began during this step: what was found before must not outlast the hold.
+            self.suspects.clear_all();
+            self.buckets = None;
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
+        }
         let mut kept = verdicts.unknown;
         for one in verdicts.unneeded {
             kept += u64::from(!self.suspects.add(one.device, one.record.extent.id, now_ms));
@@ -310,6 +347,11 @@ impl Sweep {
     }
 
     async fn proceed(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<StepProgress> {
+        if self.hold.is_on(cluster, now_ms).await {
+            self.suspects.clear_all();
+            self.buckets = None;
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
+        }
         if let Some((device, ids)) = self.suspects.ripe(now_ms, self.options.grace_ms, PAGE) {
             return self.recheck(cluster, device, &ids, now_ms).await;
         }

@@ -58,10 +58,11 @@ use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
 pub(crate) use self::peers::copy_fences;
-use self::peers::{check_coverage, partitions_of, peers_of};
+use self::peers::{check_all_answer, check_coverage, partitions_of, peers_of};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
+use crate::rebuild::loss::IndexLoss;
 use crate::worker::{StepProgress, Worker};
 
 /// Pause between two looks for devices without votes.
@@ -93,6 +94,8 @@ pub struct SyncDevices {
     ready_since_ms: HashMap<(DeviceId, DeviceIdentity), u64>,
     /// Last logged reason for which no session began; logged once.
     reported: Option<String>,
+    /// Devices whose loss an operator has accepted: only these are synced then.
+    accepted: Option<BTreeSet<DeviceId>>,
 }
 
 /// A device that is being synced.
@@ -117,6 +120,7 @@ struct SyncSession {
     passes: u32,
     since_ms: u64,
     failures: u32,
+    accepts_loss: bool,
 }
 
 impl SyncDevices {
@@ -134,7 +138,20 @@ impl SyncDevices {
             founding_ms: 0,
             ready_since_ms: HashMap::new(),
             reported: None,
+            accepted: None,
         }
+    }
+
+    /// Fills these devices from the peers that have votes, however few these are. All other peers must
+    /// answer, and be among the devices. Collection must be held when a device gets its votes.
+    pub(crate) fn accepting_loss(mut self, devices: BTreeSet<DeviceId>) -> Self {
+        self.accepted = Some(devices);
+        self
+    }
+
+    /// Returns the last failure.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.reported.as_deref()
     }
 
     /// Leaves devices under the first ring to their founders for `founding_ms`.
@@ -213,14 +230,28 @@ impl SyncDevices {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
         cluster.named()?;
         let term = cluster.term();
-        let voters = peers_of(cluster, device, term).into_iter().filter(voting).collect();
-        check_coverage(cluster, device, term, &voters)?;
+        let mut peers = peers_of(cluster, device, term);
+        let accepts_loss = self.accepted.is_some();
+        if let Some(accepted) = &self.accepted {
+            // A device that left the ring never answers. Where all terms are lost, the ring's last
+            // change counts as just begun, and names such devices.
+            peers.retain(|id| cluster.index().device(*id).is_some());
+            check_all_answer(&peers, statuses)?;
+            if let Some(other) = peers.iter().find(|id| !voting(id) && !accepted.contains(id)) {
+                let message = format!("the loss of device {other} was not accepted");
+                return Err(Error::unavailable(message));
+            }
+        }
+        let voters: BTreeSet<DeviceId> = peers.into_iter().filter(voting).collect();
+        if !accepts_loss {
+            check_coverage(cluster, device, term, &voters)?;
+        }
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
         let own = statuses
             .get(&device)
             .map(|status| status.identity)
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
-        if self.is_being_founded(cluster, device, own) {
+        if !accepts_loss && self.is_being_founded(cluster, device, own) {
             return Err(Error::unavailable(format!(
                 "device {device} has no vote yet, and may get it as a new device"
             )));
@@ -230,7 +261,11 @@ impl SyncDevices {
             in_time(cluster.node(*peer)?.raise_floor(*peer, floor)).await.map(|()| *peer)
         });
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
-        check_coverage(cluster, device, term, &raised)?;
+        if !accepts_loss {
+            check_coverage(cluster, device, term, &raised)?;
+        } else if raised != voters {
+            return Err(Error::unavailable("a device with votes did not raise its floor"));
+        }
         copy_fences(cluster, device, &raised).await?;
         tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
         let all = partitions_of(cluster, device, term);
@@ -249,6 +284,7 @@ impl SyncDevices {
             passes: 0,
             since_ms: self.clock.now_ms(),
             failures: 0,
+            accepts_loss,
         })
     }
 
@@ -271,6 +307,9 @@ impl SyncDevices {
         session.left.clone_from(&session.all);
         if std::mem::take(&mut session.missing) > 0 {
             return Ok((false, items));
+        }
+        if let Some(accepted) = &self.accepted {
+            IndexLoss::check_accepted(&self.topology, accepted).await?;
         }
         session.end(cluster).await?;
         tracing::info!(device = %session.device, passes = session.passes, "a device has synced and \
@@ -299,6 +338,9 @@ impl SyncSession {
                 SourcedSpan { span: span_of(index, *partition), sources: sources.collect() }
             };
             let spans: Vec<SourcedSpan> = self.left[from..].iter().map(sourced).collect();
+            // After an accepted loss, some partitions have no source.
+            let spans: Vec<SourcedSpan> =
+                spans.into_iter().filter(|span| !span.sources.is_empty()).collect();
             self.ranges = differing(cluster, self.device, &spans).await?.into();
             self.left.truncate(from);
         }
@@ -360,7 +402,7 @@ impl SyncSession {
             }));
         }
         let node = cluster.node(self.device)?;
-        if !self.peers.is_empty() {
+        if !self.peers.is_empty() || self.accepts_loss {
             let floor = self.floor.max(self.promise);
             in_time(node.raise_floor(self.device, floor)).await?;
         }
@@ -389,7 +431,9 @@ impl Worker for SyncDevices {
     async fn step(&mut self) -> Result<StepProgress> {
         let cluster = StepTopology::of(&self.topology);
         let statuses = cluster.statuses().await;
-        let lacks = |id: &DeviceId| statuses.get(id).is_some_and(|status| !status.voting);
+        let is_mine = |id: &DeviceId| self.accepted.as_ref().is_none_or(|of| of.contains(id));
+        let lacks =
+            |id: &DeviceId| is_mine(id) && statuses.get(id).is_some_and(|status| !status.voting);
         let waiting: Vec<DeviceId> =
             cluster.index_devices_of(&self.scope).into_iter().filter(lacks).collect();
         let mut progress =

@@ -106,6 +106,17 @@ pub(super) fn cancel_running(
     follow(server, line, true)
 }
 
+/// Cancels the running job of this kind. Returns the job after its end.
+pub(super) fn cancel_running_kind(server: &AdminEndpoint, kind: &str) -> Result<JobLine, Failure> {
+    let page: ListPage<JobLine> = server.request_json(JOBS, &[])?;
+    let running = page.items.into_iter().find(|it| it.is_running() && it.kind == kind);
+    let running = running.ok_or_else(|| {
+        Failure::refused(format!("no {kind} is running here: use the proxy that runs it"))
+    })?;
+    let line = server.delete(JOB, &[("id", &running.id)])?;
+    follow(server, line, true)
+}
+
 /// Polls a job until its end. A terminal shows the progress, unless the output is JSON.
 pub(super) fn follow(
     server: &AdminEndpoint,

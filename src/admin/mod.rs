@@ -12,6 +12,7 @@ mod client;
 mod cluster;
 mod connection;
 mod import;
+mod index;
 mod job;
 mod limits;
 mod policy;
@@ -37,6 +38,7 @@ pub(crate) use self::client::{AdminEndpoint, PollFailure};
 use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
 use self::import::ImportArgs;
+use self::index::IndexCommand;
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
@@ -122,10 +124,13 @@ enum AdminCommand {
     Session(SessionCommand),
     /// Show who changed what, from where, and with which outcome
     Audit(AuditArgs),
+    /// Lost index partitions: keep the bytes, accept the loss, rebuild objects from extents
+    #[command(subcommand)]
+    Index(IndexCommand),
     /// Backup and restore of accounts, bucket settings and rings
     #[command(subcommand)]
     Backup(BackupCommand),
-    /// Jobs of a process: censuses, rewrites and ring pushes
+    /// Jobs of a process: censuses, rewrites, ring pushes, rebuilds of the index
     #[command(subcommand)]
     Job(JobCommand),
     /// Print the OpenAPI document of the process's admin API
@@ -169,6 +174,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
                 server()?.request_json(wire::DISPERSION, &[])?;
             print::show(&answer, args.json, |rings| print::dispersion(rings));
         }
+        AdminCommand::Index(command) => command.run(&server()?, args.json)?,
         AdminCommand::Job(command) => command.run(&server()?, args.json)?,
         AdminCommand::Openapi => {
             let document: serde_json::Value = server()?.request_json(wire::DOCUMENT, &[])?;

@@ -15,7 +15,8 @@ mod settings;
 
 use std::sync::Arc;
 
-use martlet_admin_server::{accounts, buckets, jobs, objects, policies};
+use martlet_admin_server::jobs::{self, JobsCluster};
+use martlet_admin_server::{accounts, buckets, objects, policies};
 use martlet_console::S3Slot;
 use martlet_membership::{
     ClusterSecret, Member, MemberRole, NodeCollector, RingCollector, StatusSource,
@@ -186,6 +187,7 @@ impl RunningProxy<'_> {
         let clock: Arc<dyn Clock> = member.clock.clone();
         let status = StatusSource::new(&format!("proxy {name}"), &operator, &member);
         member.introduce_itself(status.report_source());
+        let of_jobs = JobsCluster { member: member.clone(), obstacles: status.hold_obstacles() };
         operator.open(AdminParts {
             health: Arc::new(ProxyHealth(member.clone())),
             metrics: Metrics::default()
@@ -203,7 +205,7 @@ impl RunningProxy<'_> {
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone(), foreground.clone()))
-                .merge(jobs::routes(store, foreground.clone(), clock, Some(member.clone())))
+                .merge(jobs::routes(store, foreground.clone(), clock, Some(of_jobs)))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);

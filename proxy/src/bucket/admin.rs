@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::backend::{ListStart, RegisterView};
+use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::INDEX_SHARDS_MAX;
-use martlet_protocol::{BucketId, Level, WriteId};
+use martlet_protocol::lost::HOLD_REGISTER;
+use martlet_protocol::{BucketId, Level, PolicyId, RegisterKey, WriteId};
 
 use super::catalog::BucketCatalog;
 use super::emptiness::Search;
@@ -35,34 +36,7 @@ impl Buckets<'_> {
     /// an unknown storage policy; [`Error::InvalidRequest`] for a number of shards that is no power
     /// of two or too large; [`Error::QuotaExceeded`].
     pub async fn create(self, name: &str, new: NewBucket) -> Result<Bucket> {
-        let context = self.contexts.context();
-        let shards = new.index_shards;
-        if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
-            let message =
-                format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
-            return Err(Error::InvalidRequest(message));
-        }
-        let policy = bucket_policy(&context.cluster, new.policy.as_deref())?;
-        let bucket = Bucket {
-            id: BucketId::random(),
-            created_ms: self.registers.stamps.now_ms(),
-            generation: 1,
-            state: BucketState::Open,
-            index_shards: shards,
-            policy,
-            owner: new.owner,
-            consistency: Level::default(),
-            settings: new.settings,
-        };
-        let charge =
-            Box::pin(self.quotas.charge(&bucket, RequestedUsage::bucket(name, &bucket))).await?;
-        let mut evaluate = |view: &RegisterView| match bucket_of(view) {
-            Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
-            None => Ok(write(&bucket)),
-        };
-        self.decide(name, WriteId::random(), &mut evaluate).await?;
-        charge.written(self.registers.stamps.now_ms());
-        Ok(bucket)
+        create_as(self, name, new, NewIdentity { id: BucketId::random(), generation: 1 }).await
     }
 
     /// A bucket from the cache, of any age, without a lookup.
@@ -73,7 +47,8 @@ impl Buckets<'_> {
     /// Deletes a bucket that holds no objects. Open uploads are deleted with it.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`].
+    /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`]; unavailable while collection is held (rule
+    /// X8): a bucket that lost its entries seems empty, and a rebuild needs its id.
     pub async fn delete(self, name: &str) -> Result<()> {
         let context = &*self.contexts.context();
         self.catalog.forget(name);
@@ -86,6 +61,7 @@ impl Buckets<'_> {
                 return Err(Error::BucketNotEmpty);
             }
         }
+        check_nothing_is_held(self.registers).await?;
         let (closing, bucket) = self.close(name).await?;
         let empty = self.found_empty(context, &bucket).await;
         if !matches!(empty, Ok(true)) {
@@ -222,4 +198,65 @@ impl Buckets<'_> {
         self.catalog.forget(name);
         decided.map(drop)
     }
+}
+
+/// Returns an error while an operator holds collection (rule X8).
+async fn check_nothing_is_held(registers: &RegisterClient) -> Result<()> {
+    let key = RegisterKey::account(HOLD_REGISTER);
+    let read = registers.read_given(&key, Want::Entry, Level::Strict).await?;
+    match read.0.entry.map(|entry| entry.value) {
+        None | Some(Value::Tombstone) => Ok(()),
+        Some(_) => {
+            let message = "objects of a lost index partition come back at present: delete the bucket \
+                           afterwards";
+            Err(martlet_protocol::Error::unavailable(message).into())
+        }
+    }
+}
+
+/// Id and first generation of a new bucket.
+pub(super) struct NewIdentity {
+    pub(super) id: BucketId,
+    pub(super) generation: u64,
+}
+
+/// Checks the number of shards of a new bucket; returns its storage policy.
+pub(super) fn policy_of_new(buckets: Buckets<'_>, new: &NewBucket) -> Result<PolicyId> {
+    let shards = new.index_shards;
+    if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
+        let message =
+            format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
+        return Err(Error::InvalidRequest(message));
+    }
+    bucket_policy(&buckets.contexts.context().cluster, new.policy.as_deref())
+}
+
+/// Creates a bucket with an id and a generation.
+pub(super) async fn create_as(
+    buckets: Buckets<'_>,
+    name: &str,
+    new: NewBucket,
+    NewIdentity { id, generation }: NewIdentity,
+) -> Result<Bucket> {
+    let policy = policy_of_new(buckets, &new)?;
+    let bucket = Bucket {
+        id,
+        created_ms: buckets.registers.stamps.now_ms(),
+        generation,
+        state: BucketState::Open,
+        index_shards: new.index_shards,
+        policy,
+        owner: new.owner,
+        consistency: Level::default(),
+        settings: new.settings,
+    };
+    let charge =
+        Box::pin(buckets.quotas.charge(&bucket, RequestedUsage::bucket(name, &bucket))).await?;
+    let mut evaluate = |view: &RegisterView| match bucket_of(view) {
+        Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
+        None => Ok(write(&bucket)),
+    };
+    buckets.decide(name, WriteId::random(), &mut evaluate).await?;
+    charge.written(buckets.registers.stamps.now_ms());
+    Ok(bucket)
 }

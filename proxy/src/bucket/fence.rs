@@ -1,18 +1,26 @@
 //! Fences, hint checks and purges of a bucket on all devices of the index (rule M2).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::future::join_all;
-use martlet_protocol::backend::{BucketFence, ListRequest, ListStart, Want};
+use martlet_protocol::backend::{
+    BucketFence, DeviceHealth, DeviceStatus, ListRequest, ListStart, Want,
+};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    Backend, BackendExt, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
+    Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::index::{ReplicaClient, ReplicaSet, call_in_time};
 use crate::walk::Paths;
+
+/// Registers of a bucket that are read from a device, with up to 8 KiB each, and devices asked together.
+const REGISTERS_SEEN: usize = 64;
+const DEVICES_AT_ONCE: usize = 64;
 
 /// Reply of a device to a fence.
 struct FenceReply {
@@ -45,8 +53,23 @@ impl Fences {
         F: Future<Output = Result<T>> + Send,
     {
         let cluster = self.replicas.topology.cluster();
-        let calls = cluster.index().devices().iter().map(|device| {
-            let (device, call) = (device.id, call.clone());
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        self.call_some(&devices, call).await
+    }
+
+    /// Calls some devices concurrently.
+    async fn call_some<T, F>(
+        &self,
+        devices: &[DeviceId],
+        call: impl Fn(DeviceId, Arc<dyn Backend>) -> F + Clone + Send + 'static,
+    ) -> Vec<(DeviceId, Result<T>)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let cluster = self.replicas.topology.cluster();
+        let calls = devices.iter().map(|device| {
+            let (device, call) = (*device, call.clone());
             let most = self.replicas.call_time();
             let reply = call_in_time(&cluster, device, most, move |node| call(device, node));
             async move { (device, reply.await) }
@@ -110,6 +133,53 @@ impl Fences {
         Ok(true)
     }
 
+    /// The highest fence of a bucket on any device. Of one generation a closed one is higher.
+    ///
+    /// # Errors
+    /// If a device doesn't reply.
+    pub(super) async fn highest(&self, bucket: BucketId) -> Result<Option<BucketFence>> {
+        let mut highest = None;
+        for (_, reply) in
+            self.call_all(|device, node| async move { node.fences(device).await }).await
+        {
+            let of_bucket = reply?.into_iter().filter(|fence| fence.bucket == bucket);
+            highest = of_bucket.chain(highest).max_by_key(|it| (it.generation, !it.open));
+        }
+        Ok(highest)
+    }
+
+    /// Some registers of a bucket on each device: the first ones, and the first one at shard `from` or
+    /// above.
+    ///
+    /// # Errors
+    /// If a device doesn't reply.
+    pub(super) async fn some_registers(
+        &self,
+        bucket: BucketId,
+        from: u16,
+    ) -> Result<Vec<RegisterKey>> {
+        let cluster = self.replicas.topology.cluster();
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        let mut found = Vec::new();
+        for (shard, limit) in [(0, REGISTERS_SEEN), (from, 1)] {
+            let kind = RegisterKind::Object;
+            let before =
+                Arc::new(RegisterKey { bucket, shard: Shard(shard), kind, name: Bytes::new() });
+            for some in devices.chunks(DEVICES_AT_ONCE) {
+                let before = before.clone();
+                let replies = self.call_some(some, move |device, node| {
+                    let before = before.clone();
+                    async move { node.registers(device, Some(&before), limit).await }
+                });
+                for (_, reply) in replies.await {
+                    let keys = reply?.into_iter().map(|(key, _)| key);
+                    found.extend(keys.filter(|key| key.bucket == bucket));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Refuses unless every device replies that it keeps no hints for the bucket.
     pub(super) async fn check_no_hints(&self, bucket: &Bucket) -> Result<()> {
         for kind in RegisterKind::IN_BUCKETS {
@@ -120,6 +190,17 @@ impl Fences {
 
     /// Refuses unless every device replies that it keeps no hints for these registers.
     pub(crate) async fn check_nothing_kept(&self, paths: Paths) -> Result<()> {
+        let cluster = self.replicas.topology.cluster();
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        self.check_nothing_kept_on(paths, &devices).await
+    }
+
+    /// Refuses unless these devices reply that they keep no hints for these registers.
+    pub(crate) async fn check_nothing_kept_on(
+        &self,
+        paths: Paths,
+        devices: &[DeviceId],
+    ) -> Result<()> {
         let replica_set = self.replicas.replica_set_at(index_placement(paths.bucket, Shard(0)))?;
         let request = Arc::new(ListRequest {
             bucket: paths.bucket,
@@ -131,7 +212,7 @@ impl Fences {
             fold: None,
             term: replica_set.term,
         });
-        let kept = self.call_all(move |device, node| {
+        let kept = self.call_some(devices, move |device, node| {
             let request = request.clone();
             async move { node.list_hints(device, &request).await }
         });
@@ -142,6 +223,29 @@ impl Fences {
             }
         }
         Ok(())
+    }
+
+    /// Devices of the index that keep hints: one call for each node.
+    ///
+    /// # Errors
+    /// If a device of the index doesn't serve.
+    pub(crate) async fn devices_with_hints(&self) -> Result<Vec<DeviceId>> {
+        let cluster = self.replicas.topology.cluster();
+        let most = self.replicas.call_time();
+        let calls = cluster.nodes().into_iter().map(|node| timeout(most, node.devices()));
+        let statuses = join_all(calls).await.into_iter().flatten().flatten().flatten();
+        let serves = |status: &DeviceStatus| {
+            matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full)
+        };
+        let hints: HashMap<DeviceId, u64> =
+            statuses.filter(serves).map(|status| (status.device, status.hints)).collect();
+        let mut with_hints = Vec::new();
+        for device in cluster.index().devices() {
+            let silent = || Error::unavailable(format!("device {} does not answer", device.id));
+            let hints = hints.get(&device.id).ok_or_else(silent)?;
+            with_hints.extend((*hints > 0).then_some(device.id));
+        }
+        Ok(with_hints)
     }
 
     /// Deletes all registers of a deleted bucket; their extents become garbage of the nodes. Every

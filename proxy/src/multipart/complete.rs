@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{
-    Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Manifest, Object, Part,
+    Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Manifest, Mark, Object, Part,
     Upload, UploadState,
 };
-use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::{OBJECT_BYTES_MAX, PARTS_MAX};
 use martlet_protocol::{Level, Stamp, WriteId};
 
@@ -420,6 +420,10 @@ impl Completer {
             upload: Some(target.id),
             role: ExtentRole::Manifest,
             offset: 0,
+            facts: Some(BodyFacts {
+                is_encrypted: upload.attributes.marks.get(Mark::Encryption).is_some(),
+                ..BodyFacts::default()
+            }),
             policy: manifest.policy,
             inline_bytes_max: 0,
             etags: ETagKind::Opaque,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use martlet_protocol::entry::{
     Body, ChecksumAlgorithm, ChecksumKind, ETagKind, Mark, Part, Upload, UploadState, Value,
 };
-use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::usage::Usage;
 use martlet_protocol::{RegisterKey, UploadId, WriteId};
@@ -228,6 +228,11 @@ impl Multipart {
             upload: Some(target.id),
             role: ExtentRole::Data,
             offset: 0,
+            facts: Some(BodyFacts {
+                is_encrypted: secret.is_some(),
+                part: Some(number),
+                ..BodyFacts::default()
+            }),
             policy: upload.policy,
             inline_bytes_max: 0,
             etags: upload.etags(),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{Body, Bucket, ETag, Entry, Manifest, Mark, Object};
-use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, PolicyId, RegisterKind, Stamp, VersionId, WriteId};
 
@@ -111,6 +111,7 @@ impl ObjectMove<'_> {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
+            facts: Some(facts_of(object)),
             policy,
             inline_bytes_max: 0,
             etags: object.etag.kind(),
@@ -249,6 +250,14 @@ fn register_of(target: &ObjectTarget<'_>) -> Paths {
         prefix: target.key.name.clone(),
         fold: None,
     }
+}
+
+/// Facts about the body of an object. One of several parts is written in pieces, each with an end of
+/// its own: a rebuild of the index must not take the first of them for the object.
+fn facts_of(object: &Object) -> BodyFacts {
+    let is_encrypted = object.attributes.marks.get(Mark::Encryption).is_some();
+    let part = object.etag.parts().map(|_| BodyFacts::PIECE);
+    BodyFacts { is_encrypted, is_moved: true, part, ..BodyFacts::default() }
 }
 
 /// Ranges to read one by one: the parts of a multipart object, whose MD5s make up its ETag.

@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use martlet_erasure::Code;
 use martlet_protocol::backend::{ExtentHasher, NewExtent};
-use martlet_protocol::extent::{ExtentRef, Layout, Owner};
+use martlet_protocol::extent::{BodyFacts, ExtentRef, Layout, Owner};
 use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ExtentId};
 
@@ -234,7 +234,8 @@ impl<'a> ExtentWriter<'a> {
     async fn begin_extent(&mut self, left: Option<u64>) -> Result<()> {
         let cluster = self.client.cluster();
         let code = Code::of(cluster.data(self.to.policy)?.identity().redundancy)?;
-        let new = self.new_extent();
+        let extent_bytes_max = code.map_or(EXTENT_BYTES_MAX, Code::extent_bytes_max);
+        let new = self.new_extent(left.is_some_and(|left| left <= extent_bytes_max));
         let (current, room) = match (code, left) {
             (None, left) => {
                 let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
@@ -304,14 +305,15 @@ impl<'a> ExtentWriter<'a> {
     }
 
     /// Parameters of the extent that begins with the next byte.
-    fn new_extent(&self) -> NewExtent {
+    fn new_extent(&self, is_last: bool) -> NewExtent {
+        let offset = self.to.offset + self.sent;
         let owner = Owner {
             bucket: self.to.bucket,
             key: self.to.key.to_owned(),
             write_id: self.to.write_id,
             upload: self.to.upload,
             role: self.to.role,
-            offset: self.to.offset + self.sent,
+            offset: self.to.facts.map_or(offset, |facts| BodyFacts { is_last, ..facts }.at(offset)),
         };
         // The last bits are reserved for fragment numbers.
         let id = ExtentId::random().whole();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::entry::ETagKind;
-use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::PUT_BYTES_MAX;
 use martlet_protocol::{BucketId, ErrorKind, PolicyId, UploadId, WriteId};
 use tokio::time::timeout;
@@ -30,6 +30,8 @@ pub(crate) struct Destination<'a> {
     pub(crate) role: ExtentRole,
     /// Offset of the body in its object, as far as known.
     pub(crate) offset: u64,
+    /// Facts about the body for a rebuild of the index; none if it is a piece of an object.
+    pub(crate) facts: Option<BodyFacts>,
     pub(crate) policy: PolicyId,
     /// Maximum size of an inline body, in bytes.
     pub(crate) inline_bytes_max: u64,

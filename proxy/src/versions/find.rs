@@ -1,8 +1,10 @@
 //! Reads of one version of a key.
 
-use martlet_protocol::backend::{ListStart, RegisterView, Want};
+use std::collections::BTreeSet;
+
+use martlet_protocol::backend::{Detail, ListStart, RegisterView, RowKinds, RowSelection, Want};
 use martlet_protocol::entry::{Entry, Value};
-use martlet_protocol::{Level, RegisterKey, UploadId, VersionId};
+use martlet_protocol::{Level, RegisterKey, UploadId, VersionId, WriteId};
 
 use super::beside::{run_of, version_of};
 use super::store::VersionStore;
@@ -61,6 +63,37 @@ impl VersionStore {
             }
         }
         Ok(None)
+    }
+}
+
+impl VersionStore {
+    /// Ids of the numbered versions beside a head, and of those that were removed.
+    ///
+    /// # Errors
+    /// Too few replicas reply, or the key has more than [`SEEN_MAX`] versions, removed ones included.
+    pub(crate) async fn ids_beside(
+        &self,
+        context: &RequestContext,
+        head: &RegisterKey,
+    ) -> Result<BTreeSet<WriteId>> {
+        let start = ListStart::First;
+        let mut walk =
+            Walk::new(&self.registers, context, &run_of(head), start, SEARCHED_MAX, Level::Strict)?;
+        // A removed version is a tombstone beside the head.
+        walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::All };
+        walk.meter.pause_at(Bound::Rows(SEEN_MAX));
+        let mut ids = BTreeSet::new();
+        while let Some((name, _)) = walk.next().await? {
+            if let Some((_, VersionId::Numbered { write_id, .. })) = RegisterKey::version_of(&name)
+            {
+                ids.insert(write_id);
+            }
+        }
+        if walk.paused().is_some() {
+            let message = "the key has too many versions to compare them with its extents";
+            return Err(martlet_protocol::Error::unavailable(message).into());
+        }
+        Ok(ids)
     }
 }
 

@@ -7,25 +7,30 @@
 //! * they and their bucket are older than any write that may be in flight (rule T2);
 //! * after they were found, all primaries of the bucket list and every device's hints have
 //!   confirmed that no bucket has this id. Ids are never used again;
-//! * a device that holds some has recorded that the bucket is closed. So the loss of the bucket
-//!   list removes nothing.
+//! * a device that holds some has recorded that the bucket is closed, and no primary of its first shard
+//!   has a later fence that is open. So the loss of the bucket list removes nothing, also of a bucket
+//!   whose deletion was given up while a device was out;
+//! * collection is not held (rule X8).
 //!
 //! Silence means keep.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures::future::join_all;
 use martlet_protocol::backend::BucketFence;
+use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
-use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Result, Stamp};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Result, Shard, Stamp};
 
 use crate::cluster::{StepTopology, in_time};
+use crate::rebuild::loss::CollectionHold;
 use crate::sweep::list_buckets;
 
 /// Existing and deleted buckets, as far as one pass of a worker has queried them.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    /// Buckets at the last listing. A bucket deleted later is handled by the next pass.
+    /// Buckets at the last listing, and those that are not closed. A bucket deleted later is handled by
+    /// the next pass.
     there: HashSet<BucketId>,
     gone: HashSet<BucketId>,
 }
@@ -44,13 +49,19 @@ impl Buckets {
         let young = Stamp::at_ms(now_ms.saturating_sub(FIRST_HAND_AGE_MS_MAX));
         let old = met.iter().filter_map(&of);
         let old = old.filter(|(bucket, order)| *bucket != BucketId::ROOT && *order < young);
-        let gone = match self.gone_of(cluster, old.map(|(bucket, _)| bucket).collect()).await {
+        let old = old.map(|(bucket, _)| bucket).collect();
+        let gone = match self.gone_of(cluster, devices, old).await {
             Ok(gone) => gone,
             Err(error) => {
                 tracing::debug!(%error, "could not list the buckets");
                 return (met, 0);
             }
         };
+        if !gone.is_empty() && CollectionHold::is_on_now(cluster).await {
+            // A bucket may get its register back under the hold.
+            *self = Self::default();
+            return (met, 0);
+        }
         let mut purged = BTreeSet::new();
         for bucket in gone {
             if purge(cluster, bucket, devices).await {
@@ -68,14 +79,46 @@ impl Buckets {
     async fn gone_of(
         &mut self,
         cluster: &StepTopology,
+        devices: &[DeviceId],
         met: BTreeSet<BucketId>,
     ) -> Result<BTreeSet<BucketId>> {
         if met.iter().any(|id| !self.there.contains(id) && !self.gone.contains(id)) {
             self.there = list_buckets(cluster).await?.into_keys().collect();
-            self.gone.extend(met.iter().filter(|id| !self.there.contains(id)));
+            let unlisted = met.iter().filter(|id| !self.there.contains(id)).copied().collect();
+            let closed = closed_of(cluster, devices, &unlisted).await?;
+            self.there.extend(unlisted.difference(&closed));
+            self.gone.extend(closed);
         }
         Ok(met.into_iter().filter(|id| self.gone.contains(id)).collect())
     }
+}
+
+/// Returns those of `buckets` whose highest fence is closed, on the primaries of their first shard and on
+/// `holders` of their registers. An opened bucket has a quorum of open fences among the primaries.
+///
+/// # Errors
+/// If a device does not answer.
+async fn closed_of(
+    cluster: &StepTopology,
+    holders: &[DeviceId],
+    buckets: &BTreeSet<BucketId>,
+) -> Result<BTreeSet<BucketId>> {
+    let ring = cluster.index();
+    let primaries = |bucket: &BucketId| {
+        ring.primaries(ring.partition(index_placement(*bucket, Shard(0)))).collect::<Vec<_>>()
+    };
+    let mut devices: BTreeSet<DeviceId> = buckets.iter().flat_map(primaries).collect();
+    devices.extend(holders);
+    let mut highest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
+    for device in devices {
+        let fences = in_time(cluster.node(device)?.fences(device)).await?;
+        for fence in fences.into_iter().filter(|fence| buckets.contains(&fence.bucket)) {
+            let held = highest.entry(fence.bucket).or_insert(fence);
+            *held = std::cmp::max_by_key(fence, *held, |it| (it.generation, !it.open));
+        }
+    }
+    highest.retain(|_, fence| !fence.open);
+    Ok(highest.into_keys().collect())
 }
 
 /// Removes everything of a deleted bucket from devices, which stay closed to it. Returns true if

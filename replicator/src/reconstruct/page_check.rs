@@ -14,7 +14,7 @@ use super::silence::Silence;
 use crate::cluster::StepTopology;
 use crate::needed_extents::NeedCheck;
 use crate::pages::PassPlace;
-use crate::replicate::delete_marks::{check_marks, is_wanted};
+use crate::replicate::delete_marks::{BucketStates, check_marks, is_wanted};
 use crate::sweep::list_buckets;
 use crate::worker::StepProgress;
 
@@ -124,6 +124,8 @@ async fn report_lost(cluster: &StepTopology, lost: &[DeviceFragments]) -> u64 {
             return lost.len() as u64;
         }
     };
+    let records = lost.iter().filter_map(|item| item.records.first());
+    let buckets = BucketStates::of(cluster, buckets, records).await;
     let (mut wanted, mut reported) = (NeedCheck::new(cluster), 0);
     for item in lost {
         let Some(record) = item.records.first() else { continue };

@@ -1,17 +1,19 @@
 //! Extents with a delete mark on a primary while another device still has them (rule X4).
 //!
 //! A device that was out missed the delete. The index decides: extents that it needs stay, and so
-//! do extents in unknown state.
+//! do extents in unknown state. While collection is held (rule X8), the index may have forgotten an
+//! entry, and all extents stay.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BackendExt, BucketId, DeviceId, Result};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{ExtentClaim, NeedCheck};
-use crate::sweep::{KnownBucket, list_buckets};
+use crate::rebuild::loss::CollectionHold;
+use crate::sweep::{KnownBucket, deleted_of, list_buckets};
 use crate::worker::StepProgress;
 
 /// Deletes the unneeded ones of `records` from a device; returns the needed ones.
@@ -24,6 +26,10 @@ pub(crate) async fn check_marks(
     if records.is_empty() {
         return Ok(Vec::new());
     }
+    if CollectionHold::is_on_now(cluster).await {
+        progress.kept += records.len() as u64;
+        return Ok(Vec::new());
+    }
     // They were deleted before this listing: their buckets are in it, or deleted.
     let buckets = match list_buckets(cluster).await {
         Ok(buckets) => buckets,
@@ -34,6 +40,7 @@ pub(crate) async fn check_marks(
             return Ok(Vec::new());
         }
     };
+    let buckets = BucketStates::of(cluster, buckets, &records).await;
     let mut wanted = NeedCheck::new(cluster);
     let (mut ids, mut bytes, mut stay) = (Vec::new(), 0, Vec::new());
     let count = records.len();
@@ -54,6 +61,10 @@ pub(crate) async fn check_marks(
             }
         }
     }
+    // The answers took a while: a hold may have begun, and empty devices may have got votes under it.
+    if !ids.is_empty() && CollectionHold::is_on_now(cluster).await {
+        ids.clear();
+    }
     progress.kept += (count - ids.len()) as u64;
     if ids.is_empty() {
         return Ok(stay);
@@ -66,18 +77,45 @@ pub(crate) async fn check_marks(
     Ok(stay)
 }
 
+/// Existing and deleted buckets.
+pub(crate) struct BucketStates {
+    listed: HashMap<BucketId, KnownBucket>,
+    /// Buckets that no register names, and that their deletion closed.
+    deleted: BTreeSet<BucketId>,
+}
+
+impl BucketStates {
+    /// Finds which of the buckets of some extents were deleted.
+    pub(crate) async fn of(
+        cluster: &StepTopology,
+        listed: HashMap<BucketId, KnownBucket>,
+        records: impl IntoIterator<Item = &ExtentRecord>,
+    ) -> Self {
+        let buckets = records.into_iter().map(|record| record.owner.bucket);
+        let unlisted = buckets.filter(|bucket| !listed.contains_key(bucket)).collect();
+        // Without an answer none is known as deleted, and all of them stay.
+        let deleted = deleted_of(cluster, &unlisted).await.unwrap_or_default();
+        Self { listed, deleted }
+    }
+}
+
 /// Returns true if the index needs an extent, by its owner; `buckets` were listed after it was
 /// found.
 ///
 /// # Errors
-/// If the answer is unknown.
+/// If the answer is unknown: also for a bucket that lost its register.
 pub(crate) async fn is_wanted(
-    buckets: &HashMap<BucketId, KnownBucket>,
+    buckets: &BucketStates,
     wanted: &mut NeedCheck<'_>,
     record: &ExtentRecord,
 ) -> Result<bool> {
     let owner = &record.owner;
-    let Some(known) = buckets.get(&owner.bucket) else { return Ok(false) };
+    let Some(known) = buckets.listed.get(&owner.bucket) else {
+        if buckets.deleted.contains(&owner.bucket) {
+            return Ok(false);
+        }
+        return Err(Error::unavailable("the bucket's register is lost"));
+    };
     let claim = ExtentClaim {
         bucket: owner.bucket,
         shard: shard_of(owner.key.as_bytes(), known.shards),

@@ -1,21 +1,28 @@
 //! List of all buckets known to any deciding device or hint.
 
 use martlet_protocol::Term;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
-use martlet_protocol::backend::{ListRequest, ListStart};
+use futures::{StreamExt, stream};
+use martlet_protocol::backend::{BucketFence, ListRequest, ListStart};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 
-use crate::cluster::StepTopology;
+use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{QuerySource, list};
 use crate::owners::sightings::{Sightings, SilentDevices};
 
 /// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
+/// Devices asked at a time.
+const AT_ONCE: usize = 32;
+
+/// Devices that are asked which buckets are closed. Each device of the index ring has all fences (rule
+/// M2), and one that lost them gets them before its votes.
+const CLOSED_ASKED_MAX: usize = 3;
 
 /// A known bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +57,11 @@ impl KnownBuckets {
 pub(crate) async fn list_buckets(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
     // Hints come first: a hint on its way is then seen at least once.
     let mut buckets = HashMap::new();
-    for device in cluster.index_devices() {
-        add_hints(cluster, device, &mut buckets).await?;
+    let calls: Vec<_> =
+        cluster.index_devices().into_iter().map(|device| list_hints(cluster, device)).collect();
+    let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
+    while let Some(entries) = calls.next().await {
+        add(entries?, &mut buckets);
     }
     buckets.extend(list_registers(cluster).await?);
     Ok(buckets)
@@ -85,6 +95,37 @@ pub(crate) async fn list_known_buckets(
     Ok(KnownBuckets { buckets, silent })
 }
 
+/// Returns those of `unlisted` whose deletion has ended, as any of some devices knows. Another one has
+/// no register and was not deleted: its register is lost, and its extents stay.
+///
+/// # Errors
+/// If none of the devices answers.
+pub(crate) async fn deleted_of(
+    cluster: &StepTopology,
+    unlisted: &BTreeSet<BucketId>,
+) -> Result<BTreeSet<BucketId>> {
+    let (mut deleted, mut answers) = (BTreeSet::new(), 0);
+    if unlisted.is_empty() {
+        return Ok(deleted);
+    }
+    for device in cluster.index_devices() {
+        let fences = async { in_time(cluster.node(device)?.fences(device)).await };
+        let Ok(fences) = fences.await else { continue };
+        // A deletion closes a bucket before it is known to be empty, and may have ended there.
+        let of_deleted = fences.into_iter().filter(|it| *it == BucketFence::of_deleted(it.bucket));
+        let ids = of_deleted.map(|fence| fence.bucket);
+        deleted.extend(ids.filter(|bucket| unlisted.contains(bucket)));
+        answers += 1;
+        if answers == CLOSED_ASKED_MAX || deleted.len() == unlisted.len() {
+            break;
+        }
+    }
+    if answers == 0 {
+        return Err(Error::unavailable("no device of the index answers which buckets are closed"));
+    }
+    Ok(deleted)
+}
+
 async fn list_registers(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
     let term = cluster.named()?;
     if cluster.is_behind() {
@@ -97,9 +138,13 @@ async fn list_registers(cluster: &StepTopology) -> Result<HashMap<BucketId, Know
         }
     }
     let mut buckets = HashMap::new();
-    for (device, shards) in deciding {
-        let entries = list(cluster, QuerySource::Registers, device, of_root(shards, term)).await?;
-        add(entries, &mut buckets);
+    let calls = deciding.into_iter().map(|(device, shards)| {
+        list(cluster, QuerySource::Registers, device, of_root(shards, term))
+    });
+    let calls: Vec<_> = calls.collect();
+    let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
+    while let Some(entries) = calls.next().await {
+        add(entries?, &mut buckets);
     }
     Ok(buckets)
 }
@@ -109,9 +154,13 @@ async fn add_hints(
     device: DeviceId,
     buckets: &mut HashMap<BucketId, KnownBucket>,
 ) -> Result<()> {
-    let request = of_root(all_shards(), cluster.named()?);
-    add(list(cluster, QuerySource::Hints, device, request).await?, buckets);
+    add(list_hints(cluster, device).await?, buckets);
     Ok(())
+}
+
+async fn list_hints(cluster: &StepTopology, device: DeviceId) -> Result<Vec<(Bytes, Entry)>> {
+    let request = of_root(all_shards(), cluster.named()?);
+    list(cluster, QuerySource::Hints, device, request).await
 }
 
 fn add(entries: Vec<(Bytes, Entry)>, buckets: &mut HashMap<BucketId, KnownBucket>) {

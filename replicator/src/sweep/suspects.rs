@@ -80,6 +80,12 @@ impl Suspects {
         self.is_saved &= self.all.remove(&(device, id)).is_none();
     }
 
+    /// Removes all extents.
+    pub(super) fn clear_all(&mut self) {
+        self.is_saved &= self.all.is_empty();
+        self.all.clear();
+    }
+
     /// Records a check of suspects.
     pub(super) fn postpone(&mut self, device: DeviceId, ids: &[ExtentId], now_ms: u64) {
         for id in ids {

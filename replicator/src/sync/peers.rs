@@ -1,9 +1,9 @@
 //! Peers of a sync: their choice, their sufficiency, and their fences.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::future::{join_all, try_join_all};
-use martlet_protocol::backend::BucketFence;
+use martlet_protocol::backend::{BucketFence, DeviceStatus};
 use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Partition, Result, Term};
 use martlet_ring::Sets;
 
@@ -36,6 +36,17 @@ pub(super) fn peers_of(cluster: &StepTopology, device: DeviceId, term: Term) -> 
     }
     peers.remove(&device);
     peers
+}
+
+/// Returns an error unless all peers answer: a silent one may have its votes and its registers.
+pub(super) fn check_all_answer(
+    peers: &BTreeSet<DeviceId>,
+    statuses: &HashMap<DeviceId, DeviceStatus>,
+) -> Result<()> {
+    match peers.iter().find(|peer| !statuses.contains_key(peer)) {
+        Some(silent) => Err(Error::unavailable(format!("device {silent} does not answer"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns an error unless each quorum with the device had one of `peers`. If the device is to

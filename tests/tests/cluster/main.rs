@@ -19,6 +19,7 @@ mod killed_node;
 mod killed_proxy;
 mod levels;
 mod lifecycle;
+mod lost_index;
 mod newer_rings;
 mod no_quorum;
 mod paused_node;

@@ -140,7 +140,7 @@ async fn a_fragment_says_whose_it_is_and_where_its_extent_begins() {
         for (fragment, device) in fixture.held(extent.id) {
             let id = extent.id.fragment(fragment.0);
             let record = fixture.node.memory.stat_extent(device, id).await.unwrap().record;
-            assert_eq!((record.owner.key.as_str(), record.owner.offset), ("key", offset));
+            assert_eq!((record.owner.key.as_str(), record.owner.body_offset()), ("key", offset));
             assert_eq!((record.owner.role, record.named()), (ExtentRole::Data, extent.id));
             assert_eq!(record.replica(), Some(fragment.0));
         }
@@ -213,6 +213,7 @@ async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
         upload: None,
         role: ExtentRole::Data,
         offset: 0,
+        facts: None,
         policy: POLICY,
         inline_bytes_max: INLINE_BYTES_MAX,
         etags: ETagKind::Md5,

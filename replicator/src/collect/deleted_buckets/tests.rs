@@ -1,10 +1,13 @@
 //! Registers of deleted buckets are removed, and nothing else.
 
+use std::sync::Arc;
+
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Value;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BackendExt, PolicyId, RegisterKey};
+use martlet_protocol::{BackendExt, Clock, PolicyId, RegisterKey};
 
+use crate::IndexLoss;
 use crate::cluster::DeviceScope;
 use crate::collect::{Collect, CollectOptions};
 use crate::replicate::testing::BUCKET;
@@ -101,6 +104,31 @@ async fn m2_what_a_dead_deleter_left_is_taken_and_the_bucket_stays_closed() {
     }
     let again = world.memory(DeviceId(0)).write(DeviceId(0), world.inline(&key("again"))).await;
     assert_eq!(again.unwrap(), martlet_protocol::backend::WriteReply::Fenced);
+}
+
+#[tokio::test]
+async fn m2_a_stale_fence_takes_nothing_of_a_bucket_that_lost_its_register() {
+    // A deletion was given up while a device was out: it has the closed fence yet.
+    let world = deleted_bucket().await;
+    let open = BucketFence { bucket: BUCKET, generation: 3, open: true };
+    let stale = world.primaries(&key("k0"))[0];
+    for device in everyone().into_iter().filter(|device| *device != stale) {
+        world.memory(device).fence(device, open).await.unwrap();
+    }
+    replicate(&world).await;
+    collect(&world).await;
+    assert_eq!(left(&world), 3 * KEYS);
+    // Nor does a deletion that ended: an operator may bring the register back under a hold.
+    let world = deleted_bucket().await;
+    let clock: Arc<dyn Clock> = world.clock.clone();
+    IndexLoss::hold(&world.shared, &clock).await.unwrap();
+    replicate(&world).await;
+    collect(&world).await;
+    assert_eq!(left(&world), 3 * KEYS);
+    IndexLoss::release(&world.shared, &clock).await.unwrap();
+    grow_old(&world);
+    assert!(collect(&world).await > 0);
+    assert_eq!(left(&world), 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,79 @@
+//! Buckets that are adopted under the id of a lost one.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
+    let harness = Harness::new(3, DEVICES);
+    let new = |index_shards| NewBucket {
+        owner: "me".into(),
+        index_shards,
+        policy: None,
+        settings: Settings::default(),
+    };
+    let (id, buckets) = (BucketId([5; 16]), harness.store.buckets());
+    let malformed = [new(3), NewBucket { policy: Some("none".into()), ..new(8) }];
+    for malformed in malformed {
+        adopt_bucket(buckets, "c", malformed, id).await.unwrap_err();
+    }
+    let adopted = tokio::join!(
+        adopt_bucket(buckets, "a", new(8), id),
+        adopt_bucket(buckets, "b", new(8), id)
+    );
+    let adopted = [adopted.0, adopted.1];
+    println!("{adopted:?}");
+    assert_eq!(adopted.iter().filter(|adopted| adopted.is_ok()).count(), 1);
+    let failed = adopted.iter().find_map(|adopted| adopted.as_ref().err()).unwrap().to_string();
+    assert!(failed.contains("claims this id") || failed.contains("has this id"), "{failed}");
+
+    // A device that was not lost has registers of another bucket.
+    let is_apart = |name: &String| shard_of(name.as_bytes(), 32).0 & 0b11000 == 0b11000;
+    let name = (0..).map(|number| format!("key-{number}")).find(is_apart).unwrap();
+    let written = RegisterKey::object(BucketId([6; 16]), 16, &name);
+    let entry = EntryWrite {
+        key: written.clone(),
+        entry: Entry {
+            order: Stamp::at_ms(SystemClock.now_ms()),
+            write_id: WriteId::random(),
+            value: Value::Tombstone,
+        },
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 0,
+        commit_by_ms: u64::MAX,
+        keep_body: false,
+        term: Term::ANY,
+    };
+    harness.memory.write(DeviceId(1), entry).await.unwrap();
+    for wrong in [4, 8, 32] {
+        let refused = adopt_bucket(buckets, "c", new(wrong), written.bucket).await.unwrap_err();
+        assert!(refused.to_string().contains("name another --index-shards"), "{wrong}: {refused}");
+    }
+    adopt_bucket(buckets, "c", new(16), written.bucket).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_whose_deletion_was_given_up_is_adopted_and_takes_writes() {
+    let (before, bucket) = filled().await;
+    before.put("key", pattern(20_000, 1)).await.unwrap();
+    let harness = Harness::new(3, DEVICES);
+    for device in (1..=DEVICES).map(DeviceId) {
+        let closed = BucketFence { bucket, generation: 4, open: false };
+        harness.memory.fence(device, closed).await.unwrap();
+    }
+    let new = || NewBucket {
+        owner: "me".into(),
+        index_shards: 8,
+        policy: None,
+        settings: Settings::default(),
+    };
+    let buckets = harness.store.buckets();
+    let adopted = adopt_bucket(buckets, "b", new(), bucket).await.unwrap();
+    assert_eq!(adopted.generation, 5);
+    copy_extents(&before, &harness).await;
+    let lost = lost(&harness, bucket, "key").await;
+    assert_eq!(rebuild(&harness, &lost, RebuildConsent::default()).await.objects, 1);
+    harness.put("another", "bytes").await.unwrap();
+    let again = adopt_bucket(buckets, "b", new(), bucket).await.unwrap();
+    assert_eq!(again.id, adopted.id, "an adoption that was interrupted goes on");
+}
