@@ -9,10 +9,14 @@ const PAGES = [
   ["overview", "/"],
   ["devices", "/devices"],
   ["rings", "/rings"],
+  ["policies", "/policies"],
+  ["census", "/census"],
   ["workers", "/workers"],
   ["jobs", "/jobs"],
   ["buckets", "/buckets"],
   ["accounts", "/accounts"],
+  ["events", "/events"],
+  ["settings", "/settings"],
   ["audit", "/audit"],
 ];
 let server;
