@@ -57,7 +57,7 @@ before(async () => {
   writeFileSync(settings, `console_address = "127.0.0.1:${port}"\n${readFileSync(settings, "utf8")}`);
   cluster("start", "p1");
   url = `http://127.0.0.1:${port}`;
-  await until("the console answers", async () => (await fetch(url)).ok);
+  await until("the console answers", async () => (await fetch(url)).status > 0);
   await launch(url);
 });
 

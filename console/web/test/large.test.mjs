@@ -46,11 +46,11 @@ test("sixty thousand devices are paged, filtered and searched, with few elements
   await page.getByLabel("Node, device or zone").fill("n123");
   await page.waitForFunction((count) => document.querySelectorAll("article.tile").length === count, PER_NODE);
   await page.getByLabel("Node, device or zone").fill("");
-  await page.getByLabel("Devices").selectOption("near the mark or above it");
+  await page.getByLabel("Devices", { exact: true }).selectOption("near the mark or above it");
   await page.waitForFunction(() => document.querySelectorAll("article.tile").length === 1);
-  await page.getByLabel("Devices").selectOption("not ready");
+  await page.getByLabel("Devices", { exact: true }).selectOption("not ready");
   await page.waitForFunction((count) => document.querySelectorAll("article.tile").length === count, PER_NODE);
-  await page.getByLabel("Devices").selectOption("all");
+  await page.getByLabel("Devices", { exact: true }).selectOption("all");
   assert.deepEqual(await violations(page), []);
   await page.screenshot({ path: join(SHOTS, "devices-60000.png") });
   await visit(page, "/");

@@ -56,7 +56,7 @@ export function Users({ tenant }: { tenant: string }) {
                     <tr>
                       <th scope="row">{one.user}</th>
                       <td>{one.role}</td>
-                      <td><button onClick={() => setPolicyOf(one.user)} aria-label={`Policy of ${one.user}`}>{one.has_policy ? "Show" : may("put /admin/v1/user/policy") ? "Set" : "none"}</button></td>
+                      <td><PolicyButton line={one} open={() => setPolicyOf(one.user)} /></td>
                       <td><Enabled enabled={one.enabled} /></td>
                       <td>{f.date(one.created_ms)}</td>
                       <td class="right">
@@ -88,6 +88,12 @@ export function Users({ tenant }: { tenant: string }) {
       {policyOf !== undefined && <UserPolicy key={policyOf} tenant={tenant} user={policyOf} done={live.reload} close={() => setPolicyOf(undefined)} />}
     </>
   );
+}
+
+function PolicyButton({ line, open }: { line: User; open: () => void }) {
+  if (!line.has_policy && !may("put /admin/v1/user/policy")) return <>none</>;
+  const verb = line.has_policy ? "Show" : "Set";
+  return <button onClick={open} aria-label={`${verb} the policy of ${line.user}`}>{verb}</button>;
 }
 
 function NewUser({ tenant, done, close }: { tenant: string; done: () => Promise<void>; close: () => void }) {

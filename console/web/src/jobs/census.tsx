@@ -38,7 +38,7 @@ export function CensusFindings({ report }: { report: CensusReport }) {
     <div class="change">
       <p class="verdict"><Badge tone={report.clean ? "good" : report.lost > 0 ? "bad" : "warn"}>{report.clean ? "Clean" : "Not clean"}</Badge></p>
       <p>{report.clean ? "Every replica is where the rings place it, and nowhere else." : "Workers restore what is missing, and remove what is elsewhere. Take another census afterwards."}</p>
-      <Table label="Counts of the census" heads={["", { right: "Things" }, { right: "Copies" }, { right: "Missing" }, { right: "Behind" }, { right: "Stray" }]}>
+      <Table label="Counts of the census" heads={["Kind", { right: "Things" }, { right: "Copies" }, { right: "Missing" }, { right: "Behind" }, { right: "Stray" }]}>
         {([["Registers", report.registers], ["Extents", report.extents]] as const).map(([name, counts]) => (
           <tr>
             <th scope="row">{name}</th>
