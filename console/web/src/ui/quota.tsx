@@ -61,7 +61,7 @@ function Rows({ line }: { line: Line }) {
         <div class="change">
           <dl class="pairs">
             <dt>{name}</dt>
-            <dd>{typeof held === "number" ? show(held) : "not counted"} of {typeof most === "number" ? show(most) : "any number"}</dd>
+            <dd>{typeof held === "number" ? show(held) : "not counted"}{typeof most === "number" ? ` of ${show(most)}` : ", no limit"}</dd>
           </dl>
           {typeof most === "number" && typeof held === "number" && <Meter share={most > 0 ? held / most : 1} mark={1} label={`${name}: ${f.percent(most > 0 ? held / most : 1)} of the quota`} />}
         </div>
