@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * A path is made of the name of a known target and of a checked lane.
-//! * No message is deleted here: discarded ones replace those that were discarded before.
+//! * The messages that were discarded last stay in a file, which the next discard replaces.
 //! * Each request reads a bounded part of one file, and one folder with a bounded number of lanes.
 
 use std::fs::{self, File};

@@ -417,6 +417,50 @@ test("checkpoint rules of a bucket are edited, and refused with the server's wor
   await context.close();
 });
 
+test("a tenant's admin has the buckets and documents of its tenant, and no page of others", async () => {
+  server.ask("tenant", "create", "other");
+  await done(server, server.accessKey("--tenant", "other"), "PUT", "foreign");
+  const { context, page, problems } = await signedIn(server.key("tenant-admin", "--tenant", "research"));
+  for (const path of ["/rings", "/census", "/events", "/settings", "/jobs"]) assert.equal(await page.locator(`nav a[href="${path}"]`).count(), 0, path);
+  await visit(page, "/policies");
+  await page.getByText("1 copy").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Add up the buckets" }).count(), 0);
+  await visit(page, "/buckets");
+  await page.getByRole("link", { name: "train", exact: true }).waitFor();
+  assert.equal(await page.getByText("foreign").count(), 0);
+  await page.getByRole("link", { name: "train", exact: true }).click();
+  await page.getByRole("button", { name: "Change the quota" }).waitFor();
+  assert.equal(await page.locator(".failure").count(), 0, await page.locator("main").innerText());
+  assert.deepEqual(await violations(page), []);
+  await visit(page, "/accounts");
+  await page.getByRole("button", { name: "Set the policy of trainer" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Change the quota" }).count(), 0, "a quota binds the tenant's own admins");
+  await go(page, "/buckets?bucket=foreign");
+  await page.getByRole("alert").first().waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("an operator ends the session of another principal", async () => {
+  const first = await signedIn(server.key("operator"));
+  await visit(first.page, "/accounts");
+  await first.page.getByRole("button", { name: "New tenant" }).click();
+  await first.page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("brief");
+  await first.page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+  await first.page.getByRole("button", { name: "brief", exact: true }).waitFor();
+  const { context, page, problems } = await signedIn();
+  await visit(page, "/audit");
+  await page.locator("tr", { hasText: "tenant=brief" }).getByRole("button", { name: /^End the session/ }).click();
+  await page.getByRole("dialog").getByText("is refused from then on").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("dialog").getByRole("button", { name: "End it" }).click();
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await first.page.getByText("The session is over. Sign in again.").waitFor({ timeout: 60_000 });
+  assert.deepEqual([...problems, ...first.problems], []);
+  await context.close();
+  await first.context.close();
+});
+
 test("a viewer reads all of this, and changes nothing", async () => {
   const { context, page, problems } = await signedIn(viewer);
   for (const path of ["/policies", "/census", "/events", "/settings", "/rings"]) {

@@ -1,5 +1,5 @@
 // Rewrap of the data keys of a bucket's encrypted objects: page by page, from this page of the browser.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { change } from "../api";
 import * as f from "../format";
 import type { Schemas } from "../session";
@@ -21,6 +21,8 @@ export function Rewrap({ bucket }: { bucket: string }) {
   const [running, setRunning] = useState(false);
   const [error, setError] = useState("");
   const stop = useRef(false);
+  // Another page ends the work after the request that is under way.
+  useEffect(() => () => { stop.current = true; }, []);
   const run = async (event: Event) => {
     event.preventDefault();
     setError("");

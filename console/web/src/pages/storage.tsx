@@ -1,5 +1,5 @@
 // Storage policies: their redundancy, their rings, and the buckets that use them.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, useLive } from "../api";
 import * as f from "../format";
 import { may, type Schemas } from "../session";
@@ -75,13 +75,15 @@ function Use({ policies }: { policies: Schemas["PolicyLine"][] }) {
   const [next, setNext] = useState<string>();
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
+  const gone = useRef(false);
+  useEffect(() => () => { gone.current = true; }, []);
   const go = async () => {
     setBusy(true);
     setError("");
     const all = new Map(sums ?? []);
     let [count, after] = [sums ? seen : 0, next];
     try {
-      for (let page = 0; page < PAGES; page += 1) {
+      for (let page = 0; page < PAGES && !gone.current; page += 1) {
         const { items, next: more } = await get<{ items: Schemas["BucketSummary"][]; next?: string | null }>("/admin/v1/buckets", { after, limit: 1000 });
         for (const { storage_policy: policy, bytes, objects } of items) {
           const sum = all.get(policy) ?? { buckets: 0, bytes: 0, objects: 0, uncounted: 0 };

@@ -52,6 +52,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
   const [fault, setFault] = useState<Fault>();
   const [busy, setBusy] = useState(false);
   const [known, setKnown] = useState(stored);
+  const [other, setOther] = useState<string>();
   const area = useRef<HTMLTextAreaElement>(null);
   const field = useId();
   useEffect(() => area.current?.focus(), []);
@@ -82,6 +83,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
       const now = await current();
       if (now !== known) {
         setKnown(now);
+        setOther(now);
         refuse("The document was changed by another operator meanwhile. Saving again replaces that change.", undefined, "");
       } else {
         await save(text);
@@ -115,7 +117,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
           {fault.advice && <p>{fault.advice}</p>}
         </div>
       )}
-      {known !== stored && <pre class="content" tabIndex={0} aria-label="Document of the other operator">{known ? pretty(known) : "The document was removed."}</pre>}
+      {other !== undefined && <pre class="content" tabIndex={0} aria-label="Document of the other operator">{other ? pretty(other) : "The document was removed."}</pre>}
       <div class="row">
         <button class="primary" disabled={busy}>Save</button>
         <button type="button" onClick={close}>Close</button>
