@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_hostile_networks_locks_nobody_else_out() {
+    fn hostile_networks_lock_no_other_network_out() {
         let (attempts, _) = attempts();
         let networks = u32::try_from(3 * COUNTS_MAX).unwrap();
         for number in 1..=networks {
