@@ -85,6 +85,16 @@ for (const look of LOOKS) {
       assert.deepEqual(await violations(page), [], `${name} in ${look.name}`);
       await page.keyboard.press("Escape");
     }
+    await visit(page, "/accounts");
+    await page.getByRole("button", { name: "research", exact: true }).click();
+    await page.getByRole("button", { name: "Set the policy of trainer" }).click();
+    await page.getByRole("button", { name: "Write a policy" }).click();
+    await page.getByLabel("Policy of the user trainer").fill(`{"Statement": "${"long ".repeat(100)}" x}`);
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByLabel("Place of the fault").waitFor();
+    assert.deepEqual(await violations(page), [], `the editor in ${look.name}`);
+    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)) <= 0, "the editor is too wide");
+    await page.screenshot({ path: join(SHOTS, `editor-${look.name}.png`), fullPage: true });
     assert.deepEqual(problems, []);
     await context.close();
   });
