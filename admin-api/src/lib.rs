@@ -20,6 +20,7 @@
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
 //! * [`ring_push`]: answers of nodes to rings that operators push.
+//! * [`events`]: event targets, and messages that they refused.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
 //! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
 //! * [`control`]: messages at the control port of a cluster on one machine.
@@ -37,6 +38,7 @@ pub mod backup;
 pub mod buckets;
 pub mod checkpoints;
 pub mod control;
+pub mod events;
 pub mod forecast;
 pub mod index;
 pub mod jobs;

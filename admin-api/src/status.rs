@@ -30,6 +30,9 @@ pub struct SettingsReply {
     pub version: String,
     /// Values by their names. Secrets are left out, and of URLs all but the host.
     pub settings: BTreeMap<String, String>,
+    /// Sources of the values by the settings' names: `flag`, `environment`, or the line of a file.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
 }
 
 /// Status of a process, and its view of the cluster.

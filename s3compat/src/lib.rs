@@ -87,7 +87,7 @@ pub use token::TokenKey;
 /// # Errors
 /// The reason, in a sentence.
 pub fn check_own_policy(text: &str) -> Result<(), String> {
-    access::IdentityPolicy::check(text).map_err(|error| error.to_string())
+    access::IdentityPolicy::check(text).map_err(|error| error.located())
 }
 
 /// Checks the trust document of a role.
@@ -95,7 +95,7 @@ pub fn check_own_policy(text: &str) -> Result<(), String> {
 /// # Errors
 /// The reason, in a sentence.
 pub fn check_trust(text: &str) -> Result<(), String> {
-    access::Trust::parse(text).map(drop).map_err(|error| error.to_string())
+    access::Trust::parse(text).map(drop).map_err(|error| error.located())
 }
 
 /// Returns the encoded ids of the principals that a trust document names. A role stores them beside

@@ -36,7 +36,6 @@ use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
 use super::token::AdminToken;
 pub use crate::admin_port::{bind, bind_console};
-use crate::disclosure::ShownSettings;
 pub use crate::refusal::refuse;
 
 /// Bounds on admin connections. A quarter is reserved for connections with a token.
@@ -96,7 +95,7 @@ pub struct Operator {
     address: OnceLock<SocketAddr>,
     manager: ServiceManager,
     opened: watch::Sender<bool>,
-    shown: OnceLock<ShownSettings>,
+    shown: OnceLock<SettingsReply>,
 }
 
 /// Stage of the process's life.
@@ -236,7 +235,11 @@ impl Operator {
             let _ = self.address.set(address);
         }
         // As above.
-        let _ = self.shown.set(common.shown.clone());
+        let _ = self.shown.set(SettingsReply {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: common.shown.clone(),
+            sources: common.sources.clone(),
+        });
         self.gate.allow_tokens(common.admin_allow_token);
         let (stop, stopped) = watch::channel(false);
         if self.manager.exists() {
@@ -336,9 +339,7 @@ async fn metrics(State(operator): OperatorState, headers: HeaderMap) -> Response
 }
 
 async fn settings(State(operator): OperatorState) -> Response {
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    let settings = operator.shown.get().cloned().unwrap_or_default();
-    Json(SettingsReply { version, settings }).into_response()
+    Json(operator.shown.get().cloned().unwrap_or_default()).into_response()
 }
 
 async fn protected(State(operator): OperatorState, request: Request) -> Response {

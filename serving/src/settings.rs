@@ -4,6 +4,7 @@
 //! Each role has a struct of its own settings; [`CommonSettings`] holds the settings of all roles.
 //! An unknown name in the file is refused with its line and the nearest known name.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -152,6 +153,9 @@ pub struct CommonSettings {
     /// All settings of the process that are set, in the form in which they may be shown.
     #[serde(skip)]
     pub shown: ShownSettings,
+    /// Sources of these settings: `flag`, `environment`, or the line of a file.
+    #[serde(skip)]
+    pub sources: SettingSources,
 }
 
 impl Default for CommonSettings {
@@ -173,6 +177,7 @@ impl Default for CommonSettings {
             admin_allow_token: true,
             audit_log: None,
             shown: ShownSettings::new(),
+            sources: SettingSources::new(),
         }
     }
 }
@@ -277,11 +282,15 @@ impl fmt::Debug for SecretText {
     }
 }
 
+/// Sources of settings by their names.
+pub type SettingSources = BTreeMap<String, String>;
+
 /// Merged settings of all sources.
 #[derive(Clone)]
 pub struct MergedSettings {
     values: Figment,
     file: SettingsFile,
+    sources: SettingSources,
 }
 
 impl MergedSettings {
@@ -317,10 +326,18 @@ impl MergedSettings {
     ) -> Result<Self, Failure> {
         let names: Vec<&str> = names.iter().copied().chain(CommonSettings::NAMES).collect();
         file.check_names(&names)?;
+        let from_environment = from_environment(&names, environment);
+        let mut sources = file.sources();
+        let variables = from_environment.keys().cloned();
+        sources.extend(variables.map(|name| (name, "environment".to_owned())));
+        if let Ok(Value::Dict(_, flags)) = Value::serialize(args) {
+            let given = flags.into_iter().filter(|(_, value)| !matches!(value, Value::Empty(..)));
+            sources.extend(given.map(|(name, _)| (name, "flag".to_owned())));
+        }
         let values = Figment::from(Toml::string(file.text()))
-            .merge(Serialized::defaults(from_environment(&names, environment)))
+            .merge(Serialized::defaults(from_environment))
             .merge(Serialized::defaults(args));
-        Ok(Self { values, file })
+        Ok(Self { values, file, sources })
     }
 
     /// Replaces the value of one setting.
@@ -337,7 +354,9 @@ impl MergedSettings {
     /// Extracts the settings of every role, with the shown form of all settings.
     pub fn common(&self) -> Result<CommonSettings, Failure> {
         let shown = shown(self.extract()?);
-        Ok(CommonSettings { shown, ..self.extract()? })
+        let sources = self.sources.iter().filter(|(name, _)| shown.contains_key(*name));
+        let sources = sources.map(|(name, source)| (name.clone(), source.clone())).collect();
+        Ok(CommonSettings { shown, sources, ..self.extract()? })
     }
 
     /// Turns a parse error into a usage error that names the setting and, if the value is from the
@@ -488,14 +507,20 @@ mod tests {
             "MARTLET_MAX_CONNECTIONS" => Some("7".to_owned()),
             _ => None,
         };
-        let file = "mine = 3\nheader_timeout = '1500ms'\nlog = 'warn'";
-        let merged =
-            MergedSettings::gather(&["mine"], &CommonArgs::default(), environment, Some(file))
-                .unwrap();
+        let file = "mine = 3\nheader_timeout = '1500ms'\nlog = 'warn'\nmax_connections = 9";
+        let args = CommonArgs { log: Some("warn".to_owned()), ..CommonArgs::default() };
+        let merged = MergedSettings::gather(&["mine"], &args, environment, Some(file)).unwrap();
         let common = merged.common().unwrap();
         assert_eq!((common.max_connections, common.log.as_str()), (7, "warn"));
         assert_eq!(common.shown["max_connections"], "7");
         assert_eq!(common.shown["mine"], "(not shown)");
+        let sources = [
+            ("header_timeout", "line 2"),
+            ("log", "flag"),
+            ("max_connections", "environment"),
+            ("mine", "line 1"),
+        ];
+        assert_eq!(common.sources, sources.map(|(name, of)| (name.into(), of.into())).into());
         assert_eq!(common.header_timeout, Duration::from_millis(1500));
         assert!(CommonSettings { max_connections: 0, ..common.clone() }.check().is_err());
         assert!(CommonSettings { max_threads: 0, ..common.clone() }.check().is_err());

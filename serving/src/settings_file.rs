@@ -1,5 +1,6 @@
 //! Text of a settings file, and the places of names in it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -65,6 +66,14 @@ impl SettingsFile {
         Err(Failure::usage(sentences.join("\n")))
     }
 
+    /// Returns the line of each setting in the file, as `line 3 of FILE`.
+    pub(crate) fn sources(&self) -> BTreeMap<String, String> {
+        let Ok(table) = DeTable::parse(&self.text) else { return BTreeMap::new() };
+        let source = |at| self.place(at).trim_start_matches(" in ").to_owned();
+        let keys = table.get_ref().keys();
+        keys.map(|key| (key.get_ref().to_string(), source(key.span().start))).collect()
+    }
+
     /// Returns the place of a setting for people, such as ` in line 3 of FILE`. Empty if the file
     /// doesn't have the setting.
     pub(crate) fn place_of(&self, name: &str) -> String {
@@ -120,5 +129,7 @@ mod tests {
     fn a_setting_has_a_place() {
         let file = SettingsFile::of_text("a = 1\n\nb = 2");
         assert_eq!((file.place_of("b"), file.place_of("c")), (" in line 3".into(), String::new()));
+        let sources = [("a".into(), "line 1".into()), ("b".into(), "line 3".into())];
+        assert_eq!(file.sources(), sources.into());
     }
 }

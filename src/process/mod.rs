@@ -9,7 +9,7 @@
 //! checkpoint_counts ─ counts of checkpoint sets    host ─ a process of its own, or a machine's
 //! direct ─ descriptors of extents for local processes
 //! data_port ─ port for reads in place                args ─ flags that roles share
-//! console ─ settings and port of the console
+//! console ─ settings and port of the console        event_routes ─ parked messages of event targets
 //! ```
 //!
 //! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
@@ -22,6 +22,7 @@ pub(crate) mod checkpoint_counts;
 pub(crate) mod console;
 pub(crate) mod data_port;
 pub(crate) mod direct;
+pub(crate) mod event_routes;
 pub(crate) mod host;
 pub(crate) mod master_keys;
 pub(crate) mod measure;

@@ -44,6 +44,7 @@ use self::operator::ProxyHealth;
 pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::admin_access::{self, AccountProcess};
 use crate::process::console;
+use crate::process::event_routes;
 use crate::process::host::RoleHost;
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
@@ -193,7 +194,7 @@ impl RunningProxy<'_> {
             metrics: Metrics::default()
                 .with_registered(|registry| requests.register(registry))
                 .with(LogCollector(figures.clone()))
-                .with(TargetCollector(figures))
+                .with(TargetCollector(figures.clone()))
                 .with(QueueCollector(service.clone()))
                 .with(WindowCollector(store.clone()))
                 .with(AuditCollector(access.audit_logs()))
@@ -202,6 +203,7 @@ impl RunningProxy<'_> {
             access,
             routes: status
                 .routes()
+                .merge(event_routes::routes(figures, &settings.member.data_dir(DATA_DIR)))
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone(), foreground.clone()))

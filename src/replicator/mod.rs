@@ -44,7 +44,7 @@ use crate::process::host::RoleHost;
 use crate::process::metrics::{CheckpointCollector, WorkerCollector};
 use crate::process::observers::ObserverTasks;
 use crate::process::sources::WorkerSource;
-use crate::process::{admin_access, workers};
+use crate::process::{admin_access, event_routes, workers};
 
 /// Latency of clients' calls at any node above which workers yield. A client's request makes at
 /// least two calls in a row and should stay within [`WorkerPace::latency_budget`].
@@ -156,6 +156,7 @@ pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Resul
     let workers = statuses.clone();
     let status = status.with_workers(Arc::new(move || worker_lines(&workers)));
     member.introduce_itself(status.report_source());
+    let data_dir = settings.member.data_dir(DATA_DIR);
     operator.open(AdminParts {
         health: Arc::new(ReplicatorHealth(member.clone())),
         metrics: Metrics::default()
@@ -165,7 +166,7 @@ pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Resul
             .with(TargetCollector(observers.figures()))
             .with(RingCollector(Arc::new(move || rings.ring_lines())))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
-        routes: status.routes(),
+        routes: status.routes().merge(event_routes::routes(observers.figures(), &data_dir)),
         access: admin_access::of_member(&secret.tokens, clock),
     });
     println!("Martlet replicator {name} runs");

@@ -55,7 +55,7 @@ use crate::process::metrics::{
     WindowCollector, WorkerCollector,
 };
 use crate::process::sources::WorkerSource;
-use crate::process::{admin_status, master_keys};
+use crate::process::{admin_status, event_routes, master_keys};
 
 /// Returns the device folders of a server that names none: those of its last start, or the default.
 pub(crate) fn known_device_folders(data_dir: &Path) -> Vec<PathBuf> {
@@ -187,6 +187,7 @@ impl RunningServer<'_> {
             access: store.access.clone(),
             routes: admin_status::workers("server", worker_source)
                 .merge(status.routes())
+                .merge(event_routes::routes(store.observers.figures(), &settings.data_dir))
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))

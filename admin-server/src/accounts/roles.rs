@@ -166,5 +166,8 @@ mod tests {
         assert!(check(Some(policy), None).is_ok());
         let ApiError(_, reason) = check(Some(policy), Some(policy)).unwrap_err();
         assert!(reason.starts_with("invalid trust document: "), "{reason}");
+        assert!(reason.ends_with("(statement 1)"), "{reason}");
+        let ApiError(_, reason) = check(Some("{\n  \"Statement\": [}"), None).unwrap_err();
+        assert!(reason.ends_with("Json (line 2, column 17)"), "{reason}");
     }
 }

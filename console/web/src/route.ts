@@ -34,3 +34,6 @@ export function objects(place: Place): string {
   const query = new URLSearchParams(pairs).toString();
   return `/objects${query ? `?${query}` : ""}`;
 }
+
+/** Address of a bucket's page for operators. */
+export const bucketPath = (bucket: string): string => `/buckets?${new URLSearchParams({ bucket }).toString()}`;

@@ -26,9 +26,25 @@ export async function close() {
   await browser?.close();
 }
 
+/**
+ * Serves pages from a folder in place of those in the binary, with the headers of the server, so that a change of a page is
+ * tested without a compiler.
+ */
+async function fromFolder(context, folder) {
+  const types = { js: "text/javascript", css: "text/css", svg: "image/svg+xml", html: "text/html; charset=utf-8" };
+  await context.route(/.*/, async (route) => {
+    const { pathname } = new URL(route.request().url());
+    if (route.request().method() !== "GET" || /^\/(api|s3|session|links)(\/|$)/.test(pathname)) return route.fallback();
+    const name = /\.[a-z]+$/.test(pathname) ? pathname.slice(1) : "index.html";
+    const { "content-length": _, "content-encoding": __, ...headers } = (await route.fetch()).headers();
+    return route.fulfill({ status: 200, headers: { ...headers, "content-type": types[name.split(".").pop()] }, body: readFileSync(join(folder, name)) });
+  });
+}
+
 /** Opens the console. A violation of the policy or an error of a script fails the test. */
 export async function open(look = LOOKS[0], url = home) {
   const context = await browser.newContext({ acceptDownloads: true, colorScheme: look.colorScheme, viewport: look.viewport, reducedMotion: "reduce" });
+  if (process.env.CONSOLE_DIST) await fromFolder(context, process.env.CONSOLE_DIST);
   const page = await context.newPage();
   const problems = [];
   page.on("pageerror", (error) => problems.push(String(error)));

@@ -9,10 +9,14 @@ const PAGES = [
   ["overview", "/"],
   ["devices", "/devices"],
   ["rings", "/rings"],
+  ["policies", "/policies"],
+  ["census", "/census"],
   ["workers", "/workers"],
   ["jobs", "/jobs"],
   ["buckets", "/buckets"],
   ["accounts", "/accounts"],
+  ["events", "/events"],
+  ["settings", "/settings"],
   ["audit", "/audit"],
 ];
 let server;
@@ -137,12 +141,12 @@ test("an operator creates a tenant and a key, and sees the server's sentence for
   await visit(page, "/accounts");
   await page.getByRole("button", { name: "New tenant" }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByLabel("Name").fill("not a name/");
+  await dialog.getByLabel("Name", { exact: true }).fill("not a name/");
   await dialog.getByRole("button", { name: "Create" }).click();
   await dialog.getByRole("alert").waitFor();
   await page.screenshot({ path: join(SHOTS, "dialog-refusal.png") });
   assert.deepEqual(await violations(page), []);
-  await dialog.getByLabel("Name").fill("vision");
+  await dialog.getByLabel("Name", { exact: true }).fill("vision");
   await dialog.getByRole("button", { name: "Create" }).click();
   await page.getByRole("button", { name: "vision", exact: true }).click();
   await page.getByRole("button", { name: "New access key" }).click();

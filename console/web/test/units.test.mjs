@@ -143,3 +143,143 @@ test("parts fit S3's bounds", async () => {
   assert.equal(partSize(1), PART);
   for (const size of [2 ** 30, 2 ** 40, 5 * 2 ** 40]) assert.ok(Math.ceil(size / partSize(size)) <= 10_000 && partSize(size) <= 5 * 2 ** 30);
 });
+
+const bytesOf = (...parts) => Uint8Array.from(Buffer.concat(parts.map((part) => (typeof part === "string" ? Buffer.from(part, "latin1") : Buffer.from(part)))));
+const be = (value, bytes) => { const made = Buffer.alloc(bytes); made.writeUIntBE(value, 0, bytes); return made; };
+const le = (value, bytes) => { const made = Buffer.alloc(bytes); made.writeUIntLE(value, 0, bytes); return made; };
+
+test("images announce their pixels, and bombs are seen before they are decoded", async () => {
+  const { pixels, PIXELS_MAX } = await load("preview/pixels.ts");
+  const png = (width, height) => bytesOf("\x89PNG\r\n\x1a\n", be(13, 4), "IHDR", be(width, 4), be(height, 4), [8, 6, 0, 0, 0]);
+  assert.equal(pixels(png(640, 480), "image/png"), 640 * 480);
+  assert.ok(pixels(png(100_000, 100_000), "image/png") > PIXELS_MAX);
+  assert.ok(pixels(png(0xffffffff, 0xffffffff), "image/png") > PIXELS_MAX);
+  const segment = (marker, body) => [Buffer.from([0xff, marker]), be(body.length + 2, 2), Buffer.from(body)];
+  const frame = (width, height) => Buffer.concat([Buffer.from([8]), be(height, 2), be(width, 2), Buffer.from([3])]);
+  const jpeg = (...segments) => bytesOf("\xff\xd8", ...segments.flat(), "\xff\xda\x00\x02", Buffer.alloc(20));
+  assert.equal(pixels(jpeg(segment(0xe1, Buffer.alloc(60_000)), segment(0xc2, frame(3000, 2000))), "image/jpeg"), 6_000_000);
+  assert.ok(pixels(jpeg(segment(0xc0, frame(10, 10)), segment(0xc2, frame(65_000, 65_000))), "image/jpeg") > PIXELS_MAX);
+  const image = (left, top, width, height) => [",", le(left, 2), le(top, 2), le(width, 2), le(height, 2), "\x00", "\x02", "\x01\x00\x00"];
+  const gif = (width, height, ...images) => bytesOf("GIF89a", le(width, 2), le(height, 2), "\x80\x00\x00", Buffer.alloc(6), "!\xf9\x04\x00\x00\x00\x00\x00", ...images.flat(), ";", Buffer.alloc(12));
+  assert.equal(pixels(gif(20, 10, image(0, 0, 20, 10)), "image/gif"), 200);
+  assert.ok(pixels(gif(1, 1, image(0, 0, 1, 1), image(0, 0, 65_535, 65_535)), "image/gif") > PIXELS_MAX);
+  const webp = (...chunk) => bytesOf("RIFF", Buffer.alloc(4), "WEBP", ...chunk, Buffer.alloc(20));
+  assert.equal(pixels(webp("VP8X", le(10, 4), le(0, 4), le(399, 3), le(299, 3)), "image/webp"), 120_000);
+  assert.equal(pixels(webp("VP8L", le(10, 4), "/", le((299 << 14) | 399, 4)), "image/webp"), 120_000);
+  assert.equal(pixels(webp("VP8 ", le(10, 4), Buffer.alloc(6), le(400, 2), le(300, 2)), "image/webp"), 120_000);
+  assert.equal(pixels(bytesOf(Buffer.alloc(4), "ftypavif", Buffer.alloc(30), be(20, 4), "ispe", be(0, 4), be(70_000, 4), be(70_000, 4), Buffer.alloc(8)), "image/avif"), 4_900_000_000);
+  for (const type of ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"]) {
+    assert.ok(!pixels(Uint8Array.from([1, 2, 3]), type), type);
+    assert.ok(!pixels(new Uint8Array(64), type), type);
+  }
+});
+
+test("footers of Parquet beyond a bound are refused before they are decoded", async () => {
+  const { preview } = await load("preview/parquet.ts");
+  const source = (size, length, end = "PAR1") => {
+    const read = [];
+    const tail = bytesOf(le(length, 4), end);
+    return { size, read: async (from, to) => (read.push(to - from), from === size - 8 ? tail : new Uint8Array(to - from)), reads: read };
+  };
+  for (const [file, words] of [
+    [source(1 << 30, 500 << 20), /footer has 524288000 bytes/],
+    [source(1000, 2000), /longer than the file/],
+    [source(1000, 100, "PARE"), /no footer/],
+  ]) {
+    await assert.rejects(preview(file, false), words);
+    assert.deepEqual(file.reads, [8]);
+  }
+});
+
+test("faults of JSON have a place and a remedy, and agree with a second reader", async () => {
+  const { scan, placeOf, offsetOf, JsonFault } = await load("json/scan.ts");
+  const at = (text) => {
+    try {
+      scan(text);
+      return undefined;
+    } catch (fault) {
+      assert.ok("at" in fault && fault.at <= text.length, String(fault));
+      return [text.slice(fault.at, fault.at + 3), fault.message];
+    }
+  };
+  assert.equal(at('{"a": [1, -2.5e3, true, null, "\\u00e9\\n"], "b": {}}'), undefined);
+  assert.match(at('{"a": 1,\n "b" 2}').join(), /^2},a colon is missing/);
+  assert.match(at('{"a": 1\n "b": 2}').join(), /^"b",a comma or \} is missing/);
+  assert.match(at('{"a": [1, 2,]}').join(), /^\]},no comma stands before \]/);
+  assert.match(at('{"a": 1, "b": 2, "a": 3}').join(), /^"a",the name "a" occurs twice/);
+  assert.match(at("{'a': 1}").join(), /^'a',a name in double quotes/);
+  assert.match(at('{"a": "x\ny"}').join(), /^"x\n,a text has no line break/);
+  assert.match(at('{"a": "x').join(), /^"x,a text begins here/);
+  assert.match(at('{"a": 1} x').join(), /^x,the document is over/);
+  assert.match(at("").join(), /^,the document ends/);
+  assert.ok(at("[".repeat(200)) && at("[".repeat(100_000)));
+  const valid = '{"Version":"2012-10-17","Statement":[{"Sid":"a b","Effect":"Allow","Action":["s3:*"],"N":[0,-1,1.5,true,null]}]}';
+  for (let cut = 0; cut < valid.length; cut += 1) {
+    for (const sign of ["", '"', ",", "}", "]", "\\", "1", "{"]) {
+      const text = valid.slice(0, cut) + sign + valid.slice(cut + 1);
+      let parses = true;
+      try {
+        JSON.parse(text);
+      } catch {
+        parses = false;
+      }
+      assert.equal(at(text) === undefined, parses, text);
+    }
+  }
+  assert.deepEqual(placeOf("a\nbc\nd", 3), { line: 2, column: 2 });
+  for (const offset of [0, 1, 2, 3, 5]) assert.equal(offsetOf("a\nbc\nd", placeOf("a\nbc\nd", offset)), offset);
+  assert.equal(offsetOf("a", { line: 9, column: 9 }), 1);
+  assert.ok(JsonFault);
+});
+
+test("sentences of the server are found in the document, and explained", async () => {
+  const { locate, advice, faultOf } = await load("json/policy.ts");
+  const text = JSON.stringify({ Version: "2012", Statement: [{ Sid: "a", Effect: "Allow", Action: "s3:*", Resource: "*" }, { Sid: "a", Effect: "Alow", Action: "s4:x", Resource: "y", Resources: "*", Condition: { Like: {} } }], Extra: 1 }, null, 2);
+  const found = (sentence) => {
+    const at = locate(text, sentence);
+    return at === undefined ? undefined : text.slice(at, at + 8);
+  };
+  assert.equal(found("invalid policy: Policy has invalid action (statement 2)"), '"s4:x",\n');
+  assert.equal(found("invalid policy: Policy has invalid resource (statement 2)"), '"y",\n   ');
+  assert.equal(found("invalid policy: Invalid effect: Alow (statement 2)"), '"Alow",\n');
+  assert.equal(found("invalid policy: Unknown field Resources (statement 2)"), '"Resourc');
+  assert.equal(found("invalid policy: Invalid condition type : Like (statement 2)"), '{\n      ');
+  assert.equal(found("invalid policy: Invalid policy syntax. (statement 1)"), "{\n      ");
+  assert.equal(found("invalid policy: Unknown field Extra"), '"Extra":');
+  assert.equal(found("invalid policy: The policy must contain a valid version string"), '"2012",\n');
+  assert.equal(found("invalid policy: Statement IDs (SID) in a single policy must be unique."), '"a",\n   ');
+  assert.equal(found("invalid policy: This policy contains invalid Json (line 2, column 3)"), '"Version');
+  assert.equal(found("the server does not answer"), undefined);
+  assert.equal(found("Policy has invalid action (statement 9)"), undefined);
+  assert.match(advice("invalid policy: Policy has invalid action (statement 2)"), /s3:GetObject/);
+  assert.equal(advice("the server does not answer"), "");
+  assert.equal(faultOf("{}"), undefined);
+  assert.match(faultOf("[]").message, /one object/);
+});
+
+test("sizes, counts and spans are read as the commands read them", async () => {
+  const { parseBytes, parseCount, parseSpan, bound, sizeText } = await load("units.ts");
+  for (const [text, bytes] of [["0", 0], ["4KiB", 4096], ["4k", 4096], ["64 MiB", 64 << 20], ["3kb", 3000], ["4TB", 4e12], ["1PiB", 2 ** 50]]) assert.equal(parseBytes(text), bytes, text);
+  for (const text of ["", "KiB", "-1", "4 parsecs", "1.5GiB", "99999999999999999999", "99999999999GiB"]) assert.throws(() => parseBytes(text), /not a number of bytes/, text);
+  assert.deepEqual([parseSpan("500ms"), parseSpan("5m"), parseSpan("12h"), parseCount("17")], [500, 300_000, 43_200_000, 17]);
+  for (const text of ["", "5", "5 weeks"]) assert.throws(() => parseSpan(text), /not a time/, text);
+  assert.equal(bound("none", "none", parseBytes), null);
+  assert.equal(bound("", "5GiB", parseBytes), "none");
+  assert.deepEqual(bound("6GiB", "5GiB", parseBytes), { at: 6 * 2 ** 30 });
+  for (const bytes of [0, 1, 1000, 4096, 5 * 2 ** 30, 2 ** 50]) assert.equal(parseBytes(sizeText(bytes)), bytes);
+  assert.equal(sizeText(null), "none");
+});
+
+test("heads of ring files are read as they are drawn", async () => {
+  const { ringHead, ringName } = await load("rings/file.ts");
+  const head = Buffer.alloc(120);
+  head.write("MRTLRING", 0, "latin1");
+  head.writeBigUInt64LE(7n, 18);
+  head.writeUInt8(14, 88);
+  head.writeUInt16LE(24, 94);
+  head.writeUInt32LE(99, 96);
+  assert.deepEqual(ringHead(Uint8Array.from(head)), { epoch: 7, partitions: 16_384, devices: 24, moves: 99 });
+  assert.throws(() => ringHead(new Uint8Array(120)), /no ring file/);
+  assert.throws(() => ringHead(Uint8Array.from(head.subarray(0, 50))), /no ring file/);
+  for (const [file, name] of [["index.ring", "index"], ["data-12.ring", "data-12"], ["data-01.ring", undefined], ["x.ring", undefined], ["index.ring.txt", undefined]]) assert.equal(ringName(file), name);
+});

@@ -278,6 +278,29 @@ test("previews show text, tables and tensors, within their budget", async () => 
   await context.close();
 });
 
+test("an image of billions of pixels and a footer of gigabytes are not decoded", async () => {
+  const { context, page, problems } = await signedIn(reader);
+  const bomb = Buffer.from(PNG);
+  bomb.writeUInt32BE(100_000, 16);
+  bomb.writeUInt32BE(100_000, 20);
+  await done(server, tenant, "PUT", "train", "bomb.png", { body: bomb });
+  await go(page, { bucket: "train", key: "bomb.png" });
+  await page.getByText("The image has 10B pixels, and a preview decodes 50M at most").waitFor();
+  assert.equal(await page.locator("main img").count(), 0);
+  const footer = Buffer.concat([Buffer.from("PAR1"), Buffer.alloc(20 * MIB), Buffer.alloc(4), Buffer.from("PAR1")]);
+  footer.writeUInt32LE(19 * MIB, footer.length - 8);
+  await done(server, tenant, "PUT", "train", "bomb.parquet", { body: footer });
+  let read = 0;
+  page.on("response", (reply) => {
+    if (reply.url().includes("/s3/") && reply.status() === 206) read += Number(reply.headers()["content-length"]);
+  });
+  await go(page, { bucket: "train", key: "bomb.parquet" });
+  await page.getByText(`the footer has ${19 * MIB} bytes`).waitFor();
+  assert.ok(read < 8192, `read ${read} bytes`);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("files are uploaded, never replaced unasked, and deleted by many", async () => {
   const { context, page, problems } = await signedIn(trainer);
   const folder = join(server.folder, "files");

@@ -18,9 +18,12 @@ pub(super) enum Json {
 }
 
 impl Json {
-    /// Reads a document; `None` if it is invalid.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// The document is invalid, or a name occurs twice in an object.
+    pub(super) fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
     }
 
     /// Texts of a value: one text, or a list of texts that isn't empty.
@@ -128,10 +131,10 @@ mod tests {
 
     #[test]
     fn names_come_once() {
-        assert_eq!(Json::parse(r#"{"a": 1, "a": 2}"#), None);
-        assert_eq!(Json::parse(r#"[{"b": {"a": 1, "\u0061": 2}}]"#), None);
+        assert!(Json::parse(r#"{"a": 1, "a": 2}"#).is_err());
+        assert!(Json::parse(r#"[{"b": {"a": 1, "\u0061": 2}}]"#).is_err());
         let members = vec![("a".to_owned(), Json::Null), ("A".to_owned(), Json::Flag(true))];
-        assert_eq!(Json::parse(r#"{"a": null, "A": true}"#), Some(Json::Object(members)));
+        assert_eq!(Json::parse(r#"{"a": null, "A": true}"#).unwrap(), Json::Object(members));
     }
 
     #[test]
@@ -151,8 +154,8 @@ mod tests {
     #[test]
     fn what_is_deep_or_broken_is_none() {
         for text in ["", "{", "{} x", "{'a': 1}", "nan"] {
-            assert_eq!(Json::parse(text), None, "{text}");
+            assert!(Json::parse(text).is_err(), "{text}");
         }
-        assert_eq!(Json::parse(&("[".repeat(10_000) + &"]".repeat(10_000))), None);
+        assert!(Json::parse(&("[".repeat(10_000) + &"]".repeat(10_000))).is_err());
     }
 }

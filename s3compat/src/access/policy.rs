@@ -67,8 +67,7 @@ impl Policy {
         let text = std::str::from_utf8(document).ok().filter(|_| is_object).ok_or_else(|| {
             MalformedPolicy::new("Policies must be valid JSON and the first byte must be '{'")
         })?;
-        let json = Json::parse(text);
-        let json = json.ok_or_else(|| MalformedPolicy::new("This policy contains invalid Json"))?;
+        let json = Json::parse(text).map_err(|error| MalformedPolicy::no_json(&error))?;
         Self::from_json(&json, bucket)
     }
 
@@ -96,7 +95,9 @@ impl Policy {
         if statements.is_empty() {
             return Err(MalformedPolicy::new("Could not parse the policy: Statement is empty!"));
         }
-        let statements = statements.iter().map(|json| Statement::parse(json, reading));
+        let statements = statements.iter().zip(1..).map(|(json, number)| {
+            Statement::parse(json, reading).map_err(|error| error.in_statement(number))
+        });
         let statements: Vec<Statement> = statements.collect::<Result<_, _>>()?;
         check_names(&statements)?;
         let reads_context = statements.iter().any(Statement::reads_context);

@@ -82,8 +82,7 @@ impl Trust {
             let message = format!("a trust document must have at most {TRUST_BYTES_MAX} bytes");
             return Err(MalformedPolicy::new(message));
         }
-        let json = Json::parse(text)
-            .ok_or_else(|| MalformedPolicy::new("This policy contains invalid Json"))?;
+        let json = Json::parse(text).map_err(|error| MalformedPolicy::no_json(&error))?;
         let mut statements = None;
         for (name, json) in json.members().ok_or_else(syntax)? {
             match (name.as_str(), json) {
@@ -98,7 +97,10 @@ impl Trust {
         let statements = statements.filter(|all| !all.is_empty());
         let statements =
             statements.ok_or_else(|| MalformedPolicy::new("Missing required field Statement"))?;
-        statements.iter().map(Statement::parse).collect::<Result<_, _>>().map(Self)
+        let statements = statements.iter().zip(1..).map(|(json, number)| {
+            Statement::parse(json).map_err(|error| error.in_statement(number))
+        });
+        statements.collect::<Result<_, _>>().map(Self)
     }
 
     /// Names of the principals in the document.

@@ -13,17 +13,19 @@ use super::principal::TenantTarget;
 use super::rule::TenantField;
 
 /// Fields whose values name a target. None of them holds a secret on any route.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 15] = [
     "access_key",
     "bucket",
     "generation",
     "id",
     "key",
     "kind",
+    "lane",
     "name",
     "role",
     "set",
     "storage_policy",
+    "target",
     "tenant",
     "user",
     "view",

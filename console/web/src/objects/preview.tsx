@@ -1,11 +1,12 @@
 // Preview of an object: what its first bytes are, within a budget that a click extends.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { useLive } from "../api";
 import * as f from "../format";
 import { indented } from "../preview/json";
 import { kindOf, textOf, type Kind } from "../preview/kind";
 import { COLUMNS, ROWS } from "../preview/limits";
+import { pixels, PIXELS_MAX } from "../preview/pixels";
 import { readHeader } from "../preview/safetensors";
 import { FREE, OverBudget, Source } from "../preview/source";
 import { Card, Loaded, Table } from "../ui/parts";
@@ -90,11 +91,13 @@ function Bounded<T>({ load, more, children }: { load: () => Promise<T>; more: (b
 function Picture({ bytes, type }: { bytes: Uint8Array; type: string }) {
   const [url, setUrl] = useState<string>();
   const [failed, setFailed] = useState(false);
+  const announced = useMemo(() => pixels(bytes, type), [bytes, type]);
   useEffect(() => {
     const made = URL.createObjectURL(new Blob([bytes as BlobPart], { type }));
     setUrl(made);
     return () => URL.revokeObjectURL(made);
   }, [bytes, type]);
+  if (!announced || announced > PIXELS_MAX) return <p class="quiet">{!announced ? "The head of the image doesn't announce its size" : `The image has ${f.compact(announced)} pixels, and a preview decodes ${f.compact(PIXELS_MAX)} at most`}: download the object.</p>;
   if (failed) return <p class="quiet">The browser can't decode the image.</p>;
   return url ? <img class="picture" src={url} alt={`Preview, ${type}`} onError={() => setFailed(true)} /> : null;
 }

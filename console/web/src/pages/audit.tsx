@@ -1,12 +1,13 @@
 // Audit trail of this process: changes of operators, and those of tenants.
 import { useState } from "preact/hooks";
-import { get, useLive } from "../api";
+import { change, get, useLive } from "../api";
 import * as f from "../format";
 import { session, type Schemas } from "../session";
-import { Badge, Card, Empty, Field, Head, Loaded, Select, Table, type Tone } from "../ui/parts";
+import { Ask, Badge, Card, Empty, Field, Head, Loaded, Select, Table, type Tone } from "../ui/parts";
 import { Pager, usePages } from "../ui/pager";
 
 const TONES: Record<string, Tone> = { done: "good", refused: "warn", failed: "bad", unknown: "bad" };
+type Who = Schemas["PrincipalLine"];
 const SPANS: Record<string, number> = { "last hour": 3600, "last day": 86_400, "last week": 604_800, "all": 0 };
 
 export function Audit() {
@@ -15,6 +16,9 @@ export function Audit() {
   const [since, setSince] = useState("last day");
   const [who, setWho] = useState("");
   const [what, setWhat] = useState("");
+  const [ending, setEnding] = useState<Who>();
+  // Others may end their own session alone, by signing out.
+  const mayEnd = session.value?.principal?.role === "operator";
   const pages = usePages();
   const load = () => {
     const span = SPANS[since] ?? 0;
@@ -46,7 +50,10 @@ export function Audit() {
                   {page.items.map((record) => (
                     <tr>
                       <td>{f.exact(record.time_ms)}</td>
-                      <td>{record.who.name || record.who.key || record.who.kind}<small class="quiet"> {record.who.role}</small></td>
+                      <td>
+                        {record.who.name || record.who.key || record.who.kind}<small class="quiet"> {record.who.role}</small>
+                        {mayEnd && record.who.session && <div><button onClick={() => setEnding(record.who)} aria-label={`End the session ${record.who.session}`}>End the session</button></div>}
+                      </td>
                       <td><code>{record.operation}</code></td>
                       <td>{Object.entries(record.target ?? {}).map(([name, value]) => <span class="pair">{name}={value}</span>)}</td>
                       <td><Badge tone={TONES[record.outcome ?? ""] ?? "calm"}>{record.outcome ?? "begun"}{record.status ? ` ${record.status}` : ""}</Badge></td>
@@ -60,6 +67,11 @@ export function Audit() {
           )}
         </Loaded>
       </Card>
+      {ending && (
+        <Ask title={`End the session ${ending.session}`} verb="End it" danger run={async () => void (await change("DELETE", "/admin/v1/session", { id: ending.session }))} close={() => setEnding(undefined)}>
+          <p>The browser or command of {ending.name || ending.key || ending.kind} that holds the session is refused from then on. Its key may begin another one: revoke the key to prevent that.</p>
+        </Ask>
+      )}
     </>
   );
 }

@@ -6,6 +6,7 @@ import { between, read, type Rates, type Reading } from "../metrics";
 import type { Schemas } from "../session";
 import { Chart, Donut } from "../ui/chart";
 import { Badge, Card, Empty, Head, Loaded } from "../ui/parts";
+import { Slices } from "../ui/pager";
 
 const EVERY_MS = 5000;
 const KEPT = 60;
@@ -125,7 +126,7 @@ function Warnings({ status, capacity }: { status: Schemas["ServerStatus"] | unde
       {different.length === 0 ? (
         <Empty title="All quiet">Nodes, devices and capacity have no warnings.</Empty>
       ) : (
-        <ul class="reasons">{different.map((warning) => <li>{warning}</li>)}</ul>
+        <Slices items={different} size={20} label="the warnings">{(shown) => <ul class="reasons">{shown.map((warning) => <li>{warning}</li>)}</ul>}</Slices>
       )}
     </Card>
   );

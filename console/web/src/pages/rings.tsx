@@ -1,33 +1,50 @@
-// Rings: balance, dispersion, and changes that are under way.
+// Rings: balance, dispersion, changes with their progress, the rings of each node, and pushes of new ones.
+import { useState } from "preact/hooks";
 import { get, useLive } from "../api";
 import * as f from "../format";
-import type { Schemas } from "../session";
+import { Jobs, useJobs } from "../jobs/card";
+import { PushRings } from "../rings/push";
+import { may, type Schemas } from "../session";
 import { Badge, Card, Empty, Head, Loaded, Meter, Table } from "../ui/parts";
+import { Slices } from "../ui/pager";
 
 interface View {
   spread: Schemas["RingSpread"][];
   status: Schemas["ServerStatus"];
+  workers: Schemas["ProcessWorkers"][];
 }
 
+/** Workers that bring replicas to their new holders. */
+const MOVERS = ["replicate-index", "replicate-data", "reconstruct", "sync", "update", "ring-change"];
+
 async function load(): Promise<View> {
-  const [spread, status] = await Promise.all([
+  const [spread, status, workers] = await Promise.all([
     get<Schemas["RingSpread"][]>("/admin/v1/dispersion"),
     get<Schemas["ServerStatus"]>("/admin/v1/status"),
+    get<Schemas["ProcessWorkers"][]>("/admin/v1/workers"),
   ]);
-  return { spread, status };
+  return { spread, status, workers };
 }
 
 export function Rings() {
   const live = useLive(load, 15_000, []);
+  const pushes = useJobs((job) => job.kind === "ring-push");
+  const [pushing, setPushing] = useState(false);
   return (
     <>
-      <Head title="Rings" lead="Placement of replicas on devices, and the ring changes that are under way." />
+      <Head
+        title="Rings"
+        lead="Placement of replicas on devices, and the ring changes that are under way."
+        action={may("post /admin/v1/jobs") && <button class="primary" disabled={!live.value.value} onClick={() => setPushing(true)}>Push rings</button>}
+      />
+      <Jobs live={pushes} none={<></>} />
       <Loaded live={live}>{(view) => <View view={view} />}</Loaded>
+      {pushing && live.value.value && <PushRings spread={live.value.value.spread} done={pushes.reload} close={() => setPushing(false)} />}
     </>
   );
 }
 
-function View({ view: { spread, status } }: { view: View }) {
+function View({ view: { spread, status, workers } }: { view: View }) {
   const moves = (status.moves ?? []).filter((line) => line.replicas_moving > 0 || (line.change && line.change.phase !== "new"));
   return (
     <>
@@ -52,9 +69,29 @@ function View({ view: { spread, status } }: { view: View }) {
         {moves.length === 0 ? (
           <Empty title="Nothing moves">All replicas are where the rings place them.</Empty>
         ) : (
-          moves.map((line) => <Change line={line} />)
+          <>
+            {moves.map((line) => <Change line={line} />)}
+            <Movers processes={workers} />
+            <p class="note">Rings name their moves until a clean census, after which <code>martlet ring BUILDER settle</code> records that all have arrived.</p>
+          </>
         )}
       </Card>
+      <NodeRings status={status} />
+      {spread.filter((ring) => ring.worst.length > 0 && ring.balance >= 0.1).map((ring) => (
+        <Card title={`Furthest from their share in ${ring.ring}`} wide>
+          <Table label={`Furthest from their share in ${ring.ring}`} heads={["Device", "Place", { right: "Replicas" }, { right: "Share" }, { right: "Deviation" }]}>
+            {ring.worst.map((device) => (
+              <tr>
+                <th scope="row">d{device.device}</th>
+                <td>{device.place}</td>
+                <td class="right">{f.count(device.replicas)}</td>
+                <td class="right">{f.count(Math.round(device.desired))}</td>
+                <td class="right">{device.deviation.toFixed(1)} %</td>
+              </tr>
+            ))}
+          </Table>
+        </Card>
+      ))}
       {spread.filter((ring) => ring.crowded.length > 0).map((ring) => (
         <Card title={`Too close together in ${ring.ring}`} wide>
           <Table label={`Crowded places of ${ring.ring}`} heads={["Place", { right: "Partitions" }, { right: "Most replicas of one" }]}>
@@ -74,15 +111,84 @@ function View({ view: { spread, status } }: { view: View }) {
 
 function Change({ line }: { line: Schemas["MovesLine"] }) {
   const still = line.replicas > 0 ? 1 - line.replicas_moving / line.replicas : 1;
+  const { change } = line;
   return (
     <div class="change">
       <p class="row">
         <b>{line.ring}</b>
-        {line.change && <Badge tone="busy">phase {line.change.phase}</Badge>}
+        {change && <Badge tone="busy">phase {change.phase}</Badge>}
         <span>{f.count(line.replicas_moving)} of {f.count(line.replicas)} replicas move</span>
-        {line.change && <span>{line.change.joined} of {line.change.receivers} receivers have all of theirs</span>}
+        {change && <span>{change.joined} of {change.receivers} receivers have all of theirs</span>}
       </p>
-      <Meter share={still} label={`${f.percent(still)} of the replicas are in place`} />
+      {change && change.receivers > 0 ? (
+        <Meter share={change.joined / change.receivers} label={`${f.percent(change.joined / change.receivers)} of the receivers have all of theirs`} />
+      ) : (
+        <Meter share={still} label={`${f.percent(still)} of the replicas stay where they are`} />
+      )}
     </div>
+  );
+}
+
+/** Progress of the workers that move replicas, and the time left of the slowest. */
+function Movers({ processes }: { processes: Schemas["ProcessWorkers"][] }) {
+  const all = processes.flatMap(({ process, workers }) => workers.filter((one) => MOVERS.includes(one.worker)).map((worker) => ({ process, worker })));
+  const busy = all.filter(({ worker }) => !worker.idle || worker.backlog + (worker.ahead ?? 0) > 0 || worker.error);
+  const known = busy.map(({ worker }) => worker.eta_s).filter((eta): eta is number => typeof eta === "number");
+  if (all.length === 0) return <p class="reason">No process shows workers: nothing moves until a replicator runs.</p>;
+  return (
+    <>
+      <p>{busy.length === 0 ? "The workers have nothing left of this pass." : known.length > 0 ? `About ${f.span(Math.max(...known))} left at the present rate.` : "The time left is not known yet."}</p>
+      {busy.length > 0 && (
+        <Slices items={busy} size={50} label="the workers">
+          {(shown) => (
+            <Table label="Workers that move replicas" heads={["Process", "Worker", { right: "Items/s" }, { right: "Left" }, { right: "Copied" }, { right: "Time left" }]}>
+              {shown.map(({ process, worker }) => (
+                <tr>
+                  <th scope="row">{process}</th>
+                  <td>{worker.worker}{worker.error && <p class="reason">{worker.error}</p>}</td>
+                  <td class="right">{f.compact(worker.rate)}</td>
+                  <td class="right">{f.compact(worker.backlog + (worker.ahead ?? 0))}</td>
+                  <td class="right">{f.bytes(worker.copied_bytes ?? 0)}</td>
+                  <td class="right">{typeof worker.eta_s === "number" ? f.span(worker.eta_s) : "–"}</td>
+                </tr>
+              ))}
+            </Table>
+          )}
+        </Slices>
+      )}
+    </>
+  );
+}
+
+/** Rings of each node, as `martlet admin ring status` shows them. Nodes with an older one come first. */
+function NodeRings({ status }: { status: Schemas["ServerStatus"] }) {
+  const nodes = status.nodes ?? [];
+  if (nodes.length === 0) return null;
+  const newest = new Map<string, number>();
+  for (const ring of nodes.flatMap((node) => node.rings)) newest.set(ring.name, Math.max(ring.epoch, newest.get(ring.name) ?? 0));
+  const names = [...newest.keys()].sort((a, b) => (a === "index" ? -1 : b === "index" ? 1 : a.localeCompare(b, undefined, { numeric: true })));
+  const isOld = (node: Schemas["NodeLine"], name: string) => (node.rings.find((ring) => ring.name === name)?.epoch ?? -1) < (newest.get(name) ?? 0);
+  const rank = (node: Schemas["NodeLine"]) => (node.answers ? (names.some((name) => isOld(node, name)) ? 1 : 2) : 0);
+  const sorted = [...nodes].sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name, undefined, { numeric: true }));
+  return (
+    <Card title="Rings of the nodes" note="as they announced them last" wide>
+      <Slices items={sorted} size={50} label="the nodes">
+        {(shown) => (
+          <Table label="Rings of the nodes" heads={["Node", "State", ...names]}>
+            {shown.map((node) => (
+              <tr>
+                <th scope="row">{node.name} <small class="quiet">{node.address}</small></th>
+                <td><Badge tone={node.answers ? "good" : "bad"}>{node.answers ? "answers" : "silent"}</Badge></td>
+                {names.map((name) => {
+                  const ring = node.rings.find((one) => one.name === name);
+                  if (!ring) return <td class="quiet">none</td>;
+                  return <td>{ring.epoch} <small class="quiet">{ring.hash}</small>{isOld(node, name) && <> <Badge tone="warn">old</Badge></>}</td>;
+                })}
+              </tr>
+            ))}
+          </Table>
+        )}
+      </Slices>
+    </Card>
   );
 }

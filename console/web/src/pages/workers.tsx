@@ -3,6 +3,7 @@ import { get, useLive } from "../api";
 import * as f from "../format";
 import type { Schemas } from "../session";
 import { Badge, Card, Empty, Head, Loaded, Table } from "../ui/parts";
+import { Slices } from "../ui/pager";
 
 export function Workers() {
   const live = useLive(() => get<Schemas["ProcessWorkers"][]>("/admin/v1/workers"), 5000, []);
@@ -11,7 +12,7 @@ export function Workers() {
       <Head title="Workers" lead="Background work: pace, backlog, and the age of the oldest waiting item." />
       <Loaded live={live}>
         {(processes) =>
-          processes.length === 0 ? <Empty title="No workers">No process has reported workers yet.</Empty> : <>{processes.map((one) => <Process one={one} />)}</>
+          processes.length === 0 ? <Empty title="No workers">No process has reported workers yet.</Empty> : <Slices items={processes} size={30} label="the processes">{(shown) => shown.map((one) => <Process one={one} />)}</Slices>
         }
       </Loaded>
     </>

@@ -10,6 +10,10 @@ const PAGE_BYTES_MAX = 64 << 20;
 const UNPACKED_MAX = 256 << 20;
 /** Bytes at the end of a file that are read for its footer at first. */
 const FOOTER = 64 << 10;
+/** Bytes of the largest footer that is decoded: each may become an object of many bytes. */
+const FOOTER_MAX = 8 << 20;
+/** Bytes behind the footer: its length, and PAR1. */
+const TAIL = 8;
 
 export interface Column {
   name: string;
@@ -46,6 +50,15 @@ function unpack(packed: Uint8Array, bytes: number): Uint8Array {
   return decompress(packed, new Uint8Array(bytes));
 }
 
+/** Refuses a footer that is longer than the file, or too long to be decoded here. */
+async function checkFooter(source: Source): Promise<void> {
+  const tail = await source.read(source.size - TAIL, source.size);
+  if (tail.length < TAIL || String.fromCharCode(...tail.subarray(4)) !== "PAR1") throw new Error("the file has no footer of Parquet at its end");
+  const length = new DataView(tail.buffer, tail.byteOffset).getUint32(0, true);
+  if (length > source.size - TAIL - 4) throw new Error("the footer is longer than the file");
+  if (length > FOOTER_MAX) throw new Error(`the footer has ${length} bytes, and a preview decodes ${FOOTER_MAX} at most: download the object, or query it with DuckDB`);
+}
+
 /**
  * Reads the schema, and the first rows if `wanted`: the library trusts counts in the file, so that a hostile file can use
  * up the memory of its tab.
@@ -58,6 +71,7 @@ export async function preview(source: Source, wanted: boolean): Promise<Preview>
       return bytes.buffer as ArrayBuffer;
     },
   };
+  await checkFooter(source);
   const metadata = await parquetMetadataAsync(file, { initialFetchSize: FOOTER });
   const columns = parquetSchema(metadata).children.flatMap((one) => leaves(one, []));
   const [group] = metadata.row_groups;

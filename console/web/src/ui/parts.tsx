@@ -2,7 +2,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Live } from "../api";
-import { Refusal } from "../api";
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "busy";
 
@@ -185,7 +184,7 @@ export function Copy({ label, text }: { label: string; text: string }) {
 }
 
 /** Dialog that stays open, with the server's sentence, until its change has succeeded. */
-export function Ask(props: { title: string; verb: string; danger?: boolean; run: () => Promise<void>; close: () => void; children?: ComponentChildren }) {
+export function Ask(props: { title: string; verb: string; danger?: boolean; wide?: boolean; run: () => Promise<void>; close: () => void; children?: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
@@ -198,12 +197,12 @@ export function Ask(props: { title: string; verb: string; danger?: boolean; run:
       await props.run();
       props.close();
     } catch (thrown) {
-      setError(thrown instanceof Refusal ? thrown.message : String(thrown));
+      setError(thrown instanceof Error ? thrown.message : String(thrown));
     }
     setBusy(false);
   };
   return (
-    <dialog ref={dialog} aria-labelledby={title} onClose={props.close}>
+    <dialog ref={dialog} class={props.wide ? "wide" : undefined} aria-labelledby={title} onClose={props.close}>
       <form onSubmit={(event) => void submit(event)}>
         <h2 id={title}>{props.title}</h2>
         {props.children}

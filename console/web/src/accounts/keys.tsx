@@ -1,0 +1,123 @@
+// Access keys of a tenant: list, creation, state, new secrets, limits, view and deletion.
+import { useState } from "preact/hooks";
+import { change, get, useLive } from "../api";
+import * as f from "../format";
+import { may, type Schemas } from "../session";
+import { Ask, Card, Empty, Field, Loaded, Secret, Select, Table } from "../ui/parts";
+import { Pager, usePages } from "../ui/pager";
+import { Enabled, Limits, networksOf, type Page } from "./parts";
+
+type Key = Schemas["KeyLine"];
+type Doing = { what: "turn" | "limit" | "view" | "rotate" | "delete"; line: Key };
+interface Shown {
+  id: string;
+  secret: string;
+}
+
+export function Keys({ tenant }: { tenant: string }) {
+  const pages = usePages();
+  const live = useLive(() => get<Page<Key>>("/admin/v1/keys", { tenant, after: pages.after }), 15_000, [pages.after]);
+  const [making, setMaking] = useState(false);
+  const [made, setMade] = useState<Shown>();
+  const [doing, setDoing] = useState<Doing>();
+  const close = () => setDoing(undefined);
+  const line = doing?.line;
+  const turn = async () => {
+    await change("PUT", "/admin/v1/key", {}, { access_key: line?.access_key, enabled: !line?.enabled });
+    await live.reload();
+  };
+  const rotate = async () => {
+    const rotated = await change<Key>("POST", "/admin/v1/key/rotate", {}, { access_key: line?.access_key, secret_key: null });
+    setMade({ id: rotated.access_key, secret: rotated.secret_key ?? "" });
+    await live.reload();
+  };
+  const remove = async () => {
+    await change("DELETE", "/admin/v1/key", { access_key: line?.access_key });
+    await live.reload();
+  };
+  const change_ = may("put /admin/v1/key");
+  const button = (one: Key, what: Doing["what"], label: string, name: string) => <button onClick={() => setDoing({ what, line: one })} aria-label={`${name} ${one.access_key}`}>{label}</button>;
+  return (
+    <Card title={`Access keys of ${tenant}`} wide action={may("post /admin/v1/keys") && <button onClick={() => setMaking(true)}>New access key</button>}>
+      <Loaded live={live}>
+        {(page) => (
+          <>
+            {page.items.length === 0 ? (
+              <Empty title="No access keys">Clients of this tenant can't sign requests yet.</Empty>
+            ) : (
+              <Table label="Access keys" heads={["Access key", "User", "State", "Secret since", "Networks", "View", { right: "Change" }]}>
+                {page.items.map((one) => (
+                  <tr>
+                    <th scope="row"><code>{one.access_key}</code></th>
+                    <td>{one.user ?? <span class="quiet">the tenant itself</span>}</td>
+                    <td><Enabled enabled={one.enabled} /></td>
+                    <td>{f.date(one.rotated_ms)}</td>
+                    <td>{one.networks.length > 0 ? one.networks.join(", ") : "any"}</td>
+                    <td>{one.view || "bucket"}</td>
+                    <td class="right">
+                      {change_ && button(one, "limit", "Limits", "Limits of")} {change_ && button(one, "view", "View", "View of")}{" "}
+                      {may("post /admin/v1/key/rotate") && button(one, "rotate", "New secret", "New secret of")}{" "}
+                      {change_ && button(one, "turn", one.enabled ? "Disable" : "Enable", one.enabled ? "Disable" : "Enable")}{" "}
+                      {may("delete /admin/v1/key") && button(one, "delete", "Delete", "Delete")}
+                    </td>
+                  </tr>
+                ))}
+              </Table>
+            )}
+            <Pager pages={pages} next={page.next} />
+          </>
+        )}
+      </Loaded>
+      {making && <NewKey tenant={tenant} made={setMade} done={live.reload} close={() => setMaking(false)} />}
+      {made && <Secret name="New access key" id={made.id} secret={made.secret} close={() => setMade(undefined)} />}
+      {doing?.what === "limit" && line && <Limits title={`Limits of the key ${line.access_key}`} networks={line.networks} rate={line.rate} path="/admin/v1/key" body={{ access_key: line.access_key }} done={live.reload} close={close} />}
+      {doing?.what === "view" && line && <View line={line} done={live.reload} close={close} />}
+      {doing?.what === "turn" && line && (
+        <Ask title={`${line.enabled ? "Disable" : "Enable"} the key ${line.access_key}`} verb={line.enabled ? "Disable" : "Enable"} danger={line.enabled} run={turn} close={close}>
+          <p>{line.enabled ? "Requests that it signs are refused within a second, until it is enabled again." : "Requests that it signs are accepted again."}</p>
+        </Ask>
+      )}
+      {doing?.what === "rotate" && line && (
+        <Ask title={`New secret of ${line.access_key}`} verb="Make a new secret" danger run={rotate} close={close}>
+          <p>The present secret is lost and stops working within a second. Every client with this key needs the new one.</p>
+        </Ask>
+      )}
+      {doing?.what === "delete" && line && (
+        <Ask title={`Delete the key ${line.access_key}`} verb="Delete" danger run={remove} close={close}>
+          <p>The key of {line.user ? `the user ${line.user}` : "the tenant itself"} is lost with its secret, for good. Clients that use it are refused. To try first whether one does, disable it.</p>
+        </Ask>
+      )}
+    </Card>
+  );
+}
+
+function NewKey({ tenant, made, done, close }: { tenant: string; made: (shown: Shown) => void; done: () => Promise<void>; close: () => void }) {
+  const [user, setUser] = useState("");
+  const [networks, setNetworks] = useState("");
+  const create = async () => {
+    const body = { tenant, user: user || null, access_key: null, secret_key: null, networks: networksOf(networks) };
+    const line = await change<Key>("POST", "/admin/v1/keys", {}, body);
+    made({ id: line.access_key, secret: line.secret_key ?? "" });
+    await done();
+  };
+  return (
+    <Ask title={`New access key of ${tenant}`} verb="Create" run={create} close={close}>
+      <Field label="User" value={user} on={setUser} hint="Empty for a key of the tenant itself." focus />
+      <Field label="Networks" value={networks} on={setNetworks} hint="Such as 10.0.0.0/8. Empty: any network." />
+    </Ask>
+  );
+}
+
+function View({ line, done, close }: { line: Key; done: () => Promise<void>; close: () => void }) {
+  const [view, setView] = useState(line.view || "bucket");
+  const save = async () => {
+    await change("PUT", "/admin/v1/key", {}, { access_key: line.access_key, view });
+    await done();
+  };
+  return (
+    <Ask title={`View of the key ${line.access_key}`} verb="Save" run={save} close={close}>
+      <Select label="View of buckets with checkpoint rules" value={view} options={["bucket", "committed"]} on={setView} />
+      <p class="note">{view === "committed" ? "Requests see complete checkpoints only, as NAME--committed." : "Requests see the bucket itself."}</p>
+    </Ask>
+  );
+}

@@ -1,0 +1,164 @@
+// Event targets of this process: backlog, losses, and messages that a target refused.
+import { useState } from "preact/hooks";
+import { change, get, useLive } from "../api";
+import * as f from "../format";
+import { indented } from "../preview/json";
+import { may, type Schemas } from "../session";
+import { Ask, Badge, Card, Empty, Head, Loaded, Table } from "../ui/parts";
+import { Slices } from "../ui/pager";
+
+type Target = Schemas["EventTargetLine"];
+type Lane = Schemas["ParkedLane"];
+
+interface Parked {
+  target: string;
+  lane: Lane;
+}
+type Doing = Parked & { what: "retry" | "discard" };
+
+export function EventTargets() {
+  const live = useLive(async () => (await get<{ items: Target[] }>("/admin/v1/events")).items, 5000, []);
+  const [shown, setShown] = useState<Parked>();
+  const [doing, setDoing] = useState<Doing>();
+  const run = async () => {
+    if (!doing) return;
+    const request = { target: doing.target, lane: doing.lane.lane, bytes: doing.lane.bytes };
+    if (doing.what === "retry") await change("POST", "/admin/v1/events/parked/retry", {}, request);
+    else await change("DELETE", "/admin/v1/events/parked", request);
+    setShown(undefined);
+    await live.reload();
+  };
+  const close = () => setDoing(undefined);
+  return (
+    <>
+      <Head title="Events" lead="Targets of events of this process. Each proxy and replicator has targets and spools of its own." />
+      <Loaded live={live}>
+        {(targets) =>
+          targets.length === 0 ? (
+            <Empty title="No event targets">The setting notifications of proxies and replicators defines them.</Empty>
+          ) : (
+            <>
+              <Card title="Targets" note="counts since the process started" wide>
+                <Slices items={targets} size={50} label="the targets">{(page) => <Targets targets={page} />}</Slices>
+              </Card>
+              <Parkings
+                parked={targets.flatMap((one) => one.parked.map((lane) => ({ target: one.target, lane })))}
+                show={setShown}
+                act={(what, parked) => setDoing({ ...parked, what })}
+              />
+            </>
+          )
+        }
+      </Loaded>
+      {shown && <Messages key={`${shown.target} ${shown.lane.lane}`} {...shown} close={() => setShown(undefined)} />}
+      {doing?.what === "retry" && (
+        <Ask title={`Send the parked messages of ${doing.target} again`} verb="Send again" run={run} close={close}>
+          <p>{f.bytes(doing.lane.bytes)} of messages of the lane <b>{doing.lane.lane}</b> go behind those that wait. Repair the target first: a message that it refuses again is parked again.</p>
+        </Ask>
+      )}
+      {doing?.what === "discard" && (
+        <Ask title={`Discard the parked messages of ${doing.target}`} verb="Discard" danger run={run} close={close}>
+          <p>{f.bytes(doing.lane.bytes)} of messages of the lane <b>{doing.lane.lane}</b> are never delivered. They replace those that were discarded last, in <code>discarded.jsonl</code> beside the spool; consumers have to list the buckets to catch up.</p>
+        </Ask>
+      )}
+    </>
+  );
+}
+
+function Targets({ targets }: { targets: readonly Target[] }) {
+  return (
+    <Table label="Targets" heads={["Target", "State", { right: "Waiting" }, { right: "Parked" }, { right: "Delivered" }, { right: "Failed attempts" }, { right: "Refused" }, { right: "Lost" }]}>
+      {targets.map((one) => {
+        const parked = one.parked.reduce((sum, lane) => sum + lane.bytes, 0);
+        const tone = one.lost > 0 ? "bad" : parked > 0 || one.waiting_bytes > 0 ? "warn" : "good";
+        return (
+          <tr>
+            <th scope="row">{one.target}</th>
+            <td><Badge tone={tone}>{one.lost > 0 ? "messages lost" : parked > 0 ? "messages parked" : one.waiting_bytes > 0 ? "messages wait" : "all delivered"}</Badge></td>
+            <td class="right">{f.bytes(one.waiting_bytes)}</td>
+            <td class="right">{f.bytes(parked)}</td>
+            <td class="right">{f.count(one.delivered)}</td>
+            <td class="right">{f.count(one.failures)}</td>
+            <td class="right">{f.count(one.refused)}</td>
+            <td class="right">{f.count(one.lost)}</td>
+          </tr>
+        );
+      })}
+    </Table>
+  );
+}
+
+function Parkings({ parked, show, act }: { parked: Parked[]; show: (parked: Parked) => void; act: (what: Doing["what"], parked: Parked) => void }) {
+  if (parked.length === 0) return null;
+  return (
+    <Card title="Parked messages" note="a target refused them again and again; later ones were delivered" wide>
+      <Slices items={parked} size={50} label="the lanes">
+        {(page) => (
+          <Table label="Parked messages" heads={["Target", "Lane", { right: "Parked" }, { right: "Released" }, "File", { right: "Change" }]}>
+            {page.map((one) => {
+              const { target, lane } = one;
+              const of = `of ${target} ${lane.lane}`;
+              return (
+                <tr>
+                  <th scope="row">{target}</th>
+                  <td>{lane.lane}</td>
+                  <td class="right">{f.bytes(lane.bytes)}</td>
+                  <td class="right">{f.bytes(lane.again_bytes)}</td>
+                  <td><code class="names">{lane.path}</code></td>
+                  <td class="right">
+                    {lane.bytes > 0 && <button onClick={() => show(one)} aria-label={`Show the messages ${of}`}>Show</button>}{" "}
+                    {lane.bytes > 0 && may("post /admin/v1/events/parked/retry") && <button onClick={() => act("retry", one)} aria-label={`Send again the messages ${of}`}>Send again</button>}{" "}
+                    {lane.bytes > 0 && may("delete /admin/v1/events/parked") && <button onClick={() => act("discard", one)} aria-label={`Discard the messages ${of}`}>Discard</button>}
+                  </td>
+                </tr>
+              );
+            })}
+          </Table>
+        )}
+      </Slices>
+    </Card>
+  );
+}
+
+function Messages({ target, lane, close }: Parked & { close: () => void }) {
+  const [offsets, setOffsets] = useState<number[]>([0]);
+  const after = offsets[offsets.length - 1];
+  const live = useLive(() => get<Schemas["ParkedPage"]>("/admin/v1/events/parked", { target, lane: lane.lane, after }), 0, [after]);
+  return (
+    <Card title={`Messages of ${target}, lane ${lane.lane}`} wide action={<button onClick={close}>Close the messages</button>}>
+      <Loaded live={live}>
+        {({ items, next }) => (
+          <>
+            {items.length === 0 && <p class="quiet">No message is parked here any more.</p>}
+            {items.map((message) => (
+              <details>
+                <summary>{summary(message.text)}</summary>
+                <pre tabIndex={0}>{message.length > message.text.length ? `${message.text}…` : indented(message.text)}</pre>
+              </details>
+            ))}
+            {(offsets.length > 1 || typeof next === "number") && (
+              <nav class="pager" aria-label="Pages of the messages">
+                <button disabled={offsets.length === 1} onClick={() => setOffsets(offsets.slice(0, -1))}>Previous</button>
+                <span>Page {offsets.length}</span>
+                <button disabled={typeof next !== "number"} onClick={() => typeof next === "number" && setOffsets([...offsets, next])}>Next</button>
+              </nav>
+            )}
+          </>
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+/** Event, bucket and key of a message, or its beginning. */
+function summary(text: string): string {
+  try {
+    const message = JSON.parse(text) as { EventName?: string; Key?: string; Records?: { eventName?: string; eventTime?: string; s3?: { bucket?: { name?: string }; object?: { key?: string } } }[] };
+    const record = message.Records?.[0];
+    const shown = [record?.eventTime, record?.eventName ?? message.EventName, record?.s3?.bucket?.name, record?.s3?.object?.key ?? message.Key].filter(Boolean);
+    if (shown.length > 0) return shown.join(" · ").slice(0, 300);
+  } catch {
+    // Cut or damaged: the beginning has to do.
+  }
+  return text.slice(0, 200) || "empty";
+}
