@@ -467,7 +467,7 @@ mod tests {
         let printed = format!("{:#?}", CommonSettings::default());
         let fields = printed.lines().filter_map(|line| line.trim().split_once(':'));
         let mut fields: Vec<&str> = fields.map(|(name, _)| name).collect();
-        assert_eq!(fields.pop(), Some("shown"));
+        assert_eq!((fields.pop(), fields.pop()), (Some("sources"), Some("shown")));
         assert_eq!(fields, CommonSettings::NAMES);
     }
 

@@ -39,8 +39,8 @@ export function pretty(text: string): string {
 function excerpt(text: string, at: number): string {
   const { line, column } = placeOf(text, at);
   const lines = text.split("\n");
-  const from = Math.max(0, column - 60);
-  const shown = (lines[line - 1] ?? "").slice(from, from + 100).replace(/\t/g, " ");
+  const from = Math.max(0, column - 24);
+  const shown = (lines[line - 1] ?? "").slice(from, from + 80).replace(/\t/g, " ");
   const number = `${line} │ `;
   return `${number}${shown}\n${" ".repeat(number.length + column - 1 - from)}▲`;
 }
