@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Path of the event targets of a process.
 pub const EVENTS: &str = "/admin/v1/events";
-/// Path of the parked messages of a lane, in pages; DELETE discards them.
+/// Path of the parked messages of a lane, in pages.
 pub const PARKED: &str = "/admin/v1/events/parked";
 /// Path that sends the parked messages of a lane again, by POST.
 pub const PARKED_RETRY: &str = "/admin/v1/events/parked/retry";
@@ -75,7 +75,7 @@ pub struct ParkedMessage {
     pub text: String,
 }
 
-/// Request to release or discard the parked messages of a lane.
+/// Request to release the parked messages of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ParkedRequest {
     /// Name of the target.
@@ -107,15 +107,4 @@ pub struct ParkedQuery {
     /// Offset of the page, in bytes: 0, or the `next` of a page.
     #[serde(default)]
     pub after: u64,
-}
-
-/// Query to discard parked messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DiscardQuery {
-    /// Name of the target.
-    pub target: String,
-    /// Lane, as the list of targets names it.
-    pub lane: String,
-    /// Bytes of parked messages that the requester saw.
-    pub bytes: u64,
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * A path is made of the name of a known target and of a checked lane.
-//! * The messages that were discarded last stay in a file, which the next discard replaces.
+//! * No message is dropped: released ones stay in a file until the lane has taken them up.
 //! * Each request reads a bounded part of one file, and one folder with a bounded number of lanes.
 
 use std::fs::{self, File};
@@ -21,8 +21,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::events::{
-    DiscardQuery, EVENTS, EventTargetLine, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX, PARKED,
-    PARKED_RETRY, ParkedLane, ParkedMessage, ParkedPage, ParkedQuery, ParkedReply, ParkedRequest,
+    EVENTS, EventTargetLine, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX, PARKED, PARKED_RETRY,
+    ParkedLane, ParkedMessage, ParkedPage, ParkedQuery, ParkedReply, ParkedRequest,
 };
 use martlet_notifications::{ObserverSource, TargetFigures};
 use martlet_serving::access::RouteAccess;
@@ -46,8 +46,6 @@ const LANES_MAX: usize = 64;
 const REFUSED: &str = "refused.jsonl";
 /// Messages that the lane takes up again.
 const AGAIN: &str = "again.jsonl";
-/// Messages that were discarded last.
-const DISCARDED: &str = "discarded.jsonl";
 
 /// Refusal, with its HTTP status and its sentence.
 #[derive(Debug, PartialEq)]
@@ -81,23 +79,18 @@ pub(crate) fn routes(figures: ObserverSource, data_dir: &Path) -> ApiRoutes {
         RouteAccess::Read,
         "List the event targets of this process, with backlog and parked messages",
     );
-    // Messages have keys of tenants' objects, as extents and records have.
+    // Messages have keys of all tenants' objects, requesters and their addresses, as records have.
     let show = ApiDoc::reply::<ParkedPage>(
-        RouteAccess::Read,
+        RouteAccess::Operate,
         "Show the messages that a target refused, in pages",
     );
     let retry = ApiDoc::reply::<ParkedReply>(
         RouteAccess::Operate,
         "Send the parked messages of a lane again",
     );
-    let discard = ApiDoc::reply::<ParkedReply>(
-        RouteAccess::Operate,
-        "Discard the parked messages of a lane; the last ones stay in a file",
-    );
     ApiRoutes::new()
         .get(EVENTS, list, targets)
         .get(PARKED, show.query::<ParkedQuery>(), parked)
-        .delete(PARKED, discard.query::<DiscardQuery>(), self::discard)
         .post(PARKED_RETRY, retry.body::<ParkedRequest>(), self::retry)
         .with_state(EventsApi {
             figures,
@@ -125,17 +118,8 @@ async fn retry(State(api): State<EventsApi>, body: Bytes) -> Result<Response, Re
         let sentence = format!("the request is malformed at column {}", error.column());
         Refusal(StatusCode::BAD_REQUEST, sentence)
     })?;
-    let released = off_thread(move || api.rename(request, AGAIN)).await?;
+    let released = off_thread(move || api.release(request)).await?;
     Ok(Json(released).into_response())
-}
-
-async fn discard(
-    State(api): State<EventsApi>,
-    Query(DiscardQuery { target, lane, bytes }): Query<DiscardQuery>,
-) -> Result<Response, Refusal> {
-    let request = ParkedRequest { target, lane, bytes };
-    let discarded = off_thread(move || api.rename(request, DISCARDED)).await?;
-    Ok(Json(discarded).into_response())
 }
 
 /// Runs work with files on a thread that may block.
@@ -220,8 +204,8 @@ impl EventsApi {
         Ok(place)
     }
 
-    /// Renames the parked messages that the request saw.
-    fn rename(&self, request: ParkedRequest, to: &str) -> Result<ParkedReply, Refusal> {
+    /// Lets the lane take up the parked messages that the request saw.
+    fn release(&self, request: ParkedRequest) -> Result<ParkedReply, Refusal> {
         let ParkedRequest { target, lane, bytes: seen } = request;
         let place = self.lane(&target, &lane)?;
         let _alone = self.renaming.lock();
@@ -236,13 +220,13 @@ impl EventsApi {
         if bytes == 0 {
             return Err(conflict("no message is parked".to_owned()));
         }
-        if to == AGAIN && place.join(AGAIN).exists() {
+        if place.join(AGAIN).exists() {
             return Err(conflict(
                 "messages that were released before still wait for room: try again later"
                     .to_owned(),
             ));
         }
-        fs::rename(place.join(REFUSED), place.join(to))?;
+        fs::rename(place.join(REFUSED), place.join(AGAIN))?;
         File::open(&place)?.sync_all()?;
         Ok(ParkedReply { target, lane, bytes })
     }
@@ -309,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn parked_messages_are_released_and_discarded_as_they_were_seen() {
+    fn parked_messages_are_released_as_they_were_seen() {
         let folder = tempfile::tempdir().unwrap();
         let api = api(folder.path());
         let place = folder.path().join("hook/tenants/t1");
@@ -318,17 +302,19 @@ mod tests {
         fs::write(place.join(REFUSED), "{}\n[1]\n").unwrap();
         let lanes = api.parked_lanes("hook").unwrap();
         assert_eq!((lanes.len(), &*lanes[0].lane, lanes[0].bytes), (1, "t1", 7));
-        let Refusal(status, sentence) = api.rename(request("t1", 3), AGAIN).unwrap_err();
+        let Refusal(status, sentence) = api.release(request("t1", 3)).unwrap_err();
         assert_eq!(status, StatusCode::CONFLICT);
         assert!(sentence.starts_with("7 bytes are parked now"), "{sentence}");
-        assert_eq!(api.rename(request("t1", 7), AGAIN).unwrap().bytes, 7);
+        assert_eq!(api.release(request("t1", 7)).unwrap().bytes, 7);
         assert_eq!((read(REFUSED).as_str(), read(AGAIN).as_str()), ("", "{}\n[1]\n"));
         fs::write(place.join(REFUSED), "{}\n").unwrap();
-        let Refusal(_, sentence) = api.rename(request("t1", 3), AGAIN).unwrap_err();
+        let Refusal(_, sentence) = api.release(request("t1", 3)).unwrap_err();
         assert!(sentence.contains("still wait for room"), "{sentence}");
-        api.rename(request("t1", 3), DISCARDED).unwrap();
-        assert_eq!((read(DISCARDED).as_str(), read(AGAIN).as_str()), ("{}\n", "{}\n[1]\n"));
-        assert!(api.rename(request("t1", 0), DISCARDED).is_err());
+        assert_eq!((read(REFUSED).as_str(), read(AGAIN).as_str()), ("{}\n", "{}\n[1]\n"));
+        fs::remove_file(place.join(AGAIN)).unwrap();
+        fs::remove_file(place.join(REFUSED)).unwrap();
+        let Refusal(_, sentence) = api.release(request("t1", 0)).unwrap_err();
+        assert!(sentence.contains("no message is parked"), "{sentence}");
     }
 
     #[test]

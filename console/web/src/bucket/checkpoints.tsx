@@ -95,13 +95,14 @@ function Withdraw({ bucket, set, generation, done, close }: { bucket: string; se
   const [objects, setObjects] = useState(false);
   const lost = set.generations.filter((one) => all || one.generation === generation);
   const run = async () => {
-    await change("DELETE", "/admin/v1/bucket/checkpoints/sets", { bucket, set: set.set, generation: all ? undefined : generation, delete_objects: objects ? true : undefined });
+    // A generation that was committed meanwhile is not among those that the dialog counts.
+    for (const one of lost) await change("DELETE", "/admin/v1/bucket/checkpoints/sets", { bucket, set: set.set, generation: one.generation, delete_objects: objects ? true : undefined });
     await done();
   };
   return (
     <Ask title={`Withdraw ${all ? "all generations" : `generation ${generation}`} of ${set.set}`} verb="Withdraw" danger run={run} close={close}>
       <p>{f.count(lost.length)} {lost.length === 1 ? "generation leaves" : "generations leave"} the view: {f.count(lost.reduce((sum, one) => sum + one.objects, 0))} objects, {f.bytes(lost.reduce((sum, one) => sum + one.bytes, 0))}.</p>
-      <label class="row"><input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} /> All generations of the set</label>
+      <label class="row"><input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} /> All generations that are listed</label>
       <label class="row"><input type="checkbox" checked={objects} onChange={(event) => setObjects(event.currentTarget.checked)} /> Delete their objects too, after the grace time</label>
     </Ask>
   );

@@ -75,11 +75,11 @@ function Quarantine() {
       <Loaded live={live}>
         {(status) => {
           const held = devicesOf(status).filter(({ device }) => device.quarantined > 0);
-          const silent = (status.nodes ?? []).filter((node) => !node.answers);
+          const silent = (status.nodes ?? []).filter((node) => !node.report);
           return (
             <>
-              {silent.length > 0 && <p class="reason">{silent.length === 1 ? "One node does" : `${f.count(silent.length)} nodes do`} not answer, and may have more.</p>}
-              {held.length === 0 ? <Empty title="Nothing is in quarantine">All devices that answer are without contradictions.</Empty> : <HeldDevices held={held} />}
+              {silent.length > 0 && <p class="reason">{silent.length === 1 ? "One node does" : `${f.count(silent.length)} nodes do`} not report, and may have more.</p>}
+              {held.length === 0 ? <Empty title="Nothing is in quarantine">All devices that report are without contradictions.</Empty> : <HeldDevices held={held} />}
             </>
           );
         }}

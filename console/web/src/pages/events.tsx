@@ -14,17 +14,15 @@ interface Parked {
   target: string;
   lane: Lane;
 }
-type Doing = Parked & { what: "retry" | "discard" };
 
 export function EventTargets() {
   const live = useLive(async () => (await get<{ items: Target[] }>("/admin/v1/events")).items, 5000, []);
   const [shown, setShown] = useState<Parked>();
-  const [doing, setDoing] = useState<Doing>();
+  const [doing, setDoing] = useState<Parked>();
   const run = async () => {
     if (!doing) return;
     const request = { target: doing.target, lane: doing.lane.lane, bytes: doing.lane.bytes };
-    if (doing.what === "retry") await change("POST", "/admin/v1/events/parked/retry", {}, request);
-    else await change("DELETE", "/admin/v1/events/parked", request);
+    await change("POST", "/admin/v1/events/parked/retry", {}, request);
     setShown(undefined);
     await live.reload();
   };
@@ -44,21 +42,16 @@ export function EventTargets() {
               <Parkings
                 parked={targets.flatMap((one) => one.parked.map((lane) => ({ target: one.target, lane })))}
                 show={setShown}
-                act={(what, parked) => setDoing({ ...parked, what })}
+                release={setDoing}
               />
             </>
           )
         }
       </Loaded>
       {shown && <Messages key={`${shown.target} ${shown.lane.lane}`} {...shown} close={() => setShown(undefined)} />}
-      {doing?.what === "retry" && (
+      {doing && (
         <Ask title={`Send the parked messages of ${doing.target} again`} verb="Send again" run={run} close={close}>
           <p>{f.bytes(doing.lane.bytes)} of messages of the lane <b>{doing.lane.lane}</b> go behind those that wait. Repair the target first: a message that it refuses again is parked again.</p>
-        </Ask>
-      )}
-      {doing?.what === "discard" && (
-        <Ask title={`Discard the parked messages of ${doing.target}`} verb="Discard" danger run={run} close={close}>
-          <p>{f.bytes(doing.lane.bytes)} of messages of the lane <b>{doing.lane.lane}</b> are never delivered. They replace those that were discarded last, in <code>discarded.jsonl</code> beside the spool; consumers have to list the buckets to catch up.</p>
         </Ask>
       )}
     </>
@@ -88,7 +81,7 @@ function Targets({ targets }: { targets: readonly Target[] }) {
   );
 }
 
-function Parkings({ parked, show, act }: { parked: Parked[]; show: (parked: Parked) => void; act: (what: Doing["what"], parked: Parked) => void }) {
+function Parkings({ parked, show, release }: { parked: Parked[]; show: (parked: Parked) => void; release: (parked: Parked) => void }) {
   if (parked.length === 0) return null;
   return (
     <Card title="Parked messages" note="a target refused them again and again; later ones were delivered" wide>
@@ -106,9 +99,8 @@ function Parkings({ parked, show, act }: { parked: Parked[]; show: (parked: Park
                   <td class="right">{f.bytes(lane.again_bytes)}</td>
                   <td><code class="names">{lane.path}</code></td>
                   <td class="right">
-                    {lane.bytes > 0 && <button onClick={() => show(one)} aria-label={`Show the messages ${of}`}>Show</button>}{" "}
-                    {lane.bytes > 0 && may("post /admin/v1/events/parked/retry") && <button onClick={() => act("retry", one)} aria-label={`Send again the messages ${of}`}>Send again</button>}{" "}
-                    {lane.bytes > 0 && may("delete /admin/v1/events/parked") && <button onClick={() => act("discard", one)} aria-label={`Discard the messages ${of}`}>Discard</button>}
+                    {lane.bytes > 0 && may("get /admin/v1/events/parked") && <button onClick={() => show(one)} aria-label={`Show the messages ${of}`}>Show</button>}{" "}
+                    {lane.bytes > 0 && may("post /admin/v1/events/parked/retry") && <button onClick={() => release(one)} aria-label={`Send again the messages ${of}`}>Send again</button>}
                   </td>
                 </tr>
               );

@@ -137,7 +137,7 @@ function Movers({ processes }: { processes: Schemas["ProcessWorkers"][] }) {
   if (all.length === 0) return <p class="reason">No process shows workers: nothing moves until a replicator runs.</p>;
   return (
     <>
-      <p>{busy.length === 0 ? "The workers have nothing left of this pass." : known.length > 0 ? `About ${f.span(Math.max(...known))} left at the present rate.` : "The time left is not known yet."}</p>
+      <p>{busy.length === 0 ? "The workers have nothing left of this pass." : known.length > 0 ? `${known.length < busy.length ? "At least" : "About"} ${f.span(Math.max(...known))} left at the present rate.` : "The time left is not known yet."}</p>
       {busy.length > 0 && (
         <Slices items={busy} size={50} label="the workers">
           {(shown) => (

@@ -70,7 +70,7 @@ function Releases() {
         {(status) => {
           const processes: Process[] = [
             { name: `${status.role || "server"} (this process)`, version: status.version, release: status.release },
-            ...(status.nodes ?? []).flatMap((node) => (node.report ? [{ name: `storage-node ${node.name}`, version: node.report.version, release: node.report.release }] : [])),
+            ...(status.nodes ?? []).flatMap((node) => [{ name: `storage-node ${node.name}`, version: node.report?.version ?? "no report", release: node.report?.release }]),
             ...(status.members ?? []).map((member) => ({ name: member.role ?? "", version: member.version, release: member.release })),
           ];
           return (

@@ -80,8 +80,9 @@ function Use({ policies }: { policies: Schemas["PolicyLine"][] }) {
   const go = async () => {
     setBusy(true);
     setError("");
-    const all = new Map(sums ?? []);
-    let [count, after] = [sums ? seen : 0, next];
+    const resumed = next !== undefined;
+    const all = new Map(resumed ? sums : []);
+    let [count, after] = [resumed ? seen : 0, next];
     try {
       for (let page = 0; page < PAGES && !gone.current; page += 1) {
         const { items, next: more } = await get<{ items: Schemas["BucketSummary"][]; next?: string | null }>("/admin/v1/buckets", { after, limit: 1000 });

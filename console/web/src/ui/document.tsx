@@ -47,18 +47,21 @@ function excerpt(text: string, at: number): string {
 
 export function DocumentEditor({ label, id, stored, template, current, save, close }: Props) {
   const shown = stored ? pretty(stored) : template;
-  const [text, setText] = useState(() => draft(id) ?? shown);
-  const [older, setOlder] = useState(() => draft(id) !== undefined && draft(id) !== shown);
+  const [text, setText] = useState(() => draft(id)?.text ?? shown);
+  const [older, setOlder] = useState(() => (draft(id)?.text ?? shown) !== shown);
   const [fault, setFault] = useState<Fault>();
   const [busy, setBusy] = useState(false);
-  const [known, setKnown] = useState(stored);
+  const [known, setKnown] = useState(() => {
+    const kept = draft(id);
+    return kept ? kept.base : stored;
+  });
   const [other, setOther] = useState<string>();
   const area = useRef<HTMLTextAreaElement>(null);
   const field = useId();
   useEffect(() => area.current?.focus(), []);
   const typed = (value: string) => {
     setText(value);
-    keep(id, value);
+    keep(id, { text: value, base: known });
     setFault(undefined);
   };
   const point = (at: number | undefined) => {
@@ -102,12 +105,12 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
       {older && (
         <p class="row farewell" role="status">
           <span>This text was typed earlier and not saved.</span>
-          <button type="button" onClick={() => { drop(id); setText(shown); setOlder(false); setFault(undefined); }}>Drop it and show the stored document</button>
+          <button type="button" onClick={() => { drop(id); setText(shown); setKnown(stored); setOlder(false); setFault(undefined); }}>Drop it and show the stored document</button>
         </p>
       )}
       <div class="field">
         <label for={field}>{label}</label>
-        <textarea id={field} ref={area} rows={18} value={text} spellcheck={false} aria-describedby={`${field}-state`} aria-invalid={fault !== undefined} onInput={(event) => typed(event.currentTarget.value)} />
+        <textarea id={field} ref={area} rows={18} value={text} readOnly={busy} spellcheck={false} aria-describedby={`${field}-state`} aria-invalid={fault !== undefined} onInput={(event) => typed(event.currentTarget.value)} />
       </div>
       <p class="note" id={`${field}-state`} aria-live="polite">{state(text, live)}</p>
       {fault && (
