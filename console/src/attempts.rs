@@ -128,23 +128,23 @@ mod tests {
         (Attempts::new(clock.clone()), clock)
     }
 
-    fn client(number: u32) -> Option<IpAddr> {
-        Some(IpAddr::from(number.to_be_bytes()))
+    fn client(number: u32) -> IpAddr {
+        IpAddr::from(number.to_be_bytes())
     }
 
     #[test]
     fn failures_of_one_network_refuse_that_network_alone() {
         let (attempts, clock) = attempts();
         for _ in 0..100 {
-            assert!(attempts.take(client(1)));
-            attempts.give_back(client(1));
+            assert!(attempts.take(Some(client(1))));
+            attempts.give_back(Some(client(1)));
         }
         for _ in 0..FAILURES_MAX {
-            assert!(attempts.take(client(1)));
+            assert!(attempts.take(Some(client(1))));
         }
-        assert!(!attempts.take(client(1)) && attempts.take(client(2)));
+        assert!(!attempts.take(Some(client(1))) && attempts.take(Some(client(2))));
         clock.advance_ms(WINDOW_MS);
-        assert!(attempts.take(client(1)));
+        assert!(attempts.take(Some(client(1))));
     }
 
     #[test]
@@ -152,12 +152,12 @@ mod tests {
         let (attempts, _) = attempts();
         let networks = u32::try_from(3 * COUNTS_MAX).unwrap();
         for number in 1..=networks {
-            assert!(attempts.take(client(number)));
+            assert!(attempts.take(Some(client(number))));
         }
         let window = attempts.window.lock();
         assert_eq!((window.of.len(), window.order.len()), (COUNTS_MAX, COUNTS_MAX));
         drop(window);
-        assert!(attempts.take(client(networks + 1)));
+        assert!(attempts.take(Some(client(networks + 1))));
     }
 
     #[test]

@@ -76,7 +76,7 @@ test("rings are pushed to all nodes, with the answer of each", async () => {
   const files = ["index", "data-0"].map((name) => join(folder, `cluster/${name}.ring`));
   await page.getByLabel("Ring files").setInputFiles(files);
   await page.getByRole("region", { name: "Chosen rings" }).getByText("data-0").waitFor();
-  await page.getByRole("dialog").getByText("Nodes refuse older rings").first().waitFor();
+  await page.getByRole("dialog").getByText("is in use already").first().waitFor();
   assert.deepEqual(await violations(page), []);
   await page.screenshot({ path: join(SHOTS, "rings-push.png") });
   await page.getByRole("button", { name: "Push to all nodes" }).click();

@@ -38,7 +38,8 @@ function base64(file: File): Promise<string> {
 /** Warning about a ring that nodes will refuse or know already. */
 function warning({ name, head }: Chosen, used: Schemas["RingSpread"] | undefined): string {
   if (!used) return `No ring ${name} is in use yet.`;
-  if (head.epoch <= used.epoch) return `The ring ${name} in use has the epoch ${used.epoch}. Nodes refuse older rings.`;
+  if (head.epoch === used.epoch) return `The epoch ${used.epoch} of the ring ${name} is in use already: nodes take no other ring of this epoch.`;
+  if (head.epoch < used.epoch) return `The ring ${name} in use has the epoch ${used.epoch}. Nodes refuse older rings.`;
   return "";
 }
 
