@@ -84,12 +84,11 @@ pub struct KeyOutcome {
 impl KeyOutcome {
     /// Counts a body of a dry run.
     fn count(&mut self, body: &LostBody) {
-        match body.refusal {
-            Some(reason) => self.refused.push(body.refused_for(reason)),
-            None => {
-                self.objects += 1;
-                self.bytes += body.bytes();
-            }
+        if let Some(reason) = body.refusal {
+            self.refused.push(body.refused_for(reason));
+        } else {
+            self.objects += 1;
+            self.bytes += body.bytes();
         }
     }
 }

@@ -23,6 +23,7 @@ use martlet_protocol::lost::{LostExtent, LostKey};
 use martlet_protocol::{PolicyId, UploadId, WriteId};
 
 /// Bodies beyond those that are certain.
+#[expect(clippy::struct_excessive_bools, reason = "each is a consent of its own")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RebuildConsent {
     /// Accept extents without facts, from releases before them: the body may be encrypted.

@@ -11,7 +11,7 @@
 //! slices:  (1, 0)  too many ──▶ (2, 0) now, (2, 1) later ──▶ (4, 0) now, (4, 2) and (2, 1) later
 //! ```
 //!
-//! So e extents without an entry among n listed ones take about e / EXTENTS_MAX passes of
+//! So e extents without an entry among n listed ones take about e / [`EXTENTS_MAX`] passes of
 //! n / 1024 calls, 128 of them concurrently. Each pass lists everything, and no
 //! position is stored: a scan that ends early begins again. An extent is asked about once for each copy
 //! that is listed, unless it is in the slice already. Buckets are listed once for a scan: one that is

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{BUCKET, seconds, until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 

@@ -47,10 +47,12 @@ fn extent(write: u8, offset: u64, length: u32, facts: Option<BodyFacts>) -> Lost
     LostExtent { record, is_readable: true }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "extents take facts or none")]
 fn last() -> Option<BodyFacts> {
     Some(BodyFacts { is_last: true, ..BodyFacts::default() })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "extents take facts or none")]
 fn middle() -> Option<BodyFacts> {
     Some(BodyFacts::default())
 }

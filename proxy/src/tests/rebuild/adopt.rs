@@ -28,7 +28,7 @@ async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
 
     // A device that was not lost has registers of another bucket.
     let is_apart = |name: &String| shard_of(name.as_bytes(), 32).0 & 0b11000 == 0b11000;
-    let name = (0..).map(|number| format!("key-{number}")).find(is_apart).unwrap();
+    let name = (0..10_000).map(|number| format!("key-{number}")).find(is_apart).unwrap();
     let written = RegisterKey::object(BucketId([6; 16]), 16, &name);
     let entry = EntryWrite {
         key: written.clone(),
