@@ -11,7 +11,9 @@
 //! Invariants:
 //! * An entry is written by a ballot that found nothing: no entry, no tombstone, no fence. Hints of
 //!   the key are asked for first, on all devices that have some. In a bucket that keeps versions, the
-//!   ballot may have found a version that a rebuild brought back, and that was born before.
+//!   ballot may have found a version that a rebuild brought back, and that was born before. With
+//!   [`RebuildConsent::over_older`], it may have found an entry from before the hold that is older than
+//!   the body.
 //! * Versions come back in the order of their births. A body that can't be read for now ends the work
 //!   on its key, so that no later one takes its place.
 //! * The write id of the entry is derived from that of the body, so a second run, or another proxy,

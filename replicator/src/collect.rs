@@ -63,7 +63,7 @@ use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
 use self::decision::CollectDecision;
-use self::deleted_buckets::Buckets;
+use self::deleted_buckets::{Buckets, PurgedDevices};
 use self::listed::DevicePlace;
 use self::queries::{Cases, check_everyone, drop_registers, mark};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
@@ -196,12 +196,18 @@ impl Collect {
 
     /// Removes registers of deleted buckets from all devices. Returns the aged registers of other
     /// buckets, and the number of visited registers that were removed.
-    async fn purge(&mut self, cluster: &StepTopology, page: AgedPage) -> (Vec<AgedRegister>, u64) {
+    async fn purge(
+        &mut self,
+        cluster: &StepTopology,
+        device: DeviceId,
+        page: AgedPage,
+    ) -> (Vec<AgedRegister>, u64) {
         let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
         let AgedPage { mut aged, buckets, .. } = page;
         let all = buckets.clone();
         let of = |it: &AgedBucket| Some((it.bucket, it.order));
-        let (stay, _) = self.buckets.purge(cluster, now_ms, &everyone, buckets, of).await;
+        let devices = PurgedDevices { holders: &[device], all: &everyone };
+        let (stay, _) = self.buckets.purge(cluster, now_ms, devices, buckets, of).await;
         let stay: HashSet<BucketId> = stay.into_iter().map(|it| it.bucket).collect();
         let gone: HashMap<BucketId, u64> = all
             .into_iter()
@@ -309,7 +315,7 @@ impl Collect {
         let page = self.page(cluster, device, after.as_ref()).await?;
         progress.items = page.visited;
         let next = page.next.clone();
-        let (page, purged) = self.purge(cluster, page).await;
+        let (page, purged) = self.purge(cluster, device, page).await;
         progress.done = purged;
         let due = self.due(cluster, device, &page);
         let empty = page.into_iter().filter(|it| it.tombstone.is_none());

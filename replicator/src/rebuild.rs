@@ -7,11 +7,13 @@
 //! * [`loss`]: the hold on collection, and the devices that forgot; durable on the index.
 //! * [`partitions`]: the partitions that lost most replicas, as [`ranges`].
 //! * [`accept`]: votes for devices that no peer can fill.
-//! * [`scan`]: extents that no entry names, in the lost partitions.
+//! * [`scan`]: extents that no entry names, in the lost partitions, by [`walks`] over all devices, with
+//!   [`patience`].
 
 mod accept;
 pub(crate) mod loss;
 mod partitions;
+mod patience;
 mod ranges;
 mod scan;
 mod walks;

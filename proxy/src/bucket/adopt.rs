@@ -5,7 +5,7 @@
 //! lasts: after a crash the same name goes on. Adopting again under one name opens the bucket again.
 
 use martlet_protocol::backend::{BucketFence, RegisterView};
-use martlet_protocol::entry::{AccountDocument, Bucket, Value};
+use martlet_protocol::entry::{AccountDocument, Bucket, BucketState, Value};
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{BucketId, RegisterKey, RegisterKind, WriteId};
 
@@ -24,8 +24,8 @@ const PAGE: usize = 1000;
 ///
 /// # Errors
 /// As [`Buckets::create`]; [`Error::InvalidRequest`] if another name has or claims the id, if the
-/// bucket was deleted, if registers of the bucket lie in other shards, or for the list of buckets; a
-/// device of the index doesn't reply.
+/// bucket exists with another owner or number of shards, if it was deleted, if registers of the bucket
+/// lie in other shards, or for the list of buckets; a device of the index doesn't reply.
 pub async fn adopt_bucket(
     buckets: Buckets<'_>,
     name: &str,
@@ -38,6 +38,15 @@ pub async fn adopt_bucket(
     // A claim lasts: a request that no bucket can be made of must not leave one.
     policy_of_new(buckets, &new)?;
     if let Some(there) = adopted(buckets, name, id).await? {
+        if there.owner != new.owner || there.index_shards != new.index_shards {
+            return Err(refused(
+                "the bucket exists under this id, with another owner or --index-shards",
+            ));
+        }
+        // A deletion that runs has closed this generation.
+        if there.state != BucketState::Open {
+            return Err(busy());
+        }
         buckets.catalog.fences.fence(&there, true).await?;
         return Ok(there);
     }

@@ -32,6 +32,10 @@ const DEVICES: u32 = 3;
 const ALL: RebuildConsent =
     RebuildConsent { without_facts: true, uploads: true, latest: true, over_older: false };
 
+fn new_bucket(index_shards: u16) -> NewBucket {
+    NewBucket { owner: "me".into(), index_shards, policy: None, settings: Settings::default() }
+}
+
 /// A store with a bucket `b`.
 async fn filled() -> (Harness, BucketId) {
     let harness = Harness::new(3, DEVICES);
@@ -44,13 +48,7 @@ async fn filled() -> (Harness, BucketId) {
 async fn without_registers(before: &Harness, bucket: BucketId) -> Harness {
     settle().await;
     let harness = Harness::new(3, DEVICES);
-    let new = NewBucket {
-        owner: "me".into(),
-        index_shards: 8,
-        policy: None,
-        settings: Settings::default(),
-    };
-    adopt_bucket(harness.store.buckets(), "b", new, bucket).await.unwrap();
+    adopt_bucket(harness.store.buckets(), "b", new_bucket(8), bucket).await.unwrap();
     copy_extents(before, &harness).await;
     harness
 }
@@ -236,12 +234,7 @@ async fn of_two_bodies_the_later_comes_back_and_an_id_is_adopted_once() {
     let outcome = rebuild(&harness, &lost, latest).await;
     assert_eq!((outcome.objects, outcome.older), (1, 1));
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), later);
-    let new = || NewBucket {
-        owner: "me".into(),
-        index_shards: 8,
-        policy: None,
-        settings: Settings::default(),
-    };
+    let new = || new_bucket(8);
     let buckets = harness.store.buckets();
     let twice = adopt_bucket(buckets, "other", new(), bucket).await.unwrap_err();
     assert!(twice.to_string().contains("the bucket b has this id"), "{twice}");

@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures::future::join_all;
+use futures::{StreamExt, stream};
 use martlet_protocol::backend::BucketFence;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
@@ -26,23 +27,36 @@ use crate::cluster::{StepTopology, in_time};
 use crate::rebuild::loss::CollectionHold;
 use crate::sweep::list_buckets;
 
+/// Devices asked for their fences at a time.
+const AT_ONCE: usize = 32;
+
 /// Existing and deleted buckets, as far as one pass of a worker has queried them.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    /// Buckets at the last listing, and those that are not closed. A bucket deleted later is handled by
-    /// the next pass.
+    /// Buckets at the last listing. A bucket deleted later is handled by the next pass.
     there: HashSet<BucketId>,
     gone: HashSet<BucketId>,
+    /// Buckets that were not listed, and that no device asked so far knows as closed.
+    lost: HashSet<BucketId>,
+}
+
+/// Devices of a purge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PurgedDevices<'a> {
+    /// Devices on which registers were found: a few.
+    pub(crate) holders: &'a [DeviceId],
+    /// Devices that drop the registers of a deleted bucket.
+    pub(crate) all: &'a [DeviceId],
 }
 
 impl Buckets {
-    /// Removes registers of deleted buckets from `devices`. Returns the remaining items of `met`,
+    /// Removes registers of deleted buckets from devices. Returns the remaining items of `met`,
     /// and the number of removed registers. `of` returns bucket and order of an item.
     pub(crate) async fn purge<T>(
         &mut self,
         cluster: &StepTopology,
         now_ms: u64,
-        devices: &[DeviceId],
+        devices: PurgedDevices<'_>,
         mut met: Vec<T>,
         of: impl Fn(&T) -> Option<(BucketId, Stamp)>,
     ) -> (Vec<T>, u64) {
@@ -50,7 +64,7 @@ impl Buckets {
         let old = met.iter().filter_map(&of);
         let old = old.filter(|(bucket, order)| *bucket != BucketId::ROOT && *order < young);
         let old = old.map(|(bucket, _)| bucket).collect();
-        let gone = match self.gone_of(cluster, devices, old).await {
+        let gone = match self.gone_of(cluster, devices.holders, old).await {
             Ok(gone) => gone,
             Err(error) => {
                 tracing::debug!(%error, "could not list the buckets");
@@ -64,7 +78,7 @@ impl Buckets {
         }
         let mut purged = BTreeSet::new();
         for bucket in gone {
-            if purge(cluster, bucket, devices).await {
+            if purge(cluster, bucket, devices.all).await {
                 tracing::info!(%bucket, "removed the rest of a deleted bucket");
                 purged.insert(bucket);
             }
@@ -79,16 +93,18 @@ impl Buckets {
     async fn gone_of(
         &mut self,
         cluster: &StepTopology,
-        devices: &[DeviceId],
+        holders: &[DeviceId],
         met: BTreeSet<BucketId>,
     ) -> Result<BTreeSet<BucketId>> {
-        if met.iter().any(|id| !self.there.contains(id) && !self.gone.contains(id)) {
+        let knows = |set: &Self, id: &BucketId| set.there.contains(id) || set.gone.contains(id);
+        if met.iter().any(|id| !knows(self, id) && !self.lost.contains(id)) {
             self.there = list_buckets(cluster).await?.into_keys().collect();
-            let unlisted = met.iter().filter(|id| !self.there.contains(id)).copied().collect();
-            let closed = closed_of(cluster, devices, &unlisted).await?;
-            self.there.extend(unlisted.difference(&closed));
-            self.gone.extend(closed);
         }
+        let unlisted: BTreeSet<BucketId> =
+            met.iter().filter(|id| !knows(self, id)).copied().collect();
+        let closed = closed_of(cluster, holders, &unlisted).await?;
+        self.lost.extend(unlisted.difference(&closed));
+        self.gone.extend(closed);
         Ok(met.into_iter().filter(|id| self.gone.contains(id)).collect())
     }
 }
@@ -103,22 +119,31 @@ async fn closed_of(
     holders: &[DeviceId],
     buckets: &BTreeSet<BucketId>,
 ) -> Result<BTreeSet<BucketId>> {
+    if buckets.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let ring = cluster.index();
     let primaries = |bucket: &BucketId| {
         ring.primaries(ring.partition(index_placement(*bucket, Shard(0)))).collect::<Vec<_>>()
     };
     let mut devices: BTreeSet<DeviceId> = buckets.iter().flat_map(primaries).collect();
     devices.extend(holders);
+    let calls = devices.into_iter().map(|device| fences_of(cluster, device));
+    let calls: Vec<_> = calls.collect();
+    let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
     let mut highest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
-    for device in devices {
-        let fences = in_time(cluster.node(device)?.fences(device)).await?;
-        for fence in fences.into_iter().filter(|fence| buckets.contains(&fence.bucket)) {
+    while let Some(fences) = calls.next().await {
+        for fence in fences?.into_iter().filter(|fence| buckets.contains(&fence.bucket)) {
             let held = highest.entry(fence.bucket).or_insert(fence);
             *held = std::cmp::max_by_key(fence, *held, |it| (it.generation, !it.open));
         }
     }
     highest.retain(|_, fence| !fence.open);
     Ok(highest.into_keys().collect())
+}
+
+async fn fences_of(cluster: &StepTopology, device: DeviceId) -> Result<Vec<BucketFence>> {
+    in_time(cluster.node(device)?.fences(device)).await
 }
 
 /// Removes everything of a deleted bucket from devices, which stay closed to it. Returns true if

@@ -4,6 +4,7 @@ use martlet_protocol::backend::{AgedBucket, HeldBuckets, OldKind, OldList, OldPa
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::{BackendExt, BucketId, DeviceId, RegisterKey, Result, Stamp};
 
+use super::deleted_buckets::PurgedDevices;
 use super::{Collect, PROMISE_AGE_MS};
 use crate::cluster::{StepTopology, in_time};
 use crate::worker::StepProgress;
@@ -108,7 +109,8 @@ impl Collect {
         progress.items = buckets.len() as u64;
         let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
         let of = |it: &AgedBucket| Some((it.bucket, it.order));
-        let (_, purged) = self.buckets.purge(cluster, now_ms, &everyone, buckets, of).await;
+        let devices = PurgedDevices { holders: &[device], all: &everyone };
+        let (_, purged) = self.buckets.purge(cluster, now_ms, devices, buckets, of).await;
         progress.done = purged;
         Ok(Some(match next {
             Some(next) => DevicePlace::Buckets(Some(next)),

@@ -26,7 +26,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
 use martlet_protocol::backend::{OwnerClaim, Presence};
 use martlet_protocol::extent::{ExtentRecord, Owner};
@@ -37,6 +36,7 @@ use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Partition, Result};
 use martlet_topology::Topology;
 
 use super::partitions::LostPartitions;
+use super::patience::{Patience, Pauses};
 use super::walks::DeviceWalks;
 use crate::cluster::StepTopology;
 use crate::coded::{PresenceMap, stored_ids};
@@ -45,10 +45,6 @@ use crate::sweep::{KnownBucket, list_buckets};
 
 /// Extents of a slice: about 100 MiB.
 const EXTENTS_MAX: usize = 256 * 1024;
-/// Time for which devices may not answer questions about extents, in a whole scan.
-const SILENCE_MAX: Duration = Duration::from_mins(10);
-/// Pause between two attempts.
-const PAUSE: Duration = Duration::from_secs(1);
 /// Extents whose homes are asked together.
 const PRESENCE_AT_ONCE: usize = 8192;
 /// Unknown buckets that are reported.
@@ -208,8 +204,7 @@ pub struct LostKeys {
     /// Known buckets, once they were listed.
     buckets: Option<Arc<HashMap<BucketId, KnownBucket>>>,
     figures: ScanFigures,
-    /// Time that is left for devices that do not answer.
-    patience: Duration,
+    patience: Patience,
 }
 
 impl LostKeys {
@@ -224,7 +219,7 @@ impl LostKeys {
             extents_max: EXTENTS_MAX,
             buckets: None,
             figures: ScanFigures::default(),
-            patience: SILENCE_MAX,
+            patience: Patience::default(),
         }
     }
 
@@ -352,15 +347,14 @@ impl LostKeys {
         questions: &[OwnerQuestion],
     ) -> Vec<OwnerAnswer> {
         let mut answers = self.owners.ask(cluster, self.clock.now_ms(), questions).await;
+        let mut pauses = Pauses::default();
         loop {
             let is_unknown =
                 |at: &usize| questions[*at].ids.iter().any(|id| answers[*at].needs(*id).is_none());
             let unknown: Vec<usize> = (0..questions.len()).filter(is_unknown).collect();
-            if unknown.is_empty() || self.patience.is_zero() {
+            if unknown.is_empty() || !self.patience.wait(&mut pauses).await {
                 return answers;
             }
-            self.patience = self.patience.saturating_sub(PAUSE);
-            tokio::time::sleep(PAUSE).await;
             let again: Vec<OwnerQuestion> =
                 unknown.iter().map(|at| questions[*at].clone()).collect();
             let later = self.owners.ask(cluster, self.clock.now_ms(), &again).await;
@@ -402,10 +396,8 @@ impl LostKeys {
             }
             let mut presences = PresenceMap::default();
             presences.query(cluster, lists.clone()).await;
-            let mut unanswered = presences.unanswered(&lists);
-            while !unanswered.is_empty() && self.patience > Duration::ZERO {
-                self.patience = self.patience.saturating_sub(PAUSE);
-                tokio::time::sleep(PAUSE).await;
+            let (mut unanswered, mut pauses) = (presences.unanswered(&lists), Pauses::default());
+            while !unanswered.is_empty() && self.patience.wait(&mut pauses).await {
                 presences.query(cluster, unanswered).await;
                 unanswered = presences.unanswered(&lists);
             }

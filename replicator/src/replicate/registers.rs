@@ -35,7 +35,7 @@ use super::failures::{DeviceFailure, Failures};
 use super::misplaced::{EvictionOutcome, evict_misplaced};
 use super::repair::RegisterRepair;
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
-use crate::collect::deleted_buckets::Buckets;
+use crate::collect::deleted_buckets::{Buckets, PurgedDevices};
 use crate::worker::{StepProgress, Worker};
 
 /// Maximum number of partitions whose sums are requested at a time.
@@ -249,7 +249,8 @@ impl ReplicateRegisters {
                 let (now_ms, pair) = (self.clock.now_ms(), [device, peer]);
                 let of =
                     |it: &Difference| it.mine.max(it.theirs).map(|order| (it.key.bucket, order));
-                let (found, purged) = self.buckets.purge(cluster, now_ms, &pair, found, of).await;
+                let devices = PurgedDevices { holders: &pair, all: &pair };
+                let (found, purged) = self.buckets.purge(cluster, now_ms, devices, found, of).await;
                 let mut progress = mender.repair_all(device, peer, found).await;
                 progress.done += purged;
                 Ok(progress)

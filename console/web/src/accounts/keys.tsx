@@ -1,27 +1,22 @@
 // Access keys of a tenant: list, creation, state, new secrets, limits, view and deletion.
 import { useState } from "preact/hooks";
-import { change, get, useLive } from "../api";
+import { change } from "../api";
 import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { Ask, Card, Empty, Field, Loaded, Secret, Select, Table } from "../ui/parts";
-import { Pager, usePages } from "../ui/pager";
-import { Enabled, Limits, networksOf, type Page } from "./parts";
+import { Pager } from "../ui/pager";
+import { Enabled, Limits, Turn, networksOf, useAccounts } from "./parts";
 
 type Key = Schemas["KeyLine"];
-type Doing = { what: "turn" | "limit" | "view" | "rotate" | "delete"; line: Key };
+type What = "turn" | "limit" | "view" | "rotate" | "delete";
 interface Shown {
   id: string;
   secret: string;
 }
 
 export function Keys({ tenant }: { tenant: string }) {
-  const pages = usePages();
-  const live = useLive(() => get<Page<Key>>("/admin/v1/keys", { tenant, after: pages.after }), 15_000, [pages.after]);
-  const [making, setMaking] = useState(false);
+  const { pages, live, making, setMaking, what, line, begin, close } = useAccounts<Key, What>("/admin/v1/keys", { tenant });
   const [made, setMade] = useState<Shown>();
-  const [doing, setDoing] = useState<Doing>();
-  const close = () => setDoing(undefined);
-  const line = doing?.line;
   const turn = async () => {
     await change("PUT", "/admin/v1/key", {}, { access_key: line?.access_key, enabled: !line?.enabled });
     await live.reload();
@@ -36,7 +31,7 @@ export function Keys({ tenant }: { tenant: string }) {
     await live.reload();
   };
   const change_ = may("put /admin/v1/key");
-  const button = (one: Key, what: Doing["what"], label: string, name: string) => <button onClick={() => setDoing({ what, line: one })} aria-label={`${name} ${one.access_key}`}>{label}</button>;
+  const button = (one: Key, what: What, label: string, name: string) => <button onClick={() => begin({ what, line: one })} aria-label={`${name} ${one.access_key}`}>{label}</button>;
   return (
     <Card title={`Access keys of ${tenant}`} wide action={may("post /admin/v1/keys") && <button onClick={() => setMaking(true)}>New access key</button>}>
       <Loaded live={live}>
@@ -70,19 +65,17 @@ export function Keys({ tenant }: { tenant: string }) {
       </Loaded>
       {making && <NewKey tenant={tenant} made={setMade} done={live.reload} close={() => setMaking(false)} />}
       {made && <Secret name="New access key" id={made.id} secret={made.secret} close={() => setMade(undefined)} />}
-      {doing?.what === "limit" && line && <Limits title={`Limits of the key ${line.access_key}`} networks={line.networks} rate={line.rate} path="/admin/v1/key" body={{ access_key: line.access_key }} done={live.reload} close={close} />}
-      {doing?.what === "view" && line && <View line={line} done={live.reload} close={close} />}
-      {doing?.what === "turn" && line && (
-        <Ask title={`${line.enabled ? "Disable" : "Enable"} the key ${line.access_key}`} verb={line.enabled ? "Disable" : "Enable"} danger={line.enabled} run={turn} close={close}>
-          <p>{line.enabled ? "Requests that it signs are refused within a second, until it is enabled again." : "Requests that it signs are accepted again."}</p>
-        </Ask>
+      {what === "limit" && line && <Limits title={`Limits of the key ${line.access_key}`} networks={line.networks} rate={line.rate} path="/admin/v1/key" body={{ access_key: line.access_key }} done={live.reload} close={close} />}
+      {what === "view" && line && <View line={line} done={live.reload} close={close} />}
+      {what === "turn" && line && (
+        <Turn account={`key ${line.access_key}`} enabled={line.enabled} disabled="Requests that it signs are refused within a second, until it is enabled again." accepted="Requests that it signs are accepted again." run={turn} close={close} />
       )}
-      {doing?.what === "rotate" && line && (
+      {what === "rotate" && line && (
         <Ask title={`New secret of ${line.access_key}`} verb="Make a new secret" danger run={rotate} close={close}>
           <p>The present secret is lost and stops working within a second. Every client with this key needs the new one.</p>
         </Ask>
       )}
-      {doing?.what === "delete" && line && (
+      {what === "delete" && line && (
         <Ask title={`Delete the key ${line.access_key}`} verb="Delete" danger run={remove} close={close}>
           <p>The key of {line.user ? `the user ${line.user}` : "the tenant itself"} is lost with its secret, for good. Clients that use it are refused. To try first whether one does, disable it.</p>
         </Ask>

@@ -1,13 +1,45 @@
 // Parts of the cards of accounts.
 import { useState } from "preact/hooks";
-import { change } from "../api";
+import { change, get, useLive } from "../api";
 import { Ask, Badge, Field } from "../ui/parts";
+import { usePages } from "../ui/pager";
 import { bound, countText, parseBytes, parseCount, sizeText } from "../units";
 import type { Schemas } from "../session";
 
 export interface Page<T> {
   items: T[];
   next?: string | null;
+}
+
+/** Pages of a list of accounts, and the dialog that is open: `what` is done to `line`. */
+export function useAccounts<T, What extends string>(path: string, query: Record<string, string> = {}) {
+  const pages = usePages();
+  const live = useLive(() => get<Page<T>>(path, { ...query, after: pages.after }), 15_000, [pages.after]);
+  const [making, setMaking] = useState(false);
+  const [doing, begin] = useState<{ what: What; line: T }>();
+  const close = () => begin(undefined);
+  return { pages, live, making, setMaking, what: doing?.what, line: doing?.line, begin, close };
+}
+
+interface Turned {
+  /** Kind of account and its name. */
+  account: string;
+  enabled: boolean;
+  /** What follows when the account is disabled, or enabled. */
+  disabled: string;
+  accepted: string;
+  run: () => Promise<void>;
+  close: () => void;
+}
+
+/** Dialog that disables an account, or enables it again. */
+export function Turn({ account, enabled, disabled, accepted, run, close }: Turned) {
+  const verb = enabled ? "Disable" : "Enable";
+  return (
+    <Ask title={`${verb} the ${account}`} verb={verb} danger={enabled} run={run} close={close}>
+      <p>{enabled ? disabled : accepted}</p>
+    </Ask>
+  );
 }
 
 export function Enabled({ enabled }: { enabled: boolean }) {

@@ -5,24 +5,19 @@ import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { DocumentEditor, pretty } from "../ui/document";
 import { Ask, Card, Empty, Field, Loaded, Table } from "../ui/parts";
-import { Pager, usePages } from "../ui/pager";
+import { Pager } from "../ui/pager";
 import { parseSpan } from "../units";
-import { Enabled, type Page } from "./parts";
+import { Enabled, Turn, useAccounts } from "./parts";
 import { POLICY } from "./users";
 
 type Role = Schemas["RoleLine"];
-type Doing = { what: "turn" | "session" | "delete"; line: Role };
+type What = "turn" | "session" | "delete";
 
 const TRUST = JSON.stringify({ Version: "2012-10-17", Statement: [{ Effect: "Allow", Principal: { AWS: "TENANT" }, Action: "sts:AssumeRole" }] }, null, 2);
 
 export function Roles({ tenant }: { tenant: string }) {
-  const pages = usePages();
-  const live = useLive(() => get<Page<Role>>("/admin/v1/roles", { tenant, after: pages.after }), 15_000, [pages.after]);
-  const [making, setMaking] = useState(false);
-  const [doing, setDoing] = useState<Doing>();
+  const { pages, live, making, setMaking, what, line, begin, close } = useAccounts<Role, What>("/admin/v1/roles", { tenant });
   const [shown, setShown] = useState<string>();
-  const close = () => setDoing(undefined);
-  const line = doing?.line;
   const turn = async () => {
     await change("PUT", "/admin/v1/role", {}, { tenant, role: line?.role, enabled: !line?.enabled });
     await live.reload();
@@ -51,9 +46,9 @@ export function Roles({ tenant }: { tenant: string }) {
                       <td>{one.trust ? "by its document" : "the tenant's own keys"}</td>
                       <td>{f.date(one.created_ms)}</td>
                       <td class="right">
-                        {change_ && <button onClick={() => setDoing({ what: "session", line: one })} aria-label={`Sessions of ${one.role}`}>Sessions</button>}{" "}
-                        {change_ && <button onClick={() => setDoing({ what: "turn", line: one })} aria-label={`${one.enabled ? "Disable" : "Enable"} the role ${one.role}`}>{one.enabled ? "Disable" : "Enable"}</button>}{" "}
-                        {may("delete /admin/v1/role") && <button onClick={() => setDoing({ what: "delete", line: one })} aria-label={`Delete the role ${one.role}`}>Delete</button>}
+                        {change_ && <button onClick={() => begin({ what: "session", line: one })} aria-label={`Sessions of ${one.role}`}>Sessions</button>}{" "}
+                        {change_ && <button onClick={() => begin({ what: "turn", line: one })} aria-label={`${one.enabled ? "Disable" : "Enable"} the role ${one.role}`}>{one.enabled ? "Disable" : "Enable"}</button>}{" "}
+                        {may("delete /admin/v1/role") && <button onClick={() => begin({ what: "delete", line: one })} aria-label={`Delete the role ${one.role}`}>Delete</button>}
                       </td>
                     </tr>
                   ))}
@@ -63,13 +58,11 @@ export function Roles({ tenant }: { tenant: string }) {
             </>
           )}
         </Loaded>
-        {doing?.what === "session" && line && <Sessions line={line} done={live.reload} close={close} />}
-        {doing?.what === "turn" && line && (
-          <Ask title={`${line.enabled ? "Disable" : "Enable"} the role ${line.role}`} verb={line.enabled ? "Disable" : "Enable"} danger={line.enabled} run={turn} close={close}>
-            <p>{line.enabled ? "Its open sessions are refused, and no new one begins." : "Sessions may begin again."}</p>
-          </Ask>
+        {what === "session" && line && <Sessions line={line} done={live.reload} close={close} />}
+        {what === "turn" && line && (
+          <Turn account={`role ${line.role}`} enabled={line.enabled} disabled="Its open sessions are refused, and no new one begins." accepted="Sessions may begin again." run={turn} close={close} />
         )}
-        {doing?.what === "delete" && line && (
+        {what === "delete" && line && (
           <Ask title={`Delete the role ${line.role}`} verb="Delete" danger run={remove} close={close}>
             <p>Its policy and trust document are lost, and its open sessions are refused.</p>
           </Ask>

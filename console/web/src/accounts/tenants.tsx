@@ -1,22 +1,17 @@
 // Tenants: list, creation, state, limits and deletion.
 import { useState } from "preact/hooks";
-import { change, get, useLive } from "../api";
+import { change } from "../api";
 import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { Ask, Card, Empty, Field, Loaded, Table } from "../ui/parts";
-import { Pager, usePages } from "../ui/pager";
-import { Enabled, Limits, networksOf, type Page } from "./parts";
+import { Pager } from "../ui/pager";
+import { Enabled, Limits, Turn, networksOf, useAccounts } from "./parts";
 
 type Tenant = Schemas["TenantLine"];
-type Doing = { what: "turn" | "limit" | "delete"; line: Tenant };
+type What = "turn" | "limit" | "delete";
 
 export function Tenants({ chosen, choose }: { chosen: string | undefined; choose: (tenant: string | undefined) => void }) {
-  const pages = usePages();
-  const live = useLive(() => get<Page<Tenant>>("/admin/v1/tenants", { after: pages.after }), 15_000, [pages.after]);
-  const [making, setMaking] = useState(false);
-  const [doing, setDoing] = useState<Doing>();
-  const close = () => setDoing(undefined);
-  const line = doing?.line;
+  const { pages, live, making, setMaking, what, line, begin, close } = useAccounts<Tenant, What>("/admin/v1/tenants");
   const turn = async () => {
     await change("PUT", "/admin/v1/tenant", {}, { tenant: line?.tenant, enabled: !line?.enabled });
     await live.reload();
@@ -45,9 +40,9 @@ export function Tenants({ chosen, choose }: { chosen: string | undefined; choose
                     <td>{one.networks.length > 0 ? one.networks.join(", ") : "any"}</td>
                     <td>{f.date(one.created_ms)}</td>
                     <td class="right">
-                      {may("put /admin/v1/tenant") && <button onClick={() => setDoing({ what: "limit", line: one })} aria-label={`Limits of ${one.tenant}`}>Limits</button>}{" "}
-                      {may("put /admin/v1/tenant") && <button onClick={() => setDoing({ what: "turn", line: one })} aria-label={`${one.enabled ? "Disable" : "Enable"} ${one.tenant}`}>{one.enabled ? "Disable" : "Enable"}</button>}{" "}
-                      {may("delete /admin/v1/tenant") && <button onClick={() => setDoing({ what: "delete", line: one })} aria-label={`Delete ${one.tenant}`}>Delete</button>}
+                      {may("put /admin/v1/tenant") && <button onClick={() => begin({ what: "limit", line: one })} aria-label={`Limits of ${one.tenant}`}>Limits</button>}{" "}
+                      {may("put /admin/v1/tenant") && <button onClick={() => begin({ what: "turn", line: one })} aria-label={`${one.enabled ? "Disable" : "Enable"} ${one.tenant}`}>{one.enabled ? "Disable" : "Enable"}</button>}{" "}
+                      {may("delete /admin/v1/tenant") && <button onClick={() => begin({ what: "delete", line: one })} aria-label={`Delete ${one.tenant}`}>Delete</button>}
                     </td>
                   </tr>
                 ))}
@@ -58,13 +53,11 @@ export function Tenants({ chosen, choose }: { chosen: string | undefined; choose
         )}
       </Loaded>
       {making && <NewTenant done={live.reload} close={() => setMaking(false)} />}
-      {doing?.what === "turn" && line && (
-        <Ask title={`${line.enabled ? "Disable" : "Enable"} the tenant ${line.tenant}`} verb={line.enabled ? "Disable" : "Enable"} danger={line.enabled} run={turn} close={close}>
-          <p>{line.enabled ? "All of its keys are refused from then on." : "Its keys are accepted again."}</p>
-        </Ask>
+      {what === "turn" && line && (
+        <Turn account={`tenant ${line.tenant}`} enabled={line.enabled} disabled="All of its keys are refused from then on." accepted="Its keys are accepted again." run={turn} close={close} />
       )}
-      {doing?.what === "limit" && line && <Limits title={`Limits of the tenant ${line.tenant}`} networks={line.networks} rate={line.rate} path="/admin/v1/tenant" body={{ tenant: line.tenant }} done={live.reload} close={close} />}
-      {doing?.what === "delete" && line && (
+      {what === "limit" && line && <Limits title={`Limits of the tenant ${line.tenant}`} networks={line.networks} rate={line.rate} path="/admin/v1/tenant" body={{ tenant: line.tenant }} done={live.reload} close={close} />}
+      {what === "delete" && line && (
         <Ask title={`Delete the tenant ${line.tenant}`} verb="Delete" danger run={remove} close={close}>
           <p>The tenant with its quota, networks and rates is lost. The server refuses that while the tenant has users, roles, keys or buckets.</p>
         </Ask>

@@ -5,11 +5,11 @@ import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { DocumentEditor, pretty } from "../ui/document";
 import { Ask, Card, Empty, Field, Loaded, Select, Table } from "../ui/parts";
-import { Pager, usePages } from "../ui/pager";
-import { Enabled, type Page } from "./parts";
+import { Pager } from "../ui/pager";
+import { Enabled, Turn, useAccounts } from "./parts";
 
 type User = Schemas["UserLine"];
-type Doing = { what: "turn" | "role" | "delete"; line: User };
+type What = "turn" | "role" | "delete";
 
 const ROLES = ["admin", "read-write", "read-only"];
 
@@ -27,13 +27,8 @@ export const POLICY = JSON.stringify(
 );
 
 export function Users({ tenant }: { tenant: string }) {
-  const pages = usePages();
-  const live = useLive(() => get<Page<User>>("/admin/v1/users", { tenant, after: pages.after }), 15_000, [pages.after]);
-  const [making, setMaking] = useState(false);
-  const [doing, setDoing] = useState<Doing>();
+  const { pages, live, making, setMaking, what, line, begin, close } = useAccounts<User, What>("/admin/v1/users", { tenant });
   const [policyOf, setPolicyOf] = useState<string>();
-  const close = () => setDoing(undefined);
-  const line = doing?.line;
   const turn = async () => {
     await change("PUT", "/admin/v1/user", {}, { tenant, user: line?.user, role: null, enabled: !line?.enabled });
     await live.reload();
@@ -60,9 +55,9 @@ export function Users({ tenant }: { tenant: string }) {
                       <td><Enabled enabled={one.enabled} /></td>
                       <td>{f.date(one.created_ms)}</td>
                       <td class="right">
-                        {may("put /admin/v1/user") && <button onClick={() => setDoing({ what: "role", line: one })} aria-label={`Role of ${one.user}`}>Role</button>}{" "}
-                        {may("put /admin/v1/user") && <button onClick={() => setDoing({ what: "turn", line: one })} aria-label={`${one.enabled ? "Disable" : "Enable"} ${one.user}`}>{one.enabled ? "Disable" : "Enable"}</button>}{" "}
-                        {may("delete /admin/v1/user") && <button onClick={() => setDoing({ what: "delete", line: one })} aria-label={`Delete ${one.user}`}>Delete</button>}
+                        {may("put /admin/v1/user") && <button onClick={() => begin({ what: "role", line: one })} aria-label={`Role of ${one.user}`}>Role</button>}{" "}
+                        {may("put /admin/v1/user") && <button onClick={() => begin({ what: "turn", line: one })} aria-label={`${one.enabled ? "Disable" : "Enable"} ${one.user}`}>{one.enabled ? "Disable" : "Enable"}</button>}{" "}
+                        {may("delete /admin/v1/user") && <button onClick={() => begin({ what: "delete", line: one })} aria-label={`Delete ${one.user}`}>Delete</button>}
                       </td>
                     </tr>
                   ))}
@@ -73,13 +68,11 @@ export function Users({ tenant }: { tenant: string }) {
           )}
         </Loaded>
         {making && <NewUser tenant={tenant} done={live.reload} close={() => setMaking(false)} />}
-        {doing?.what === "role" && line && <ChangeRole line={line} done={live.reload} close={close} />}
-        {doing?.what === "turn" && line && (
-          <Ask title={`${line.enabled ? "Disable" : "Enable"} the user ${line.user}`} verb={line.enabled ? "Disable" : "Enable"} danger={line.enabled} run={turn} close={close}>
-            <p>{line.enabled ? "All of its keys are refused from then on." : "Its keys are accepted again."}</p>
-          </Ask>
+        {what === "role" && line && <ChangeRole line={line} done={live.reload} close={close} />}
+        {what === "turn" && line && (
+          <Turn account={`user ${line.user}`} enabled={line.enabled} disabled="All of its keys are refused from then on." accepted="Its keys are accepted again." run={turn} close={close} />
         )}
-        {doing?.what === "delete" && line && (
+        {what === "delete" && line && (
           <Ask title={`Delete the user ${line.user}`} verb="Delete" danger run={remove} close={close}>
             <p>The user with its role and policy is lost. The server refuses that while the user has keys. Policies of buckets that name the user stay, and no longer permit anything to a later user of this name.</p>
           </Ask>

@@ -96,8 +96,11 @@ function Withdraw({ bucket, set, generation, done, close }: { bucket: string; se
   const lost = set.generations.filter((one) => all || one.generation === generation);
   const run = async () => {
     // A generation that was committed meanwhile is not among those that the dialog counts.
-    for (const one of lost) await change("DELETE", "/admin/v1/bucket/checkpoints/sets", { bucket, set: set.set, generation: one.generation, delete_objects: objects ? true : undefined });
-    await done();
+    try {
+      for (const one of lost) await change("DELETE", "/admin/v1/bucket/checkpoints/sets", { bucket, set: set.set, generation: one.generation, delete_objects: objects ? true : undefined });
+    } finally {
+      await done();
+    }
   };
   return (
     <Ask title={`Withdraw ${all ? "all generations" : `generation ${generation}`} of ${set.set}`} verb="Withdraw" danger run={run} close={close}>

@@ -5,12 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
     let harness = Harness::new(3, DEVICES);
-    let new = |index_shards| NewBucket {
-        owner: "me".into(),
-        index_shards,
-        policy: None,
-        settings: Settings::default(),
-    };
+    let new = new_bucket;
     let (id, buckets) = (BucketId([5; 16]), harness.store.buckets());
     let malformed = [new(3), NewBucket { policy: Some("none".into()), ..new(8) }];
     for malformed in malformed {
@@ -61,12 +56,7 @@ async fn a_bucket_whose_deletion_was_given_up_is_adopted_and_takes_writes() {
         let closed = BucketFence { bucket, generation: 4, open: false };
         harness.memory.fence(device, closed).await.unwrap();
     }
-    let new = || NewBucket {
-        owner: "me".into(),
-        index_shards: 8,
-        policy: None,
-        settings: Settings::default(),
-    };
+    let new = || new_bucket(8);
     let buckets = harness.store.buckets();
     let adopted = adopt_bucket(buckets, "b", new(), bucket).await.unwrap();
     assert_eq!(adopted.generation, 5);
@@ -76,4 +66,10 @@ async fn a_bucket_whose_deletion_was_given_up_is_adopted_and_takes_writes() {
     harness.put("another", "bytes").await.unwrap();
     let again = adopt_bucket(buckets, "b", new(), bucket).await.unwrap();
     assert_eq!(again.id, adopted.id, "an adoption that was interrupted goes on");
+    let others =
+        [NewBucket { owner: "another".into(), ..new() }, NewBucket { index_shards: 16, ..new() }];
+    for other in others {
+        let refused = adopt_bucket(buckets, "b", other, bucket).await.unwrap_err().to_string();
+        assert!(refused.contains("another owner or --index-shards"), "{refused}");
+    }
 }
