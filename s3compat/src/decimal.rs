@@ -1,4 +1,4 @@
-//! Decimal digits of fixed width, for dates on the hot path.
+//! Decimal digits, for dates and log lines on the hot path.
 
 /// Writes `number` right-aligned into `into`, with leading zeros. Digits that don't fit are left out.
 pub(crate) fn put(into: &mut [u8], number: impl Into<u32>) {
@@ -9,9 +9,33 @@ pub(crate) fn put(into: &mut [u8], number: impl Into<u32>) {
     }
 }
 
+/// Appends a number without leading zeros.
+pub(crate) fn append(text: &mut String, number: u64) {
+    let mut digits = [b'0'; 20];
+    let (mut at, mut rest) = (digits.len(), number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.push_str(std::str::from_utf8(&digits[at..]).expect("digits are ASCII"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn appended_numbers_are_as_std_writes_them() {
+        for number in [0, 7, 10, 200, 4096, u64::from(u32::MAX), u64::MAX] {
+            let mut text = "x".to_owned();
+            append(&mut text, number);
+            assert_eq!(text, format!("x{number}"));
+        }
+    }
 
     #[test]
     fn numbers_have_leading_zeros_and_keep_their_last_digits() {

@@ -23,7 +23,7 @@ use crate::connection::Connection;
 use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
 use crate::http::{HttpService, OperationHandler};
 use crate::logging::{
-    AccessLog, BatchOutcome, BucketLogs, LineContents, LogSource, PendingLine, operation_name,
+    AccessLog, BatchOutcome, BucketLogs, LineContents, LogSource, OperationName, PendingLine,
 };
 use crate::operation::{Operation, PathKind};
 use crate::reply::{Effects, ReplyInfo};
@@ -227,16 +227,15 @@ impl ObservedRequest<'_> {
             ip: seen.connection.peer,
             requester: info.requester.as_ref(),
             request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
-            operation: &operation_name(operation, seen.method.as_str(), path),
+            operation: OperationName::of(operation, seen.method.as_str(), path),
             key: key.or_else(|| only.map(|happening| happening.key.as_str())),
-            request: &[
+            request: [
                 seen.method.as_str(),
                 " ",
                 &path_of(&seen.uri),
                 " ",
                 version_name(seen.version),
-            ]
-            .concat(),
+            ],
             status: response.status().as_u16(),
             error: info.error.as_deref(),
             object_size: only.and_then(|happening| happening.size).or_else(|| {

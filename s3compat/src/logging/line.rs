@@ -14,9 +14,11 @@ use std::net::IpAddr;
 use martlet_protocol::http::{TlsParameters, TlsVersion};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::operation_name::OperationName;
 use super::settings::moment;
 use crate::access::Identity;
 use crate::auth::Mechanism;
+use crate::decimal;
 
 /// Names of months, which do not depend on a language.
 const MONTHS: [&str; 12] =
@@ -43,10 +45,10 @@ pub(crate) struct LineContents<'a> {
     pub(crate) ip: Option<IpAddr>,
     pub(crate) requester: Option<&'a ReplyRequester>,
     pub(crate) request_id: &'a str,
-    pub(crate) operation: &'a str,
+    pub(crate) operation: OperationName<'a>,
     pub(crate) key: Option<&'a str>,
-    /// Method, path with query, and protocol.
-    pub(crate) request: &'a str,
+    /// Parts of the request line: method, path with query, and protocol, with spaces between them.
+    pub(crate) request: [&'a str; 5],
     pub(crate) status: u16,
     pub(crate) error: Option<&'a str>,
     pub(crate) object_size: Option<u64>,
@@ -76,9 +78,6 @@ pub(crate) struct BatchedKey {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BatchOutcome(pub(crate) Vec<BatchedKey>);
 
-/// S3's operation name for the deletion of one of many keys.
-const BATCH_DELETE: &str = "BATCH.DELETE.OBJECT";
-
 /// Usual bytes of a line, at most.
 const LINE_BYTES: usize = 1024;
 
@@ -96,12 +95,12 @@ impl PendingLine {
     pub(crate) fn new(facts: &LineContents<'_>) -> Self {
         // The line grows to its end in one buffer.
         let mut head = FieldWriter(String::with_capacity(LINE_BYTES));
-        head.beginning(facts, facts.operation, facts.key);
-        head.quoted(Some(facts.request));
-        head.plain(facts.status);
+        head.beginning(facts, &facts.operation, facts.key);
+        head.quoted_parts(&facts.request);
+        head.number(facts.status.into());
         head.bare(facts.error);
         let mut tail = FieldWriter(String::with_capacity(256));
-        tail.plain(facts.turn_around_ms);
+        tail.number(facts.turn_around_ms);
         tail.quoted(facts.referer);
         tail.quoted(facts.agent);
         tail.end(facts, facts.version);
@@ -118,7 +117,7 @@ impl PendingLine {
         let mut line = FieldWriter(self.head);
         line.known((sent_bytes > 0).then_some(sent_bytes));
         line.known(self.object_size);
-        line.plain(total_ms);
+        line.number(total_ms);
         line.0.push(' ');
         line.0 + &self.tail + &self.batch
     }
@@ -127,9 +126,9 @@ impl PendingLine {
 /// Line of one of many keys. Fields of the whole request are empty.
 fn line_of_key(facts: &LineContents<'_>, key: &BatchedKey) -> FieldWriter {
     let mut line = FieldWriter(String::with_capacity(256));
-    line.beginning(facts, BATCH_DELETE, Some(&key.key));
+    line.beginning(facts, &OperationName::BATCH_DELETE, Some(&key.key));
     line.bare(None);
-    line.plain(key.status);
+    line.number(key.status.into());
     line.bare(key.error.as_deref());
     // Bytes sent, the object's size, both times, referer and agent.
     (0..6).for_each(|_| line.bare(None));
@@ -142,20 +141,22 @@ struct FieldWriter(String);
 
 impl FieldWriter {
     /// Writes the fields from the bucket's owner to the key.
-    fn beginning(&mut self, facts: &LineContents<'_>, operation: &str, key: Option<&str>) {
+    fn beginning(
+        &mut self,
+        facts: &LineContents<'_>,
+        operation: &OperationName<'_>,
+        key: Option<&str>,
+    ) {
         self.bare(facts.bucket_owner);
         self.bare(facts.bucket);
-        let at = moment(facts.time_ms);
-        let (day, month, year) =
-            (at.day(), MONTHS[usize::from(u8::from(at.month()) - 1)], at.year());
-        let (hour, minute, second) = at.to_hms();
-        self.plain(format_args!(
-            "[{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000]"
-        ));
-        self.known(facts.ip.map(|ip| ip.to_canonical()));
-        self.bare(requester(facts.requester).as_deref());
+        self.time(facts.time_ms);
+        match facts.ip {
+            Some(ip) => self.address(ip.to_canonical()),
+            None => self.bare(None),
+        }
+        self.requester(facts.requester);
         self.bare(Some(facts.request_id));
-        self.bare(Some(operation));
+        self.bare_parts(&operation.parts());
         self.bare(key);
     }
 
@@ -177,29 +178,91 @@ impl FieldWriter {
         self.bare(facts.by_acl.then_some("Yes"));
     }
 
-    fn plain(&mut self, field: impl std::fmt::Display) {
-        let space = if self.0.is_empty() { "" } else { " " };
-        write!(self.0, "{space}{field}").expect("writing to a String can't fail");
+    /// Writes a time as `[14/Nov/2023:22:13:20 +0000]`.
+    fn time(&mut self, time_ms: u64) {
+        let at = moment(time_ms);
+        let month = MONTHS[usize::from(u8::from(at.month()) - 1)];
+        let (hour, minute, second) = at.to_hms();
+        let mut text = *b"[00/Jan/0000:00:00:00 +0000]";
+        decimal::put(&mut text[1..3], at.day());
+        text[4..7].copy_from_slice(month.as_bytes());
+        decimal::put(&mut text[8..12], at.year().unsigned_abs());
+        decimal::put(&mut text[13..15], hour);
+        decimal::put(&mut text[16..18], minute);
+        decimal::put(&mut text[19..21], second);
+        self.space();
+        self.0.push_str(std::str::from_utf8(&text).expect("digits and names of months"));
     }
 
-    fn known(&mut self, field: Option<impl std::fmt::Display>) {
-        match field {
-            Some(field) => self.plain(field),
-            None => self.plain('-'),
+    fn address(&mut self, address: IpAddr) {
+        self.space();
+        match address {
+            IpAddr::V4(address) => {
+                for (at, octet) in address.octets().into_iter().enumerate() {
+                    if at > 0 {
+                        self.0.push('.');
+                    }
+                    decimal::append(&mut self.0, octet.into());
+                }
+            }
+            IpAddr::V6(address) => {
+                write!(self.0, "{address}").expect("writing to a String can't fail");
+            }
+        }
+    }
+
+    /// Writes an account's canonical id, or a user's ARN.
+    fn requester(&mut self, requester: Option<&ReplyRequester>) {
+        match requester.and_then(|requester| requester.identity.who()) {
+            Some(who) if who.is_account() => self.bare(Some(&who.canonical_id)),
+            Some(who) => self.bare(Some(&who.arn())),
+            None => self.bare(None),
+        }
+    }
+
+    fn number(&mut self, number: u64) {
+        self.space();
+        decimal::append(&mut self.0, number);
+    }
+
+    fn known(&mut self, number: Option<u64>) {
+        match number {
+            Some(number) => self.number(number),
+            None => self.bare(None),
         }
     }
 
     fn bare(&mut self, field: Option<&str>) {
-        if !self.0.is_empty() {
-            self.0.push(' ');
+        self.bare_parts(&[field.filter(|field| !field.is_empty()).unwrap_or("-")]);
+    }
+
+    /// Writes a field of several parts without spaces between them.
+    fn bare_parts(&mut self, parts: &[&str]) {
+        self.space();
+        for part in parts {
+            self.escaped(part, BARE, is_plain);
         }
-        self.escaped(field.filter(|field| !field.is_empty()).unwrap_or("-"), BARE, is_plain);
     }
 
     fn quoted(&mut self, field: Option<&str>) {
-        self.0.push_str(if self.0.is_empty() { "\"" } else { " \"" });
-        self.escaped(field.unwrap_or("-"), QUOTED, is_plain_in_quotes);
+        self.quoted_parts(&[field.unwrap_or("-")]);
+    }
+
+    /// Writes a quoted field of several parts without spaces between them.
+    fn quoted_parts(&mut self, parts: &[&str]) {
+        self.space();
         self.0.push('"');
+        for part in parts {
+            self.escaped(part, QUOTED, is_plain_in_quotes);
+        }
+        self.0.push('"');
+    }
+
+    /// Separates the next field from those before it.
+    fn space(&mut self) {
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
     }
 
     /// Appends a text with the characters of a set encoded. The common text has none of them, which
@@ -223,11 +286,6 @@ fn is_plain(byte: u8) -> bool {
     matches!(byte, b'!' | b'#' | b'$' | b'&' | b'*'..=b'Z' | b'^' | b'_' | b'a'..=b'~')
 }
 
-/// Requester of the line: an account's canonical id, or a user's ARN.
-fn requester(requester: Option<&ReplyRequester>) -> Option<String> {
-    Some(requester?.identity.who()?.wire_id())
-}
-
 /// Version of the signature, and its place.
 fn authentication(
     requester: Option<&ReplyRequester>,
@@ -244,6 +302,7 @@ fn authentication(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::{Operation, PathKind};
 
     /// Fields of a line, separated by spaces, with brackets and quotes removed.
     fn fields(line: &str) -> Vec<String> {
@@ -275,8 +334,8 @@ mod tests {
             bucket: Some("b"),
             time_ms: 1_700_000_000_123,
             request_id: "00AB",
-            operation: "REST.GET.OBJECT",
-            request: "GET /b/k HTTP/1.1",
+            operation: OperationName::of(Some(Operation::GetObject), "GET", PathKind::Object),
+            request: ["GET", " ", "/b/k", " ", "HTTP/1.1"],
             status: 200,
             host_id: "host==",
             ..LineContents::default()
@@ -363,7 +422,7 @@ mod tests {
                 agent: Some(text),
                 version: Some(text),
                 host: Some(text),
-                request: &format!("GET /{text} HTTP/1.1"),
+                request: ["GET", " /", text, " ", "HTTP/1.1"],
                 error: Some(text),
                 ..facts()
             });
@@ -382,7 +441,7 @@ mod tests {
         };
         let batch = [key("a\nb", 204, None), key("c", 403, Some("AccessDenied"))];
         let facts = LineContents {
-            operation: "REST.POST.MULTI_OBJECT_DELETE",
+            operation: OperationName::of(Some(Operation::DeleteObjects), "POST", PathKind::Bucket),
             agent: Some("x"),
             host: Some("h"),
             batch: &batch,

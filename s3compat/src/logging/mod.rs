@@ -26,7 +26,7 @@ use std::fmt;
 pub(crate) use batch::LogSource;
 pub use batch::{BucketLogs, Delivery, DeliveryOptions};
 pub(crate) use line::{BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester};
-pub(crate) use operation_name::name as operation_name;
+pub(crate) use operation_name::OperationName;
 pub(crate) use settings::{KeyFormat, Logging};
 pub(crate) use target::may_deliver;
 

@@ -2,16 +2,35 @@
 
 use crate::operation::{Operation, PathKind};
 
-/// Name of an operation with the method `method`. A request that was refused before routing is
-/// named after its path.
-pub(crate) fn name(operation: Option<Operation>, method: &str, path: PathKind) -> String {
-    let noun = operation.and_then(resource_name).unwrap_or(match path {
-        PathKind::Service => "SERVICE",
-        PathKind::Bucket => "BUCKET",
-        PathKind::Object => "OBJECT",
-    });
-    let is_copy = operation.is_some_and(|operation| operation.row().is_copy);
-    format!("REST.{}.{noun}", if is_copy { "COPY" } else { method })
+/// Name of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OperationName<'a> {
+    interface: &'static str,
+    verb: &'a str,
+    noun: &'static str,
+}
+
+impl<'a> OperationName<'a> {
+    /// Deletion of one of many keys.
+    pub(super) const BATCH_DELETE: OperationName<'static> =
+        OperationName { interface: "BATCH", verb: "DELETE", noun: "OBJECT" };
+
+    /// Name of an operation with the method `method`. A request that was refused before routing is
+    /// named after its path.
+    pub(crate) fn of(operation: Option<Operation>, method: &'a str, path: PathKind) -> Self {
+        let noun = operation.and_then(resource_name).unwrap_or(match path {
+            PathKind::Service => "SERVICE",
+            PathKind::Bucket => "BUCKET",
+            PathKind::Object => "OBJECT",
+        });
+        let is_copy = operation.is_some_and(|operation| operation.row().is_copy);
+        Self { interface: "REST", verb: if is_copy { "COPY" } else { method }, noun }
+    }
+
+    /// Parts of the name's text, in order.
+    pub(super) fn parts(&self) -> [&str; 5] {
+        [self.interface, ".", self.verb, ".", self.noun]
+    }
 }
 
 /// Resource in the name, unless it is the bucket or object itself.
@@ -80,7 +99,7 @@ mod tests {
 
     fn of(operation: Operation) -> String {
         let row = operation.row();
-        name(Some(operation), row.method, row.path)
+        OperationName::of(Some(operation), row.method, row.path).parts().concat()
     }
 
     #[test]
@@ -124,6 +143,7 @@ mod tests {
             Operation::DeleteObject,
         ];
         assert_eq!(plain, expected);
-        assert_eq!(name(None, "PATCH", PathKind::Object), "REST.PATCH.OBJECT");
+        let refused = OperationName::of(None, "PATCH", PathKind::Object);
+        assert_eq!(refused.parts().concat(), "REST.PATCH.OBJECT");
     }
 }
