@@ -34,7 +34,8 @@ impl<'a> Intent<'a> {
         Self { key, write_id, generation: 0, commit_by_ms, level: Level::Strict, claim: None }
     }
 
-    pub(super) fn claim(&self) {
+    /// Records that a replica may receive the write from here on.
+    pub(crate) fn claim(&self) {
         if let Some(claim) = self.claim {
             claim.store(true, Ordering::Release);
         }

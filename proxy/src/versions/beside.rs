@@ -32,6 +32,18 @@ pub(super) struct Below {
     latest: Option<Version>,
 }
 
+/// Searches below a head in one ballot. Each one after the first follows a removal that began before
+/// the ballot, and reached a minority of the replicas.
+const SEARCHES_MAX: u32 = 8;
+
+/// Result of a search below a head.
+enum Found {
+    Nothing,
+    Version(Value, Option<Bytes>),
+    /// The version that was found is removed.
+    Gone,
+}
+
 impl VersionStore {
     /// Searches below a head, if it is the version that will be removed. None if the search fails.
     pub(super) async fn look_below(
@@ -70,18 +82,38 @@ impl VersionStore {
     }
 
     /// The latest version beside a ballot's head that is older than the head, with its inline
-    /// bytes. Without a search of the same head before the ballot it is searched for now.
+    /// bytes. Without a search of the same head before the ballot it is searched for now, and again
+    /// if a slower removal took the version that was found.
     ///
     /// # Errors
-    /// Besides failed reads: a search now would pass too many removed versions.
+    /// Besides failed reads: a search now would pass too many removed versions, or slower removals
+    /// took all that were found.
     pub(super) async fn latest_beside(
         &self,
         context: &RequestContext,
         round: Round<'_>,
-        below: Option<Below>,
+        mut below: Option<Below>,
     ) -> Result<Option<(Value, Option<Bytes>)>> {
+        for _ in 0..SEARCHES_MAX {
+            match self.search_beside(context, round, below.take()).await? {
+                Found::Nothing => return Ok(None),
+                Found::Version(value, inline) => return Ok(Some((value, inline))),
+                Found::Gone => {}
+            }
+        }
+        Err(Error::unavailable("the versions below the head are being removed").into())
+    }
+
+    async fn search_beside(
+        &self,
+        context: &RequestContext,
+        round: Round<'_>,
+        below: Option<Below>,
+    ) -> Result<Found> {
         let head = round.intent.key;
-        let Some((held, entry)) = version_of(round.view.entry.as_ref()) else { return Ok(None) };
+        let Some((held, entry)) = version_of(round.view.entry.as_ref()) else {
+            return Ok(Found::Nothing);
+        };
         let null = match held.id {
             // Beside a head without an id, the null register holds a copy of it or a replaced
             // version.
@@ -91,7 +123,7 @@ impl VersionStore {
         let below = below.filter(|below| below.head == entry.order);
         let found = match below.map(|below| below.latest) {
             Some(None) => Some(None),
-            // Removed meanwhile, if it is gone.
+            // Removed meanwhile, if it is gone: it is searched for below.
             Some(Some(latest)) => {
                 self.beside(context, head, latest.name()).await?.map(|(latest, _)| Some(latest))
             }
@@ -101,11 +133,17 @@ impl VersionStore {
             Some(found) => found,
             None => self.latest_numbered(context, head, held, Bound::Rows(SEEN_MAX)).await?,
         };
-        let Some(version) = [null, numbered].into_iter().flatten().max() else { return Ok(None) };
+        let Some(version) = [null, numbered].into_iter().flatten().max() else {
+            return Ok(Found::Nothing);
+        };
         let key = RegisterKey::version(head, version.name());
         let view = self.registers.read(context, &key, Want::EntryAndInline, Level::Strict).await?;
-        let inline = view.inline;
-        Ok(view.entry.filter(|entry| entry.value.version().is_some()).map(|it| (it.value, inline)))
+        Ok(match view.entry {
+            Some(entry) if entry.value.version().is_some() => {
+                Found::Version(entry.value, view.inline)
+            }
+            _ => Found::Gone,
+        })
     }
 
     /// Reads one version beside a head, if it exists.

@@ -58,7 +58,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     async fn remove(&mut self, round: Round<'_>) -> Result<Step> {
         let Some((held, head)) = version_of(round.view.entry.as_ref()) else {
-            return self.keep_absent();
+            return self.remove_below_nothing(round).await;
         };
         let is_head = held.name() == self.version;
         let gone = if is_head {
@@ -90,6 +90,26 @@ impl Removal<'_> {
         let next = self.versions.latest_beside(self.context, round, self.below).await?;
         let (value, inline) = next.unwrap_or((Value::Tombstone, None));
         Ok(Step::Write(Proposal { value, inline, keep_body: false }))
+    }
+
+    /// Removes a version that lies beside a head without one. Removals of releases up to 0.1 could
+    /// leave such versions, and no listing shows them.
+    async fn remove_below_nothing(&mut self, round: Round<'_>) -> Result<Step> {
+        let key = round.intent.key;
+        let Some((_, gone)) = self.versions.beside(self.context, key, self.version).await? else {
+            return self.keep_absent();
+        };
+        match self.provided {
+            Provided::Request(conditions) => conditions.check(Some(&gone.value))?,
+            Provided::Noncurrent(fits) if fits(&gone) => {}
+            Provided::Noncurrent(_) | Provided::Alone(_) => return Ok(Step::Keep),
+        }
+        check_removal_of(&gone.value, self.versions.registers.stamps.now_ms(), self.bypass)?;
+        self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
+        if let Some(step) = self.versions.bury(round, self.version).await? {
+            return Ok(step);
+        }
+        Ok(Step::Write(Proposal::again(Value::Tombstone, None)))
     }
 
     /// Keeps everything if no version has the id. A condition that needs an object fails.
@@ -137,14 +157,25 @@ impl VersionStore {
         conditions: &DeleteConditions,
     ) -> Result<(WriteOutcome, bool), WriteError> {
         let head = self.head(target, intent).await;
-        // A key without a head has no versions.
-        if let Some(view) = head.as_ref().filter(|view| version_of(view.entry.as_ref()).is_none()) {
+        if let Some(view) = head.as_ref().filter(|view| version_of(view.entry.as_ref()).is_none())
+            && self.is_absent_beside(target, intent, removal.version).await
+        {
             conditions.check(None).map_err(WriteError::clean)?;
             return Ok((WriteOutcome::Kept(view.clone()), false));
         }
         let provided = Provided::Request(conditions);
         let removed = self.remove_below(target, intent, removal, provided, head).await;
         removed.map_err(|it| if conditions.is_empty() { it } else { it.of_conditions() })
+    }
+
+    /// Returns true if a quorum shows that no such version lies beside a head.
+    async fn is_absent_beside(
+        &self,
+        target: &ObjectTarget<'_>,
+        intent: Intent<'_>,
+        version: VersionId,
+    ) -> bool {
+        matches!(self.beside(target.context, intent.key, version).await, Ok(None))
     }
 
     /// The head before the ballot; none if a quorum can't be read.

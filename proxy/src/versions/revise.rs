@@ -63,6 +63,8 @@ impl Revision<'_> {
                 let Some(proposal) = self.proposal(&view)? else { return Ok(Step::Keep) };
                 let write_id = round.intent.write_id;
                 self.is_beside = true;
+                // The version names the new extents from here on, whatever becomes of the ballot.
+                round.intent.claim();
                 if let Some(step) = self
                     .versions
                     .registers

@@ -16,6 +16,7 @@ use martlet_protocol::backend::{BucketFence, WriteReply};
 use martlet_protocol::entry::Entry;
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::register::{Register, Verdict, WriteMode};
+use martlet_protocol::run_usage::head_of;
 use martlet_protocol::tree::{Sum, TreeKey};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term, WriteId};
 use rocksdb::WriteBatch;
@@ -27,7 +28,7 @@ use super::fences::Fences;
 use super::queue::{IndexOp, PromiseOp, PromiseOutcome, ReplySender, WriteOp};
 use super::rows::{self, RegisterRow};
 use super::tree::Deltas;
-use super::usage::{RUN_BYTES, UsageDeltas, usage_key_of};
+use super::usage::{self, RUN_BYTES, UsageDeltas, usage_key_of};
 use super::voting::VotingState;
 use crate::device::ballast::FillLevel;
 
@@ -211,6 +212,9 @@ impl<'a> Group<'a> {
         let old = self.row(&write.key)?;
         let before = self.register(&old)?;
         let mut register = before;
+        if write.mode == WriteMode::Fresh {
+            register.promise = register.promise.max(self.promise_of_head(&write.key)?);
+        }
         match register.write(write.order, write.write_id, write.mode) {
             Verdict::Held => return Ok(self.stored(WriteReply::Stored)),
             Verdict::Superseded => {
@@ -245,6 +249,16 @@ impl<'a> Group<'a> {
     fn register(&self, row: &RegisterRow) -> Result<Register> {
         let Register { promise, held } = row.register()?;
         Ok(Register { promise: promise.max(self.conditions.voting_state.floor()), held })
+    }
+
+    /// Returns the promise of the head of a register beside it; zero for other registers. A ballot on
+    /// the head that promised, and only read beside the head, also shuts out slower ballots (rule R8).
+    fn promise_of_head(&self, key: &[u8]) -> Result<Stamp> {
+        if !usage::is_beside(key) {
+            return Ok(Stamp::ZERO);
+        }
+        let Some((head, _)) = head_of(&RegisterKey::decode(key)?) else { return Ok(Stamp::ZERO) };
+        Ok(self.row(&head.encode())?.register()?.promise)
     }
 
     /// Returns the reason if a write must be refused, whatever its order (rules M2, X2, C1, T2).

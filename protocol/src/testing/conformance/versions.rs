@@ -4,10 +4,11 @@ use bytes::Bytes;
 
 use super::listing::request;
 use super::{object, plain, register, stamp, tombstone};
-use crate::backend::{Backend, BackendExt, BucketFence, EntryWrite, ListStart, Want};
+use crate::backend::{Backend, BackendExt, BucketFence, EntryWrite, ListStart, Want, WriteReply};
 use crate::entry::{Body, DeleteMarker, Value};
 use crate::id::{BucketId, DeviceId, WriteId};
 use crate::key::{RegisterKey, RegisterKind};
+use crate::register::WriteMode;
 use crate::term::Term;
 use crate::version::{Version, VersionId};
 
@@ -73,9 +74,33 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     let view = backend.read(device, &head.key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry, Some(head.entry));
 
+    promises_of_heads_hold_beside_them(backend, device, bucket).await;
+
     let fence = BucketFence { bucket, generation: 9, open: false };
     backend.fence(device, fence).await.unwrap();
     backend.purge_bucket(device, bucket).await.unwrap();
     list.prefix = Bytes::new();
     assert!(backend.list(device, &list).await.unwrap().entries.is_empty());
+}
+
+/// A ballot on a head shuts out slower ballots beside the head too, whether or not it writes there.
+async fn promises_of_heads_hold_beside_them(
+    backend: &dyn Backend,
+    device: DeviceId,
+    bucket: BucketId,
+) {
+    let head = register(bucket, "promised");
+    backend.promise(device, &head, stamp(40), Term::ANY).await.unwrap();
+    let slower = beside(bucket, "promised", version(1), 39);
+    let reply = backend.write(device, slower.clone()).await.unwrap();
+    assert_eq!(reply, WriteReply::Behind(stamp(40)), "it read before the promise");
+    let own = beside(bucket, "promised", version(1), 40);
+    assert_eq!(backend.write(device, own).await.unwrap(), WriteReply::Stored);
+    // Copies of what other replicas accepted have earlier orders.
+    for (position, mode) in [(2, WriteMode::Settled), (3, WriteMode::Repair)] {
+        let copied = EntryWrite { mode, ..beside(bucket, "promised", version(position), 20) };
+        assert_eq!(backend.write(device, copied).await.unwrap(), WriteReply::Stored, "{mode:?}");
+    }
+    let elsewhere = beside(bucket, "promise", version(1), 39);
+    assert_eq!(backend.write(device, elsewhere).await.unwrap(), WriteReply::Stored);
 }

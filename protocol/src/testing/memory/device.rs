@@ -17,6 +17,7 @@ use crate::id::{BucketId, ExtentId};
 use crate::key::RegisterKey;
 use crate::limits;
 use crate::register::{Register, Verdict, WriteMode};
+use crate::run_usage::head_of;
 use crate::stamp::Stamp;
 use crate::term::Term;
 
@@ -125,6 +126,12 @@ impl MemoryDevice {
         let absent = Register { promise: floor, held: None };
         let mut register = self.registers.get(&write.key).map_or(absent, |c| c.register(floor));
         let held = register.floor();
+        if write.mode == WriteMode::Fresh
+            && let Some((head, _)) = head_of(&write.key)
+            && let Some(head) = self.registers.get(&head)
+        {
+            register.promise = register.promise.max(head.promise);
+        }
         let verdict = register.write(write.entry.order, write.entry.write_id, write.mode);
         if let Verdict::Store | Verdict::Behind(_) = verdict
             && let Some(objection) = self.objection(&write, held, now_ms)
