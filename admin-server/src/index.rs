@@ -11,8 +11,10 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use martlet_admin_api::BucketLine;
 use martlet_admin_api::index::{self as wire, IndexLine};
-use martlet_protocol::{BucketId, Clock, Settings};
-use martlet_proxy::{Error, NewBucket, ObjectStore, ROOT, adopt_bucket};
+use martlet_protocol::{BucketId, Clock};
+use martlet_proxy::{
+    Error, LostVersioning, NewBucket, ObjectStore, ROOT, adopt_bucket, settings_of_adopted,
+};
 use martlet_replicator::{AcceptedLoss, IndexLoss, preview_loss};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
@@ -72,6 +74,33 @@ struct AdoptQuery {
     index_shards: u16,
     /// Storage policy of new objects. Default: that of new buckets.
     storage_policy: Option<String>,
+    /// Versioning that the lost bucket had.
+    versioning: AdoptedVersioning,
+}
+
+/// Versioning of a lost bucket.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AdoptedVersioning {
+    /// Never enabled.
+    Off,
+    /// Suspended.
+    Suspended,
+    /// Enabled.
+    Enabled,
+    /// Enabled, with Object Lock.
+    Locked,
+}
+
+impl From<AdoptedVersioning> for LostVersioning {
+    fn from(versioning: AdoptedVersioning) -> Self {
+        match versioning {
+            AdoptedVersioning::Off => Self::Off,
+            AdoptedVersioning::Suspended => Self::Suspended,
+            AdoptedVersioning::Enabled => Self::Enabled,
+            AdoptedVersioning::Locked => Self::Locked,
+        }
+    }
 }
 
 async fn show(State(api): State<IndexApi>) -> ApiResult {
@@ -105,7 +134,7 @@ async fn adopt(State(api): State<IndexApi>, Query(query): Query<AdoptQuery>) -> 
         owner: owner.ok_or_else(unknown)?.canonical_id,
         index_shards: query.index_shards,
         policy: query.storage_policy,
-        settings: Settings::default(),
+        settings: settings_of_adopted(query.versioning.into(), api.clock.now_ms())?,
     };
     let bucket = adopt_bucket(api.store.buckets(), &query.bucket, new, id).await;
     let bucket = bucket.map_err(|error| match error {

@@ -23,7 +23,7 @@ mod target;
 mod versioning;
 
 pub use self::admin::Buckets;
-pub use self::adopt::adopt_bucket;
+pub use self::adopt::{LostVersioning, adopt_bucket, settings_of_adopted};
 pub(crate) use self::backup::{BucketRecords, WantedBucket};
 pub(crate) use self::catalog::BucketCatalog;
 pub use self::etags::set_etag_kind;

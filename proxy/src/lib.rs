@@ -111,7 +111,10 @@ pub use accounts::{
 pub use api::*;
 pub use backup::{Backups, RecordPage};
 pub use backup_record::{BackupRecord, RecordKind, RecordState};
-pub use bucket::{Buckets, adopt_bucket, lock_from_the_beginning, set_etag_kind};
+pub use bucket::{
+    Buckets, LostVersioning, adopt_bucket, lock_from_the_beginning, set_etag_kind,
+    settings_of_adopted,
+};
 pub use checkpoint_outcome::CheckpointOutcome;
 pub use checkpoints::{
     CheckpointRules, Checkpoints, Generation, GenerationState, NamedObject, NewCommit,

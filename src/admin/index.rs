@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use martlet_admin_api::BucketLine;
 use martlet_admin_api::index::{ADOPT, AcceptLine, HOLD, INDEX, IndexLine, RebuildLine};
 use martlet_admin_api::jobs::{ACCEPT_LOSS, JobLine, JobRequest, REBUILD, RebuildRequest};
@@ -25,7 +25,7 @@ docs/OPERATIONS.md has the order of the steps, and what a rebuild brings back.
 Examples:
   martlet admin index status
   martlet admin index accept-loss --devices 3,4 --yes
-  martlet admin index adopt 52fdfc072182654f163f5f0f9a621d72 train --index-shards 16
+  martlet admin index adopt 52fdfc072182654f163f5f0f9a621d72 train --index-shards 16 --versioning off
   martlet admin index rebuild                    # a dry run
   martlet admin index rebuild --bucket train --apply
   martlet admin index release --yes")]
@@ -79,9 +79,36 @@ pub(super) struct AdoptArgs {
     /// Number of index shards of the lost bucket: 16, unless it was made with another number
     #[arg(long, value_name = "N")]
     index_shards: u16,
+    /// Versioning that the lost bucket had. Writes are kept by it from the first one on
+    #[arg(long, value_enum)]
+    versioning: LostVersioning,
     /// Storage policy of new objects [default: that of new buckets]
     #[arg(long, value_name = "NAME")]
     storage_policy: Option<String>,
+}
+
+/// Versioning of a lost bucket.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LostVersioning {
+    /// Never enabled
+    Off,
+    /// Suspended
+    Suspended,
+    /// Enabled
+    Enabled,
+    /// Enabled, with Object Lock
+    Locked,
+}
+
+impl LostVersioning {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Suspended => "suspended",
+            Self::Enabled => "enabled",
+            Self::Locked => "locked",
+        }
+    }
 }
 
 /// Arguments of `martlet admin index rebuild`.
@@ -170,6 +197,7 @@ impl AdoptArgs {
             ("id", self.id.as_str()),
             ("bucket", self.bucket.as_str()),
             ("index_shards", shards.as_str()),
+            ("versioning", self.versioning.name()),
         ];
         query.extend(self.tenant.as_deref().map(|name| ("tenant", name)));
         query.extend(self.storage_policy.as_deref().map(|name| ("storage_policy", name)));

@@ -7,16 +7,55 @@
 use martlet_protocol::backend::{BucketFence, RegisterView};
 use martlet_protocol::entry::{AccountDocument, Bucket, BucketState, Value};
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BucketId, RegisterKey, RegisterKind, WriteId};
+use martlet_protocol::{
+    BucketId, RegisterKey, RegisterKind, Setting, Settings, Versioning, VersioningSetting, WriteId,
+};
 
 use super::admin::{Buckets, NewIdentity, create_as, policy_of_new};
+use super::lock::lock_from_the_beginning;
 use super::record::busy;
+use super::versioning::SKEW_MS_MAX;
 use crate::api::NewBucket;
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, Step, WriteOutcome};
 
 /// Buckets listed at a time, in search of an id.
 const PAGE: usize = 1000;
+
+/// Versioning that a lost bucket had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostVersioning {
+    /// Never enabled.
+    Off,
+    /// Suspended.
+    Suspended,
+    /// Enabled.
+    Enabled,
+    /// Enabled, with Object Lock.
+    Locked,
+}
+
+/// Settings of a bucket that takes the place of a lost one at `now_ms`. What the lost bucket kept must
+/// be kept from the first write on: a plain write replaces the current version, whatever locks it.
+///
+/// # Errors
+/// [`Error::EntityTooLarge`].
+pub fn settings_of_adopted(lost: LostVersioning, now_ms: u64) -> Result<Settings> {
+    let mut settings = Settings::default();
+    let state = match lost {
+        LostVersioning::Off => return Ok(settings),
+        LostVersioning::Suspended => Versioning::Suspended,
+        LostVersioning::Enabled => Versioning::Enabled,
+        LostVersioning::Locked => {
+            lock_from_the_beginning(&mut settings)?;
+            Versioning::Enabled
+        }
+    };
+    // Orders of plain writes of the lost bucket lie below.
+    let versioning = VersioningSetting { state, above_ms: now_ms + SKEW_MS_MAX };
+    settings.set(Setting::Versioning, versioning.document())?;
+    Ok(settings)
+}
 
 /// Creates a bucket under the id of one whose register was lost, so that its objects belong to
 /// the bucket again. Name, owner and settings are new. The generation is above that of the
@@ -25,7 +64,8 @@ const PAGE: usize = 1000;
 /// # Errors
 /// As [`Buckets::create`]; [`Error::InvalidRequest`] if another name has or claims the id, if the
 /// bucket exists with another owner or number of shards, if it was deleted, if registers of the bucket
-/// lie in other shards, or for the list of buckets; a device of the index doesn't reply.
+/// lie in other shards or hold versions that the settings would not keep, or for the list of buckets; a
+/// device of the index doesn't reply.
 pub async fn adopt_bucket(
     buckets: Buckets<'_>,
     name: &str,
@@ -54,7 +94,8 @@ pub async fn adopt_bucket(
     if fence == Some(BucketFence::of_deleted(id)) {
         return Err(refused("the bucket was deleted: its objects don't come back"));
     }
-    check_shards(buckets, id, new.index_shards).await?;
+    let keeps = VersioningSetting::of(new.settings.get(Setting::Versioning)).state.keeps_versions();
+    check_registers(buckets, id, new.index_shards, keeps).await?;
     claim(buckets, name, id).await?;
     let generation = fence.map_or(1, |fence| fence.generation + 1);
     let bucket = create_as(buckets, name, new, NewIdentity { id, generation }).await?;
@@ -93,11 +134,22 @@ async fn adopted(buckets: Buckets<'_>, name: &str, id: BucketId) -> Result<Optio
     }
 }
 
-/// Refuses a number of shards under which a register of the bucket would lie elsewhere. A sample of
-/// each device's registers is compared: under a wrong number, half of all keys lie elsewhere. If no
-/// register is left, any number is accepted.
-async fn check_shards(buckets: Buckets<'_>, id: BucketId, shards: u16) -> Result<()> {
+/// Refuses a number of shards under which a register of the bucket would lie elsewhere, and a bucket
+/// that keeps no versions if the lost one did. A sample of each device's registers is compared: under a
+/// wrong number, half of all keys lie elsewhere. If no register is left, anything is accepted.
+async fn check_registers(
+    buckets: Buckets<'_>,
+    id: BucketId,
+    shards: u16,
+    keeps_versions: bool,
+) -> Result<()> {
     for key in buckets.catalog.fences.some_registers(id, shards).await? {
+        if key.kind == RegisterKind::Version && !keeps_versions {
+            return Err(refused(
+                "the bucket has versions, which writes of an unversioned bucket would replace: name \
+                 another --versioning",
+            ));
+        }
         let of_object = key.kind == RegisterKind::Object;
         if key.shard.0 >= shards || of_object && shard_of(&key.name, shards) != key.shard {
             let shard = key.shard.0;

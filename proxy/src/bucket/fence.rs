@@ -21,6 +21,8 @@ use crate::walk::Paths;
 /// Registers of a bucket that are read from a device, with up to 8 KiB each, and devices asked together.
 const REGISTERS_SEEN: usize = 64;
 const DEVICES_AT_ONCE: usize = 64;
+/// Replies by which a bucket without a register counts as lost, unless one of them has its deletion.
+const DELETION_REPLIES: usize = 3;
 
 /// Reply of a device to a fence.
 struct FenceReply {
@@ -146,6 +148,37 @@ impl Fences {
             highest = of_bucket.chain(highest).max_by_key(|it| (it.generation, !it.open));
         }
         Ok(highest)
+    }
+
+    /// Returns true if the deletion of a bucket has ended, as one of a few devices of the index knows.
+    /// A bucket without a register that was not deleted has lost its register.
+    ///
+    /// # Errors
+    /// If no device replies.
+    pub(crate) async fn is_deleted(&self, bucket: BucketId) -> Result<bool> {
+        let cluster = self.replicas.topology.cluster();
+        let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
+        let (mut replied, mut failed) = (0, None);
+        for some in devices.chunks(DELETION_REPLIES) {
+            let replies =
+                self.call_some(some, |device, node| async move { node.fences(device).await });
+            for (_, reply) in replies.await {
+                match reply {
+                    Ok(fences) if fences.contains(&BucketFence::of_deleted(bucket)) => {
+                        return Ok(true);
+                    }
+                    Ok(_) => replied += 1,
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if replied >= DELETION_REPLIES {
+                return Ok(false);
+            }
+        }
+        match failed {
+            Some(error) if replied == 0 => Err(error),
+            _ => Ok(false),
+        }
     }
 
     /// Some registers of a bucket on each device: the first ones, and the first one at shard `from` or

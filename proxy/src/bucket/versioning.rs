@@ -23,7 +23,7 @@ use crate::walk::Paths;
 /// Bound on the skew of proxies' clocks, so that every plain write is ordered below every later
 /// version, in milliseconds. The cluster's time differs between processes by a few milliseconds
 /// (C1).
-const SKEW_MS_MAX: u64 = 2000;
+pub(super) const SKEW_MS_MAX: u64 = 2000;
 
 impl Buckets<'_> {
     /// Versioning state of a bucket, read from its register.

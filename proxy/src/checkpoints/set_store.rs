@@ -132,14 +132,20 @@ impl SetStore {
         self.registers.stamps.now_ms()
     }
 
-    /// Writes the name of the bucket into its companion, which must exist.
+    /// Writes the name of the bucket into its companion, which must exist. A bucket whose register was
+    /// lost may have another name since.
     pub(crate) async fn name_parent(&self, bucket: BucketId, name: &str) -> Result<()> {
         let only_new = WriteConditions { if_match: None, if_none_match: Some(ETagCondition::Any) };
         let bytes = Bytes::copy_from_slice(name.as_bytes());
-        match self.put(bucket, PARENT, bytes, Attributes::default(), &only_new).await {
-            Err(Error::PreconditionFailed(_)) => Ok(()),
-            outcome => outcome,
+        match self.put(bucket, PARENT, bytes.clone(), Attributes::default(), &only_new).await {
+            Err(Error::PreconditionFailed(_)) => {}
+            outcome => return outcome,
         }
+        if self.parent(&companion_of(bucket)).await?.as_deref() == Some(name) {
+            return Ok(());
+        }
+        let any = WriteConditions::default();
+        self.put(bucket, PARENT, bytes, Attributes::default(), &any).await
     }
 
     /// The bucket whose companion this is; none if it was never named.

@@ -226,13 +226,18 @@ impl Stored {
 /// Makes the buckets again, under their ids.
 async fn adopt_buckets(cluster: &TestCluster, client: &mut S3, ids: [&str; 2]) {
     let unknown = admin_json(cluster, &["index", "rebuild"])["unknown_buckets"].to_string();
-    for (id, name) in ids.into_iter().zip([BUCKET, "versions"]) {
+    let adopt = |id, name, versioning| {
+        let shards = "16";
+        ["index", "adopt", id, name, "--index-shards", shards, "--versioning", versioning]
+    };
+    for (id, name, versioning) in [(ids[0], BUCKET, "off"), (ids[1], "versions", "enabled")] {
         assert!(unknown.contains(id), "{id} is not in {unknown}");
-        admin_json(cluster, &["index", "adopt", id, name, "--index-shards", "16"]);
+        admin_json(cluster, &adopt(id, name, versioning));
     }
-    let twice = admin(cluster, &["index", "adopt", ids[0], "other", "--index-shards", "16"]);
+    let twice = admin(cluster, &adopt(ids[0], "other", "off"));
     assert!(!twice.status.success(), "another name has the id");
-    set_versioning(client, "versions").await;
+    let versions = client.get("/versions?versioning").await.unwrap();
+    assert!(versions.text().contains("<Status>Enabled</Status>"), "{}", versions.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -323,7 +328,8 @@ async fn x8_coded_objects_come_back_if_enough_fragments_are_left() {
     cluster.start_all().await;
     if !admin(&cluster, &["bucket", "show", BUCKET]).status.success() {
         println!("the bucket is lost too");
-        admin_json(&cluster, &["index", "adopt", &bucket_id, BUCKET, "--index-shards", "16"]);
+        let shards = ["--index-shards", "16", "--versioning", "off"];
+        admin_json(&cluster, &[&["index", "adopt", &bucket_id, BUCKET][..], &shards].concat());
     }
     let mut lost = Vec::new();
     for (key, body) in &whole {

@@ -1,11 +1,14 @@
 //! Pins, holds, withdrawal and retention.
 
+use martlet_protocol::backend::{RegisterDrop, Want};
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::lock::LockViolation;
-use martlet_protocol::{Clock, VersionId};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, RegisterKey, Term, VersionId};
 
+use super::super::harness::settle;
 use super::super::versions::all_versions;
 use super::*;
-use crate::PlannedWithdrawal;
+use crate::{LostVersioning, NewBucket, PlannedWithdrawal, adopt_bucket, settings_of_adopted};
 
 pub(super) const SHARD: &str = "run-1/step-1/__0_0.distcp";
 
@@ -246,4 +249,34 @@ async fn records_go_with_their_bucket() {
     clock.advance_ms(3000);
     store.checkpoints().set_rules("b", RULES.into()).await.unwrap();
     assert_eq!(listed(store, "", None).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn records_wait_for_a_bucket_whose_register_is_lost() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save_set(store, SET, b"one").await;
+    let lost = store.bucket("b").await.unwrap();
+    let register = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "b");
+    settle().await;
+    for device in (1..=3).map(DeviceId) {
+        let held = harness.memory.read(device, &register, Want::Entry, Term::ANY).await.unwrap();
+        let up_to = held.promise.max(held.entry.unwrap().order);
+        let drop = RegisterDrop { key: register.clone(), up_to, collectable: false };
+        harness.memory.drop_registers(device, &[drop]).await.unwrap();
+    }
+    for _ in 0..4 {
+        upkeep(store).await;
+    }
+    assert_eq!(store.buckets_with_sets().await.unwrap().len(), 1, "no deletion was asked for");
+    // The bucket comes back under another name, and its sets with it.
+    let settings = settings_of_adopted(LostVersioning::Enabled, clock.now_ms()).unwrap();
+    let (owner, index_shards) = (lost.owner.clone(), lost.index_shards);
+    let new = NewBucket { owner, index_shards, policy: None, settings };
+    adopt_bucket(store.buckets(), "again", new, lost.id).await.unwrap();
+    clock.advance_ms(3000);
+    store.checkpoints().set_rules("again", RULES.into()).await.unwrap();
+    upkeep(store).await;
+    let found = store.checkpoints().set("again", SET).await.unwrap();
+    assert_eq!(found.generations.len(), 1);
 }

@@ -1,6 +1,23 @@
 //! Buckets that are adopted under the id of a lost one.
 
+use martlet_protocol::{Setting, Versioning, VersioningSetting};
+
 use super::*;
+use crate::{LostVersioning, settings_of_adopted};
+
+fn tombstone_of(key: RegisterKey) -> EntryWrite {
+    let order = Stamp::at_ms(SystemClock.now_ms());
+    EntryWrite {
+        key,
+        entry: Entry { order, write_id: WriteId::random(), value: Value::Tombstone },
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 0,
+        commit_by_ms: u64::MAX,
+        keep_body: false,
+        term: Term::ANY,
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
@@ -25,21 +42,7 @@ async fn one_name_claims_an_id_and_the_shards_are_those_of_its_registers() {
     let is_apart = |name: &String| shard_of(name.as_bytes(), 32).0 & 0b11000 == 0b11000;
     let name = (0..10_000).map(|number| format!("key-{number}")).find(is_apart).unwrap();
     let written = RegisterKey::object(BucketId([6; 16]), 16, &name);
-    let entry = EntryWrite {
-        key: written.clone(),
-        entry: Entry {
-            order: Stamp::at_ms(SystemClock.now_ms()),
-            write_id: WriteId::random(),
-            value: Value::Tombstone,
-        },
-        inline: None,
-        mode: WriteMode::Fresh,
-        generation: 0,
-        commit_by_ms: u64::MAX,
-        keep_body: false,
-        term: Term::ANY,
-    };
-    harness.memory.write(DeviceId(1), entry).await.unwrap();
+    harness.memory.write(DeviceId(1), tombstone_of(written.clone())).await.unwrap();
     for wrong in [4, 8, 32] {
         let refused = adopt_bucket(buckets, "c", new(wrong), written.bucket).await.unwrap_err();
         assert!(refused.to_string().contains("name another --index-shards"), "{wrong}: {refused}");
@@ -71,5 +74,33 @@ async fn a_bucket_whose_deletion_was_given_up_is_adopted_and_takes_writes() {
     for other in others {
         let refused = adopt_bucket(buckets, "b", other, bucket).await.unwrap_err().to_string();
         assert!(refused.contains("another owner or --index-shards"), "{refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_bucket_kept_is_kept_from_the_first_write_on() {
+    let harness = Harness::new(3, DEVICES);
+    let (id, buckets) = (BucketId([7; 16]), harness.store.buckets());
+    let left = RegisterKey::version(&RegisterKey::object(id, 8, "key"), VersionId::Null);
+    harness.memory.write(DeviceId(2), tombstone_of(left)).await.unwrap();
+    let refused = adopt_bucket(buckets, "b", new_bucket(8), id).await.unwrap_err().to_string();
+    assert!(refused.contains("name another --versioning"), "{refused}");
+
+    let now_ms = SystemClock.now_ms();
+    let settings = settings_of_adopted(LostVersioning::Locked, now_ms).unwrap();
+    let versioning = VersioningSetting::of(settings.get(Setting::Versioning));
+    assert!(versioning.above_ms > now_ms, "plain writes of the lost bucket lie below");
+    let new = NewBucket { settings, ..new_bucket(8) };
+    let adopted = adopt_bucket(buckets, "b", new, id).await.unwrap();
+    assert_eq!(adopted.versioning().state, Versioning::Enabled);
+    assert!(adopted.lock().unwrap().is_some());
+    for (lost, expected) in [
+        (LostVersioning::Off, Versioning::Off),
+        (LostVersioning::Suspended, Versioning::Suspended),
+        (LostVersioning::Enabled, Versioning::Enabled),
+    ] {
+        let settings = settings_of_adopted(lost, now_ms).unwrap();
+        let state = VersioningSetting::of(settings.get(Setting::Versioning)).state;
+        assert_eq!((state, settings.get(Setting::ObjectLock)), (expected, None));
     }
 }
