@@ -231,7 +231,7 @@ impl Conversation {
     ) -> io::Result<()> {
         let is_short = range.end - range.start < SENT_BYTES_MIN;
         let stream = match &self.transport {
-            Transport::Plain(stream) if !is_short => stream,
+            Transport::Plain(stream) if !is_short && !extent.is_packed() => stream,
             _ => {
                 let bytes = extent.read_unverified(range).await.map_err(io::Error::other)?;
                 return self.write_stream(bytes, sent).await;

@@ -7,6 +7,8 @@
 //! * Unverified bytes are only returned by methods that are named so.
 //! * A thread of a device waits for a client only while most threads don't, and for a bounded time.
 //! * A delete doesn't change the bytes of an open extent. Their space is reused once it is dropped.
+//! * No socket gets references to pages of a volume: a later record may change these pages before
+//!   the client has received them.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,6 +79,12 @@ impl ExtentInPlace {
         self.extent.length
     }
 
+    /// Returns true if the extent lies in a volume, whose pages may be written again once the extent
+    /// is dropped. A socket keeps references to the pages that `sendfile` gave it.
+    pub fn is_packed(&self) -> bool {
+        self.extent.is_packed()
+    }
+
     /// BLAKE3 of the bytes.
     pub fn blake3(&self) -> [u8; 32] {
         self.extent.blake3
@@ -106,8 +114,8 @@ impl ExtentInPlace {
     /// waits there for the socket, for [`LINGER`] at a time, unless many calls do.
     ///
     /// # Errors
-    /// Those before the first byte. After an error that comes later, the bytes before it are
-    /// returned.
+    /// `Invalid` for a packed extent. Others are those before the first byte: after an error that
+    /// comes later, the bytes before it are returned.
     pub async fn send_unverified(
         &self,
         socket: &Arc<OwnedFd>,
@@ -115,6 +123,9 @@ impl ExtentInPlace {
         lingers: bool,
     ) -> Result<SentBytes> {
         self.check(&range)?;
+        if self.is_packed() {
+            return Err(Error::invalid("a packed extent is sent by copies only"));
+        }
         let (extent, socket) = (self.extent.clone(), socket.clone());
         let threads = self.reader.threads().clone();
         let send = move || {

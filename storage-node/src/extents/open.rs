@@ -53,6 +53,11 @@ impl OpenExtent {
         }
     }
 
+    /// Returns true if the extent lies in a volume.
+    pub(super) fn is_packed(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// Opens a packed extent. The caller took `lease` before, so the record's space is not reused.
     pub(super) fn record(
         row: &Row,
