@@ -6,8 +6,9 @@
 //! * [`DiskFault::PowerCut`]: the call and all later calls fail; the disk is dead.
 //!   [`FaultyDisk::reboot`] returns the surviving content.
 //! * [`DiskFault::Io`]: the call fails. A write may have happened in part. After a failed sync,
-//!   unsynced bytes are marked clean, as kernels do. Reads still return these bytes. They may or
-//!   may not have reached the disk, and a later sync doesn't write them.
+//!   unsynced bytes are marked clean, as kernels do. Reads still return these bytes until they are
+//!   dropped from the cache. They may or may not have reached the disk, and a later sync doesn't
+//!   write them.
 //! * [`DiskFault::NoSpace`]: the call fails if it needs space. A write may have happened in part.
 //!   Calls that free space succeed.
 //!
@@ -474,7 +475,7 @@ impl DiskFile for FaultyFile {
         let mut state = self.state();
         state.spaceless().0?;
         let content = state.files.get_mut(&self.file).expect("an open file is there");
-        content.misread.retain(|at| !(index(offset)..index(offset + length)).contains(at));
+        content.drop_cached(index(offset)..index(offset + length));
         Ok(())
     }
 }

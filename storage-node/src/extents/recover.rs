@@ -7,6 +7,9 @@
 //! records without a row lie in places that the table names as unsettled
 //! ([`settle_records`](super::settle_records)).
 //!
+//! Only what survives a power cut gets a row: things are synced, and read from the disk, before they
+//! are judged ([`from_disk`]).
+//!
 //! Things without a row are judged [`THINGS_MAX`] at a time, folder by folder and volume by volume.
 //! What was judged before has a row by then, and is a rival of a later thing with its id.
 
@@ -32,7 +35,7 @@ use super::unknown_extent::{UnknownExtent, UnknownLocation};
 use super::used::UsedSpace;
 use super::volumes::{Volume, Volumes};
 use super::{heads, quarantine, scan};
-use crate::disk::{Caching, Disk};
+use crate::disk::{Caching, Disk, DiskFile};
 
 /// Maximum number of things without a row in memory: some hundred bytes each.
 pub(super) const THINGS_MAX: usize = 4096;
@@ -75,6 +78,15 @@ struct Quarantined {
     ids: HashSet<ExtentId>,
     /// Runs of volumes.
     runs: Vec<BlockRun>,
+}
+
+/// Prepares a file of `length` bytes for inspection: what its next read returns survives a power cut.
+///
+/// A process that died may have left bytes in the page cache only, and a failed sync leaves pages
+/// that count as clean and never reached the disk. The former are written, the latter dropped.
+pub(super) fn from_disk(file: &dyn DiskFile, length: u64) -> Result<()> {
+    file.sync()?;
+    file.drop_cached(0, length)
 }
 
 /// Makes the missing folders of a store, durably.
@@ -350,6 +362,7 @@ impl Recovery<'_> {
     fn inspect_file(&self, id: ExtentId) -> Result<UnknownExtent> {
         let path = footer::path(self.site.root, id);
         let file = self.site.disk.open(&path, Caching::Cached)?;
+        from_disk(file.as_ref(), file.length()?)?;
         let (evidence, record) = match footer::inspect(file.as_ref())? {
             Footer::Unfinished | Footer::Torn => (Evidence::Unfinished, None),
             Footer::Rotten => (Evidence::Contradiction, None),

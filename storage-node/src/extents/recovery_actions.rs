@@ -23,7 +23,7 @@ impl Recovery<'_> {
         let mut changed = PendingSyncs::default();
         for (thing, verdict) in things.into_iter().zip(classify(&found)) {
             match verdict {
-                RecoveryAction::Keep => rows.extend(self.keep(thing)),
+                RecoveryAction::Keep => rows.extend(self.keep(thing, &mut changed)),
                 RecoveryAction::Quarantine => self.quarantine(thing)?,
                 RecoveryAction::RemoveUnfinished => {
                     self.report.unfinished += 1;
@@ -43,9 +43,14 @@ impl Recovery<'_> {
         self.site.table.put_many(&rows)
     }
 
-    fn keep(&mut self, thing: UnknownExtent) -> Option<Row> {
+    /// Returns the row of a thing that was read from the disk. The name of its file may not be
+    /// durable yet.
+    fn keep(&mut self, thing: UnknownExtent, changed: &mut PendingSyncs) -> Option<Row> {
         let place = match thing.place {
-            UnknownLocation::File(_) => RowLocation::File,
+            UnknownLocation::File(path) => {
+                changed.folders.extend(path.parent().map(Path::to_path_buf));
+                RowLocation::File
+            }
             UnknownLocation::Record(run) => {
                 self.take(run);
                 RowLocation::Record(run.volume, run.offset)

@@ -4,10 +4,12 @@
 //! were deleted. No other place has a record without a row. A table that doesn't know lets recovery
 //! inspect the free space of all volumes: the table of a new index, or of an earlier version.
 
+use std::collections::BTreeSet;
+
 use martlet_protocol::{ExtentId, Result};
 
 use super::record::BlockRun;
-use super::recover::{Recovery, THINGS_MAX};
+use super::recover::{Recovery, THINGS_MAX, from_disk};
 use super::scan::{self, RowlessRun, ScanPage};
 use super::space::Backing;
 use super::unknown_extent::{UnknownExtent, UnknownLocation};
@@ -18,9 +20,14 @@ impl Recovery<'_> {
     /// Settles the records without a row, in all places that may have one.
     pub(super) fn settle_records(&mut self) -> Result<()> {
         let places = self.site.table.unsettled()?;
+        let headers = places.iter().flat_map(|places| &places.headers);
+        let with_headers: BTreeSet<u32> = headers.map(|place| place.volume).collect();
         for volume in self.site.volumes.all() {
             let is_settled =
                 places.as_ref().is_some_and(|places| !places.volumes.contains(&volume.number));
+            if !is_settled || with_headers.contains(&volume.number) {
+                from_disk(volume.file.as_ref(), volume.bytes())?;
+            }
             if !is_settled {
                 self.settle_volume(&volume)?;
             }

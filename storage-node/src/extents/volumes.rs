@@ -19,6 +19,10 @@ use super::record::{BlockRun, VolumeHead, record_bytes};
 use super::seal::Seal;
 use super::space::{Backing, Needs, SpaceMap};
 
+/// Bytes of a volume that are used, at most: far beyond any setting. A damaged inode may report any
+/// length, and the map of used blocks takes a bit for each block.
+const VOLUME_BYTES_MAX: u64 = 1 << 40;
+
 /// An open volume.
 #[derive(Debug)]
 pub(super) struct Volume {
@@ -38,7 +42,12 @@ impl Volume {
     pub(super) fn open(disk: &dyn Disk, head: &VolumeHead, path: PathBuf) -> Result<Self> {
         let file = disk.open(&path, Caching::Cached)?;
         let direct = disk.open(&path, Caching::Direct)?;
-        let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
+        let length = file.length()?;
+        if length > VOLUME_BYTES_MAX {
+            let path = path.display();
+            tracing::error!(%path, length, "a volume is longer than any; its end is not used");
+        }
+        let bytes = length.min(VOLUME_BYTES_MAX) / ALIGN_BYTES * ALIGN_BYTES;
         let (head, seal) = (*head, Seal::volume(&head.secret));
         let (number, bytes) = (head.number, AtomicU64::new(bytes));
         Ok(Self { number, path, file, direct, head, seal, bytes })

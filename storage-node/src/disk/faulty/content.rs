@@ -108,6 +108,20 @@ impl Content {
         }
     }
 
+    /// Drops clean bytes from the cache: reads return the durable ones. Unsynced bytes stay.
+    pub(super) fn drop_cached(&mut self, range: Range<usize>) {
+        self.misread.retain(|at| !range.contains(at));
+        if !self.pending.is_empty() {
+            return;
+        }
+        let end = range.end.min(self.live.len());
+        let start = range.start.min(end);
+        // Behind the durable end, no block was ever written.
+        let written = self.durable.len().clamp(start, end);
+        self.live[start..written].copy_from_slice(&self.durable[start..written]);
+        self.live[written..end].fill(0);
+    }
+
     /// Applies a random part of the unsynced changes to the durable bytes.
     pub(super) fn scatter(&mut self, chance: &mut ContentRng) {
         for change in std::mem::take(&mut self.pending) {
