@@ -36,6 +36,7 @@ mod steady_time;
 mod tests;
 mod unreadable;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -139,7 +140,7 @@ impl Device {
     /// Opens the device. A device that does not open is offline, with the reason. Blocks.
     pub(crate) fn open(&self) {
         let _attending = self.attending.lock();
-        self.try_open();
+        self.or_offline(|| self.try_open());
     }
 
     /// Threads on which calls wait for its disk.
@@ -221,7 +222,7 @@ impl Device {
             Err(_) => self.tend_closed(),
         };
         if let Some(reason) = suspect {
-            self.reopen(reason);
+            self.or_offline(|| self.reopen(reason));
         }
     }
 
@@ -394,7 +395,17 @@ impl Device {
             return;
         }
         *self.damage.lock() = Some(reason.clone());
-        self.reopen(reason);
+        self.or_offline(|| self.reopen(reason));
+    }
+
+    /// Runs an opening. If it panics, the device is offline, and [`tend`](Self::tend) tries again
+    /// after a pause.
+    fn or_offline(&self, opening: impl FnOnce()) {
+        let outcome = catch_unwind(AssertUnwindSafe(opening));
+        if outcome.is_err() && self.online().is_err() {
+            self.tries.fetch_add(1, Ordering::Relaxed);
+            self.set_offline(&Error::internal("the opening of the device panicked"));
+        }
     }
 
     fn try_open(&self) {

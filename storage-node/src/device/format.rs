@@ -13,6 +13,8 @@ use martlet_protocol::release::FORMATS;
 use martlet_protocol::{DeviceId, Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::lost::is_there;
+
 const NAME: &str = "format.json";
 const MAGIC: &str = "martlet device";
 /// Oldest version that this release writes. Versions are format levels of the cluster.
@@ -248,9 +250,12 @@ impl Format {
     }
 
     fn missing(root: &Path) -> Result<()> {
-        let Some(found) = CONTENTS.iter().find(|name| root.join(name).exists()) else {
-            return Ok(());
-        };
+        let mut contents = CONTENTS.iter().map(|name| Ok((name, is_there(&root.join(name))?)));
+        let found = contents.find_map(|content| match content {
+            Ok((name, is_there)) => is_there.then_some(Ok(name)),
+            Err(error) => Some(Err(error)),
+        });
+        let Some(found) = found.transpose()? else { return Ok(()) };
         Err(Error::corrupt(format!(
             "{} holds {found}/ but no {NAME}: the device lost its format and is not opened",
             root.display()

@@ -19,11 +19,22 @@ use super::format::Format;
 
 /// Returns the damage if only the index is missing. Opened with an empty index, the device would
 /// vote as if it remembered. The index is made before the extents' folders.
-pub(super) fn missing(root: &Path) -> Option<String> {
-    let missing = !root.join("index/CURRENT").exists() && root.join("extents").exists();
-    missing.then(|| {
+///
+/// # Errors
+/// `Unavailable` if the disk doesn't return what the folder holds. A failed look-up is no proof that
+/// the index is gone.
+pub(super) fn missing(root: &Path) -> Result<Option<String>> {
+    let missing = !is_there(&root.join("index/CURRENT"))? && is_there(&root.join("extents"))?;
+    Ok(missing.then(|| {
         let root = root.display();
         format!("{root} holds extents/ but no index: the device lost its index")
+    }))
+}
+
+/// Returns true if a path exists. `Unavailable` if the disk doesn't return an answer.
+pub(super) fn is_there(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(|error| {
+        Error::unavailable(format!("{} can't be looked up", path.display())).with_source(error)
     })
 }
 
@@ -61,7 +72,7 @@ pub(super) fn renew(
 /// Moves the index into quarantine, durably. Does nothing if the index is missing.
 fn set_aside(root: &Path, generation: u64) -> std::io::Result<()> {
     let (index, quarantine) = (root.join("index"), root.join("quarantine"));
-    if !index.exists() {
+    if !index.try_exists()? {
         return Ok(());
     }
     fs::create_dir_all(&quarantine)?;

@@ -3,6 +3,7 @@
 //! No device waits for another. Devices are opened in parallel, [`OPENING_MAX`] at a time; a device
 //! that hangs occupies only its own thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -16,6 +17,8 @@ use crate::device::Device;
 
 /// Interval between two checks of a device.
 const TEND_EVERY: Duration = Duration::from_millis(250);
+/// Pause after a check that panicked.
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(10);
 /// Number of devices opened at a time: recovery needs memory.
 const OPENING_MAX: usize = 8;
 /// Polling interval for conditions without a notification.
@@ -190,9 +193,16 @@ impl ClosingDevice {
 }
 
 fn run_monitor(device: &Device, orders: &Orders) {
+    let mut resume = Instant::now();
     loop {
         match orders.take() {
-            MonitorOrder::Tend => device.tend(),
+            MonitorOrder::Tend if Instant::now() < resume => {}
+            MonitorOrder::Tend => {
+                if catch_unwind(AssertUnwindSafe(|| device.tend())).is_err() {
+                    tracing::error!(device = %device.id(), "a check of the device panicked");
+                    resume = Instant::now() + PAUSE_AFTER_PANIC;
+                }
+            }
             MonitorOrder::Close(reply) => {
                 // The caller may have timed out.
                 let _ = reply.send(device.close());
