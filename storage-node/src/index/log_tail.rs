@@ -26,7 +26,10 @@
 //! *Never written.* A sector is written whole or not at all. So a sector counts only if it is all
 //! zeros, or if all its bytes after the previous record, or before the end of the file, are zeros.
 //! Each record ends in [`TRAILER`], so that the last sector of a complete record is never all
-//! zeros.
+//! zeros. A record that one flipped bit explains was written whole, whatever its sectors hold
+//! ([`flipped_bit`]).
+
+mod flipped_bit;
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -196,7 +199,9 @@ fn tail(log: &[u8], kind: Log) -> LogEnd {
                 }
             }
             FragmentRead::CutOff | FragmentRead::Bad => {
-                let torn = never_written(log, at, seen.trailer) && !follower();
+                let torn = never_written(log, at, seen.trailer)
+                    && !follower()
+                    && !(kind == Log::Writes && flipped_bit::explains(log, at));
                 return if torn { LogEnd::Torn(record) } else { LogEnd::Damaged(at) };
             }
         }

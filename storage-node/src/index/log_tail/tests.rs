@@ -246,3 +246,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_flipped_bit_beside_zeros_that_were_written_is_damage() {
+    let value = [vec![9; 300], vec![0; 3 * SECTOR], vec![9; 300]].concat();
+    let (whole, ends) = log(&[batch(5, &[1; 50], true), batch(8, &value, true)]);
+    assert_eq!(tail(&whole, Log::Writes), LogEnd::Sound);
+    for byte in last_start(&ends)..whole.len() {
+        for bit in [0, 6] {
+            let mut log = whole.clone();
+            log[byte] ^= 1 << bit;
+            let end = tail(&log, Log::Writes);
+            assert!(matches!(end, LogEnd::Damaged(_)), "bit {bit} of byte {byte}: {end:?}");
+        }
+    }
+}
