@@ -60,6 +60,7 @@ mod marks;
 mod old_list;
 mod old_pages;
 mod options;
+mod origin;
 mod plain_runs;
 mod prepare;
 mod purge;
@@ -84,6 +85,7 @@ use martlet_protocol::backend::{
     BucketFence, EntryWrite, Garbage, GarbageId, Hint, ListReply, ListRequest, PromiseReply,
     RegisterView, RowSelection, Want, WriteReply,
 };
+use martlet_protocol::opening::Uuid;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp, Term};
 use tokio::sync::oneshot;
@@ -115,6 +117,8 @@ pub(crate) use self::voting::VotingSnapshot;
 pub(crate) struct IndexContext {
     /// Name of the device, for its thread and messages.
     pub(crate) name: String,
+    /// Formatting of the device, which the index belongs to.
+    pub(crate) device: Uuid,
     /// True if it has votes where the index doesn't record any.
     pub(crate) votes: bool,
     /// True if it may use its votes without confirmation by peers.
@@ -152,6 +156,7 @@ impl Index {
     /// Opens or creates the index in `folder`. Blocks.
     pub(crate) fn open(folder: &Path, with: IndexContext) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
+        origin::check(&database, with.device)?;
         build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
         let counting = Counting::load(&database);
         let counting = Arc::new(counting.inspect_err(|error| database.note_damage(error))?);

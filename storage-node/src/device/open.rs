@@ -74,7 +74,7 @@ impl OpenDevice {
         let mut marker = take_clean_marker(root, format.device)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
         if damage.is_none() {
-            *damage = lost::missing(root);
+            *damage = lost::missing(root)?;
         }
         let mut renewed = false;
         loop {
@@ -241,6 +241,7 @@ fn surroundings(
 ) -> IndexContext {
     IndexContext {
         name: config.id.to_string(),
+        device: format.device,
         votes: !format.unready,
         confirmed: !shared.introduced,
         peers: shared.peers(),

@@ -52,6 +52,7 @@ struct IndexFixture {
 fn surroundings(folder: &Path) -> IndexContext {
     IndexContext {
         name: "test".into(),
+        device: Uuid([7; 16]),
         votes: true,
         confirmed: true,
         peers: false,

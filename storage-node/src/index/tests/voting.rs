@@ -2,6 +2,7 @@
 
 use super::*;
 use martlet_protocol::Term;
+use martlet_protocol::opening::Uuid;
 
 /// Opens the folder as a device that was formatted without votes.
 fn voteless(folder: &Path) -> IndexFixture {
@@ -158,4 +159,19 @@ async fn numbers_of_ring_changes_that_none_could_follow_are_refused() {
     assert_eq!((snapshot.term, snapshot.joined), (Term(9), 4));
     bed.index.raise_term(Term(100_000)).await.unwrap();
     bed.index.set_joined(50_000).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_index_of_another_formatting_does_not_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = surroundings(folder.path());
+    let open = |device| {
+        let with = IndexContext { device, ..with.clone() };
+        Index::open(&folder.path().join("index"), with).map(drop)
+    };
+    open(Uuid([1; 16])).unwrap();
+    let error = open(Uuid([2; 16])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("earlier formatting"), "{error}");
+    open(Uuid([1; 16])).unwrap();
 }
