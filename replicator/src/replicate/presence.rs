@@ -1,11 +1,13 @@
 //! Queries of primaries about extents, and release of copies that all primaries have.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::StreamExt;
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{BackendExt, DeviceId, ExtentId, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId, Result};
+use tokio::time::Instant;
 
 use super::plan::{CopyAction, CopyTurn, DevicePresence, plan};
 use super::required_devices::RequiredDevices;
@@ -14,6 +16,8 @@ use crate::worker::StepProgress;
 
 /// Devices queried concurrently.
 const AT_ONCE: usize = 16;
+/// Maximum age of replies that justify a release.
+const REPLY_AGE_MAX: Duration = Duration::from_mins(1);
 
 /// Returns the presence of each extent on its primaries; `device` itself is known to have it.
 pub(super) async fn presence(
@@ -66,6 +70,7 @@ pub(super) async fn release_copies(
     if strays.is_empty() {
         return Ok(());
     }
+    let asked = Instant::now();
     let presences = presence(places, device, strays).await?;
     let turn = |it: &ExtentRecord| CopyTurn::of(it.extent.id, 0);
     let all_have = |it: &ExtentRecord, presences: &[DevicePresence]| {
@@ -78,6 +83,10 @@ pub(super) async fn release_copies(
         return Ok(());
     }
     let ids: Vec<ExtentId> = those.iter().map(|record| record.extent.id).collect();
+    // A process that was suspended knows nothing of what its peers lost meanwhile.
+    if asked.elapsed() > REPLY_AGE_MAX {
+        return Err(Error::unavailable("the primaries' replies are too old to release copies"));
+    }
     in_time(places.cluster().node(device)?.release_extents(device, &ids)).await?;
     progress.done += ids.len() as u64;
     progress.freed += ids.len() as u64;
