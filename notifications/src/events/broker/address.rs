@@ -155,9 +155,12 @@ fn host(text: &str, default_port: u16) -> Result<BrokerHost, Failure> {
 /// parts, which other programs read differently, is refused.
 fn decoded_name(path: &str) -> Result<String, Failure> {
     if path.contains(['/', '?', '#']) {
-        return Err(usage("one name follows the host; write %2F, %3F and %23 for /, ? and # in it"));
+        return Err(usage(
+            "one name follows the host; write %2F, %3F and %23 for /, ? and # in it",
+        ));
     }
-    let name = percent_decode_str(path).decode_utf8().map_err(|_| usage("its name is not UTF-8"))?;
+    let name =
+        percent_decode_str(path).decode_utf8().map_err(|_| usage("its name is not UTF-8"))?;
     if name.is_empty() {
         return Err(usage("a topic, subject, key or routing key must follow the host and a slash"));
     }
@@ -192,7 +195,10 @@ mod tests {
     #[test]
     fn unknown_schemes_are_refused_with_those_that_are_known() {
         let text = refusal("natz://h/x");
-        assert!(text.contains("did you mean nats?") && text.contains("amqp, amqps, kafka"), "{text}");
+        assert!(
+            text.contains("did you mean nats?") && text.contains("amqp, amqps, kafka"),
+            "{text}"
+        );
         let text = refusal("mqtt-over-carrier-pigeon://h/x");
         assert!(!text.contains("did you mean") && text.contains("rediss, tls"), "{text}");
         assert!(refusal("h:1/x").contains("SCHEME://HOST:PORT/NAME"));
@@ -218,7 +224,8 @@ mod tests {
 
     #[test]
     fn mistakes_in_hosts_and_names_are_refused() {
-        for text in ["nats:///x", "nats://h:0/x", "nats://h:port/x", "nats://h:65536/x", "nats://[::1/x"]
+        for text in
+            ["nats:///x", "nats://h:0/x", "nats://h:port/x", "nats://h:65536/x", "nats://[::1/x"]
         {
             assert!(refusal(text).contains("a host must have the form"), "{text}");
         }

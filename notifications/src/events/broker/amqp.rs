@@ -180,8 +180,7 @@ impl AmqpConnection {
             .u8(b'F')
             .long_bytes(&capabilities.into_bytes());
         let (user, password) = (login.user.as_deref(), login.secret.as_deref());
-        let response =
-            format!("\0{}\0{}", user.unwrap_or_default(), password.unwrap_or_default());
+        let response = format!("\0{}\0{}", user.unwrap_or_default(), password.unwrap_or_default());
         let start = Arguments::default()
             .long_bytes(&properties.into_bytes())
             .short_text("PLAIN")

@@ -65,7 +65,9 @@ fn secret_of(path: &Path, setting: &str) -> Result<String, String> {
     let secret = text.trim_end_matches(['\r', '\n']);
     let is_line = !secret.is_empty() && !secret.chars().any(char::is_control);
     if !is_line || secret.len() > SECRET_BYTES_MAX {
-        return Err(failure(&format!("it must contain one line of at most {SECRET_BYTES_MAX} bytes")));
+        return Err(failure(&format!(
+            "it must contain one line of at most {SECRET_BYTES_MAX} bytes"
+        )));
     }
     Ok(secret.to_owned())
 }
@@ -94,7 +96,10 @@ mod tests {
             std::fs::write(&path, format!("{secret}\n")).unwrap();
             credentials.check().unwrap();
             let login = credentials.login().await.unwrap();
-            assert_eq!((login.user.as_deref(), login.secret.as_deref()), (Some("me"), Some(secret)));
+            assert_eq!(
+                (login.user.as_deref(), login.secret.as_deref()),
+                (Some("me"), Some(secret))
+            );
             assert!(!format!("{login:?} {credentials:?}").contains(secret));
         }
         std::fs::remove_file(&path).unwrap();

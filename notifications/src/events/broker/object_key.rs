@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn keys_are_decoded_and_test_messages_have_their_bucket() {
         let of = |text: &str| object_key(text.as_bytes()).map(|it| String::from_utf8(it).unwrap());
-        let record = r#"{"Records":[{"s3":{"bucket":{"name":"b"},"object":{"key":"a+dir/%C3%BC%2B1"}}}]}"#;
+        let record =
+            r#"{"Records":[{"s3":{"bucket":{"name":"b"},"object":{"key":"a+dir/%C3%BC%2B1"}}}]}"#;
         assert_eq!(of(record).unwrap(), "b/a dir/ü+1");
         assert_eq!(of(r#"{"Event":"s3:TestEvent","Bucket":"b"}"#).unwrap(), "b");
         assert_eq!((of("{}"), of("no JSON"), of(r#"{"Records":[{}]}"#)), (None, None, None));

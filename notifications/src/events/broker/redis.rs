@@ -84,9 +84,8 @@ impl RedisClient {
         let stream = self.endpoint.connect(self.endpoint.host()).await?;
         let allowance = Arc::new(AtomicUsize::new(REPLY_BYTES_MAX));
         let stream = BoundedStream { stream, allowance: allowance.clone() };
-        let mut info = RedisConnectionInfo::default()
-            .set_db(i64::from(self.database))
-            .set_skip_set_lib_name();
+        let mut info =
+            RedisConnectionInfo::default().set_db(i64::from(self.database)).set_skip_set_lib_name();
         if let Some(user) = &login.user {
             info = info.set_username(user);
         }
@@ -127,7 +126,8 @@ impl RedisConnection {
                 for it in messages {
                     entries.add_command(entry(&self.key, entries_max, &it.message));
                 }
-                let ids: Vec<String> = entries.query_async(&mut self.link).await.map_err(failure)?;
+                let ids: Vec<String> =
+                    entries.query_async(&mut self.link).await.map_err(failure)?;
                 ids.len()
             }
         };

@@ -70,8 +70,7 @@ impl BrokerSettings<'_> {
             (path, None) => (path, "password_file"),
         };
         let secret_file = secret_file.map(Path::to_owned);
-        let credentials =
-            Credentials { user: self.user.map(str::to_owned), secret_file, setting };
+        let credentials = Credentials { user: self.user.map(str::to_owned), secret_file, setting };
         credentials.check()?;
         Ok(credentials)
     }

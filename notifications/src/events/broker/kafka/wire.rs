@@ -70,6 +70,12 @@ impl RequestBody {
         self.i32(i32::try_from(count).expect("a batch has at most 256 KiB"))
     }
 
+    /// Returns these bytes, with those of another body behind them.
+    #[cfg(test)]
+    pub(super) fn into_bytes_with(self, other: Self) -> Vec<u8> {
+        [self.0, other.0].concat()
+    }
+
     /// Returns the whole request with this body.
     pub(super) fn request(self, api: Api, correlation: i32) -> Vec<u8> {
         let head = Self::default().i16(api.key).i16(api.version).i32(correlation).text(CLIENT);
