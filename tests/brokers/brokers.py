@@ -79,7 +79,7 @@ class Nats(Broker):
         self.certificate = certificate
         tls = ""
         if certificate:
-            tls = f'tls {{ cert_file: "{certificate}" key_file: "{certificate}" }}\n'
+            tls = f'tls {{\n cert_file: "{certificate}"\n key_file: "{certificate}"\n}}\n'
         (self.folder / "nats.conf").write_text(
             f'listen: "127.0.0.1:{self.port}"\n'
             f'jetstream {{ store_dir: "{self.folder}/js" }}\n'
@@ -161,7 +161,8 @@ class Rabbit(Broker):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.distribution_port, = free_ports(1)
+        self.names = None
+        self.distribution_port, self.epmd_port = free_ports(2)
         (self.folder / "rabbit.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
             f"default_user = {USER}\ndefault_pass = {PASSWORD}\nloopback_users.{USER} = true\n")
@@ -180,7 +181,20 @@ class Rabbit(Broker):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
             "RABBITMQ_DIST_PORT": str(self.distribution_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self.epmd_port),
         }
+
+    def start(self):
+        # The node would start a name server that is no child of it, and stays.
+        self.names = subprocess.Popen(["epmd", "-port", str(self.epmd_port), "-address", "127.0.0.1"],
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return super().start()
+
+    def kill(self):
+        super().kill()
+        if self.names:
+            self.names.kill()
+            self.names.wait()
 
     def connection(self):
         return pika.BlockingConnection(pika.ConnectionParameters(

@@ -51,6 +51,7 @@ struct ServerInfo {
 
 /// First line of a client.
 #[derive(Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the protocol's own fields")]
 struct Connect<'a> {
     verbose: bool,
     pedantic: bool,

@@ -115,7 +115,9 @@ impl RedisConnection {
             RedisForm::List => {
                 let mut push = redis::cmd("RPUSH");
                 push.arg(&self.key);
-                messages.iter().for_each(|it| drop(push.arg(&it.message[..])));
+                for it in messages {
+                    push.arg(&it.message[..]);
+                }
                 // The reply is the length of the list, which has these messages at its end.
                 let length: usize = push.query_async(&mut self.link).await.map_err(failure)?;
                 length.min(messages.len())

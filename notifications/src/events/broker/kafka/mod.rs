@@ -185,8 +185,9 @@ impl KafkaConnection {
         let links: Vec<_> = batches.iter().map(|it| self.links.remove(&it.leader)).collect();
         let sent = batches.into_iter().zip(links);
         let sent = sent.map(|(batch, link)| self.send(batch, link, acknowledged));
+        let outcomes = join_all(sent).await;
         let mut failures = Vec::new();
-        for outcome in join_all(sent).await {
+        for outcome in outcomes {
             self.links.extend(outcome.link.map(|link| (outcome.leader, link)));
             failures.extend(outcome.failures);
         }
@@ -242,32 +243,37 @@ impl KafkaConnection {
         link: Option<KafkaLink>,
         acknowledged: &Acknowledged,
     ) -> LeaderOutcome<'a> {
-        let LeaderBatch { leader, partitions } = batch;
-        let mut failures = Vec::new();
-        let done = async {
-            let mut link = match link {
-                Some(link) => link,
-                None => self.open(leader).await?,
-            };
-            let refused =
-                self.send_batches(&mut link, &partitions, acknowledged, &mut failures).await?;
-            for partition in refused {
-                self.send_singly(&mut link, partition, acknowledged, &mut failures).await?;
-            }
-            Ok(link)
-        };
-        match done.await {
+        let (leader, mut failures) = (batch.leader, Vec::new());
+        match self.try_send(&batch, link, acknowledged, &mut failures).await {
             Ok(link) => LeaderOutcome { leader, link: Some(link), failures },
             Err(failure) => {
-                let failure: DeliveryFailure = failure;
-                let open = partitions.iter().flat_map(|it| &it.records).map(|it| it.message);
+                let open = batch.partitions.iter().flat_map(|it| &it.records).map(|it| it.message);
                 let open = open.filter(|it| !acknowledged.has(it));
-                failures.extend(
-                    open.map(|message| RecordFailure { message, failure: failure.clone() }),
-                );
+                let failed = |message| RecordFailure { message, failure: failure.clone() };
+                failures.extend(open.map(failed));
                 LeaderOutcome { leader, link: None, failures }
             }
         }
+    }
+
+    /// Sends the messages for one leader. Returns the connection for the next ones.
+    async fn try_send<'a>(
+        &self,
+        batch: &LeaderBatch<'a>,
+        link: Option<KafkaLink>,
+        acknowledged: &Acknowledged,
+        failures: &mut Vec<RecordFailure<'a>>,
+    ) -> Result<KafkaLink, DeliveryFailure> {
+        let mut link = match link {
+            Some(link) => link,
+            None => self.open(batch.leader).await?,
+        };
+        let refused =
+            self.send_batches(&mut link, &batch.partitions, acknowledged, failures).await?;
+        for partition in refused {
+            self.send_singly(&mut link, partition, acknowledged, failures).await?;
+        }
+        Ok(link)
     }
 
     async fn open(&self, leader: i32) -> Result<KafkaLink, DeliveryFailure> {
