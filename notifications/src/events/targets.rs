@@ -56,7 +56,7 @@ pub(super) struct TargetSettings {
     user: Option<String>,
     /// File with the password of a broker's user.
     password_file: Option<PathBuf>,
-    /// True if a stream of JetStream acknowledges messages.
+    /// True if a stream of `JetStream` acknowledges messages.
     nats_jetstream: Option<bool>,
     /// True if the key is a stream instead of a list.
     redis_stream: Option<bool>,

@@ -23,6 +23,11 @@ impl Acknowledged {
         self.positions.lock().insert(message.position);
     }
 
+    /// Notes acknowledged messages.
+    pub(super) fn add_all(&self, messages: &[SpooledMessage]) {
+        self.positions.lock().extend(messages.iter().map(|message| message.position));
+    }
+
     /// Returns true if this message was acknowledged.
     pub(super) fn has(&self, message: &SpooledMessage) -> bool {
         self.positions.lock().contains(&message.position)

@@ -1,4 +1,4 @@
-//! AMQP 0-9-1, as RabbitMQ speaks it: messages to an exchange, with a routing key.
+//! AMQP 0-9-1, as `RabbitMQ` speaks it: messages to an exchange, with a routing key.
 //!
 //! The broker confirms each message before the next one is sent, so order holds through every
 //! failure. A message is `mandatory`: one that no queue takes comes back, and stays in the spool.

@@ -1,4 +1,4 @@
-//! Target that is a message broker: Kafka, NATS, Redis or AMQP (RabbitMQ).
+//! Target that is a message broker: Kafka, NATS, Redis or AMQP (`RabbitMQ`).
 //!
 //! ```text
 //! spool ─▶ lane ─▶ connection ─▶ broker

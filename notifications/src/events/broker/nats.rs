@@ -1,9 +1,9 @@
-//! NATS: messages to a subject, in core NATS or with the acknowledgement of a JetStream stream.
+//! NATS: messages to a subject, in core NATS or with the acknowledgement of a `JetStream` stream.
 //!
 //! Core NATS: a batch is acknowledged by the `PONG` to a `PING` behind it: the server has processed
 //! the batch. Subscribers that are not connected get nothing.
 //!
-//! JetStream: a stream acknowledges each message before the next one is sent. So messages keep their
+//! `JetStream`: a stream acknowledges each message before the next one is sent. So messages keep their
 //! order through every failure, and no message needs an id: a stream's removal of duplicates can't
 //! drop a later message that is equal to an earlier one.
 //!
@@ -23,7 +23,7 @@ use super::receive_buffer::ReceiveBuffer;
 
 /// Maximum bytes of a line or a payload from the server. `INFO` lists the servers of a cluster.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// Error of JetStream: a message is larger than its stream accepts.
+/// Error of `JetStream`: a message is larger than its stream accepts.
 const MESSAGE_TOO_LARGE: u32 = 10_054;
 /// Status of a reply: nothing is subscribed to the subject of the request.
 const NO_RESPONDERS: &str = "503";
@@ -70,7 +70,7 @@ struct Connect<'a> {
     auth_token: Option<&'a str>,
 }
 
-/// Reply of JetStream to a message.
+/// Reply of `JetStream` to a message.
 #[derive(Debug, Deserialize)]
 struct StreamReply {
     seq: Option<u64>,
@@ -227,7 +227,7 @@ impl NatsConnection {
         bytes.extend_from_slice(b"PING\r\n");
         self.send(&bytes).await?;
         self.pong().await?;
-        messages.iter().for_each(|message| acknowledged.add(message));
+        acknowledged.add_all(messages);
         Ok(())
     }
 
@@ -279,12 +279,11 @@ impl NatsConnection {
     async fn stream_reply(&mut self, reply_to: &str) -> Result<(), DeliveryFailure> {
         loop {
             match self.next().await? {
-                ServerMessage::Pong => {}
                 ServerMessage::Error(error) => return Err(refused_by_server(&error)),
                 ServerMessage::Reply { subject, head, payload } if subject == reply_to => {
                     return classify_reply(&head, &payload);
                 }
-                ServerMessage::Reply { .. } => {}
+                ServerMessage::Pong | ServerMessage::Reply { .. } => {}
             }
         }
     }

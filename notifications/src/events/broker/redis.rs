@@ -136,7 +136,7 @@ impl RedisConnection {
         if count != messages.len() {
             return Err(DeliveryFailure::away("the Redis server took another number of messages"));
         }
-        messages.iter().for_each(|message| acknowledged.add(message));
+        acknowledged.add_all(messages);
         Ok(())
     }
 }

@@ -119,7 +119,8 @@ impl Script {
             let (routing_key, at) = short_text(&publish, at);
             let (kind, header) = frame(&mut stream).await?;
             assert_eq!(kind, 2);
-            let length = u64::from_be_bytes(header[4..12].try_into().unwrap()) as usize;
+            let length = u64::from_be_bytes(header[4..12].try_into().unwrap());
+            let length = usize::try_from(length).unwrap();
             let mut body = Vec::new();
             while body.len() < length {
                 let (kind, chunk) = frame(&mut stream).await?;
@@ -132,7 +133,7 @@ impl Script {
             self.messages.lock().push(received);
             tag += 1;
             let answer = self.answers.lock().pop_front().unwrap_or(Answer::Ack);
-            stream.write_all(&reply(answer, tag)?).await.ok()?;
+            stream.write_all(&reply(&answer, tag)?).await.ok()?;
         }
     }
 
@@ -174,12 +175,12 @@ impl Script {
 }
 
 /// Returns the bytes of an answer; `None` ends the connection.
-fn reply(answer: Answer, tag: u64) -> Option<Vec<u8>> {
+fn reply(answer: &Answer, tag: u64) -> Option<Vec<u8>> {
     let tagged = |id| {
         let (high, low) = ((tag >> 32) as u32, (tag & 0xffff_ffff) as u32);
         method(1, id, Arguments::default().u32(high).u32(low).u8(0))
     };
-    Some(match answer {
+    Some(match *answer {
         Answer::Ack => tagged(ACK),
         Answer::Nack => tagged(NACK),
         Answer::Return => {

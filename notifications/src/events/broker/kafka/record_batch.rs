@@ -79,7 +79,7 @@ pub(super) fn partition(key: Option<&[u8]>, count: usize) -> usize {
 }
 
 /// Hash of a key, with the seed of Kafka. Source: `Utils.murmur2` of Kafka's clients, after
-/// Austin Appleby's MurmurHash2, which is in the public domain.
+/// Austin Appleby's `MurmurHash2`, which is in the public domain.
 fn murmur2(key: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;

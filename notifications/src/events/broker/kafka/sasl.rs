@@ -1,7 +1,7 @@
 //! Authentication at a Kafka broker: SASL PLAIN, and SCRAM with SHA-256 or SHA-512.
 //!
 //! Sources: RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM). Texts are sent as they are: passwords
-//! beyond ASCII must be in the form that SASLprep makes.
+//! beyond ASCII must be in the form that `SASLprep` makes.
 
 use std::num::NonZeroU32;
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each request has one version, which every broker from 1.0 (2017) to 4.x accepts: Metadata 4,
-//! Produce 3, SaslHandshake 1, SaslAuthenticate 0.
+//! Produce 3, `SaslHandshake` 1, `SaslAuthenticate` 0.
 //!
 //! Source: the Kafka protocol guide, <https://kafka.apache.org/protocol>.
 
