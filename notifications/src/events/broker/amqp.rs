@@ -9,6 +9,7 @@
 
 use martlet_serving::Failure;
 use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
 
 use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
@@ -20,7 +21,7 @@ use super::amqp_frames::{
     reason_of,
 };
 use super::credentials::Login;
-use super::endpoint::{BrokerStream, Endpoint};
+use super::endpoint::{BATCH_TIME, BrokerStream, Endpoint};
 use super::object_key::object_key;
 use super::receive_buffer::{FieldReader, ReceiveBuffer};
 
@@ -112,7 +113,8 @@ impl AmqpConnection {
         acknowledged: &Acknowledged,
     ) -> Result<(), DeliveryFailure> {
         const MANDATORY: u8 = 1;
-        for message in messages {
+        let began = Instant::now();
+        for message in messages.iter().take_while(|_| began.elapsed() < BATCH_TIME) {
             let mut bytes = Vec::with_capacity(message.message.len() + 256);
             let place = Arguments::default().u16(0).short_text(&self.exchange);
             let place = place.short_text(&self.routing_key).u8(MANDATORY);

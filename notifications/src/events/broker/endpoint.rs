@@ -1,6 +1,7 @@
 //! Connections to brokers: in clear, or over TLS with a certificate for the host's name.
 
 use std::path::Path;
+use std::time::Duration;
 
 use martlet_serving::{Failure, client_config};
 use rustls::pki_types::ServerName;
@@ -11,6 +12,10 @@ use tokio_rustls::TlsConnector;
 use super::super::retry::DeliveryFailure;
 use super::address::BrokerHost;
 use super::credentials::Credentials;
+
+/// Time of a batch after which a protocol that sends messages one by one begins no further message.
+/// A slow broker then has acknowledged all that it got, when the time of the attempt is over.
+pub(super) const BATCH_TIME: Duration = Duration::from_secs(4);
 
 /// Bytes to and from a broker.
 pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}

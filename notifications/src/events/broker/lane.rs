@@ -57,6 +57,10 @@ impl BrokerLane {
     ) -> Result<usize, DeliveryFailure> {
         let Some(first) = messages.first() else { return Ok(0) };
         self.acknowledged.forget_before(first);
+        let known = self.acknowledged.leading(messages);
+        if known > 0 {
+            return Ok(known);
+        }
         let mut connection = self.connection.lock().await;
         let attempt = AssertUnwindSafe(self.attempt(&mut connection, messages)).catch_unwind();
         let outcome = match tokio::time::timeout(self.patience, attempt).await {

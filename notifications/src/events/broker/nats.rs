@@ -13,12 +13,13 @@ use bytes::Bytes;
 use martlet_serving::Failure;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
 
 use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
 use super::acknowledged::Acknowledged;
 use super::credentials::Login;
-use super::endpoint::{BrokerStream, Endpoint, open};
+use super::endpoint::{BATCH_TIME, BrokerStream, Endpoint, open};
 use super::receive_buffer::ReceiveBuffer;
 
 /// Maximum bytes of a line or a payload from the server. `INFO` lists the servers of a cluster.
@@ -237,7 +238,8 @@ impl NatsConnection {
         messages: &[SpooledMessage],
         acknowledged: &Acknowledged,
     ) -> Result<(), DeliveryFailure> {
-        for message in messages {
+        let began = Instant::now();
+        for message in messages.iter().take_while(|_| began.elapsed() < BATCH_TIME) {
             let inbox = self.inbox.as_mut().expect("JetStream has an inbox");
             let reply_to = format!("{}.{}", inbox.prefix, inbox.next);
             inbox.next += 1;
