@@ -316,9 +316,13 @@ impl NatsConnection {
         let malformed = || DeliveryFailure::away("the server sent a malformed message");
         let words: Vec<&str> = arguments.split_ascii_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok());
-        let last = words.len().checked_sub(1).ok_or_else(malformed)?;
+        // Subject, subscription, the length of headers, and of all.
+        if words.len() < if has_headers { 4 } else { 3 } {
+            return Err(malformed());
+        }
+        let last = words.len() - 1;
         let total = number(last).ok_or_else(malformed)?;
-        let head_bytes = if has_headers { number(last.saturating_sub(1)) } else { Some(0) };
+        let head_bytes = if has_headers { number(last - 1) } else { Some(0) };
         let head_bytes = head_bytes.filter(|it| *it <= total).ok_or_else(malformed)?;
         let subject = words[0].to_owned();
         let mut bytes = self.received.take(&mut self.stream, total.saturating_add(2)).await?;
