@@ -224,7 +224,8 @@ impl Place {
 #[tokio::test]
 async fn messages_are_confirmed_one_by_one() {
     let (script, broker) = Script::of(&[Answer::Ack, Answer::Nack]).start().await;
-    let lane = Place::new().lane(broker.port, AMPLE);
+    let place = Place::new();
+    let lane = place.lane(broker.port, AMPLE);
     let long = event(&"x".repeat(10_000));
     let messages = spooled(&[event("a+b").as_str(), "2", &long]);
     assert_eq!(lane.deliver(&messages).await, Ok(1));
@@ -243,7 +244,8 @@ async fn messages_are_confirmed_one_by_one() {
 #[tokio::test]
 async fn a_message_that_no_queue_takes_stays() {
     let (script, broker) = Script::of(&[Answer::Return]).start().await;
-    let lane = Place::new().lane(broker.port, AMPLE);
+    let place = Place::new();
+    let lane = place.lane(broker.port, AMPLE);
     let messages = spooled(&["1", "2"]);
     let reason = away(lane.deliver(&messages).await);
     assert!(reason.contains("no queue takes a message: NO_ROUTE"), "{reason}");
@@ -287,7 +289,8 @@ async fn a_message_that_is_too_large_is_refused() {
 #[tokio::test]
 async fn confirmations_before_the_limit_in_time_are_kept() {
     let (_, broker) = Script::of(&[Answer::Ack, Answer::Silence]).start().await;
-    let lane = Place::new().lane(broker.port, SHORT);
+    let place = Place::new();
+    let lane = place.lane(broker.port, SHORT);
     assert_eq!(lane.deliver(&spooled(&["1", "2"])).await, Ok(1));
 }
 
