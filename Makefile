@@ -308,6 +308,11 @@ test-upgrade: build-tests ## Upgrade a cluster of another release under load pro
 	previous=$$(MARTLET_CACHE=$(CACHE) tests/previous.sh "$(PREVIOUS)") && \
 	MARTLET_PREVIOUS=$$previous $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) upgrade
 
+# Installs Debian's nats-server, redis-server and rabbitmq-server. Kafka's protocol is spoken by Tansu, from PyPI.
+.PHONY: test-brokers
+test-brokers: build-tests ## Deliver events to real brokers that are killed in the middle: NATS, Redis, RabbitMQ, Kafka's protocol
+	MARTLET_BIN=$(TEST_BIN) MARTLET_CACHE=$(CACHE) tests/brokers/run.sh $(ARGS)
+
 # Compiles RocksDB if no build of it is in the cache, and links its folder for cargo (.cargo/config.toml).
 .PHONY: rocksdb
 rocksdb: tools

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ─▶ reply to the client
-//!     └─▶ s3compat's observers ─┬─ EventSink ──▶ Events ──▶ lane ──▶ spool ──▶ webhook or file
+//!     └─▶ s3compat's observers ─┬─ EventSink ──▶ Events ──▶ lane ──▶ spool ──▶ webhook, file or broker
 //!                               └─ AccessLog ──▶ LogFile ─▶ queue ─────────▶ file
 //! ```
 //!

@@ -89,6 +89,12 @@ pub const PLAIN: [&str; 71] = [
 ];
 /// Settings with URLs, which may have passwords and tokens: scheme and host are shown.
 pub const ORIGINS: [&str; 3] = ["data_url", "notifications", "oidc_issuer"];
+/// Schemes of URLs whose host is shown: those of HTTP and of brokers.
+const SCHEMES: [&str; 11] = [
+    "amqp", "amqps", "http", "https", "kafka", "kafkas", "nats", "natss", "redis", "rediss", "tls",
+];
+/// Settings of a target of events that name its place.
+const PLACES: [&str; 3] = ["webhook", "queue_file", "broker"];
 /// Settings that are hidden: secrets, and names of customers.
 pub const SECRET: [&str; 6] = [
     "first_bucket",
@@ -128,7 +134,7 @@ fn origins(value: &Value) -> String {
         Value::Array(items) => items.iter().map(origins).collect::<Vec<_>>().join(", "),
         Value::Object(table) => {
             let target = |(name, target): (&String, &Value)| {
-                let place = target.get("webhook").or_else(|| target.get("queue_file"));
+                let place = PLACES.iter().find_map(|place| target.get(*place));
                 let place = place.and_then(Value::as_str).map_or(HIDDEN.to_owned(), origin);
                 format!("{name}={place}")
             };
@@ -154,7 +160,7 @@ fn origin(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return if text.starts_with('/') { text.to_owned() } else { HIDDEN.to_owned() };
     };
-    if !["http", "https"].contains(&scheme) {
+    if !SCHEMES.contains(&scheme) {
         return HIDDEN.to_owned();
     }
     if rest.contains('@') {
@@ -194,6 +200,10 @@ mod tests {
         assert_eq!(url("s3cret"), HIDDEN);
         let table = json!({"hook": {"webhook": "http://h/s3cret", "tenants": ["s3cret"]}});
         assert_eq!(shown_as("notifications", table), "hook=http://h");
+        let table = json!({"bus": {"broker": "kafka://h1:1,h2:2/s3cret", "user": "s3cret"}});
+        assert_eq!(shown_as("notifications", table), "bus=kafka://h1:1,h2:2");
+        assert_eq!(url("bus=redis://:s3cret@h/k"), "bus=redis://(not shown)");
+        assert_eq!(url("bus=natz://s3cret"), "bus=(not shown)");
         assert_eq!(
             shown_as("notifications", json!({"x": {"token_file": "s3cret"}})),
             "x=(not shown)"

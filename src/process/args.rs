@@ -168,11 +168,11 @@ pub(crate) struct EventArgs {
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     notification_spool: Option<String>,
-    /// Attempts to deliver an event to a webhook [default: 100]
+    /// Attempts to deliver an event to a webhook that fails [default: 100]
     #[arg(long, value_name = "NUMBER", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     max_notification_attempts: Option<u32>,
-    /// Attempts at an event that a webhook refuses [default: 8]
+    /// Attempts at an event that a webhook or broker refuses [default: 8]
     #[arg(long, value_name = "NUMBER", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     max_notification_refusals: Option<u32>,

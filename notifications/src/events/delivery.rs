@@ -22,6 +22,8 @@ const BATCH_MAX: usize = 1024;
 /// Pause after the first failed attempt. It doubles with each failure up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Time without messages after which a lane closes its connection to a broker.
+const IDLE: Duration = Duration::from_mins(1);
 /// Interval between two checks for messages to resend.
 const RESEND_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -141,7 +143,7 @@ impl DeliveryTask {
             self.head = head;
             let outcome = match read {
                 Ok(messages) if messages.is_empty() => {
-                    self.written.notified().await;
+                    self.wait().await;
                     continue;
                 }
                 Ok(messages) => {
@@ -154,6 +156,14 @@ impl DeliveryTask {
             if let Err(failure) = outcome {
                 self.back_off(&failure).await;
             }
+        }
+    }
+
+    /// Waits for messages. Closes the connection of a lane that has none for long.
+    async fn wait(&self) {
+        if tokio::time::timeout(IDLE, self.written.notified()).await.is_err() {
+            self.destination.rest().await;
+            self.written.notified().await;
         }
     }
 

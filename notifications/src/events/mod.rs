@@ -1,4 +1,4 @@
-//! Delivery of events to targets: webhooks, and files of JSON lines.
+//! Delivery of events to targets: webhooks, files of JSON lines, and message brokers.
 //!
 //! ```text
 //! requests ─▶ queue (memory) ─▶ spool (data folder) ─▶ target
@@ -12,8 +12,8 @@
 //! * [`settings`], [`mod@targets`]: configured targets.
 //! * [`lanes`]: the queue and spool of each tenant's messages; [`lane_owner`]: their owner.
 //! * [`spool`]: unacknowledged messages on disk.
-//! * [`destination`]: the two kinds of target, [`webhook`] and [`queue_file`]; `webhook_stream`:
-//!   connections.
+//! * [`destination`]: the kinds of target, [`webhook`], [`queue_file`] and [`broker`];
+//!   `webhook_stream`: connections of webhooks.
 //! * [`retry`], [`dead_letter`]: limits on attempts, and messages that a target refused.
 //! * [`delivery`]: the tasks of a lane, among the [`tasks`] of the process. [`counts`]: counters.
 //!
@@ -26,6 +26,7 @@
 //! * Memory and disk are bounded for each lane, and lanes for each target. Messages beyond the
 //!   bounds are counted as lost. Older messages and those of other tenants stay.
 
+mod broker;
 mod counts;
 mod dead_letter;
 mod delivery;

@@ -5,12 +5,12 @@
 //! the message may be to blame; it is given up after many attempts. If the target refuses the
 //! message explicitly, few attempts suffice.
 
-use std::io;
+use std::{fmt, io};
 
 /// Cause of a missing acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeliveryFailure {
-    /// The target was not reached: no message is to blame.
+    /// The target was not reached, or takes no message at all: no message is to blame.
     Away(String),
     /// The target was reached; either the target or the message is at fault.
     Failed(String),
@@ -19,6 +19,11 @@ pub(super) enum DeliveryFailure {
 }
 
 impl DeliveryFailure {
+    /// Returns a failure of the target, for which no message is to blame.
+    pub(super) fn away(reason: impl fmt::Display) -> Self {
+        Self::Away(reason.to_string())
+    }
+
     /// Returns the cause as a sentence.
     pub(super) fn reason(&self) -> &str {
         let (Self::Away(reason) | Self::Failed(reason) | Self::Refused(reason)) = self;
@@ -26,7 +31,7 @@ impl DeliveryFailure {
     }
 }
 
-/// A disk error, for which no message is to blame.
+/// An error of a disk or of a connection, for which no message is to blame.
 impl From<io::Error> for DeliveryFailure {
     fn from(error: io::Error) -> Self {
         Self::Away(error.to_string())

@@ -20,7 +20,7 @@ pub struct EventSettings {
     pub(super) notification_spool: Size,
     /// Attempts to deliver a message to a webhook that is reached but does not acknowledge.
     pub(super) max_notification_attempts: u32,
-    /// Attempts to deliver a message that a webhook refuses.
+    /// Attempts to deliver a message that a webhook or a broker refuses.
     pub(super) max_notification_refusals: u32,
 }
 

@@ -55,10 +55,20 @@ pub(super) struct SpoolReader {
     offset: u64,
 }
 
+/// Position of a message in a spool: file number, and offset in bytes within that file.
+///
+/// Invariant: positions rise in the order of messages, and no two messages of a spool share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SpoolPosition {
+    number: u64,
+    offset: u64,
+}
+
 /// Message, and the bytes of the spool that its acknowledgement passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SpooledMessage {
     pub(super) message: Bytes,
+    pub(super) position: SpoolPosition,
     line_bytes: u64,
 }
 
@@ -213,14 +223,17 @@ impl SpoolReader {
     /// Returns the messages of whole lines. Damaged lines at the beginning are passed at once.
     fn messages(&mut self, bytes: &[u8]) -> Vec<SpooledMessage> {
         let mut messages: Vec<SpooledMessage> = Vec::new();
+        let (number, mut next) = (self.number, self.offset);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let Some(text) = line.strip_suffix(b"\n") else { break };
             let line_bytes = line.len() as u64;
+            let position = SpoolPosition { number, offset: next };
+            next += line_bytes;
             let (sum, message) = text.split_at(text.len().min(CHECKSUM_CHARS));
             let message = message.strip_prefix(b" ");
             if let Some(message) = message.filter(|it| checksum(it).as_bytes() == sum) {
-                messages
-                    .push(SpooledMessage { message: Bytes::copy_from_slice(message), line_bytes });
+                let message = Bytes::copy_from_slice(message);
+                messages.push(SpooledMessage { message, position, line_bytes });
                 continue;
             }
             self.counts.lose(1);
@@ -314,6 +327,8 @@ mod tests {
         tail.append(&batch(&["three"])).unwrap();
         let messages = head.read().unwrap();
         assert_eq!(texts(&messages), ["one", "two", "three"]);
+        assert!(messages.is_sorted_by(|before, after| before.position < after.position));
+        assert_eq!(head.read().unwrap(), messages, "positions stay");
         head.acknowledge(&messages[..2]).unwrap();
         assert_eq!(texts(&head.read().unwrap()), ["three"]);
         head.acknowledge(&messages[2..]).unwrap();

@@ -8,6 +8,9 @@
 //! tenants = ["research", "web"]
 //! [notifications.audit]
 //! queue_file = "/var/log/martlet/events.jsonl"
+//! [notifications.bus]
+//! broker = "natss://nats.example/martlet.events"
+//! nats_jetstream = true
 //! ```
 //!
 //! `MARTLET_NOTIFICATIONS=hook:*=http://10.0.0.9:8080/events,audit=/var/log/martlet/events.jsonl`
@@ -26,6 +29,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::broker::{BrokerLane, BrokerSettings};
 use super::destination::Destination;
 use super::queue_file::QueueFile;
 use super::webhook::Webhook;
@@ -33,7 +37,7 @@ use super::webhook::Webhook;
 /// Maximum length of a target's name.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Settings of a target: either a webhook or a file.
+/// Settings of a target: either a webhook, a file or a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TargetSettings {
@@ -41,11 +45,31 @@ pub(super) struct TargetSettings {
     webhook: Option<String>,
     /// File that receives each message as a line.
     queue_file: Option<PathBuf>,
-    /// PEM file with the accepted authorities of a webhook's certificate. Default: the authorities
-    /// that the system trusts.
+    /// Address of a broker: `SCHEME://HOST:PORT/NAME`, without credentials.
+    broker: Option<String>,
+    /// PEM file with the accepted authorities of a webhook's or broker's certificate. Default: the
+    /// authorities that the system trusts.
     ca_file: Option<PathBuf>,
-    /// File with the token that is sent to a webhook.
+    /// File with the token that is sent to a webhook or to NATS.
     token_file: Option<PathBuf>,
+    /// User of a broker.
+    user: Option<String>,
+    /// File with the password of a broker's user.
+    password_file: Option<PathBuf>,
+    /// True if a stream of `JetStream` acknowledges messages.
+    nats_jetstream: Option<bool>,
+    /// True if the key is a stream instead of a list.
+    redis_stream: Option<bool>,
+    /// Number of entries to which a stream is trimmed, approximately. Default: no limit.
+    redis_max_entries: Option<u64>,
+    /// Number of the database. Default: 0.
+    redis_database: Option<u32>,
+    /// Exchange of messages. Default: the default exchange, which knows queues by their names.
+    amqp_exchange: Option<String>,
+    /// Virtual host. Default: `/`.
+    amqp_virtual_host: Option<String>,
+    /// Mechanism by which a Kafka broker authenticates the user.
+    kafka_sasl: Option<String>,
     /// Tenants, besides root, whose buckets may name the target. `*` means all tenants.
     #[serde(default)]
     tenants: Vec<String>,
@@ -56,10 +80,12 @@ const ALL_TENANTS: &str = "*";
 
 impl TargetSettings {
     fn of_text(text: &str) -> Self {
-        if text.contains("://") {
-            Self { webhook: Some(text.to_owned()), ..Self::default() }
-        } else {
-            Self { queue_file: Some(text.into()), ..Self::default() }
+        match text.split_once("://") {
+            Some(("http" | "https", _)) => {
+                Self { webhook: Some(text.to_owned()), ..Self::default() }
+            }
+            Some(_) => Self { broker: Some(text.to_owned()), ..Self::default() },
+            None => Self { queue_file: Some(text.into()), ..Self::default() },
         }
     }
 
@@ -68,20 +94,62 @@ impl TargetSettings {
         tenant == ROOT || self.tenants.iter().any(|it| it == ALL_TENANTS || it == tenant)
     }
 
-    /// Returns the target's destination. Inconsistent settings are usage errors.
+    /// Returns the target's destination. Inconsistent settings are usage errors. No connection is
+    /// made.
     pub(super) fn destination(&self) -> Result<Destination, Failure> {
-        match (&self.webhook, &self.queue_file) {
-            (Some(url), None) => {
-                let (ca_file, token_file) = (self.ca_file.as_deref(), self.token_file.as_deref());
+        let (ca_file, token_file) = (self.ca_file.as_deref(), self.token_file.as_deref());
+        match (&self.webhook, &self.queue_file, &self.broker) {
+            (Some(url), None, None) => {
+                let allowed = Self {
+                    webhook: self.webhook.clone(),
+                    ca_file: self.ca_file.clone(),
+                    token_file: self.token_file.clone(),
+                    ..Self::default()
+                };
+                self.check_others(allowed, "a webhook", "ca_file and token_file")?;
                 Webhook::new(url, ca_file, token_file).map(|it| Destination::Webhook(Arc::new(it)))
             }
-            (None, Some(path)) if self.ca_file.is_none() && self.token_file.is_none() => {
+            (None, Some(path), None) => {
+                let allowed = Self { queue_file: self.queue_file.clone(), ..Self::default() };
+                self.check_others(allowed, "a queue_file", "tenants")?;
                 Ok(Destination::File(QueueFile::new(path.clone())))
+            }
+            (None, None, Some(address)) => {
+                let client = self.broker_settings(address).client()?;
+                Ok(Destination::Broker(Arc::new(BrokerLane::new(client))))
             }
             _ => Err(Failure::usage(
                 "a notification target needs either webhook = \"http://…\", optionally with \
-                 ca_file and token_file, or queue_file = \"…\"",
+                 ca_file and token_file, or queue_file = \"…\", or broker = \"SCHEME://HOST/NAME\"",
             )),
+        }
+    }
+
+    /// Refuses settings that a kind of target doesn't take. `allowed` has all others.
+    fn check_others(&self, allowed: Self, kind: &str, names: &str) -> Result<(), Failure> {
+        if (Self { tenants: self.tenants.clone(), ..allowed }) == *self {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{kind} takes no settings but {names}: settings of a target are either webhook, \
+             queue_file or broker, and those of that kind"
+        )))
+    }
+
+    fn broker_settings<'a>(&'a self, address: &'a str) -> BrokerSettings<'a> {
+        BrokerSettings {
+            address,
+            ca_file: self.ca_file.as_deref(),
+            user: self.user.as_deref(),
+            password_file: self.password_file.as_deref(),
+            token_file: self.token_file.as_deref(),
+            nats_jetstream: self.nats_jetstream,
+            redis_stream: self.redis_stream,
+            redis_max_entries: self.redis_max_entries,
+            redis_database: self.redis_database,
+            amqp_exchange: self.amqp_exchange.as_deref(),
+            amqp_virtual_host: self.amqp_virtual_host.as_deref(),
+            kafka_sasl: self.kafka_sasl.as_deref(),
         }
     }
 }
@@ -100,7 +168,7 @@ impl<'de> Visitor<'de> for TargetsVisitor {
     type Value = BTreeMap<String, TargetSettings>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NAME=https://host/path or NAME=/path/to/file, or a table of targets")
+        f.write_str("NAME=URL or NAME=/path/to/file, or a table of targets")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -123,7 +191,7 @@ impl<'de> Visitor<'de> for TargetsVisitor {
 
 /// Parses a target as text: `NAME=PLACE`, or `NAME:*=PLACE` for all tenants.
 fn target(item: &str) -> Result<(String, TargetSettings), &'static str> {
-    let form = "write NAME=https://host/path or NAME=/path/to/file";
+    let form = "write NAME=https://host/path, NAME=nats://host/subject or NAME=/path/to/file";
     let (name, place) = item.split_once('=').ok_or(form)?;
     let (name, is_for_all) = match name.trim().strip_suffix(":*") {
         Some(name) => (name, true),
@@ -203,7 +271,9 @@ mod tests {
             read.unwrap_err().to_string()
         };
         let file = "[notifications.a]\nqueue_file = '/f'\ntoken_file = '/t'";
-        assert!(refusal(file).contains("either webhook"));
+        assert!(refusal(file).contains("a queue_file takes no settings but tenants"));
+        let file = "[notifications.a]\nwebhook = 'http://h/'\nuser = 'me'";
+        assert!(refusal(file).contains("a webhook takes no settings but ca_file"));
         assert!(refusal("[notifications.a]\nwebhook = '/h'").contains("http://host:port"));
         assert!(refusal("[notifications.a]").contains("either webhook"));
         let both = "[notifications.a]\nwebhook = 'http://h/'\nqueue_file = '/f'";
@@ -214,5 +284,23 @@ mod tests {
         assert!(unknown.contains("`webhok`") && unknown.contains("`webhook`"), "{unknown}");
         assert!(read_targets("", Some("hook")).is_err());
         assert_eq!(read_targets("notifications = ['a=/f', 'b=/g']", None).unwrap().len(), 2);
+        let both = "[notifications.a]\nbroker = 'nats://h/s'\nqueue_file = '/f'";
+        assert!(refusal(both).contains("either webhook"));
+        let text = read_targets("", Some("a=natz://h/s")).and_then(|it| check(&it)).unwrap_err();
+        assert!(text.to_string().contains("did you mean nats?"), "{text}");
+    }
+
+    #[test]
+    fn a_broker_is_named_by_its_scheme() {
+        let table = "[notifications.a]\nbroker = 'kafka://k:1/t'\n\
+                     [notifications.b]\nbroker = 'redis://r/k'";
+        let table = read_targets(table, None).unwrap();
+        let text = read_targets("", Some("a=kafka://k:1/t, b=redis://r/k")).unwrap();
+        assert_eq!(table, text);
+        check(&table).unwrap();
+        let many = "[notifications.a]\nbroker = 'redis://r/k'\nredis_stream = true\n\
+                    redis_max_entries = 0";
+        let refusal = read_targets(many, None).and_then(|it| check(&it)).unwrap_err();
+        assert!(refusal.to_string().contains("redis_max_entries must be from 1"), "{refusal}");
     }
 }

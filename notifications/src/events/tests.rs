@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -262,5 +262,51 @@ async fn nothing_is_given_up_that_there_is_no_room_to_put_aside() {
     until(|| refused() == 3).await;
     assert_eq!(running.events.figures()[0].lost, 0);
     refusing.abort();
+    running.stop().await;
+}
+
+/// Serves NATS until `count` messages have arrived. Returns them.
+async fn serve_nats(listener: TcpListener, count: usize) -> Vec<String> {
+    let mut messages = Vec::new();
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut stream = tokio::io::BufReader::new(stream);
+    stream.write_all(b"INFO {\"max_payload\":1000}\r\n").await.unwrap();
+    while messages.len() < count {
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        if line.starts_with("PUB") {
+            let mut message = String::new();
+            stream.read_line(&mut message).await.unwrap();
+            messages.push(message.trim_end().to_owned());
+        } else if line.starts_with("PING") {
+            stream.write_all(b"PONG\r\n").await.unwrap();
+        }
+    }
+    let mut ping = String::new();
+    stream.read_line(&mut ping).await.unwrap();
+    stream.write_all(b"PONG\r\n").await.unwrap();
+    messages
+}
+
+#[tokio::test]
+async fn a_broker_that_was_away_gets_what_waited() {
+    let place = tempfile::tempdir().unwrap();
+    let port = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let settings = format!("[t]\nbroker = 'nats://{port}/events'");
+    let running = EventsFixture::start(place.path(), &settings, 1 << 20);
+    running.offer(&["1", "2"]);
+    // The limit is three attempts, and a broker that is away uses none of them.
+    until(|| running.events.figures()[0].failures > 4).await;
+    assert_eq!(running.events.figures()[0].refused, 0);
+    running.stop().await;
+    let running = EventsFixture::start(place.path(), &settings, 1 << 20);
+    running.offer(&["3"]);
+    let listener = TcpListener::bind(port).await.unwrap();
+    let messages = tokio::time::timeout(PATIENCE, serve_nats(listener, 3)).await.unwrap();
+    assert_eq!(messages, ["1", "2", "3"]);
+    until(|| running.events.figures()[0].waiting_bytes == 0).await;
     running.stop().await;
 }

@@ -86,7 +86,7 @@ const MAY: [(&str, &[&str], &[&str]); 20] = [
     ),
     (
         "martlet-notifications",
-        &["martlet-proxy", "martlet-s3compat", "martlet-serving"],
+        &["martlet-protocol", "martlet-proxy", "martlet-s3compat", "martlet-serving"],
         &["rocksdb", "s3s", "axum"],
     ),
     (
