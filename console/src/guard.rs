@@ -64,7 +64,9 @@ pub(crate) async fn check(
 ) -> Response {
     let path = request.uri().path();
     let is_object = path == "/s3" || path.starts_with("/s3/");
-    let is_api = is_object || path.starts_with("/api/") || path == "/session" || path == "/links";
+    let is_api = is_object
+        || ["/api/", "/login/"].iter().any(|begin| path.starts_with(begin))
+        || ["/session", "/links"].contains(&path);
     let mut reply = match refusal(&console.names, request.method(), request.headers()) {
         Some(sentence) => refuse(StatusCode::FORBIDDEN, &sentence),
         None => next.run(request).await,

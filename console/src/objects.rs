@@ -79,7 +79,7 @@ pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Reques
     let Some(s3) = console.s3.get() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_OPEN);
     };
-    let Some(_place) = console.places.take(&key.id) else {
+    let Some(_place) = console.places.take(key.holder()) else {
         let sentence = "too many requests of this key are under way: wait for some of them";
         return refuse(StatusCode::SERVICE_UNAVAILABLE, sentence);
     };

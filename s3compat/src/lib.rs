@@ -71,7 +71,7 @@ mod version_ids;
 mod view;
 mod xml_text;
 
-pub use auth::{IdentityProvider, SessionKey};
+pub use auth::{IdentityProvider, JwksSource, SessionKey};
 pub use change_log::{BucketChange, ChangeLog, RecordEnd};
 pub use events::{EventSink, ExpiryEvents};
 pub use in_place::InPlaceConfig;
@@ -80,6 +80,7 @@ pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use request_observer::Observers;
 pub use service::S3Service;
+pub use sts::{Claims, TokenRefusal};
 pub use token::TokenKey;
 
 /// Checks the policy document of a user or a role.

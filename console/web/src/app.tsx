@@ -16,6 +16,7 @@ import { Rings } from "./pages/rings";
 import { Settings } from "./pages/settings";
 import { Storage } from "./pages/storage";
 import { Workers } from "./pages/workers";
+import * as f from "./format";
 import { follow, path } from "./route";
 import { logout, may, session } from "./session";
 import { Transfers } from "./objects/transfers";
@@ -64,7 +65,9 @@ function Frame() {
   const principal = session.value?.principal;
   const View = page?.view;
   // arn:aws:iam::TENANT:user/USER
-  const name = session.value?.s3?.arn.split(":").slice(4).join(" ") || session.value?.s3?.access_key;
+  const s3 = session.value?.s3;
+  const name = s3?.name || s3?.arn.split(":").slice(4).join(" ") || s3?.access_key;
+  const kind = s3?.expires_ms ? `role ${s3.arn.split("/")[1] ?? ""} until ${f.date(s3.expires_ms)}` : "access key";
   return (
     <div class="frame">
       <a class="skip" href="#content">Skip to the page</a>
@@ -85,7 +88,7 @@ function Frame() {
         </ul>
         <div class="who">
           <span class="name">{principal ? principal.name || principal.key || "root" : name}</span>
-          <span class="role">{principal ? principal.role : "access key"}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
+          <span class="role">{principal ? principal.role : kind}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
           <div class="row">
             <button onClick={() => (theme.value = NEXT[theme.value] ?? "auto")}>Theme: {theme.value}</button>
             <button onClick={() => void logout()}>Sign out</button>

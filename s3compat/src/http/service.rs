@@ -77,6 +77,11 @@ impl<H: OperationHandler> HttpService<H> {
         Self { shared: Arc::new(shared), handler }
     }
 
+    /// Authenticator of requests.
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.shared.gate.authenticator
+    }
+
     /// Returns this service with `anonymous_check` as early access check of anonymous documents.
     pub(crate) fn checked_by(self, anonymous_check: Arc<dyn AnonymousCheck>) -> Self {
         // An HTTP service has one such check: a second one is ignored.

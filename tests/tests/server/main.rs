@@ -23,6 +23,7 @@ mod locate;
 mod memory;
 mod memory_at_scale;
 mod metrics_page;
+mod oidc_login;
 mod openapi;
 mod patience;
 mod policies;
