@@ -65,7 +65,7 @@ pub(crate) async fn check(
     let path = request.uri().path();
     let is_object = path == "/s3" || path.starts_with("/s3/");
     let is_api = is_object
-        || ["/api/", "/login/"].iter().any(|begin| path.starts_with(begin))
+        || ["/api/", "/login/", "/own/"].iter().any(|begin| path.starts_with(begin))
         || ["/session", "/links"].contains(&path);
     let mut reply = match refusal(&console.names, request.method(), request.headers()) {
         Some(sentence) => refuse(StatusCode::FORBIDDEN, &sentence),

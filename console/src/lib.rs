@@ -6,6 +6,7 @@
 //!                                   ├─ /login/oidc ──▶ oidc_login: code flow of a provider ─▶ STS
 //!                                   ├─ /api/… ───────▶ forward: cookie to bearer token ─▶ admin API
 //!                                   ├─ /s3/… ────────▶ objects: cookie to signature ────▶ S3
+//!                                   ├─ /own/keys ────▶ own_keys: IAM actions of the store
 //!                                   └─ /links ───────▶ links: presigned links
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! * [`cookies`]: names and attributes of cookies.
 //! * [`login`], [`user_login`], [`forward`], [`objects`], [`links`]: requests of the pages.
 //! * [`oidc_login`], [`web_identity`], [`id_tokens`]: logins by an identity provider.
+//! * [`own_keys`]: keys of the session's user.
 //! * [`own_request`]: session and CSRF token of a request.
 //! * [`places`]: the bound on requests of one access key.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
@@ -39,6 +41,7 @@ mod links;
 mod login;
 mod objects;
 mod oidc_login;
+mod own_keys;
 mod own_request;
 mod places;
 mod s3_slot;
@@ -122,6 +125,8 @@ pub fn router(parts: ConsoleParts) -> Router {
         .route("/s3/", any(objects::forward))
         .route("/s3/{*path}", any(objects::forward))
         .route("/links", post(links::make))
+        .route("/own/keys", get(own_keys::list).post(own_keys::create).delete(own_keys::delete))
+        .route("/own/keys/rotate", post(own_keys::rotate))
         .fallback(assets::serve)
         .layer(middleware::from_fn_with_state(console.clone(), guard::check))
         .with_state(console)

@@ -30,6 +30,8 @@ pub(crate) enum SignedService {
     S3,
     /// Security token service at the S3 address.
     Sts,
+    /// Keys of users at the S3 address.
+    Iam,
 }
 
 /// Request without a signature.
@@ -144,6 +146,7 @@ impl AccessKey {
             .name(match request.service {
                 SignedService::S3 => "s3",
                 SignedService::Sts => "sts",
+                SignedService::Iam => "iam",
             })
             .time(time_of(scope.now_ms))
             .settings(settings)

@@ -65,9 +65,10 @@ impl S3Service {
         self
     }
 
-    /// Records requests that make, delete or configure buckets.
+    /// Records requests that make, delete or configure buckets, or the keys of users.
     #[must_use]
     pub fn recording_changes(self, log: Arc<dyn ChangeLog>) -> Self {
+        self.http.set_change_log(log.clone());
         self.dispatcher.set_change_log(log);
         self
     }

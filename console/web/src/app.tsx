@@ -12,6 +12,7 @@ import { Jobs } from "./pages/jobs";
 import { Login } from "./pages/login";
 import { Objects } from "./pages/objects";
 import { Overview } from "./pages/overview";
+import { OwnKeys, userOf } from "./pages/own-keys";
 import { Rings } from "./pages/rings";
 import { Settings } from "./pages/settings";
 import { Storage } from "./pages/storage";
@@ -26,6 +27,8 @@ interface Page {
   title: string;
   /** Route that the page reads first; undefined for pages of users. */
   route?: string;
+  /** True for pages of users with keys of their own. */
+  own?: boolean;
   icon: string;
   view: () => JSX.Element;
 }
@@ -40,6 +43,7 @@ const PAGES: Page[] = [
   { path: "/jobs", title: "Jobs", route: "get /admin/v1/jobs", icon: "M4 5h16M4 12h10M4 19h7M17 15l4 3-4 3z", view: Jobs },
   { path: "/buckets", title: "Buckets", route: "get /admin/v1/buckets", icon: "M4 6h16l-2 14H6zM4 6c0-3 16-3 16 0", view: Buckets },
   { path: "/objects", title: "Objects", icon: "M12 3l8 4v10l-8 4-8-4V7zM4 7l8 4 8-4M12 11v10", view: Objects },
+  { path: "/keys", title: "My keys", own: true, icon: "M15 9a4 4 0 10-4 4l1 1v2h2v2h2v3h4v-4l-6-6z", view: OwnKeys },
   { path: "/accounts", title: "Accounts", route: "get /admin/v1/users", icon: "M12 12a4 4 0 100-8 4 4 0 000 8zM4 21c0-9 16-9 16 0", view: Accounts },
   { path: "/events", title: "Events", route: "get /admin/v1/events", icon: "M18 15V10a6 6 0 10-12 0v5l-2 3h16zM10 21h4", view: EventTargets },
   { path: "/settings", title: "Settings", route: "get /admin/v1/settings", icon: "M4 7h10M18 7h2M4 17h2M10 17h10M14 5h4v4h-4zM6 15h4v4H6z", view: Settings },
@@ -59,8 +63,15 @@ effect(() => {
 
 const NEXT: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 
+/** Returns true if the session has something on a page. */
+function shows(page: Page): boolean {
+  const s3 = session.value?.s3;
+  if (page.own) return !!s3 && s3.expires_ms === null && userOf(s3.arn) !== undefined;
+  return page.route === undefined ? !!s3 : may(page.route);
+}
+
 function Frame() {
-  const pages = PAGES.filter((page) => (page.route === undefined ? session.value?.s3 : may(page.route)));
+  const pages = PAGES.filter(shows);
   const page = pages.find((one) => one.path === path.value) ?? (path.value === "/" ? pages[0] : undefined);
   const principal = session.value?.principal;
   const View = page?.view;

@@ -26,6 +26,8 @@ use crate::refusal::Refusal;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) key: SessionKey,
+    /// Accounts of the holders of keys.
+    pub(crate) accounts: Accounts,
     roles: KeyCache<ParsedRole, RoleOf>,
     pub(crate) providers: Vec<IdentityProvider>,
 }
@@ -74,8 +76,8 @@ impl Sessions {
         key: SessionKey,
         providers: Vec<IdentityProvider>,
     ) -> Self {
-        let roles = KeyCache::new(accounts, |of: &RoleOf, _: &str| ParsedRole::of(of));
-        Self { key, roles, providers }
+        let roles = KeyCache::new(accounts.clone(), |of: &RoleOf, _: &str| ParsedRole::of(of));
+        Self { key, accounts, roles, providers }
     }
 
     /// Role by tenant and name, if it exists.

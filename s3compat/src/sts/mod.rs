@@ -24,7 +24,7 @@
 mod assume;
 mod form;
 mod jwt;
-mod reply;
+pub(crate) mod reply;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
         Err(refusal) => Err(refusal.clone().into()),
     };
     match outcome {
-        Ok((action, result)) => reply::done(action.name(), &result, id),
+        Ok((action, result)) => reply::done(reply::STS, action.name(), &result, id),
         Err(error) => {
             tracing::debug!(
                 id,
@@ -73,7 +73,7 @@ pub(crate) async fn answer(
                 error.message,
                 "refused a request"
             );
-            reply::refused(&error, id)
+            reply::refused(reply::STS, &error, id)
         }
     }
 }
@@ -135,7 +135,7 @@ async fn act(
     let query = Query::default();
     let (method, headers) = (&parts.method, &parts.headers);
     let head = RequestHead { method, raw_path: parts.uri.path(), target, query: &query, headers };
-    let credential = authenticator.authenticate_form_request(&head, body, &caller)?;
+    let credential = authenticator.authenticate_form_request(&head, body, &caller, "sts")?;
     let who = credential
         .identity()
         .who()

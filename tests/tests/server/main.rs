@@ -25,6 +25,7 @@ mod memory_at_scale;
 mod metrics_page;
 mod oidc_login;
 mod openapi;
+mod own_keys;
 mod patience;
 mod policies;
 mod private;
