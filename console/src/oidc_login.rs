@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use martlet_oidc::{AuthorizationRequest, CodeExchange, OidcError, OidcProvider};
@@ -86,17 +87,9 @@ struct Callback {
     error: Option<String>,
 }
 
-/// Sender of a request.
-struct Browser {
-    headers: HeaderMap,
-    client: Option<IpAddr>,
-}
-
-impl Browser {
-    fn of(request: &Request) -> Self {
-        let client = request.extensions().get::<Peer>().map(|peer| peer.0);
-        Self { headers: request.headers().clone(), client }
-    }
+/// Returns the address of the client.
+fn client_of(head: &Parts) -> Option<IpAddr> {
+    head.extensions.get::<Peer>().map(|peer| peer.0)
 }
 
 /// Returns the ways to sign in. Public, because the page of the login shows them.
@@ -107,8 +100,8 @@ pub(crate) async fn options(State(console): State<Arc<Console>>) -> Response {
 
 /// Begins a login: sends the browser to the provider.
 pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let browser = Browser::of(&request);
-    match console.begin_oidc(&browser).await {
+    let (head, _) = request.into_parts();
+    match console.begin_oidc(&head).await {
         Ok((url, cookie)) => redirect(&url, &[cookie]),
         Err(refusal) => refusal.page(),
     }
@@ -116,12 +109,12 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request)
 
 /// Ends a login: the provider has sent the browser back.
 pub(crate) async fn callback(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let browser = Browser::of(&request);
-    let outcome = console.end_oidc(&browser, &request).await;
-    let over = LOGIN.set("", &browser.headers, console.is_secure);
+    let (head, _) = request.into_parts();
+    let outcome = console.end_oidc(&head).await;
+    let over = LOGIN.set("", &head.headers, console.is_secure);
     match outcome {
         Ok(NewSession { id, session }) => {
-            let cookie = SESSION.set(&id, &browser.headers, console.is_secure);
+            let cookie = SESSION.set(&id, &head.headers, console.is_secure);
             // Fragments are sent to no server. Without the cookie the token is of no use.
             redirect(&format!("/#signed-in={}", session.csrf), &[cookie, over])
         }
@@ -161,13 +154,13 @@ impl Callback {
 
 impl Console {
     /// Returns the URL of the provider, and the cookie of the login.
-    async fn begin_oidc(&self, browser: &Browser) -> Result<(String, String), LoginRefusal> {
+    async fn begin_oidc(&self, head: &Parts) -> Result<(String, String), LoginRefusal> {
         let oidc = self.oidc.as_ref().ok_or(LoginRefusal::NOT_CONFIGURED)?;
         if self.s3.get().is_none() {
             return Err(LoginRefusal::NOT_OPEN);
         }
-        let redirect_uri = self.redirect_uri(oidc, &browser.headers);
-        let login = self.pending.begin(browser.client, redirect_uri);
+        let redirect_uri = self.redirect_uri(oidc, &head.headers);
+        let login = self.pending.begin(client_of(head), redirect_uri);
         let request = AuthorizationRequest {
             redirect_uri: &login.redirect_uri,
             scopes: &oidc.scopes,
@@ -177,7 +170,7 @@ impl Console {
         };
         let url = oidc.provider.authorization_url(&oidc.client_id, request).await;
         let url = url.map_err(|error| refusal_of(&error))?;
-        Ok((url, LOGIN.set(&login.browser, &browser.headers, self.is_secure)))
+        Ok((url, LOGIN.set(&login.browser, &head.headers, self.is_secure)))
     }
 
     fn redirect_uri(&self, oidc: &OidcParts, headers: &HeaderMap) -> String {
@@ -189,24 +182,19 @@ impl Console {
     }
 
     /// Begins a session for the browser of a callback.
-    async fn end_oidc(
-        &self,
-        browser: &Browser,
-        request: &Request,
-    ) -> Result<NewSession, LoginRefusal> {
+    async fn end_oidc(&self, head: &Parts) -> Result<NewSession, LoginRefusal> {
         let oidc = self.oidc.as_ref().ok_or(LoginRefusal::NOT_CONFIGURED)?;
         let s3 = self.s3.get().ok_or(LoginRefusal::NOT_OPEN)?;
-        if !self.attempts.take(browser.client) {
+        let client = client_of(head);
+        if !self.attempts.take(client) {
             return Err(LoginRefusal::TOO_MANY);
         }
         // At most as often as logins may fail.
-        let key =
-            self.key_of_callback(oidc, s3, browser, request).await.inspect_err(|refusal| {
-                refusal.log(browser.client);
-            })?;
-        self.attempts.give_back(browser.client);
+        let key = self.key_of_callback(oidc, s3, head).await;
+        let key = key.inspect_err(|refusal| refusal.log(client))?;
+        self.attempts.give_back(client);
         // A session that this browser had ends; its cookie is sent if the provider is this site.
-        self.sessions.end(&browser.headers, self.is_secure);
+        self.sessions.end(&head.headers, self.is_secure);
         Ok(self.sessions.begin(Rights { admin: None, s3: Some(Arc::new(key)) }))
     }
 
@@ -215,16 +203,15 @@ impl Console {
         &self,
         oidc: &OidcParts,
         s3: &S3Parts,
-        browser: &Browser,
-        request: &Request,
+        head: &Parts,
     ) -> Result<AccessKey, LoginRefusal> {
-        let given = Query::<Callback>::try_from_uri(request.uri());
+        let given = Query::<Callback>::try_from_uri(&head.uri);
         let Query(given) = given.map_err(|_| LoginRefusal::MALFORMED)?;
-        let cookies = LOGIN.values(&browser.headers, self.is_secure);
+        let cookies = LOGIN.values(&head.headers, self.is_secure);
         let state = given.state().ok_or(LoginRefusal::MALFORMED)?;
         let login = self.pending.take(state, &cookies).ok_or(LoginRefusal::UNKNOWN_STATE)?;
         let verified = self.verified(oidc, s3, &given, &login).await?;
-        self.assume(s3, &verified, request.extensions()).await
+        self.assume(s3, &verified, &head.extensions).await
     }
 
     /// Exchanges the code of a callback, and verifies the ID token.

@@ -143,11 +143,6 @@ impl Session {
         self.rights.s3.as_ref().map(|key| key.holder())
     }
 
-    /// Returns the end of the session, in milliseconds since 1970.
-    pub(crate) fn ends_ms(&self) -> u64 {
-        self.ends_ms
-    }
-
     /// Returns true if the access keys of both sessions belong to one account.
     fn has_account_of(&self, other: &Self) -> bool {
         self.account().is_some() && self.account() == other.account()
@@ -276,7 +271,7 @@ mod tests {
         }
         assert_eq!(sessions.open.lock().len(), KEY_SESSIONS_MAX);
         let last = sessions.begin(of(0));
-        assert_eq!(last.session.ends_ms(), 9000);
+        assert_eq!(last.session.ends_ms, 9000);
         clock.set_ms(8999);
         assert!(sessions.of(&headers(&last.id), false).is_some());
         clock.set_ms(9000);

@@ -32,7 +32,6 @@ pub enum RoleSource {
 }
 
 /// Login whose ID token was verified.
-#[derive(Debug)]
 pub(crate) struct VerifiedLogin {
     /// The ID token, for the token service.
     pub(crate) token: String,

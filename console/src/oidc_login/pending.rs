@@ -69,11 +69,11 @@ struct OpenLogins {
 impl OpenLogins {
     /// Removes the oldest login that `is_meant` accepts, if it accepts `max` at least.
     fn make_room(&mut self, max: usize, is_meant: impl Fn(&PendingLogin) -> bool) {
-        let meant = || self.by_state.iter().filter(|(_, login)| is_meant(login));
-        if meant().count() < max {
+        if self.by_state.values().filter(|login| is_meant(login)).count() < max {
             return;
         }
-        let oldest = meant().min_by_key(|(_, login)| login.number).map(|(state, _)| state.clone());
+        let meant = self.by_state.iter().filter(|(_, login)| is_meant(login));
+        let oldest = meant.min_by_key(|(_, login)| login.number).map(|(state, _)| state.clone());
         if let Some(oldest) = oldest {
             self.by_state.remove(&oldest);
         }
@@ -121,8 +121,9 @@ impl PendingLogins {
         let now_ms = self.clock.now_ms();
         let mut open = self.open.lock();
         let login = open.by_state.get(state).filter(|login| login.is_open(now_ms))?;
-        let is_own = |cookie: &&str| cookie.as_bytes().ct_eq(login.browser.as_bytes()).into();
-        if !cookies.iter().any(is_own) {
+        let is_own =
+            |cookie: &str| -> bool { cookie.as_bytes().ct_eq(login.browser.as_bytes()).into() };
+        if !cookies.iter().any(|cookie| is_own(cookie)) {
             return None;
         }
         open.by_state.remove(state)

@@ -207,7 +207,7 @@ impl AccessKeys<'_> {
         self,
         access_key: &str,
         given: Option<String>,
-        check: impl Fn(&Key) -> Result<()> + Send,
+        check: impl Fn(&Key) -> Result<()> + Send + Sync,
     ) -> Result<(Key, String)> {
         self.check_sealing()?;
         let secret = given.unwrap_or_else(new_secret);
