@@ -74,7 +74,9 @@ pub struct ConsoleParts {
     pub clock: Arc<dyn Clock>,
     /// Host names of the console besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
-    /// True if browsers connect over TLS.
+    /// URL by which browsers reach the console behind a proxy, if it is set.
+    pub url: Option<String>,
+    /// True if browsers connect over TLS, to this process or to a proxy.
     pub is_secure: bool,
     /// Access key of the root identity, which signs in with the root secret.
     pub root_key: String,
@@ -101,10 +103,10 @@ struct Console {
 
 /// Returns the routes of a console.
 pub fn router(parts: ConsoleParts) -> Router {
-    let ConsoleParts { admin, clock, hosts, is_secure, root_key, s3, oidc } = parts;
+    let ConsoleParts { admin, clock, hosts, url, is_secure, root_key, s3, oidc } = parts;
     let console = Arc::new(Console {
         admin,
-        names: Names::new(hosts),
+        names: Names::new(hosts, url.as_deref()),
         sessions: Sessions::new(clock.clone()),
         attempts: Attempts::new(clock.clone()),
         pending: PendingLogins::new(clock.clone()),

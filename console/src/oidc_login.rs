@@ -87,9 +87,26 @@ struct Callback {
     error: Option<String>,
 }
 
+/// Callback, and the login that it ends.
+#[derive(Clone, Copy)]
+struct EndingLogin<'a> {
+    given: &'a Callback,
+    login: &'a PendingLogin,
+}
+
 /// Returns the address of the client.
 fn client_of(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<Peer>().map(|peer| peer.0)
+}
+
+/// Returns true if a person opens the address, or follows a link of this console. Pages of other sites
+/// and requests for images begin no login.
+fn is_opened(headers: &HeaderMap) -> bool {
+    let is_one_of = |name: &str, allowed: &[&[u8]]| {
+        headers.get(name).is_none_or(|value| allowed.contains(&value.as_bytes()))
+    };
+    is_one_of("sec-fetch-dest", &[b"document"])
+        && is_one_of("sec-fetch-site", &[b"same-origin", b"none"])
 }
 
 /// Returns the ways to sign in. Public, because the page of the login shows them.
@@ -101,6 +118,9 @@ pub(crate) async fn options(State(console): State<Arc<Console>>) -> Response {
 /// Begins a login: sends the browser to the provider.
 pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request) -> Response {
     let (head, _) = request.into_parts();
+    if !is_opened(&head.headers) {
+        return LoginRefusal::FOREIGN.page();
+    }
     match console.begin_oidc(&head).await {
         Ok((url, cookie)) => redirect(&url, &[cookie]),
         Err(refusal) => refusal.page(),
@@ -185,17 +205,35 @@ impl Console {
     async fn end_oidc(&self, head: &Parts) -> Result<NewSession, LoginRefusal> {
         let oidc = self.oidc.as_ref().ok_or(LoginRefusal::NOT_CONFIGURED)?;
         let s3 = self.s3.get().ok_or(LoginRefusal::NOT_OPEN)?;
+        // A callback that no login waits for costs nothing, and isn't counted: a page of another site
+        // could otherwise use up the logins of its visitors' network.
+        let (given, login) = self.login_of(head)?;
         let client = client_of(head);
         if !self.attempts.take(client) {
             return Err(LoginRefusal::TOO_MANY);
         }
         // At most as often as logins may fail.
-        let key = self.key_of_callback(oidc, s3, head).await;
+        let key = self
+            .key_of_callback(oidc, s3, head, EndingLogin { given: &given, login: &login })
+            .await;
         let key = key.inspect_err(|refusal| refusal.log(client))?;
         self.attempts.give_back(client);
         // A session that this browser had ends; its cookie is sent if the provider is this site.
         self.sessions.end(&head.headers, self.is_secure);
         Ok(self.sessions.begin(Rights { admin: None, s3: Some(Arc::new(key)) }))
+    }
+
+    /// Returns the parameters of a callback, and the login that it ends.
+    fn login_of(&self, head: &Parts) -> Result<(Callback, PendingLogin), LoginRefusal> {
+        let given = Query::<Callback>::try_from_uri(&head.uri);
+        let Query(given) = given.map_err(|_| LoginRefusal::MALFORMED)?;
+        // A page of another port may have set a second cookie of the name.
+        let [cookie] = LOGIN.values(&head.headers, self.is_secure)[..] else {
+            return Err(LoginRefusal::UNKNOWN_STATE);
+        };
+        let state = given.state().ok_or(LoginRefusal::MALFORMED)?;
+        let login = self.pending.take(state, cookie).ok_or(LoginRefusal::UNKNOWN_STATE)?;
+        Ok((given, login))
     }
 
     /// Returns the temporary key of the login that a callback ends.
@@ -204,13 +242,9 @@ impl Console {
         oidc: &OidcParts,
         s3: &S3Parts,
         head: &Parts,
+        callback: EndingLogin<'_>,
     ) -> Result<AccessKey, LoginRefusal> {
-        let given = Query::<Callback>::try_from_uri(&head.uri);
-        let Query(given) = given.map_err(|_| LoginRefusal::MALFORMED)?;
-        let cookies = LOGIN.values(&head.headers, self.is_secure);
-        let state = given.state().ok_or(LoginRefusal::MALFORMED)?;
-        let login = self.pending.take(state, &cookies).ok_or(LoginRefusal::UNKNOWN_STATE)?;
-        let verified = self.verified(oidc, s3, &given, &login).await?;
+        let verified = self.verified(oidc, s3, callback).await?;
         self.assume(s3, &verified, &head.extensions).await
     }
 
@@ -219,8 +253,7 @@ impl Console {
         &self,
         oidc: &OidcParts,
         s3: &S3Parts,
-        given: &Callback,
-        login: &PendingLogin,
+        EndingLogin { given, login }: EndingLogin<'_>,
     ) -> Result<VerifiedLogin, LoginRefusal> {
         let is_issuer = oidc.provider.is_issuer(given.iss.as_deref()).await;
         if !is_issuer.map_err(|error| refused_by(&error))? {

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::Console;
-use crate::objects::{HOST, NOT_OPEN};
+use crate::objects::{HOST, NOT_OPEN, TOO_MANY};
 use crate::own_request::{csrf_of, read_body, session_of};
 use crate::sign::{AccessKey, SignedService, SigningScope, UnsignedRequest};
 use crate::target::{QUERY, encode};
@@ -57,7 +57,7 @@ struct OwnKeyList {
 struct NewSecret {
     access_key: String,
     secret_key: String,
-    /// True if the session ended, because its key has another secret now.
+    /// True if the session can sign no more, because its key has another secret now.
     ends_session: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn create(State(console): State<Arc<Console>>, request: Request
     change(&console, request, |_| Some("Action=CreateAccessKey".to_owned())).await
 }
 
-/// Replaces the secret of a key. The session ends if it is its own key.
+/// Replaces the secret of a key.
 pub(crate) async fn rotate(State(console): State<Arc<Console>>, request: Request) -> Response {
     let form = |body: &[u8]| {
         let NamedKey { access_key } = serde_json::from_slice(body).ok()?;
@@ -130,10 +130,8 @@ async fn change(
     let Some((access_key, secret_key)) = part("AccessKeyId").zip(part("SecretAccessKey")) else {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the store's reply can't be read");
     };
+    // The page signs out once the person has kept the secret.
     let ends_session = access_key == key.id;
-    if ends_session {
-        console.sessions.end(&head.headers, console.is_secure);
-    }
     Json(NewSecret { access_key, secret_key, ends_session }).into_response()
 }
 
@@ -160,6 +158,8 @@ impl Console {
         let unreadable = || refused(StatusCode::INTERNAL_SERVER_ERROR, "the reply can't be read");
         let s3 = self.s3.get();
         let s3 = s3.ok_or_else(|| refused(StatusCode::SERVICE_UNAVAILABLE, NOT_OPEN))?;
+        let too_many = || refused(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY);
+        let _place = self.places.take(key.holder()).ok_or_else(too_many)?;
         let form = format!("{action}&Version=2010-05-08");
         let headers = HeaderMap::from_iter([
             (header::HOST, HeaderValue::from_static(HOST)),

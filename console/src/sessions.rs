@@ -16,8 +16,8 @@ use crate::sign::AccessKey;
 /// Maximum number of sessions. One more ends the session that was used longest ago, and one without
 /// the admin API before one with it: tenants can't end sessions of operators.
 pub(crate) const SESSIONS_MAX: usize = 1024;
-/// Maximum number of sessions of one access key, or of one subject of an identity provider. One more
-/// ends the oldest of them.
+/// Maximum number of sessions of one principal: a user, a tenant itself, or a subject of an identity
+/// provider. One more ends the oldest of them.
 pub(crate) const KEY_SESSIONS_MAX: usize = 16;
 /// Maximum number of sessions of all keys of one account. One more ends the oldest of the account.
 pub(crate) const ACCOUNT_SESSIONS_MAX: usize = 128;

@@ -71,10 +71,10 @@ impl AccessKey {
         self.expires_ms
     }
 
-    /// Returns the name by which requests and sessions are counted: the key's id, or the principal of
-    /// a temporary key, of which each login makes another one.
+    /// Returns the name by which requests and sessions are counted: the key's principal, who may have
+    /// several keys, or the key's id if the principal is unknown.
     pub(crate) fn holder(&self) -> &str {
-        if self.expires_ms.is_some() { &self.arn } else { &self.id }
+        if self.arn.is_empty() { &self.id } else { &self.arn }
     }
 
     /// Returns the account of the key, by its ARN.

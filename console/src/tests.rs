@@ -125,6 +125,7 @@ impl TestConsole {
             admin: operator.router(),
             clock,
             hosts: Vec::new(),
+            url: None,
             is_secure,
             root_key: "root".into(),
             s3: S3Slot::default(),

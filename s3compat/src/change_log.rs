@@ -35,6 +35,8 @@ pub struct RecordedChange {
     pub account: String,
     /// User within the account; the account's own name for the account itself.
     pub user: String,
+    /// Access key of the request, in changes of keys.
+    pub key: Option<String>,
     /// Address of the client.
     pub peer: Option<IpAddr>,
 }
@@ -69,6 +71,7 @@ impl RecordedChange {
             target: ChangeTarget::Bucket(request.target.bucket()?.to_owned()),
             account: who.account.to_string(),
             user: who.user.to_string(),
+            key: None,
             peer: request.context.connection.peer,
         })
     }

@@ -9,7 +9,10 @@
 //! * A request reaches the keys of its signer's user alone. There is no parameter for another user.
 //! * Sessions of roles, tenants' own keys and the root key reach none: a session would outlive itself
 //!   by a key, and keys of a tenant are its operators' task.
-//! * A user with a policy needs an Allow for the action, on the ARN of the user.
+//! * A user needs an Allow for the action in its policy, on the ARN of the user. Without a policy a user
+//!   reaches no keys: otherwise a stolen key could be replaced by one that survives it.
+//! * A request is admitted by the rates of its signer, and names a well-formed key, before it is
+//!   recorded.
 //! * A change is recorded before it begins and before it is answered.
 
 use std::sync::Arc;
@@ -95,9 +98,9 @@ impl IamAction {
             return Err(StsError::new(StsCode::AccessDenied, message));
         }
         let key = || {
-            let key = form.get("AccessKeyId").filter(|key| !key.is_empty());
-            let missing = || StsError::validation("Value at 'accessKeyId' must not be null");
-            key.map(str::to_owned).ok_or_else(missing)
+            let key = form.get("AccessKeyId").filter(|key| OwnKeys::is_access_key(key));
+            let malformed = || StsError::validation("AccessKeyId is not an access key");
+            key.map(str::to_owned).ok_or_else(malformed)
         };
         Ok(match name {
             "ListAccessKeys" => Self::List,
@@ -116,13 +119,13 @@ impl IamAction {
         }
     }
 
-    /// Action of policies. A new secret is a change of the key.
-    fn of_policy(&self) -> Action {
+    /// Actions that the policy must allow. A new secret is a change of the key, and makes credentials.
+    fn of_policy(&self) -> &'static [Action] {
         match self {
-            Self::List => Action::ListAccessKeys,
-            Self::Create => Action::CreateAccessKey,
-            Self::Rotate(_) => Action::UpdateAccessKey,
-            Self::Delete(_) => Action::DeleteAccessKey,
+            Self::List => &[Action::ListAccessKeys],
+            Self::Create => &[Action::CreateAccessKey],
+            Self::Rotate(_) => &[Action::CreateAccessKey, Action::UpdateAccessKey],
+            Self::Delete(_) => &[Action::DeleteAccessKey],
         }
     }
 }
@@ -155,6 +158,9 @@ async fn act(
                        tenants, do not";
         StsError::new(StsCode::AccessDenied, message)
     })?;
+    if who.meters.admit().is_err() {
+        return Err(StsError::new(StsCode::ServiceUnavailable, "Reduce your request rate"));
+    }
     let action = IamAction::parse(&form, &who.user)?;
     let now_ms = authenticator.now().unix_ms();
     check_policy(&action, who, connection, now_ms)?;
@@ -185,15 +191,18 @@ fn check_policy(
     add_requester(&mut context, requester);
     add_connection(&mut context, connection);
     let arn = who.arn();
-    let question =
-        Question { requester, action: action.of_policy(), resource: &arn, context: &context };
-    // Without a policy a user may do what its tenant may.
-    if requester.own_verdict(&question).is_none_or(|verdict| verdict == PolicyDecision::Allow) {
-        return Ok(());
+    for action in action.of_policy() {
+        let question = Question { requester, action: *action, resource: &arn, context: &context };
+        if requester.own_verdict(&question) != Some(PolicyDecision::Allow) {
+            let name = action.name();
+            let message = format!(
+                "User: {arn} is not authorized to perform: {name} on resource: {arn} because no policy \
+                 of the user allows the {name} action"
+            );
+            return Err(StsError::new(StsCode::AccessDenied, message));
+        }
     }
-    let name = action.of_policy().name();
-    let message = format!("User: {arn} is not authorized to perform: {name} on resource: {arn}");
-    Err(StsError::new(StsCode::AccessDenied, message))
+    Ok(())
 }
 
 /// Permitted request, with all that it needs once its client has left.
@@ -234,6 +243,7 @@ impl OwnKeysTask {
             target: ChangeTarget::AccessKey(key.clone()),
             account: self.who.account.to_string(),
             user: self.who.user.to_string(),
+            key: Some(self.maker.clone()),
             peer: self.connection.peer,
         };
         let end = match log {
@@ -315,12 +325,42 @@ mod tests {
         for (text, code) in [
             ("Action=CreateAccessKey&UserName=bob", StsCode::AccessDenied),
             ("Action=DeleteAccessKey", StsCode::ValidationError),
+            ("Action=RotateAccessKey&AccessKeyId=a/b", StsCode::ValidationError),
+            (
+                &format!("Action=DeleteAccessKey&AccessKeyId={}", "a".repeat(129)),
+                StsCode::ValidationError,
+            ),
             ("Action=CreateAccessKey&AccessKeyId=AKID", StsCode::ValidationError),
             ("Action=CreateUser", StsCode::InvalidAction),
             ("", StsCode::InvalidAction),
         ] {
             assert_eq!(parse(text), Err(code), "{text}");
         }
+    }
+
+    #[test]
+    fn without_an_allow_of_its_policy_a_user_reaches_no_keys() {
+        let with = |own: Option<&str>| AccountIdentity {
+            user: "alice".into(),
+            own: own.map(crate::access::IdentityPolicy::read),
+            ..AccountIdentity::named("lab")
+        };
+        let may = |own: Option<&str>, action: IamAction| {
+            let connection = Connection::of(&http::Extensions::new());
+            check_policy(&action, &Arc::new(with(own)), connection, 0).is_ok()
+        };
+        let rotate = || IamAction::Rotate("AKID".into());
+        let policy = |action: &str| {
+            format!(
+                r#"{{"Statement": {{"Effect": "Allow", "Action": {action}, "Resource": "*"}}}}"#
+            )
+        };
+        assert!(!may(None, IamAction::List) && !may(None, IamAction::Create));
+        assert!(!may(Some(&policy(r#""s3:*""#)), IamAction::Create));
+        let create = policy(r#""iam:CreateAccessKey""#);
+        assert!(may(Some(&create), IamAction::Create) && !may(Some(&create), rotate()));
+        assert!(!may(Some(&policy(r#""iam:UpdateAccessKey""#)), rotate()));
+        assert!(may(Some(&policy(r#""iam:*""#)), rotate()));
     }
 
     #[test]

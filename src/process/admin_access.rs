@@ -89,13 +89,14 @@ struct S3ChangeLog(Arc<AuditLog>);
 
 impl ChangeLog for S3ChangeLog {
     fn begin(&self, change: RecordedChange) -> BoxFuture<'_, Result<RecordEnd, String>> {
-        let RecordedChange { operation, target, account, user, peer } = change;
+        let RecordedChange { operation, target, account, user, key, peer } = change;
         let (name, value) = match target {
             ChangeTarget::Bucket(bucket) => ("bucket", bucket),
             ChangeTarget::AccessKey(key) => ("access_key", key),
         };
         let who = PrincipalLine {
             kind: "s3".to_owned(),
+            key,
             name: Some(user),
             tenant: Some(account),
             ..PrincipalLine::default()

@@ -234,11 +234,14 @@ impl ConsoleSettings {
         let Some(OpenConsole { port, url }) = self.listen(default, common).await? else {
             return Ok(RunningConsole::default());
         };
+        self.check_redirect(listen::address_of(&port.listener)?)?;
+        let is_behind_tls = self.console_url.as_ref().is_some_and(|url| url.starts_with("https:"));
         let router = martlet_console::router(ConsoleParts {
             admin: operator.clone().router(),
             clock: Arc::new(GateClock(operator.clone())),
             hosts: self.console_hosts.clone(),
-            is_secure: port.certificate.is_some(),
+            url: self.console_url.clone(),
+            is_secure: port.certificate.is_some() || is_behind_tls,
             root_key: root_key.to_owned(),
             s3: slot.clone(),
             oidc: self.oidc(s3)?,

@@ -1,6 +1,7 @@
 //! Identity provider of a process: the client that fetches its keys, and the logins of the console.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,6 +123,13 @@ impl ConsoleSettings {
         if !SESSION_S.contains(&seconds) {
             return Err(Failure::usage("console_oidc_session must be 15m to 12h"));
         }
+        if self.console_oidc_role_claim.is_some() && self.console_oidc_client_secret_file.is_none()
+        {
+            return Err(Failure::usage(
+                "console_oidc_role_claim needs console_oidc_client_secret_file: people could fetch ID \
+                 tokens of a public client themselves, and take on any role that trusts them",
+            ));
+        }
         self.role_source().map(drop)
     }
 
@@ -135,6 +143,19 @@ impl ConsoleSettings {
             return Err(Failure::usage("the settings console_oidc_… need console_oidc_client_id"));
         }
         Ok(())
+    }
+
+    /// Refuses logins whose redirect URL would be that of the header `host`, beyond the loopback
+    /// interface: the sender of a request chooses the header.
+    pub(super) fn check_redirect(&self, address: SocketAddr) -> Result<(), Failure> {
+        let is_known = self.console_url.is_some() || address.ip().is_loopback();
+        if self.console_oidc_client_id.is_none() || is_known {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "logins by an identity provider at a console beyond the loopback interface need \
+             console_url: the provider sends browsers back to it",
+        ))
     }
 
     fn role_source(&self) -> Result<RoleSource, Failure> {
@@ -253,13 +274,26 @@ mod tests {
         assert!(refusal(console(), &S3Settings::default()).contains("needs oidc_issuer"));
         let strange = ConsoleSettings { console_oidc_client_id: Some("x".into()), ..console() };
         assert!(refusal(strange, &provider()).contains("one of oidc_audiences"));
-        let both = ConsoleSettings { console_oidc_role_claim: Some("role".into()), ..console() };
+        let both = ConsoleSettings {
+            console_oidc_role_claim: Some("role".into()),
+            console_oidc_client_secret_file: Some("client.secret".into()),
+            ..console()
+        };
         assert!(refusal(both, &provider()).contains("one of console_oidc_role"));
         for role in [None, Some("reader"), Some("arn:aws:iam::lab:user/reader")] {
             let role = role.map(str::to_owned);
             let console = ConsoleSettings { console_oidc_role: role, ..console() };
             assert!(console.check(&provider()).is_err());
         }
+        let claim = ConsoleSettings {
+            console_oidc_role: None,
+            console_oidc_role_claim: Some("role".into()),
+            ..console()
+        };
+        assert!(refusal(claim.clone(), &provider()).contains("needs console_oidc_client_secret"));
+        let secret = Some("client.secret".into());
+        let claim = ConsoleSettings { console_oidc_client_secret_file: secret, ..claim };
+        assert!(claim.check(&provider()).is_ok());
         let session = Duration::from_mins(14);
         let short = ConsoleSettings { console_oidc_session: session, ..console() };
         assert!(refusal(short, &provider()).contains("15m to 12h"));
@@ -282,6 +316,19 @@ mod tests {
         {
             assert!(!check(url), "{url}");
         }
+    }
+
+    #[test]
+    fn redirects_lead_to_a_known_address() {
+        let wide = "10.0.0.7:9003".parse().unwrap();
+        let local = "127.0.0.1:9003".parse().unwrap();
+        assert!(console().check_redirect(local).is_ok());
+        let refusal = console().check_redirect(wide).unwrap_err().to_string();
+        assert!(refusal.contains("need console_url"), "{refusal}");
+        let url = Some("https://console.example.com".to_owned());
+        let known = ConsoleSettings { console_url: url, ..console() };
+        assert!(known.check_redirect(wide).is_ok());
+        assert!(ConsoleSettings::default().check_redirect(wide).is_ok());
     }
 
     #[test]

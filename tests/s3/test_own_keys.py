@@ -27,6 +27,17 @@ def test_a_user_keeps_own_keys(server, tmp_path):
         admin(port, "user", "create", "--tenant", "own-keys", name, "--role", "read-only")
     keys = {name: admin(port, "key", "create", "--tenant", "own-keys", "--user", name) for name in ("alice", "bob")}
     iam = client(server, "iam", keys["alice"])
+    no(iam.list_access_keys, "AccessDenied", 403)
+    policy = tmp_path / "policy.json"
+
+    def allow(user, action):
+        policy.write_text(json.dumps({"Statement": [
+            {"Effect": "Allow", "Action": action, "Resource": f"arn:aws:iam::own-keys:user/{user}"}]}))
+        admin(port, "user", "policy", "put", "--tenant", "own-keys", user, str(policy))
+
+    for name in ("alice", "bob"):
+        allow(name, "iam:*")
+    time.sleep(1.5)
     made = iam.create_access_key()["AccessKey"]
     assert (made["UserName"], made["Status"]) == ("alice", "Active")
     listed = {key["AccessKeyId"] for key in iam.list_access_keys()["AccessKeyMetadata"]}
@@ -41,10 +52,7 @@ def test_a_user_keeps_own_keys(server, tmp_path):
     iam.delete_access_key(AccessKeyId=made["AccessKeyId"])
     tenant = client(server, "iam", admin(port, "key", "create", "--tenant", "own-keys"))
     no(tenant.create_access_key, "AccessDenied", 403)
-    policy = tmp_path / "policy.json"
-    policy.write_text(json.dumps({"Statement": [
-        {"Effect": "Allow", "Action": "iam:ListAccessKeys", "Resource": "arn:aws:iam::own-keys:user/alice"}]}))
-    admin(port, "user", "policy", "put", "--tenant", "own-keys", "alice", str(policy))
+    allow("alice", "iam:ListAccessKeys")
     time.sleep(1.5)
     assert len(iam.list_access_keys()["AccessKeyMetadata"]) == 1
     no(iam.create_access_key, "AccessDenied", 403)

@@ -19,6 +19,10 @@ impl LoginRefusal {
         StatusCode::NOT_FOUND,
         "This console has no identity provider. Sign in with a key.",
     );
+    pub(crate) const FOREIGN: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "Logins begin at the page of this console. Open it, and sign in there.",
+    );
     pub(crate) const NOT_OPEN: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "The store is not open yet. Try again in a moment.",

@@ -3,7 +3,8 @@
 //! Invariants:
 //! * A login ends once: by its callback, after ten minutes, or when it makes room for another one.
 //! * Only the browser that began a login can end it: its cookie and the state belong together.
-//! * Logins are bounded in number, and those of one network before those of others.
+//! * Logins are bounded in number. Beyond the bound the network with the most logins forgets one, so
+//!   that a flood of one network forgets no login of another.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ const PENDING_MS: u64 = 10 * 60 * 1000;
 const PENDING_MAX: usize = 4096;
 /// Maximum number of logins of one network, and of all networks of its wider prefixes. One more
 /// forgets the oldest of them.
-const PREFIX_MAX: [usize; 4] = [16, 64, 128, 512];
+const PREFIX_MAX: [usize; 4] = [256, 512, 768, 1024];
 /// Bytes of a state, in hexadecimal digits.
 pub(super) const STATE_BYTES: usize = 64;
 
@@ -80,6 +81,21 @@ impl OpenLogins {
     }
 }
 
+impl OpenLogins {
+    /// Removes the oldest login of the widest prefix with the most logins, if the table is full.
+    fn make_room_in_fullest(&mut self) {
+        if self.by_state.len() < PENDING_MAX {
+            return;
+        }
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for prefix in self.by_state.values().filter_map(|login| login.prefixes.last()) {
+            *counts.entry(*prefix).or_default() += 1;
+        }
+        let fullest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(prefix, _)| prefix);
+        self.make_room(0, |login| login.prefixes.last() == fullest.as_ref());
+    }
+}
+
 impl PendingLogins {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { open: Mutex::default(), clock }
@@ -101,7 +117,7 @@ impl PendingLogins {
         for (at, max) in PREFIX_MAX.into_iter().enumerate().take(prefixes.len()) {
             open.make_room(max, |login| login.prefixes.get(at) == prefixes.get(at));
         }
-        open.make_room(PENDING_MAX, |_| true);
+        open.make_room_in_fullest();
         open.count += 1;
         let login = PendingLogin {
             browser: new.browser.clone(),
@@ -116,14 +132,13 @@ impl PendingLogins {
         new
     }
 
-    /// Takes the login of a state out of the table, if one of the browser's cookies belongs to it.
-    pub(crate) fn take(&self, state: &str, cookies: &[&str]) -> Option<PendingLogin> {
+    /// Takes the login of a state out of the table, if the browser's cookie belongs to it.
+    pub(crate) fn take(&self, state: &str, cookie: &str) -> Option<PendingLogin> {
         let now_ms = self.clock.now_ms();
         let mut open = self.open.lock();
         let login = open.by_state.get(state).filter(|login| login.is_open(now_ms))?;
-        let is_own =
-            |cookie: &str| -> bool { cookie.as_bytes().ct_eq(login.browser.as_bytes()).into() };
-        if !cookies.iter().any(|cookie| is_own(cookie)) {
+        let is_own: bool = cookie.as_bytes().ct_eq(login.browser.as_bytes()).into();
+        if !is_own {
             return None;
         }
         open.by_state.remove(state)
@@ -157,7 +172,7 @@ mod tests {
         }
 
         fn is_taken(&self, login: &NewLogin) -> bool {
-            self.take(&login.state, &["x", &login.browser]).is_some()
+            self.take(&login.state, &login.browser).is_some()
         }
     }
 
@@ -165,10 +180,10 @@ mod tests {
     fn a_login_ends_once_and_in_its_own_browser() {
         let (logins, clock) = logins();
         let (one, other) = (logins.new_login(1), logins.new_login(1));
-        assert!(logins.take(&one.state, &[]).is_none());
-        assert!(logins.take(&one.state, &[&other.browser, ""]).is_none());
-        assert!(logins.take("", &[&one.browser]).is_none());
-        let taken = logins.take(&one.state, &["x", &one.browser]).unwrap();
+        assert!(logins.take(&one.state, "").is_none());
+        assert!(logins.take(&one.state, &other.browser).is_none());
+        assert!(logins.take("", &one.browser).is_none());
+        let taken = logins.take(&one.state, &one.browser).unwrap();
         assert_eq!(
             (taken.nonce, taken.redirect_uri),
             (one.nonce.clone(), one.redirect_uri.clone())
@@ -182,17 +197,31 @@ mod tests {
     fn networks_forget_their_own_logins_first() {
         let (logins, _) = logins();
         let other = logins.new_login(2);
-        let own: Vec<NewLogin> = (0..100).map(|_| logins.new_login(1)).collect();
+        let own: Vec<NewLogin> = (0..500).map(|_| logins.new_login(1)).collect();
         assert_eq!(logins.open.lock().by_state.len(), 1 + PREFIX_MAX[0]);
-        assert!(logins.is_taken(&other) && logins.is_taken(&own[99]) && !logins.is_taken(&own[0]));
-        // An owner of a /32 has 512 at most.
-        for number in 0..2000_u32 {
+        assert!(logins.is_taken(&other) && logins.is_taken(&own[499]) && !logins.is_taken(&own[0]));
+        // An owner of a /32 has 1,024 at most.
+        for number in 0..4000_u32 {
             let [a, b] = [number >> 16, number].map(|it| u16::try_from(it & 0xffff).unwrap());
             let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, b * 13, a, 0, 0, 0, 1);
             logins.begin(Some(address.into()), String::new());
         }
         let len = logins.open.lock().by_state.len();
         assert!(len <= PREFIX_MAX[3] + PREFIX_MAX[0], "{len}");
+    }
+
+    #[test]
+    fn a_full_table_forgets_logins_of_the_fullest_network() {
+        let (logins, _) = logins();
+        let other = logins.new_login(0);
+        // Networks with 250 logins each, below the bound of one network.
+        for number in 1..30 {
+            for _ in 0..250 {
+                logins.new_login(number);
+            }
+        }
+        assert_eq!(logins.open.lock().by_state.len(), PENDING_MAX);
+        assert!(logins.is_taken(&other), "although it is the oldest");
     }
 
     #[test]

@@ -425,13 +425,44 @@ async fn failed_logins_count_with_those_of_keys() {
         let reply = setting.call(&begun, &begun.callback()).await;
         assert_eq!(reply.status(), StatusCode::SEE_OTHER, "successes don't count");
     }
-    for _ in 0..FAILURES_MAX {
+    // Callbacks that no login waits for are not counted: other sites can lead a browser to them.
+    for _ in 0..2 * FAILURES_MAX {
         setting.refused(&begun, "/login/oidc/callback?code=x&state=0").await;
     }
+    for _ in 0..FAILURES_MAX {
+        let wrong = setting.begin().await;
+        setting.claim("aud", json!("other"));
+        setting.refused(&wrong, &wrong.callback()).await;
+    }
+    let begun = setting.begin().await;
     let (status, _) = setting.refused(&begun, &begun.callback()).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     let reply = setting.console.login("root", ROOT_SECRET).await;
     assert_eq!(reply.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_begin_no_login() {
+    let setting = setting().await;
+    for headers in [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-dest", "image"),
+        ("sec-fetch-dest", "iframe"),
+    ] {
+        let reply = setting.console.send("GET", "/login/oidc", &[headers], "").await;
+        assert_eq!(reply.status(), StatusCode::FORBIDDEN, "{headers:?}");
+        assert!(!reply.headers().contains_key(header::SET_COOKIE));
+    }
+    let opened = [("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "document")];
+    let reply = setting.console.send("GET", "/login/oidc", &opened, "").await;
+    assert_eq!(reply.status(), StatusCode::SEE_OTHER);
+    // A second cookie of the name, which another port has set, ends no login.
+    let begun = setting.begin().await;
+    let tossed = format!("martlet-login-1=x; {}", begun.cookie);
+    let two = Begun { cookie: tossed, query: begun.query.clone() };
+    let (_, page) = setting.refused(&two, &two.callback()).await;
+    assert!(page.contains("was not begun in this browser"), "{page}");
 }
 
 #[tokio::test]

@@ -36,11 +36,27 @@ const KEPT = "martlet-csrf";
 /** Header with the CSRF token, which every request repeats. */
 export const CSRF = "x-martlet-csrf";
 
-/** Returns the CSRF token that a login by an identity provider left in the fragment, and removes it from the address. */
+/** Name under which this tab keeps the time at which a person began a login by the identity provider. */
+const BEGUN = "martlet-login-begun";
+/** Time in which such a login must end, as at the server. */
+const BEGUN_MS = 600_000;
+
+/** Notes that a person begins a login by the identity provider in this tab. */
+export function beginLogin(): void {
+  sessionStorage.setItem(BEGUN, String(Date.now()));
+}
+
+/**
+ * Returns the CSRF token that a login by an identity provider left in the fragment, and removes it from the address. A
+ * fragment of a link, for which no login was begun in this tab, is ignored: it could lead into a session of a stranger.
+ */
 function handedOver(): string | undefined {
   const token = /^#signed-in=([0-9a-f]{32})$/.exec(location.hash)?.[1];
-  if (token) history.replaceState(null, "", location.pathname);
-  return token;
+  if (!token) return undefined;
+  history.replaceState(null, "", location.pathname);
+  const since = Date.now() - Number(sessionStorage.getItem(BEGUN) ?? NaN);
+  sessionStorage.removeItem(BEGUN);
+  return since >= 0 && since < BEGUN_MS ? token : undefined;
 }
 
 async function opened(csrf: string): Promise<Session | null> {

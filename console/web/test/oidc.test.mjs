@@ -106,6 +106,12 @@ test("a callback is of one browser and of one use, and a link with a token opens
   }
   await stranger.page.goto(`${server.url}/#signed-in=${"0".repeat(32)}`);
   await stranger.page.getByRole("button", { name: "Sign in" }).waitFor();
+  // A fragment without a login of this tab opens nothing, though the token is that of the cookie's session.
+  const csrf = await page.evaluate(() => localStorage.getItem("martlet-csrf"));
+  await page.evaluate(() => localStorage.removeItem("martlet-csrf"));
+  await page.goto(`${server.url}/?x#signed-in=${csrf}`);
+  await page.getByRole("button", { name: "Sign in" }).waitFor();
+  await page.evaluate((token) => localStorage.setItem("martlet-csrf", token), csrf);
   // The session of the first browser goes on.
   await page.goto(`${server.url}/#signed-in=${"0".repeat(32)}`);
   await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();

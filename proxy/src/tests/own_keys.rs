@@ -104,6 +104,7 @@ async fn a_limited_key_makes_no_wider_one() {
     assert_eq!((&made.networks, made.view), (&networks, view));
     let own = accounts.own_keys(&limited.access_key).await.unwrap();
     assert!(is_conflict(&own.rotate(&alice.access_key).await), "it may be used from anywhere");
+    assert!(is_conflict(&own.delete(&alice.access_key).await), "it would remain alone");
     own.rotate(&limited.access_key).await.unwrap();
     own.rotate(&made.access_key).await.unwrap();
     // The unlimited key may replace the secret of the limited one.
@@ -114,7 +115,24 @@ async fn a_limited_key_makes_no_wider_one() {
     let own = accounts.own_keys(&limited.access_key).await.unwrap();
     assert!(is_conflict(&own.create(&OwnKeys::new_access_key()).await));
     assert!(is_conflict(&own.rotate(&made.access_key).await));
+    assert!(is_conflict(&own.delete(&made.access_key).await));
     own.rotate(&limited.access_key).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_maker_that_is_changed_meanwhile_leaves_no_key() {
+    let (_harness, accounts, [alice, _]) = world().await;
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    // Between the read of the maker and the creation.
+    let networks = Some(vec!["10.0.0.0/8".parse().unwrap()]);
+    accounts.keys().change(&alice.access_key, None, networks).await.unwrap();
+    assert!(is_conflict(&own.create(&OwnKeys::new_access_key()).await));
+    assert_eq!(names(&accounts, &alice).await, [alice.access_key.clone()]);
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    accounts.keys().change(&alice.access_key, Some(true), None).await.unwrap();
+    let unborn = OwnKeys::new_access_key();
+    assert!(is_conflict(&own.create(&unborn).await));
+    assert!(is_missing(&accounts.keys().get(&unborn).await));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::jwks::{KeySet, TokenKey};
 
@@ -116,7 +117,11 @@ impl FetchedKeys {
     }
 
     async fn fetch(&self, now_ms: u64) {
+        let began = Instant::now();
         let fetched = self.source.fetch().await;
+        // Requests that waited for this fetch take its outcome, however long it took.
+        let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = now_ms.saturating_add(took_ms);
         let keys = fetched.and_then(|text| {
             KeySet::parse(&text).ok_or_else(|| "the provider's keys are no JWKS".to_owned())
         });
@@ -137,6 +142,7 @@ impl FetchedKeys {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use futures::FutureExt;
 
@@ -151,6 +157,9 @@ mod tests {
         document: Mutex<Option<String>>,
         count: AtomicUsize,
         under_way: Arc<AtomicUsize>,
+        most: AtomicUsize,
+        /// Time that a fetch takes besides 20 ms.
+        slowness: Mutex<Duration>,
     }
 
     impl Source {
@@ -167,10 +176,12 @@ mod tests {
     impl JwksSource for Source {
         fn fetch(&self) -> BoxFuture<'static, Result<Bytes, String>> {
             self.count.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(self.under_way.fetch_add(1, Ordering::SeqCst), 0, "two fetches at once");
+            let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(under_way, Ordering::SeqCst);
             let (document, under_way) = (self.document.lock().clone(), self.under_way.clone());
+            let slowness = *self.slowness.lock() + Duration::from_millis(20);
             async move {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(slowness).await;
                 under_way.fetch_sub(1, Ordering::SeqCst);
                 document.map(Bytes::from).ok_or_else(|| "it is away".to_owned())
             }
@@ -188,7 +199,7 @@ mod tests {
         (FetchedKeys::new(source.clone()), source)
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn concurrent_requests_share_one_fetch() {
         let (keys, source) = keys();
         let wanted = key("a");
@@ -197,9 +208,34 @@ mod tests {
             assert!(outcome.unwrap().has(&wanted));
         }
         assert_eq!(source.count(), 1);
+        // Unknown keys of later requests, and a provider that is slow.
+        *source.document.lock() = None;
+        let unknown: Vec<TokenKey> = (0..20).map(|number| key(&number.to_string())).collect();
+        let all = unknown.iter().map(|key| keys.keys(key, 10 * HOUR_MS));
+        for outcome in futures::future::join_all(all).await {
+            assert!(outcome.is_err());
+        }
+        assert_eq!((source.count(), source.most.load(Ordering::SeqCst)), (2, 1));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_waited_for_a_slow_fetch_take_its_outcome() {
+        let (keys, source) = keys();
+        *source.document.lock() = None;
+        *source.slowness.lock() = Duration::from_secs(10);
+        let (one, other) = (key("a"), key("a"));
+        let early = keys.keys(&one, 0);
+        // Arrives nine seconds after the first one.
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            keys.keys(&other, 9_000).await
+        };
+        let (early, late) = tokio::join!(early, late);
+        assert!(early.is_err() && late.is_err());
+        assert_eq!(source.count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_unknown_key_is_looked_for_once_a_minute() {
         let (keys, source) = keys();
         let at = async |kid: &str, now_ms: u64| {
@@ -211,8 +247,9 @@ mod tests {
             assert!(!at("b", now_ms).await, "a minute is not over");
         }
         assert_eq!(source.count(), 1);
-        assert!(at("b", PAUSE_MS).await && at("a", PAUSE_MS).await);
-        for now_ms in PAUSE_MS..2 * PAUSE_MS {
+        let later_ms = PAUSE_MS + 1000;
+        assert!(at("b", later_ms).await && at("a", later_ms).await);
+        for now_ms in later_ms..later_ms + PAUSE_MS {
             if now_ms % 1000 == 0 {
                 assert!(!at("strange", now_ms).await);
             }
@@ -220,20 +257,23 @@ mod tests {
         assert_eq!(source.count(), 2);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn keys_grow_old_and_outlive_a_silence_of_hours() {
         let (keys, source) = keys();
         assert!(keys.keys(&key("a"), 0).await.is_ok());
         source.set(&["b"]);
         assert!(keys.keys(&key("a"), HOUR_MS - 1).await.unwrap().has(&key("a")));
-        assert!(!keys.keys(&key("a"), HOUR_MS).await.unwrap().has(&key("a")), "it was withdrawn");
+        assert!(
+            !keys.keys(&key("a"), HOUR_MS + 1000).await.unwrap().has(&key("a")),
+            "it was withdrawn"
+        );
         *source.document.lock() = None;
         assert!(keys.keys(&key("b"), 3 * HOUR_MS).await.unwrap().has(&key("b")));
-        let error = keys.keys(&key("b"), 7 * HOUR_MS).await.unwrap_err();
+        let error = keys.keys(&key("b"), 8 * HOUR_MS).await.unwrap_err();
         assert_eq!(error, "it is away");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_failure_has_a_short_pause_and_a_request_that_leaves_ends_no_fetch() {
         let (keys, source) = keys();
         *source.document.lock() = None;
@@ -242,10 +282,11 @@ mod tests {
         }
         assert_eq!(source.count(), 1);
         source.set(&["a"]);
-        let leaving = keys.keys(&key("a"), FAILURE_PAUSE_MS);
-        let early = tokio::time::timeout(std::time::Duration::from_millis(1), leaving).await;
+        let (wanted, later_ms) = (key("a"), FAILURE_PAUSE_MS + 1000);
+        let leaving = keys.keys(&wanted, later_ms);
+        let early = tokio::time::timeout(Duration::from_millis(1), leaving).await;
         assert!(early.is_err());
-        assert!(keys.keys(&key("a"), FAILURE_PAUSE_MS).await.is_ok());
+        assert!(keys.keys(&wanted, later_ms).await.is_ok());
         assert_eq!(source.count(), 2);
         *source.document.lock() = Some("[]".to_owned());
         let error = keys.keys(&key("a"), 10 * HOUR_MS).await.unwrap_err();

@@ -167,15 +167,18 @@ impl Operations {
             .with_header(BUCKET_REGION, Some(&*self.region))
     }
 
-    /// Headers with the last count of a bucket, for signed requests that need it; none for a bucket
-    /// that was not counted yet. Reads one document, and counts nothing.
+    /// Headers with the last count of a bucket, for requests of the owner's account that need it; none
+    /// for a bucket that was not counted yet. Reads one document, and counts nothing. A count includes
+    /// versions, which other accounts that may list the bucket don't see.
     async fn usage_of(
         &self,
         request: &OperationRequest,
         bucket: &StoredBucket,
     ) -> S3Result<HeaderMap> {
         let is_wanted = flag(&request.headers, &USAGE)? == Some(true);
-        if !is_wanted || request.context.identity.who().is_none() {
+        let who = request.context.identity.who();
+        let is_owner = who.is_some_and(|who| *who.canonical_id == *bucket.owner || who.is_root());
+        if !is_wanted || !is_owner {
             return Ok(HeaderMap::new());
         }
         let usage = self.store.directory().bucket_usage(bucket).await.map_err(s3_error)?;

@@ -37,10 +37,20 @@ fn asked(server: &Server, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Makes a key of the user `name` of the tenant `lab`.
-fn make_user(server: &Server, name: &str) -> (String, String) {
+/// Makes the user `name` of the tenant `lab`, who may do everything with own keys, and a key.
+fn make_user(setup: &Setup, server: &Server, name: &str) -> (String, String) {
     asked(server, &["user", "create", "--tenant", "lab", name]);
+    put_policy(setup, server, name, &json!(["s3:*", "iam:*"]));
     make_key(server, name, &[])
+}
+
+/// Gives a user a policy that allows these actions on everything.
+fn put_policy(setup: &Setup, server: &Server, name: &str, actions: &Value) {
+    let file = setup.join(&format!("policy-{name}"));
+    let statement = json!({"Effect": "Allow", "Action": actions, "Resource": "*"});
+    std::fs::write(&file, json!({ "Statement": [statement] }).to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    asked(server, &["user", "policy", "put", "--tenant", "lab", name, file]);
 }
 
 fn make_key(server: &Server, name: &str, more: &[&str]) -> (String, String) {
@@ -113,7 +123,8 @@ async fn store() -> (Setup, Server) {
 #[tokio::test]
 async fn a_user_reaches_own_keys_alone_and_every_change_is_recorded() {
     let (setup, server) = store().await;
-    let (alice_key, bob_key) = (make_user(&server, "alice"), make_user(&server, "bob"));
+    let alice_key = make_user(&setup, &server, "alice");
+    let bob_key = make_user(&setup, &server, "bob");
     let alice = Browser::sign_in(&server, &alice_key).await;
     let made = alice.make().await;
     let names = alice.names().await;
@@ -148,16 +159,26 @@ async fn a_user_reaches_own_keys_alone_and_every_change_is_recorded() {
     assert_eq!((of("RotateAccessKey", "alice"), of("RotateAccessKey", "bob")), (1, 3));
     assert_eq!((of("DeleteAccessKey", "alice"), of("DeleteAccessKey", "bob")), (2, 3));
     assert!(audit.contains(&made.0) && !audit.contains(&made.1));
-    // A new secret of the session's own key ends the session.
+    let maker = records.iter().find(|record| record["operation"] == "CreateAccessKey").unwrap();
+    assert_eq!(maker["who"]["key"], alice_key.0.as_str());
+    // Names that are no keys are refused before they are recorded.
+    let long = "a".repeat(60_000);
+    assert_eq!(alice.rotate(&long).await.status, 400);
+    let after = std::fs::read_to_string(setup.data_dir().join("audit/tenants/audit-1.jsonl"));
+    assert_eq!(after.unwrap().len(), audit.len());
+    // A session signs no more once its own key has a new secret.
     let own = value(&alice.rotate(&alice_key.0).await);
     assert_eq!(own["ends_session"], true);
-    assert_eq!(alice.send("GET", "/own/keys", "").await.status, 401);
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(alice.send("GET", "/own/keys", "").await.status, 403);
+    let fresh = (alice_key.0, own["secret_key"].as_str().unwrap().to_owned());
+    Browser::sign_in(&server, &fresh).await.names().await;
 }
 
 #[tokio::test]
 async fn policies_and_limits_of_a_key_bind_the_keys_that_it_makes() {
     let (setup, server) = store().await;
-    let free = make_user(&server, "alice");
+    let free = make_user(&setup, &server, "alice");
     let limited = make_key(&server, "alice", &["--network", "127.0.0.0/8"]);
     let browser = Browser::sign_in(&server, &limited).await;
     let (made, _) = browser.make().await;
@@ -165,13 +186,10 @@ async fn policies_and_limits_of_a_key_bind_the_keys_that_it_makes() {
     let line = line.as_array().unwrap().iter().find(|line| line["access_key"] == made).unwrap();
     assert_eq!(line["networks"], json!(["127.0.0.0/8"]));
     let refused = browser.rotate(&free.0).await;
-    assert!(refused.status == 409 && refused.text().contains("other networks"));
-    // A policy without an Allow for keys leaves none.
-    let policy = setup.join("policy");
-    let document = json!({"Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]});
-    std::fs::write(&policy, document.to_string()).unwrap();
-    let policy = policy.to_str().unwrap();
-    asked(&server, &["user", "policy", "put", "--tenant", "lab", "alice", policy]);
+    assert!(refused.status == 409 && refused.text().contains("has limits"), "{}", refused.text());
+    assert_eq!(browser.delete(&free.0).await.status, 409);
+    // A policy without an Allow for keys leaves none, and neither does no policy.
+    put_policy(&setup, &server, "alice", &json!("s3:*"));
     sleep(Duration::from_millis(1500)).await;
     for reply in [
         browser.send("GET", "/own/keys", "").await,
@@ -182,6 +200,9 @@ async fn policies_and_limits_of_a_key_bind_the_keys_that_it_makes() {
         assert_eq!(reply.status, 403, "{}", reply.text());
         assert!(reply.text().contains("is not authorized to perform: iam:"), "{}", reply.text());
     }
+    asked(&server, &["user", "policy", "delete", "--tenant", "lab", "alice"]);
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(browser.send("POST", "/own/keys", "").await.status, 403);
     // Keys of a tenant and the root key have no user.
     let made = asked(&server, &["key", "create", "--tenant", "lab"]);
     let line = made.as_array().map_or(&made, |lines| &lines[0]);
@@ -195,8 +216,8 @@ async fn policies_and_limits_of_a_key_bind_the_keys_that_it_makes() {
 
 #[tokio::test]
 async fn head_bucket_returns_the_last_count_to_who_may_list() {
-    let (_setup, server) = store().await;
-    let alice = make_user(&server, "alice");
+    let (setup, server) = store().await;
+    let alice = make_user(&setup, &server, "alice");
     let mut client = S3::with_keys(server.s3_address, &alice.0, &alice.1);
     client.make_bucket("train").await;
     client.put("/train/a", Bytes::from(vec![1; 2048])).await.unwrap();
@@ -224,5 +245,13 @@ async fn head_bucket_returns_the_last_count_to_who_may_list() {
     let text = |name: &str| line[name].as_str().unwrap();
     let mut stranger = S3::with_keys(server.s3_address, text("access_key"), text("secret_key"));
     let reply = stranger.send_with("HEAD", "/train", &usage, Bytes::new()).await.unwrap();
-    assert!(reply.status == 403 && reply.header("x-martlet-usage-bytes").is_empty());
+    assert_eq!(reply.status, 403);
+    // Another account that may list the bucket sees no versions, and no count of them.
+    let policy = json!({"Statement": [{"Effect": "Allow", "Action": "s3:ListBucket",
+        "Principal": {"AWS": "arn:aws:iam::other:root"}, "Resource": "arn:aws:s3:::train"}]});
+    let put = client.send("PUT", "/train?policy=", Bytes::from(policy.to_string())).await.unwrap();
+    assert_eq!(put.status, 204, "{}", put.text());
+    sleep(Duration::from_millis(1500)).await;
+    let reply = stranger.send_with("HEAD", "/train", &usage, Bytes::new()).await.unwrap();
+    assert_eq!((reply.status, reply.header("x-martlet-usage-bytes")), (200, ""));
 }

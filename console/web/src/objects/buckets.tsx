@@ -26,13 +26,17 @@ async function sizeOf(bucket: string): Promise<Size> {
   return { bytes: number("x-martlet-usage-bytes"), objects: number("x-martlet-usage-objects"), counted_ms: number("x-martlet-usage-counted") };
 }
 
+/** Number of the last round of requests for sizes. An earlier round ends when another one begins. */
+let round = 0;
+
 /** Sizes of the buckets of a page, one request for each; those that the key may not list have none. */
 async function sizesAtS3(names: string[]): Promise<Sizes> {
   const [found, waiting]: [Sizes, string[]] = [new Map(), [...names]];
+  const own = ++round;
   const work = async () => {
     for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
       const size = await sizeOf(name).catch(() => undefined);
-      if (session.value === null) return;
+      if (session.value === null || own !== round) return;
       if (size) found.set(name, size);
     }
   };

@@ -1,6 +1,6 @@
 // Login by a key of the admin API, by an access key of S3, by the root key, or by an identity provider.
 import { useEffect, useState } from "preact/hooks";
-import { farewell, login, provider } from "../session";
+import { beginLogin, farewell, login, provider } from "../session";
 import { Failure, Field } from "../ui/parts";
 
 export function Login() {
@@ -29,7 +29,7 @@ export function Login() {
         <Field label="Secret" type="password" value={secret} on={setSecret} required auto="current-password" />
         {error && <Failure text={error} />}
         <button class="primary" disabled={busy}>{busy ? "Signing in…" : "Sign in"}</button>
-        {oidc !== null && <a class="button" href="/login/oidc">Sign in with {oidc}</a>}
+        {oidc !== null && <a class="button" href="/login/oidc" onClick={beginLogin}>Sign in with {oidc}</a>}
         <small>The secret is sent once, and not kept in this browser.</small>
       </form>
     </main>

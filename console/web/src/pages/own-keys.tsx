@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { change, get, useLive } from "../api";
 import * as f from "../format";
-import { farewell, session } from "../session";
+import { farewell, logout, session } from "../session";
 import { Ask, Badge, Card, Empty, Head, Loaded, Secret, Table } from "../ui/parts";
 
 interface OwnKey {
@@ -26,9 +26,9 @@ export function userOf(arn: string): string | undefined {
 }
 
 export function OwnKeys() {
-  const live = useLive(() => get<{ items: OwnKey[] }>("/own/keys"), 30_000, []);
   const [asked, setAsked] = useState<{ what: What; key?: OwnKey }>();
   const [made, setMade] = useState<Made>();
+  const live = useLive(() => get<{ items: OwnKey[] }>("/own/keys"), 30_000, []);
   const user = userOf(session.value?.s3?.arn ?? "") ?? "";
   const close = () => setAsked(undefined);
   const create = async () => {
@@ -44,10 +44,11 @@ export function OwnKeys() {
     await change("DELETE", "/own/keys", { access_key: asked?.key?.access_key });
     await live.reload();
   };
-  const kept = () => {
+  // The session of a key with a new secret ends only once the person has kept the secret.
+  const kept = async () => {
     if (made?.ends_session) {
+      await logout();
       farewell.value = "The key has a new secret. Sign in with it.";
-      session.value = null;
     }
     setMade(undefined);
   };
@@ -95,7 +96,7 @@ export function OwnKeys() {
           <p>The key is lost with its secret, for good. Clients that use it are refused.</p>
         </Ask>
       )}
-      {made && <Secret name="Access key" id={made.access_key} secret={made.secret_key} close={kept} />}
+      {made && <Secret name="Access key" id={made.access_key} secret={made.secret_key} close={() => void kept()} />}
     </>
   );
 }

@@ -13,8 +13,9 @@
 //! Invariants:
 //! * A user reaches keys of that user alone: same user id, same tenant.
 //! * No secret that a key makes opens more than the key itself: a new key takes networks and view of
-//!   its maker. A key is rotated by another one only if it is limited to the same networks. A key with
-//!   a rate of its own makes and rotates no other key, because two keys have twice the rate.
+//!   its maker. A key with limits rotates and deletes another one only if the limits are equal. A key
+//!   with a rate of its own makes no key, because two keys have twice the rate.
+//! * A key that is made while its maker is changed is deleted again.
 //! * A user has [`OWN_KEYS_MAX`] keys at most by making them.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::client::Accounts;
 use super::keys::{NewKey, new_access_key, new_secret};
 use crate::accounts::documents::{Dated, missing};
-use crate::accounts::records::{Kept, Key, Rate, User, UserOf};
+use crate::accounts::records::{DefaultView, Kept, Key, Rate, User, UserOf, is_access_key};
 use crate::error::{Error, Result};
 
 /// Maximum number of keys that a user has when it makes one.
@@ -176,6 +177,11 @@ impl OwnKeys<'_> {
         Ok(keys)
     }
 
+    /// Returns true if a text could be an access key.
+    pub fn is_access_key(text: &str) -> bool {
+        is_access_key(text)
+    }
+
     /// Returns a random access key for [`OwnKeys::create`].
     pub fn new_access_key() -> String {
         new_access_key()
@@ -212,31 +218,30 @@ impl OwnKeys<'_> {
             given: Some((access_key.to_owned(), new_secret())),
             networks: self.maker.networks.clone(),
         };
-        self.accounts.keys().create_listed(new, self.maker.view).await
+        let made = self.accounts.keys().create_listed(new, self.maker.view).await?;
+        // An operator who limits or disables the maker now may not know of its key.
+        if self
+            .accounts
+            .own_keys(&self.maker.access_key)
+            .await
+            .is_ok_and(|now| now.maker == self.maker)
+        {
+            return Ok(made);
+        }
+        self.accounts.keys().delete(&made.0.access_key).await?;
+        Err(Error::AccountConflict(format!(
+            "the key {} was changed meanwhile: try again",
+            self.maker.access_key
+        )))
     }
 
     /// Replaces the secret of a key of the user.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] if the key may
-    /// be used from other networks than the maker, or with another rate.
+    /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] if the maker has
+    /// limits that the key doesn't have.
     pub async fn rotate(&self, access_key: &str) -> Result<(Key, String)> {
-        if access_key != self.maker.access_key {
-            self.check_rate()?;
-        }
-        let check = |key: &Key| {
-            if !self.is_own(key) {
-                return Err(missing::<Key>(access_key));
-            }
-            let is_maker = key.access_key == self.maker.access_key;
-            if is_maker || self.maker.networks.is_empty() || key.networks == self.maker.networks {
-                return Ok(());
-            }
-            Err(Error::AccountConflict(format!(
-                "the key {access_key} may be used from other networks than the key {} of this request",
-                self.maker.access_key
-            )))
-        };
+        let check = |key: &Key| self.check_reach(key);
         self.accounts.keys().rotate_if(access_key, None, check).await
     }
 
@@ -244,7 +249,7 @@ impl OwnKeys<'_> {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] for the key of
-    /// the request.
+    /// the request, and if the maker has limits that the key doesn't have.
     pub async fn delete(&self, access_key: &str) -> Result<()> {
         if access_key == self.maker.access_key {
             return Err(Error::AccountConflict(
@@ -252,9 +257,7 @@ impl OwnKeys<'_> {
             ));
         }
         let key: Option<Key> = self.accounts.documents().document(access_key).await?;
-        if !key.is_some_and(|key| self.is_own(&key)) {
-            return Err(missing::<Key>(access_key));
-        }
+        self.check_reach(&key.ok_or_else(|| missing::<Key>(access_key))?)?;
         self.accounts.keys().delete(access_key).await
     }
 
@@ -263,12 +266,29 @@ impl OwnKeys<'_> {
         is_user && key.tenant_id == self.maker.tenant_id
     }
 
+    /// Refuses keys of others, and keys without the limits of the maker.
+    fn check_reach(&self, key: &Key) -> Result<()> {
+        if !self.is_own(key) {
+            return Err(missing::<Key>(&key.access_key));
+        }
+        let limits = |key: &Key| (key.networks.clone(), key.rate, key.view);
+        let is_free = limits(&self.maker) == (Vec::new(), Rate::default(), DefaultView::default());
+        let is_maker = key.access_key == self.maker.access_key;
+        if is_free || is_maker || limits(key) == limits(&self.maker) {
+            return Ok(());
+        }
+        Err(Error::AccountConflict(format!(
+            "the key {} has limits that the key {} does not have: use a key without limits",
+            self.maker.access_key, key.access_key
+        )))
+    }
+
     fn check_rate(&self) -> Result<()> {
         if self.maker.rate == Rate::default() {
             return Ok(());
         }
         Err(Error::AccountConflict(format!(
-            "the key {} has a rate of its own, and makes and rotates no other key: ask an operator",
+            "the key {} has a rate of its own, and makes no other key: ask an operator",
             self.maker.access_key
         )))
     }
