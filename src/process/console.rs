@@ -15,7 +15,7 @@ use martlet_protocol::{Clock, SystemClock};
 use martlet_s3compat::S3Service;
 use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_serving::Failure;
-use martlet_serving::audit::AuditLog;
+use martlet_serving::access::AdminAccess;
 use martlet_serving::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::operator::{Operator, bind_console};
 use martlet_serving::settings::{CommonSettings, list, span};
@@ -284,19 +284,19 @@ impl ConsoleSettings {
 }
 
 /// Returns the S3 service of this process as the console uses it. `is_secure` is true if the port
-/// at `address` has TLS. `audit` records logins by an identity provider.
+/// at `address` has TLS. The audit log of `access` records logins by an identity provider.
 pub(crate) fn s3_parts(
     service: &MeasuredService<S3Service>,
     address: SocketAddr,
     is_secure: bool,
-    audit: Option<Arc<AuditLog>>,
+    access: &AdminAccess,
 ) -> S3Parts {
     let service = service.clone();
     let id_tokens = Arc::new(StoreTokens(service.inner().clone()));
     let answer = tower::service_fn(move |request: Request| service.answer(request));
     let routes = Router::new().fallback_service(answer);
     let parts = S3Parts::new(routes, UNNAMED_REGION.to_owned(), address, is_secure);
-    S3Parts { id_tokens: Some(id_tokens), audit, ..parts }
+    S3Parts { id_tokens: Some(id_tokens), audit: access.tenant_audit.clone(), ..parts }
 }
 
 impl RunningConsole {

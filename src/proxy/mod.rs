@@ -181,7 +181,7 @@ impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
         let Self { settings, name, member, store, service, routes, access, figures, .. } = self;
         let (operator, mut signals, slot) = (self.operator, self.signals, self.slot);
-        let audit = access.tenant_audit.clone();
+        let of_console = access.clone();
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
@@ -212,7 +212,7 @@ impl RunningProxy<'_> {
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);
-        slot.open(console::s3_parts(&service, address, port.certificate.is_some(), audit));
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some(), &of_console));
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);

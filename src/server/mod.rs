@@ -201,8 +201,7 @@ impl RunningServer<'_> {
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
-        let audit = store.access.tenant_audit.clone();
-        slot.open(console::s3_parts(&service, address, port.certificate.is_some(), audit));
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some(), &store.access));
         let (stop, stopped) = watch::channel(false);
         let (drain, limits) = (settings.common.drain_timeout, settings.common.limits());
         let direct = direct.into_iter().map(|direct| direct.run(stopped.clone()));
