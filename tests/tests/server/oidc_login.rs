@@ -328,7 +328,8 @@ async fn a_person_signs_in_by_the_provider_and_reads_what_the_role_may() {
     let audit = setting.setup.data_dir().join("audit/tenants/audit-1.jsonl");
     let audit = std::fs::read_to_string(audit).unwrap();
     let record = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let record = record.filter(|it| it["operation"] == "AssumeRoleWithWebIdentity").last().unwrap();
+    let mut record = record.filter(|it| it["operation"] == "AssumeRoleWithWebIdentity");
+    let record = record.next_back().unwrap();
     assert_eq!((&record["outcome"], &record["who"]["tenant"]), (&json!("done"), &json!("lab")));
     assert_eq!(record["who"]["name"], "reader/alice");
     let logged = setting.server.logged();

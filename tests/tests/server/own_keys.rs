@@ -64,13 +64,13 @@ fn make_key(server: &Server, name: &str, more: &[&str]) -> (String, String) {
 impl Browser {
     async fn sign_in(server: &Server, (key, secret): &(String, String)) -> Self {
         let console = console_of(server);
-        let mut browser = Self { console, cookie: String::new(), csrf: String::new() };
+        let browser = Self { console, cookie: String::new(), csrf: String::new() };
         let body = json!({ "key": key, "secret": secret }).to_string();
         let reply = browser.send("POST", "/session", &body).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
-        browser.cookie = reply.header("set-cookie").split(';').next().unwrap().to_owned();
-        browser.csrf = value(&reply)["csrf"].as_str().unwrap().to_owned();
-        browser
+        let cookie = reply.header("set-cookie").split(';').next().unwrap().to_owned();
+        let csrf = value(&reply)["csrf"].as_str().unwrap().to_owned();
+        Self { cookie, csrf, ..browser }
     }
 
     async fn send(&self, method: &str, target: &str, body: &str) -> Reply {
@@ -132,7 +132,7 @@ async fn a_user_reaches_own_keys_alone_and_every_change_is_recorded() {
     let mut client = S3::with_keys(server.s3_address, &made.0, &made.1);
     client.make_bucket("train").await;
     let bob = Browser::sign_in(&server, &bob_key).await;
-    assert_eq!(bob.names().await, [bob_key.0.clone()]);
+    assert_eq!(bob.names().await, std::slice::from_ref(&bob_key.0));
     for key in [&alice_key.0, &made.0, &"NOBODY".to_owned()] {
         assert_eq!(bob.delete(key).await.status, 404);
         assert_eq!(bob.rotate(key).await.status, 404);
@@ -142,7 +142,7 @@ async fn a_user_reaches_own_keys_alone_and_every_change_is_recorded() {
     let own = alice.delete(&alice_key.0).await;
     assert!(own.status == 409 && own.text().contains("can't delete itself"), "{}", own.text());
     assert_eq!(alice.delete(&made.0).await.status, 200);
-    assert_eq!(alice.names().await, [alice_key.0.clone()]);
+    assert_eq!(alice.names().await, std::slice::from_ref(&alice_key.0));
     let audit = setup.data_dir().join("audit/tenants/audit-1.jsonl");
     let audit = std::fs::read_to_string(audit).unwrap();
     let records: Vec<Value> =
