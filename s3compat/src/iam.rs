@@ -223,8 +223,8 @@ impl OwnKeysTask {
     ) -> Result<(&'static str, Elements), StsError> {
         let name = self.action.name();
         if self.action == IamAction::List {
-            let own = self.accounts.own_keys(&self.maker).await.map_err(refusal)?;
-            let keys = own.list().await.map_err(refusal)?;
+            let own = self.accounts.own_keys(&self.maker).await.map_err(|error| refusal(&error))?;
+            let keys = own.list().await.map_err(|error| refusal(&error))?;
             return Ok((name, listed(&keys, &self.who.user)));
         }
         let task = tokio::spawn(self.change(log));
@@ -250,7 +250,7 @@ impl OwnKeysTask {
             Some(log) => Some(log.begin(change).await.map_err(unrecorded)?),
             None => None,
         };
-        let outcome = self.changed(&key).await.map_err(refusal);
+        let outcome = self.changed(&key).await.map_err(|error| refusal(&error));
         if let Some(end) = end {
             let status =
                 outcome.as_ref().err().map_or(200, |error| error.code.code_and_status().1.as_u16());
@@ -295,8 +295,8 @@ fn listed(keys: &[Key], user: &str) -> Elements {
 }
 
 /// Refusal for an error of the accounts.
-fn refusal(error: Error) -> StsError {
-    let code = match &error {
+fn refusal(error: &Error) -> StsError {
+    let code = match error {
         Error::NoSuchAccount(_) => StsCode::NoSuchEntity,
         Error::AccountConflict(_) => StsCode::LimitExceeded,
         Error::InvalidArgument(_) => StsCode::ValidationError,
@@ -322,14 +322,13 @@ mod tests {
         assert_eq!(parse("Action=CreateAccessKey&UserName=alice"), Ok(IamAction::Create));
         let delete = parse("Action=DeleteAccessKey&AccessKeyId=AKID");
         assert_eq!(delete, Ok(IamAction::Delete("AKID".into())));
+        let long = format!("Action=DeleteAccessKey&AccessKeyId={}", "a".repeat(129));
+        let long = long.as_str();
         for (text, code) in [
             ("Action=CreateAccessKey&UserName=bob", StsCode::AccessDenied),
             ("Action=DeleteAccessKey", StsCode::ValidationError),
             ("Action=RotateAccessKey&AccessKeyId=a/b", StsCode::ValidationError),
-            (
-                &format!("Action=DeleteAccessKey&AccessKeyId={}", "a".repeat(129)),
-                StsCode::ValidationError,
-            ),
+            (long, StsCode::ValidationError),
             ("Action=CreateAccessKey&AccessKeyId=AKID", StsCode::ValidationError),
             ("Action=CreateUser", StsCode::InvalidAction),
             ("", StsCode::InvalidAction),
