@@ -24,6 +24,11 @@ pub(crate) fn is_built() -> bool {
     asset(INDEX).is_some()
 }
 
+/// Returns the name of the style sheet, if the pages are embedded.
+pub(crate) fn style_sheet() -> Option<&'static str> {
+    ASSETS.iter().map(|asset| asset.name).find(|name| name.ends_with(".css"))
+}
+
 fn asset(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
 }

@@ -38,12 +38,25 @@ const FETCH_SITE: &str = "sec-fetch-site";
 
 /// Names of this server.
 #[derive(Debug)]
-pub(crate) struct Names(Vec<String>);
+pub(crate) struct Names {
+    hosts: Vec<String>,
+    /// Origin of the console behind a proxy, which may send another host.
+    origin: Option<String>,
+}
 
 impl Names {
-    /// Accepts these names besides `localhost` and IP addresses.
-    pub(crate) fn new(names: Vec<String>) -> Self {
-        Self(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
+    /// Accepts these names, and the host of `origin`, besides `localhost` and IP addresses.
+    pub(crate) fn new(names: Vec<String>, origin: Option<&str>) -> Self {
+        let origin = origin.map(|origin| origin.trim_end_matches('/').to_ascii_lowercase());
+        let host = origin.as_deref().and_then(|origin| Some(name_of(origin.split_once("://")?.1)));
+        let hosts = names.into_iter().map(|name| name.to_ascii_lowercase()).chain(host);
+        Self { hosts: hosts.collect(), origin }
+    }
+
+    /// Returns true if `origin`, a value of the header, is that of this console at `host`.
+    fn is_origin(&self, origin: &str, host: &str) -> bool {
+        let is_own = origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(host));
+        is_own || self.origin.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(origin))
     }
 
     /// Returns true if `host`, a value of the header, names this server. Ports don't count.
@@ -51,9 +64,14 @@ impl Names {
         if let Some(rest) = host.strip_prefix('[') {
             return rest.split_once(']').is_some_and(|(ip, _)| ip.parse::<IpAddr>().is_ok());
         }
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase();
-        name == "localhost" || name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
+        let name = name_of(host);
+        name == "localhost" || name.parse::<IpAddr>().is_ok() || self.hosts.contains(&name)
     }
+}
+
+/// Returns the name of a host without its port, in lower case.
+fn name_of(host: &str) -> String {
+    host.rsplit_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase()
 }
 
 /// Refuses requests with another name and changes of other sites. Adds headers to each reply.
@@ -64,7 +82,9 @@ pub(crate) async fn check(
 ) -> Response {
     let path = request.uri().path();
     let is_object = path == "/s3" || path.starts_with("/s3/");
-    let is_api = is_object || path.starts_with("/api/") || path == "/session" || path == "/links";
+    let is_api = is_object
+        || ["/api/", "/login/", "/own/"].iter().any(|begin| path.starts_with(begin))
+        || ["/session", "/links"].contains(&path);
     let mut reply = match refusal(&console.names, request.method(), request.headers()) {
         Some(sentence) => refuse(StatusCode::FORBIDDEN, &sentence),
         None => next.run(request).await,
@@ -96,9 +116,7 @@ fn refusal(names: &Names, method: &Method, headers: &HeaderMap) -> Option<String
     let site = headers.get(FETCH_SITE).map(HeaderValue::as_bytes);
     let is_foreign = site.is_some_and(|site| site != b"same-origin");
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-    let is_other = origin.is_some_and(|origin| {
-        origin.split_once("://").is_none_or(|(_, of)| !of.eq_ignore_ascii_case(host))
-    });
+    let is_other = origin.is_some_and(|origin| !names.is_origin(origin, host));
     (is_foreign || is_other).then(|| "changes come from pages of this console alone".to_owned())
 }
 
@@ -107,7 +125,8 @@ mod tests {
     use super::*;
 
     fn refused(method: &Method, headers: &[(&str, &str)]) -> bool {
-        let names = Names::new(vec!["Store.example.com".into()]);
+        let origin = Some("https://Proxy.example.com:8443");
+        let names = Names::new(vec!["Store.example.com".into()], origin);
         let headers = headers.iter().map(|(name, value)| {
             let name: HeaderName = name.parse().unwrap();
             (name, HeaderValue::from_str(value).unwrap())
@@ -118,8 +137,14 @@ mod tests {
     #[test]
     fn other_names_are_refused() {
         let get = |host: &str| refused(&Method::GET, &[("host", host)]);
-        for host in ["localhost:9003", "127.0.0.1", "[::1]:9003", "10.0.0.1:1", "STORE.example.com"]
-        {
+        for host in [
+            "localhost:9003",
+            "127.0.0.1",
+            "[::1]:9003",
+            "10.0.0.1:1",
+            "STORE.example.com",
+            "proxy.example.com",
+        ] {
             assert!(!get(host), "{host}");
         }
         for host in [
@@ -140,6 +165,10 @@ mod tests {
         let post = |more: (&str, &str)| refused(&Method::POST, &[("host", "localhost:1"), more]);
         assert!(!post(("origin", "http://localhost:1")));
         assert!(!post(("sec-fetch-site", "same-origin")));
+        // A proxy keeps the origin of its browsers, and may send another host.
+        assert!(!post(("origin", "https://proxy.example.com:8443")));
+        assert!(post(("origin", "http://proxy.example.com:8443")));
+        assert!(post(("origin", "https://proxy.example.com")));
         for more in [
             ("origin", "http://localhost:2"),
             ("origin", "null"),

@@ -3,15 +3,20 @@
 //! ```text
 //! browser ─▶ headers ─▶ host check ─┬─ /, /app-….js ─▶ assets, embedded at build
 //!                                   ├─ /session ─────▶ login: signs in at the admin API
+//!                                   ├─ /login/oidc ──▶ oidc_login: code flow of a provider ─▶ STS
 //!                                   ├─ /api/… ───────▶ forward: cookie to bearer token ─▶ admin API
 //!                                   ├─ /s3/… ────────▶ objects: cookie to signature ────▶ S3
+//!                                   ├─ /own/keys ────▶ own_keys: IAM actions of the store
 //!                                   └─ /links ───────▶ links: presigned links
 //! ```
 //!
 //! * [`assets`]: pages made by `make console`; without them a page with the reason.
 //! * [`guard`]: headers of replies, names of this server, and requests of other sites.
 //! * [`sessions`]: sessions of browsers, in memory; [`attempts`]: the bound on failed logins.
+//! * [`cookies`]: names and attributes of cookies.
 //! * [`login`], [`user_login`], [`forward`], [`objects`], [`links`]: requests of the pages.
+//! * [`oidc_login`], [`web_identity`], [`id_tokens`]: logins by an identity provider.
+//! * [`own_keys`]: keys of the session's user.
 //! * [`own_request`]: session and CSRF token of a request.
 //! * [`places`]: the bound on requests of one access key.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
@@ -28,11 +33,15 @@
 
 mod assets;
 mod attempts;
+mod cookies;
 mod forward;
 mod guard;
+mod id_tokens;
 mod links;
 mod login;
 mod objects;
+mod oidc_login;
+mod own_keys;
 mod own_request;
 mod places;
 mod s3_slot;
@@ -40,6 +49,7 @@ mod sessions;
 mod sign;
 mod target;
 mod user_login;
+mod web_identity;
 
 use std::sync::Arc;
 
@@ -49,6 +59,9 @@ use martlet_protocol::Clock;
 
 use self::attempts::Attempts;
 use self::guard::Names;
+pub use self::id_tokens::{IdTokenError, IdTokens, TokenClaims};
+use self::oidc_login::PendingLogins;
+pub use self::oidc_login::{OidcParts, RoleSource};
 use self::places::Places;
 pub use self::s3_slot::{S3Parts, S3Slot};
 use self::sessions::Sessions;
@@ -61,12 +74,16 @@ pub struct ConsoleParts {
     pub clock: Arc<dyn Clock>,
     /// Host names of the console besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
-    /// True if browsers connect over TLS.
+    /// URL by which browsers reach the console behind a proxy, if it is set.
+    pub url: Option<String>,
+    /// True if browsers connect over TLS, to this process or to a proxy.
     pub is_secure: bool,
     /// Access key of the root identity, which signs in with the root secret.
     pub root_key: String,
     /// S3 service of the process, for the pages of users.
     pub s3: S3Slot,
+    /// Logins by an identity provider, if one is configured.
+    pub oidc: Option<OidcParts>,
 }
 
 /// State of the routes.
@@ -80,29 +97,38 @@ struct Console {
     is_secure: bool,
     root_key: String,
     s3: S3Slot,
+    oidc: Option<OidcParts>,
+    pending: PendingLogins,
 }
 
 /// Returns the routes of a console.
 pub fn router(parts: ConsoleParts) -> Router {
-    let ConsoleParts { admin, clock, hosts, is_secure, root_key, s3 } = parts;
+    let ConsoleParts { admin, clock, hosts, url, is_secure, root_key, s3, oidc } = parts;
     let console = Arc::new(Console {
         admin,
-        names: Names::new(hosts),
+        names: Names::new(hosts, url.as_deref()),
         sessions: Sessions::new(clock.clone()),
         attempts: Attempts::new(clock.clone()),
+        pending: PendingLogins::new(clock.clone()),
         places: Places::default(),
         clock,
         is_secure,
         root_key,
         s3,
+        oidc,
     });
     Router::new()
         .route("/session", get(login::show).post(login::begin).delete(login::end))
+        .route("/login/options", get(oidc_login::options))
+        .route("/login/oidc", get(oidc_login::begin))
+        .route("/login/oidc/callback", get(oidc_login::callback))
         .route("/api/{*path}", any(forward::forward))
         .route("/s3", any(objects::forward))
         .route("/s3/", any(objects::forward))
         .route("/s3/{*path}", any(objects::forward))
         .route("/links", post(links::make))
+        .route("/own/keys", get(own_keys::list).post(own_keys::create).delete(own_keys::delete))
+        .route("/own/keys/rotate", post(own_keys::rotate))
         .fallback(assets::serve)
         .layer(middleware::from_fn_with_state(console.clone(), guard::check))
         .with_state(console)

@@ -74,7 +74,9 @@ pub(crate) async fn make(State(console): State<Arc<Console>>, request: Request) 
     let scope = SigningScope { region: &s3.region, now_ms };
     match key.link(&unsigned, scope, wanted.expires_s) {
         Some(url) => {
+            // A link ends with the session of its key at the latest.
             let expires_ms = now_ms + wanted.expires_s * 1000;
+            let expires_ms = key.expires_ms().map_or(expires_ms, |end| end.min(expires_ms));
             Json(LinkReply { url, expires_ms }).into_response()
         }
         None => refuse(StatusCode::BAD_REQUEST, "the link can't be signed"),

@@ -22,8 +22,9 @@ use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
 use crate::Console;
+use crate::cookies::SESSION as SESSION_COOKIE;
 use crate::own_request::{csrf_of, no_session, read_body, session_of};
-use crate::sessions::{AdminRights, NewSession, Rights, SESSION_S, Session, cookie};
+use crate::sessions::{AdminRights, NewSession, Rights, SESSION_S, Session};
 use crate::sign::AccessKey;
 
 /// Maximum bytes of a login, and of the admin API's reply to it.
@@ -34,6 +35,9 @@ const KEY_BYTES_MAX: usize = 128;
 const HOST: &str = "console";
 pub(crate) const WRONG: &str =
     "the key or its secret is wrong: check both, or ask an operator for another key";
+
+/// Refusal of a network whose logins failed too often.
+pub(crate) const TOO_MANY: &str = "too many logins have failed: wait a minute";
 
 /// Login.
 #[derive(Deserialize)]
@@ -61,6 +65,10 @@ struct OpenSession {
 struct OpenS3 {
     access_key: String,
     arn: String,
+    /// Name for people, from an identity provider.
+    name: Option<String>,
+    /// End of a temporary key, in milliseconds since 1970.
+    expires_ms: Option<u64>,
     endpoint: String,
     region: String,
 }
@@ -73,6 +81,8 @@ impl OpenSession {
         let s3 = s3.map(|key| OpenS3 {
             access_key: key.id.clone(),
             arn: key.arn.clone(),
+            name: key.name.clone(),
+            expires_ms: key.expires_ms(),
             endpoint: service.map(|it| it.endpoint(host)).unwrap_or_default(),
             region: service.map(|it| it.region.clone()).unwrap_or_default(),
         });
@@ -81,7 +91,7 @@ impl OpenSession {
     }
 }
 
-fn host_of(headers: &HeaderMap) -> &str {
+pub(crate) fn host_of(headers: &HeaderMap) -> &str {
     headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
 }
 
@@ -102,8 +112,7 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request)
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a login is JSON");
     }
     if !console.attempts.take(client) {
-        let sentence = "too many logins have failed: wait a minute";
-        return refuse(StatusCode::TOO_MANY_REQUESTS, sentence);
+        return refuse(StatusCode::TOO_MANY_REQUESTS, TOO_MANY);
     }
     let before = request.headers().clone();
     let connection = request.extensions().clone();
@@ -119,7 +128,7 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request)
             console.attempts.give_back(client);
             console.sessions.end(&before, console.is_secure);
             let NewSession { id, session } = console.sessions.begin(rights);
-            let set = [(header::SET_COOKIE, cookie(&id, &before, console.is_secure))];
+            let set = [(header::SET_COOKIE, SESSION_COOKIE.set(&id, &before, console.is_secure))];
             let session = OpenSession::new(&console, session, host_of(&before));
             (set, Json(session)).into_response()
         }
@@ -142,7 +151,7 @@ pub(crate) async fn end(State(console): State<Arc<Console>>, headers: HeaderMap)
         Err(refusal) => return *refusal,
     };
     console.sessions.end(&headers, console.is_secure);
-    let set = [(header::SET_COOKIE, cookie("", &headers, console.is_secure))];
+    let set = [(header::SET_COOKIE, SESSION_COOKIE.set("", &headers, console.is_secure))];
     let admin = session.rights.admin;
     if let Some(admin) = admin.filter(|admin| admin.principal.session.is_some()) {
         let request = bearer(Method::DELETE, &admin.token).body(Body::empty());

@@ -55,6 +55,9 @@ const RENAMED: [(HeaderName, &str); 6] = [
 ];
 const NO_KEY: &str = "this session is of an admin key, which has no rights at S3: sign in with an \
     access key";
+/// Refusal beyond the requests of one principal under way.
+pub(crate) const TOO_MANY: &str =
+    "too many requests of this user are under way: wait for some of them";
 /// Refusal while the devices are opened.
 pub(crate) const NOT_OPEN: &str = "the store is not open yet: try again in a moment";
 
@@ -79,9 +82,8 @@ pub(crate) async fn forward(State(console): State<Arc<Console>>, request: Reques
     let Some(s3) = console.s3.get() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_OPEN);
     };
-    let Some(_place) = console.places.take(&key.id) else {
-        let sentence = "too many requests of this key are under way: wait for some of them";
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    let Some(_place) = console.places.take(key.holder()) else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY);
     };
     let (mut head, body) = request.into_parts();
     let target = match S3Target::of_path(head.uri.path()) {

@@ -6,7 +6,10 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
+use martlet_serving::audit::AuditLog;
 use tower::ServiceExt;
+
+use crate::id_tokens::IdTokens;
 
 /// S3 service of a process.
 pub struct S3Parts {
@@ -18,6 +21,17 @@ pub struct S3Parts {
     pub address: SocketAddr,
     /// True if clients connect to the S3 port over TLS.
     pub is_secure: bool,
+    /// Verifier of the tokens of the identity provider, if there is one.
+    pub id_tokens: Option<Arc<dyn IdTokens>>,
+    /// Audit log of logins by an identity provider, if the process has one.
+    pub audit: Option<Arc<AuditLog>>,
+}
+
+impl S3Parts {
+    /// Makes the parts of a service without an identity provider and without an audit log.
+    pub fn new(routes: Router, region: String, address: SocketAddr, is_secure: bool) -> Self {
+        Self { routes, region, address, is_secure, id_tokens: None, audit: None }
+    }
 }
 
 /// Place of the S3 service: empty until the store is open. Clones share it.
@@ -66,7 +80,7 @@ mod tests {
     fn endpoints_have_an_address_that_browsers_reach() {
         let endpoint = |address: &str, is_secure, host: &str| {
             let (routes, region) = (Router::new(), String::new());
-            S3Parts { routes, region, address: address.parse().unwrap(), is_secure }.endpoint(host)
+            S3Parts::new(routes, region, address.parse().unwrap(), is_secure).endpoint(host)
         };
         assert_eq!(endpoint("127.0.0.1:9000", false, "x:9003"), "http://127.0.0.1:9000");
         assert_eq!(endpoint("0.0.0.0:9000", true, "n1.example:9003"), "https://n1.example:9000");

@@ -3,19 +3,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use martlet_admin_api::principals::PrincipalLine;
 use martlet_protocol::Clock;
 use martlet_protocol::id::random_bytes;
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
+use crate::cookies::SESSION;
 use crate::sign::AccessKey;
 
 /// Maximum number of sessions. One more ends the session that was used longest ago, and one without
 /// the admin API before one with it: tenants can't end sessions of operators.
 pub(crate) const SESSIONS_MAX: usize = 1024;
-/// Maximum number of sessions of one access key. One more ends the key's oldest.
+/// Maximum number of sessions of one principal: a user, a tenant itself, or a subject of an identity
+/// provider. One more ends the oldest of them.
 pub(crate) const KEY_SESSIONS_MAX: usize = 16;
 /// Maximum number of sessions of all keys of one account. One more ends the oldest of the account.
 pub(crate) const ACCOUNT_SESSIONS_MAX: usize = 128;
@@ -23,11 +25,6 @@ pub(crate) const ACCOUNT_SESSIONS_MAX: usize = 128;
 pub(crate) const SESSION_S: u64 = 8 * 3600;
 /// Time without a request after which a session is over, in milliseconds.
 pub(crate) const IDLE_MS_MAX: u64 = 60 * 60 * 1000;
-/// Beginning of the name of a session's cookie; over TLS with a prefix that binds the cookie to this
-/// host. The port follows, since browsers send cookies to all ports of a host.
-const COOKIE: &str = "martlet-console";
-const SECURE_COOKIE: &str = "__Host-martlet-console";
-
 /// Session of a browser. Has rights at the admin API, at S3, or at both.
 #[derive(Clone)]
 pub(crate) struct Session {
@@ -82,7 +79,8 @@ impl Sessions {
         let now_ms = self.clock.now_ms();
         let span_ms = now_ms.saturating_add(SESSION_S * 1000);
         let admin_ms = rights.admin.as_ref().and_then(|admin| admin.principal.expires_ms);
-        let ends_ms = admin_ms.map_or(span_ms, |end| end.min(span_ms));
+        let s3_ms = rights.s3.as_ref().and_then(|key| key.expires_ms());
+        let ends_ms = [admin_ms, s3_ms].into_iter().flatten().fold(span_ms, u64::min);
         let csrf = hex::encode(random_bytes::<16>());
         let link_token = hex::encode(random_bytes::<16>());
         let session = Session { rights, csrf, link_token, ends_ms, used_ms: now_ms };
@@ -111,8 +109,8 @@ impl Sessions {
         let now_ms = self.clock.now_ms();
         let mut open = self.open.lock();
         open.retain(|_, session| session.is_open(now_ms));
-        // A page of another port can set a cookie of this name too, for a longer path.
-        let id = cookies_of(headers, is_secure).into_iter().find(|id| open.contains_key(*id))?;
+        let mut ids = SESSION.values(headers, is_secure).into_iter();
+        let id = ids.find(|id| open.contains_key(*id))?;
         let session = open.get_mut(id)?;
         session.used_ms = now_ms;
         Some(session.clone())
@@ -120,7 +118,7 @@ impl Sessions {
 
     /// Removes the session of a request.
     pub(crate) fn end(&self, headers: &HeaderMap, is_secure: bool) {
-        for id in cookies_of(headers, is_secure) {
+        for id in SESSION.values(headers, is_secure) {
             self.open.lock().remove(id);
         }
     }
@@ -135,10 +133,14 @@ fn remove_oldest(open: &mut HashMap<String, Session>, is_meant: impl Fn(&Session
 }
 
 impl Session {
-    /// Returns true if both sessions sign with one access key.
+    /// Returns true if both sessions sign with keys of one holder.
     fn has_key_of(&self, other: &Self) -> bool {
-        let id = |session: &Self| session.rights.s3.as_ref().map(|key| key.id.clone());
-        id(self).is_some() && id(self) == id(other)
+        self.holder().is_some() && self.holder() == other.holder()
+    }
+
+    /// Returns the holder of the session's access key.
+    fn holder(&self) -> Option<&str> {
+        self.rights.s3.as_ref().map(|key| key.holder())
     }
 
     /// Returns true if the access keys of both sessions belong to one account.
@@ -170,42 +172,15 @@ fn is_equal(given: Option<&str>, token: &str) -> bool {
     given.is_some_and(|given| given.as_bytes().ct_eq(token.as_bytes()).into())
 }
 
-/// Returns the cookie of a session for a browser that sent `headers`. An empty `id` removes the
-/// cookie.
-pub(crate) fn cookie(id: &str, headers: &HeaderMap, is_secure: bool) -> String {
-    let name = cookie_name(headers, is_secure);
-    let secure = if is_secure { "; Secure" } else { "" };
-    let end = if id.is_empty() { "; Max-Age=0" } else { "" };
-    format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict{secure}{end}")
-}
-
-/// Returns the name of the cookie, with the port at which the browser reached the console.
-fn cookie_name(headers: &HeaderMap, is_secure: bool) -> String {
-    let name = if is_secure { SECURE_COOKIE } else { COOKIE };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    match host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()) {
-        Some(port) => format!("{name}-{port}"),
-        None => name.to_owned(),
-    }
-}
-
-/// Returns all values of the cookie, in the order of the request.
-fn cookies_of(headers: &HeaderMap, is_secure: bool) -> Vec<&str> {
-    let wanted = cookie_name(headers, is_secure);
-    let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = values.flat_map(|value| value.split(';')).filter_map(|it| it.split_once('='));
-    pairs.filter(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderValue, header};
     use martlet_protocol::ManualClock;
 
     use super::*;
 
     fn headers(id: &str) -> HeaderMap {
-        let value = format!("other=1; {COOKIE}={id}");
+        let value = format!("other=1; {}={id}", SESSION.plain);
         HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_str(&value).unwrap())])
     }
 
@@ -282,6 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn sessions_of_temporary_keys_end_with_them_and_count_by_subject() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let sessions = Sessions::new(clock.clone());
+        let of = |at: usize| {
+            let arn = "arn:aws:sts::lab:assumed-role/reader/alice";
+            let key = AccessKey::temporary(format!("ASIA{at}"), "s".into(), "t".into(), 9000);
+            Rights { admin: None, s3: Some(Arc::new(key.named(arn))) }
+        };
+        for at in 0..2 * KEY_SESSIONS_MAX {
+            sessions.begin(of(at));
+            clock.advance_ms(1);
+        }
+        assert_eq!(sessions.open.lock().len(), KEY_SESSIONS_MAX);
+        let last = sessions.begin(of(0));
+        assert_eq!(last.session.ends_ms, 9000);
+        clock.set_ms(8999);
+        assert!(sessions.of(&headers(&last.id), false).is_some());
+        clock.set_ms(9000);
+        assert!(sessions.of(&headers(&last.id), false).is_none());
+    }
+
+    #[test]
     fn the_number_of_sessions_is_bounded() {
         let clock = Arc::new(ManualClock::at(1000));
         let sessions = Sessions::new(clock.clone());
@@ -299,15 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_kept_from_scripts_and_other_sites() {
-        let none = HeaderMap::new();
-        let secure = cookie("x", &none, true);
-        assert_eq!(secure, "__Host-martlet-console=x; Path=/; HttpOnly; SameSite=Strict; Secure");
-        assert!(!cookie("x", &none, false).contains("Secure"));
-        assert!(cookie("", &none, false).contains("Max-Age=0"));
-    }
-
-    #[test]
     fn consoles_of_one_host_have_cookies_of_their_own() {
         let sessions = Sessions::new(Arc::new(ManualClock::at(1000)));
         let id = sessions.begin(admin(PrincipalLine::default())).id;
@@ -317,11 +305,12 @@ mod tests {
                 (header::COOKIE, HeaderValue::from_str(cookies).unwrap()),
             ])
         };
-        let own = format!("{COOKIE}-9003={id}");
+        let name = SESSION.plain;
+        let own = format!("{name}-9003={id}");
         assert!(sessions.of(&sent("127.0.0.1:9003", &own), false).is_some());
         assert!(sessions.of(&sent("[::1]:9004", &own), false).is_none());
         // A cookie that another port set before it is passed over.
-        let tossed = format!("{COOKIE}-9003=x; {own}; {COOKIE}-9004=y");
+        let tossed = format!("{name}-9003=x; {own}; {name}-9004=y");
         assert!(sessions.of(&sent("127.0.0.1:9003", &tossed), false).is_some());
     }
 }

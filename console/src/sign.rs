@@ -17,6 +17,10 @@ pub(crate) struct AccessKey {
     pub(crate) id: String,
     /// Name of the key's principal, as the token service returns it. Empty if it is unknown.
     pub(crate) arn: String,
+    /// Name for people, if an identity provider has one.
+    pub(crate) name: Option<String>,
+    /// End of a temporary key, in milliseconds since 1970.
+    expires_ms: Option<u64>,
     credentials: Credentials,
 }
 
@@ -26,6 +30,8 @@ pub(crate) enum SignedService {
     S3,
     /// Security token service at the S3 address.
     Sts,
+    /// Keys of users at the S3 address.
+    Iam,
 }
 
 /// Request without a signature.
@@ -51,15 +57,32 @@ pub(crate) struct SigningScope<'a> {
 impl AccessKey {
     pub(crate) fn new(id: String, secret: String) -> Self {
         let credentials = Credentials::new(id.clone(), secret, None, None, "console");
-        Self { id, arn: String::new(), credentials }
+        Self { id, arn: String::new(), name: None, expires_ms: None, credentials }
     }
 
-    /// Adds the name of the key's principal.
+    /// Key of a session of a role, which ends at `expires_ms`. Requests carry its `token`.
+    pub(crate) fn temporary(id: String, secret: String, token: String, expires_ms: u64) -> Self {
+        let credentials = Credentials::new(id.clone(), secret, Some(token), None, "console");
+        Self { id, arn: String::new(), name: None, expires_ms: Some(expires_ms), credentials }
+    }
+
+    /// Returns the end of a temporary key, in milliseconds since 1970.
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        self.expires_ms
+    }
+
+    /// Returns the name by which requests and sessions are counted: the key's principal, who may have
+    /// several keys, or the key's id if the principal is unknown.
+    pub(crate) fn holder(&self) -> &str {
+        if self.arn.is_empty() { &self.id } else { &self.arn }
+    }
+
     /// Returns the account of the key, by its ARN.
     pub(crate) fn account(&self) -> Option<&str> {
         self.arn.split(':').nth(4).filter(|account| !account.is_empty())
     }
 
+    /// Adds the name of the key's principal.
     pub(crate) fn named(self, arn: &str) -> Self {
         Self { arn: arn.to_owned(), ..self }
     }
@@ -123,6 +146,7 @@ impl AccessKey {
             .name(match request.service {
                 SignedService::S3 => "s3",
                 SignedService::Sts => "sts",
+                SignedService::Iam => "iam",
             })
             .time(time_of(scope.now_ms))
             .settings(settings)
@@ -182,5 +206,23 @@ mod tests {
         let expected = "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404";
         assert!(link.starts_with(get) && link.contains("X-Amz-Expires=86400"), "{link}");
         assert!(link.contains(expected) && !link.contains("wJalr"), "{link}");
+    }
+
+    #[test]
+    fn requests_of_temporary_keys_carry_their_token() {
+        let host = HeaderValue::from_static("examplebucket.s3.amazonaws.com");
+        let headers = HeaderMap::from_iter([("host".parse().unwrap(), host)]);
+        let scope = SigningScope { region: "us-east-1", now_ms: NOW_MS };
+        let key = AccessKey::temporary("ASIA".into(), "secret".into(), "t0k3n".into(), 7);
+        assert_eq!(key.named("arn:aws:sts::lab:assumed-role/r/s").account(), Some("lab"));
+        let key = AccessKey::temporary("ASIA".into(), "secret".into(), "t0k3n".into(), 7);
+        let get = "https://examplebucket.s3.amazonaws.com/test.txt";
+        let signed = key.sign(&request(get, &headers, &Method::GET), scope).unwrap();
+        assert_eq!(signed["x-amz-security-token"], "t0k3n");
+        let authorization = signed["authorization"].to_str().unwrap();
+        assert!(authorization.contains("x-amz-security-token"), "{authorization}");
+        let unsigned = UnsignedRequest { body: None, ..request(get, &headers, &Method::GET) };
+        let link = key.link(&unsigned, scope, 60).unwrap();
+        assert!(link.contains("X-Amz-Security-Token=t0k3n"), "{link}");
     }
 }

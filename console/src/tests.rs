@@ -1,5 +1,6 @@
 //! Requests of browsers against a gate with real keys and rules.
 
+mod oidc;
 mod users;
 
 use std::sync::Arc;
@@ -101,7 +102,10 @@ struct TestConsole {
 
 impl TestConsole {
     fn new(is_secure: bool) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW_MS));
+        Self::with(is_secure, Arc::new(ManualClock::at(NOW_MS)), None)
+    }
+
+    fn with(is_secure: bool, clock: Arc<dyn Clock>, oidc: Option<OidcParts>) -> Self {
         let secret = AdminSecret::derive(&[7; 32]);
         let operator = Arc::new(Operator::new(vec![AdminToken::of(ROOT_SECRET.as_bytes())]));
         let access = AdminAccess {
@@ -121,9 +125,11 @@ impl TestConsole {
             admin: operator.router(),
             clock,
             hosts: Vec::new(),
+            url: None,
             is_secure,
             root_key: "root".into(),
             s3: S3Slot::default(),
+            oidc,
         };
         let s3 = parts.s3.clone();
         Self { router: router(parts), secret: secret.key_secret(&key), key, s3 }

@@ -13,9 +13,9 @@ use crate::objects::{HOST, NOT_OPEN};
 use crate::sign::{AccessKey, SignedService, SigningScope, UnsignedRequest};
 
 const FORM: &str = "Action=GetCallerIdentity&Version=2011-06-15";
-const FORM_TYPE: &str = "application/x-www-form-urlencoded";
+pub(crate) const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 /// Maximum bytes of a reply of the token service.
-const BYTES_MAX: usize = 16 * 1024;
+pub(crate) const BYTES_MAX: usize = 16 * 1024;
 /// Codes of the token service for an unknown key, a disabled key, and a wrong secret.
 const WRONG_CODES: [&str; 3] =
     ["InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch"];
@@ -68,7 +68,7 @@ impl Console {
 }
 
 /// Text of the first element of a name.
-fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     Some(rest.split_once('<')?.0)
 }

@@ -6,6 +6,7 @@
 //!   │   └── user/TENANT/NAME                  a subset of the tenant's permissions
 //!   │          ▲
 //! key/ACCESS-KEY                              the secret, sealed
+//! own-keys/CANONICAL-ID/USER-ID               names of a user's keys
 //! role/TENANT/NAME                            permissions for the length of a session
 //! admin-key/ID                                a key of the admin API
 //! ```
@@ -41,8 +42,8 @@ mod roles;
 pub(crate) mod usage;
 
 pub use admin::{
-    AccessKeys, Accounts, AdminKeys, NewAdminKey, NewKey, NewRole, NewUser, RoleChange, Roles,
-    Tenants, Users,
+    AccessKeys, Accounts, AdminKeys, NewAdminKey, NewKey, NewRole, NewUser, OWN_KEYS_MAX, OwnKeys,
+    RoleChange, Roles, Tenants, Users,
 };
 pub use admin_keys::{AdminKey, EndedSession, TenantName};
 pub use cache::{CachedPrincipal, KeyCache};

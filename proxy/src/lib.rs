@@ -105,8 +105,8 @@ mod windows;
 pub use accounts::{
     AccessKeys, AccountOf, Accounts, AdminKey, AdminKeys, BucketUsage, CachedPrincipal,
     DefaultView, Directory, EndedSession, Holder, Key, KeyCache, NewAdminKey, NewKey, NewRole,
-    NewUser, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles, SESSION_S, SESSION_S_DEFAULT,
-    SessionRole, Tenant, TenantName, Tenants, User, Users,
+    NewUser, OWN_KEYS_MAX, OwnKeys, Page, ROOT, Rate, Role, RoleChange, RoleOf, Roles, SESSION_S,
+    SESSION_S_DEFAULT, SessionRole, Tenant, TenantName, Tenants, User, Users,
 };
 pub use api::*;
 pub use backup::{Backups, RecordPage};

@@ -29,6 +29,7 @@ mod moving;
 mod multipart;
 mod nodes;
 mod objects;
+mod own_keys;
 mod phases;
 mod policies;
 mod quotas;

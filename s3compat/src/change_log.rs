@@ -1,4 +1,4 @@
-//! Records of requests that make, delete or configure buckets.
+//! Records of requests that make, delete or configure buckets, and of users' own keys.
 //!
 //! A record begins before the operation and ends before the reply. The operation then runs in a task
 //! of its own, so that a client that leaves ends nothing between the two. Requests of anonymous
@@ -15,17 +15,28 @@ use crate::operation::{Operation, PathKind};
 use crate::reply::Reply;
 use crate::request::{OperationRequest, PreparedRequest};
 
-/// Change of a bucket that a request is going to make.
+/// Item that a change makes, deletes or configures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketChange {
-    /// S3's name of the operation.
+pub enum ChangeTarget {
+    /// Bucket, by its name.
+    Bucket(String),
+    /// Access key of the requester's user.
+    AccessKey(String),
+}
+
+/// Change that a request is going to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedChange {
+    /// S3's or IAM's name of the operation.
     pub operation: &'static str,
-    /// Name of the bucket.
-    pub bucket: String,
+    /// Item of the change.
+    pub target: ChangeTarget,
     /// Account of the requester: a tenant's name, or `root`.
     pub account: String,
     /// User within the account; the account's own name for the account itself.
     pub user: String,
+    /// Access key of the request, in changes of keys.
+    pub key: Option<String>,
     /// Address of the client.
     pub peer: Option<IpAddr>,
 }
@@ -33,10 +44,10 @@ pub struct BucketChange {
 /// Stores the status of the reply as the end of a record. Fails with a sentence.
 pub type RecordEnd = Box<dyn FnOnce(u16) -> BoxFuture<'static, Result<(), String>> + Send>;
 
-/// Log of changes of buckets.
+/// Log of changes.
 pub trait ChangeLog: fmt::Debug + Send + Sync {
     /// Stores that a change begins. Fails with a sentence, if the change must not be made.
-    fn begin(&self, change: BucketChange) -> BoxFuture<'_, Result<RecordEnd, String>>;
+    fn begin(&self, change: RecordedChange) -> BoxFuture<'_, Result<RecordEnd, String>>;
 }
 
 impl Operation {
@@ -48,7 +59,7 @@ impl Operation {
     }
 }
 
-impl BucketChange {
+impl RecordedChange {
     /// Returns the change that a request makes, if it is signed and makes one.
     pub(crate) fn of(request: &OperationRequest) -> Option<Self> {
         if !request.operation().changes_bucket() {
@@ -57,9 +68,10 @@ impl BucketChange {
         let who = request.context.identity.who()?;
         Some(Self {
             operation: request.operation().name(),
-            bucket: request.target.bucket()?.to_owned(),
+            target: ChangeTarget::Bucket(request.target.bucket()?.to_owned()),
             account: who.account.to_string(),
             user: who.user.to_string(),
+            key: None,
             peer: request.context.connection.peer,
         })
     }
@@ -68,7 +80,7 @@ impl BucketChange {
 /// Answers a request between the begin and the end of its record.
 pub(crate) async fn recorded<F>(
     log: Arc<dyn ChangeLog>,
-    change: BucketChange,
+    change: RecordedChange,
     request: PreparedRequest,
     answer: impl FnOnce(PreparedRequest) -> F + Send + 'static,
 ) -> Reply

@@ -25,7 +25,7 @@ use martlet_proxy::{ObjectStore, Session};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::body::RequestBody;
-use crate::change_log::{BucketChange, ChangeLog, recorded};
+use crate::change_log::{ChangeLog, RecordedChange, recorded};
 use crate::consistency;
 use crate::encryption::Encryption;
 use crate::http::OperationHandler;
@@ -82,7 +82,7 @@ impl Dispatcher {
     /// Answers a request. A change of a bucket is recorded.
     async fn answer_recorded(&self, request: PreparedRequest) -> Reply {
         let log = self.0.changes.get();
-        let change = log.and_then(|log| Some((log, BucketChange::of(&request.head)?)));
+        let change = log.and_then(|log| Some((log, RecordedChange::of(&request.head)?)));
         let Some((log, change)) = change else { return self.answer(request).await };
         let dispatcher = self.clone();
         let answer = move |request| async move { dispatcher.answer(request).await };

@@ -21,7 +21,7 @@
 //! 8. `connection`, `authorization`: the rights of a request.
 //! 9. `events`, `logging`: event records and access log lines.
 //! 10. `reply`, `form_reply`: replies of operations. `request`: one request as a typed value.
-//! 11. `sts`: temporary sessions of roles. [`http`]: the pipeline.
+//! 11. `sts`: temporary sessions of roles. `iam`: users' own keys. [`http`]: the pipeline.
 //! 12. `ops`: the operations. `dispatch`: their access checks and sessions.
 //! 13. `request_observer`: delivery of events and log lines. [`S3Service`]: all of these modules as
 //!     one service for a connection.
@@ -47,6 +47,7 @@ mod fields;
 mod form_reply;
 mod header_values;
 pub mod http;
+mod iam;
 mod if_range;
 mod in_place;
 mod limits;
@@ -71,8 +72,8 @@ mod version_ids;
 mod view;
 mod xml_text;
 
-pub use auth::{IdentityProvider, SessionKey};
-pub use change_log::{BucketChange, ChangeLog, RecordEnd};
+pub use auth::{IdentityProvider, JwksSource, SessionKey};
+pub use change_log::{ChangeLog, ChangeTarget, RecordEnd, RecordedChange};
 pub use events::{EventSink, ExpiryEvents};
 pub use in_place::InPlaceConfig;
 pub use limits::{LimitReason, QueueFigures, RequestKind, WaitingKey};
@@ -80,6 +81,7 @@ pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use request_observer::Observers;
 pub use service::S3Service;
+pub use sts::{Claims, TokenRefusal};
 pub use token::TokenKey;
 
 /// Checks the policy document of a user or a role.

@@ -25,6 +25,7 @@ use crate::limits::{QueueFigures, WaitingKey};
 use crate::ops::{BucketCorsRules, StoreAnonymousCheck};
 use crate::request::Observation;
 use crate::request_observer::{Observers, RequestObserver};
+use crate::sts::{self, Claims, TokenRefusal};
 use crate::token::TokenKey;
 
 /// S3 service over the buckets and objects of a store. Cheap to clone; one service serves all
@@ -64,9 +65,10 @@ impl S3Service {
         self
     }
 
-    /// Records requests that make, delete or configure buckets.
+    /// Records requests that make, delete or configure buckets, or the keys of users.
     #[must_use]
     pub fn recording_changes(self, log: Arc<dyn ChangeLog>) -> Self {
+        self.http.set_change_log(log.clone());
         self.dispatcher.set_change_log(log);
         self
     }
@@ -76,6 +78,14 @@ impl S3Service {
     pub fn observed_by(mut self, observers: Observers) -> Self {
         self.observer.observers = observers;
         self
+    }
+
+    /// Verifies a token of an identity provider, as `AssumeRoleWithWebIdentity` does.
+    ///
+    /// # Errors
+    /// The token is not of a known provider, not for this store, or not valid now.
+    pub async fn verify_token(&self, token: &str) -> Result<Claims, TokenRefusal> {
+        sts::verify_token(self.http.authenticator(), token).await
     }
 
     /// Counters of the requests that wait for a turn, by kind.

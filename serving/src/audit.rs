@@ -32,6 +32,8 @@ use self::files::AuditFiles;
 pub use self::metrics::AuditCollector;
 pub(crate) use self::page::{AuditCursor, AuditQuery};
 
+/// Maximum bytes of a value in a target. Requests name items, and must not fill the files.
+const TARGET_BYTES_MAX: usize = 1024;
 /// Timeout for a line. A disk may hang.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -68,6 +70,11 @@ fn outcome_of(status: u16) -> &'static str {
     }
 }
 
+/// Cuts a value of a target to its bound, at a character.
+fn cut(value: &mut String) {
+    value.truncate(value.floor_char_boundary(TARGET_BYTES_MAX));
+}
+
 impl AuditLog {
     /// Makes the log of a process, by its role and name. The files are opened now; if they can't be
     /// opened, each change tries again.
@@ -92,7 +99,10 @@ impl AuditLog {
     /// A sentence, if the line can't be stored: the change must not be made.
     pub async fn begin(&self, record: AuditRecord) -> Result<BegunChange, String> {
         let id: [u8; 8] = random_bytes();
+        let mut target = record.target;
+        target.values_mut().for_each(cut);
         let record = AuditRecord {
+            target,
             v: AUDIT_VERSION,
             id: hex::encode(id),
             time_ms: self.clock.now_ms(),

@@ -14,7 +14,7 @@ pub type ShownSettings = BTreeMap<String, String>;
 pub const HIDDEN: &str = "(not shown)";
 
 /// Settings whose values are shown: addresses, paths, numbers, times and names of machines.
-pub const PLAIN: [&str; 71] = [
+pub const PLAIN: [&str; 78] = [
     "access_log",
     "admin_address",
     "admin_allow_clear",
@@ -29,6 +29,12 @@ pub const PLAIN: [&str; 71] = [
     "cluster_key_file",
     "console_address",
     "console_hosts",
+    "console_oidc_client_id",
+    "console_oidc_client_secret_file",
+    "console_oidc_label",
+    "console_oidc_role_claim",
+    "console_oidc_scopes",
+    "console_oidc_session",
     "credentials_file",
     "data_address",
     "data_dir",
@@ -66,6 +72,7 @@ pub const PLAIN: [&str; 71] = [
     "nodes",
     "notification_spool",
     "oidc_audiences",
+    "oidc_ca_file",
     "oidc_jwks_file",
     "policies",
     "reclaim_age",
@@ -88,7 +95,7 @@ pub const PLAIN: [&str; 71] = [
     "write_buffer",
 ];
 /// Settings with URLs, which may have passwords and tokens: scheme and host are shown.
-pub const ORIGINS: [&str; 3] = ["data_url", "notifications", "oidc_issuer"];
+pub const ORIGINS: [&str; 4] = ["console_url", "data_url", "notifications", "oidc_issuer"];
 /// Schemes of URLs whose host is shown: those of HTTP and of brokers.
 const SCHEMES: [&str; 11] = [
     "amqp", "amqps", "http", "https", "kafka", "kafkas", "nats", "natss", "redis", "rediss", "tls",
@@ -96,7 +103,8 @@ const SCHEMES: [&str; 11] = [
 /// Settings of a target of events that name its place.
 const PLACES: [&str; 3] = ["webhook", "queue_file", "broker"];
 /// Settings that are hidden: secrets, and names of customers.
-pub const SECRET: [&str; 6] = [
+pub const SECRET: [&str; 7] = [
+    "console_oidc_role",
     "first_bucket",
     "first_tenant",
     "master_keys",

@@ -25,7 +25,7 @@ use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use tokio::sync::mpsc;
 
 pub(crate) use self::settings::{DATA_DIR, NodeArgs, NodeSettings};
-use crate::process::console::RunningConsole;
+use crate::process::console::{ConsoleSettings, RunningConsole};
 use crate::process::host::{RoleAdmin, RoleHost};
 use crate::{proxy, replicator, storage_node};
 
@@ -104,8 +104,9 @@ async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
     let console = match &mut settings.proxy {
         // The console needs the gate of the whole process, so that the proxy has none of its own.
         Some(proxy) => {
-            let console = std::mem::take(&mut proxy.console);
-            console.serve(None, &operator, proxy.root()?.0, &slot, &settings.common).await?
+            let running = proxy.serve_console(&operator, &slot, &settings.common).await?;
+            proxy.console = ConsoleSettings::default();
+            running
         }
         None => RunningConsole::default(),
     };

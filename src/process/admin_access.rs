@@ -11,7 +11,7 @@ use martlet_admin_server::principals::{self, AccountDirectory};
 use martlet_admin_server::{accounts, backup};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
-use martlet_s3compat::{BucketChange, ChangeLog, RecordEnd, S3Service};
+use martlet_s3compat::{ChangeLog, ChangeTarget, RecordEnd, RecordedChange, S3Service};
 use martlet_serving::access::{AdminAccess, AdminSecret};
 use martlet_serving::api::ApiRoutes;
 use martlet_serving::audit::AuditLog;
@@ -75,7 +75,7 @@ pub(crate) fn of_member(random: &[u8; 32], clock: Arc<dyn Clock>) -> Arc<AdminAc
     Arc::new(AdminAccess { secret, clock, ..AdminAccess::default() })
 }
 
-/// Lets a service record the S3 requests that make, delete or configure buckets.
+/// Lets a service record the S3 requests that make, delete or configure buckets or own keys.
 pub(crate) fn recording(service: S3Service, access: &AdminAccess) -> S3Service {
     match &access.tenant_audit {
         Some(log) => service.recording_changes(Arc::new(S3ChangeLog(log.clone()))),
@@ -83,15 +83,20 @@ pub(crate) fn recording(service: S3Service, access: &AdminAccess) -> S3Service {
     }
 }
 
-/// Audit log of changes of buckets by S3 requests.
+/// Audit log of changes by S3 requests.
 #[derive(Debug)]
 struct S3ChangeLog(Arc<AuditLog>);
 
 impl ChangeLog for S3ChangeLog {
-    fn begin(&self, change: BucketChange) -> BoxFuture<'_, Result<RecordEnd, String>> {
-        let BucketChange { operation, bucket, account, user, peer } = change;
+    fn begin(&self, change: RecordedChange) -> BoxFuture<'_, Result<RecordEnd, String>> {
+        let RecordedChange { operation, target, account, user, key, peer } = change;
+        let (name, value) = match target {
+            ChangeTarget::Bucket(bucket) => ("bucket", bucket),
+            ChangeTarget::AccessKey(key) => ("access_key", key),
+        };
         let who = PrincipalLine {
             kind: "s3".to_owned(),
+            key,
             name: Some(user),
             tenant: Some(account),
             ..PrincipalLine::default()
@@ -100,7 +105,7 @@ impl ChangeLog for S3ChangeLog {
             peer: peer.map(|peer| peer.to_canonical().to_string()),
             who,
             operation: operation.to_owned(),
-            target: [("bucket".to_owned(), bucket)].into(),
+            target: [(name.to_owned(), value)].into(),
             ..AuditRecord::default()
         };
         let log = self.0.clone();

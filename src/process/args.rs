@@ -74,10 +74,14 @@ struct S3KeyArgs {
     #[arg(long = "oidc-audience", value_name = "NAME", hide_short_help = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     oidc_audiences: Vec<String>,
-    /// JWKS file with the provider's signing keys
+    /// JWKS file with the provider's signing keys [default: fetched from the provider]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     oidc_jwks_file: Option<PathBuf>,
+    /// PEM file with the authorities of the provider's certificate [default: the system's]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oidc_ca_file: Option<PathBuf>,
 }
 
 /// Flags for the requests of a role with an S3 endpoint.

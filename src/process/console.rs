@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +15,17 @@ use martlet_protocol::{Clock, SystemClock};
 use martlet_s3compat::S3Service;
 use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_serving::Failure;
+use martlet_serving::access::AdminAccess;
 use martlet_serving::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::operator::{Operator, bind_console};
-use martlet_serving::settings::{CommonSettings, list};
+use martlet_serving::settings::{CommonSettings, list, span};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::identity::StoreTokens;
 use super::measure::MeasuredService;
+use super::s3_port::S3Settings;
 
 /// Default address of the console of an embedded server. Clusters have none by default.
 pub(crate) const SERVER_CONSOLE: SocketAddr =
@@ -45,10 +49,51 @@ pub(crate) struct ConsoleArgs {
     #[arg(long = "console-host", value_name = "NAME", hide_short_help = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     console_hosts: Vec<String>,
+    /// URL by which browsers reach the console behind a proxy [default: the host of the request]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_url: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    oidc: ConsoleOidcArgs,
+}
+
+/// Flags of logins by an identity provider.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[command(next_help_heading = "Logins by an identity provider")]
+struct ConsoleOidcArgs {
+    /// Id of the console at the provider of --oidc-issuer
+    #[arg(long, value_name = "ID", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_oidc_client_id: Option<String>,
+    /// File with the console's secret at the provider [default: a public client]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_oidc_client_secret_file: Option<PathBuf>,
+    /// Scope of logins; repeatable [default: openid]
+    #[arg(long = "console-oidc-scope", value_name = "NAME", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    console_oidc_scopes: Vec<String>,
+    /// Role that logins take on
+    #[arg(long, value_name = "ARN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_oidc_role: Option<String>,
+    /// Claim of the ID token with the ARN of the role, in place of one role for all
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_oidc_role_claim: Option<String>,
+    /// Length of the role's session, 15m to 12h [default: 1h]
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_oidc_session: Option<String>,
+    /// Name of the provider on the page of the login [default: the host of --oidc-issuer]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_oidc_label: Option<String>,
 }
 
 /// Settings of the console.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct ConsoleSettings {
     /// Address of the console. Default: 127.0.0.1:9003 for an embedded server, else none.
@@ -56,6 +101,58 @@ pub(crate) struct ConsoleSettings {
     /// Host names of the console besides `localhost` and IP addresses.
     #[serde(deserialize_with = "list")]
     pub(crate) console_hosts: Vec<String>,
+    /// URL by which browsers reach the console, without a path. Default: the host of each request.
+    pub(crate) console_url: Option<String>,
+    /// Id of the console at the identity provider. Without one there are no logins by it.
+    pub(crate) console_oidc_client_id: Option<String>,
+    /// File with the console's secret at the provider. Default: a public client.
+    pub(crate) console_oidc_client_secret_file: Option<PathBuf>,
+    /// Scopes of logins.
+    #[serde(deserialize_with = "list")]
+    pub(crate) console_oidc_scopes: Vec<String>,
+    /// ARN of the role that all logins take on.
+    pub(crate) console_oidc_role: Option<String>,
+    /// Claim of the ID token that has the ARN of the role.
+    pub(crate) console_oidc_role_claim: Option<String>,
+    /// Length of the role's session.
+    #[serde(deserialize_with = "span")]
+    pub(crate) console_oidc_session: Duration,
+    /// Name of the provider for people. Default: the issuer's host.
+    pub(crate) console_oidc_label: Option<String>,
+}
+
+impl Default for ConsoleSettings {
+    fn default() -> Self {
+        Self {
+            console_address: None,
+            console_hosts: Vec::new(),
+            console_url: None,
+            console_oidc_client_id: None,
+            console_oidc_client_secret_file: None,
+            console_oidc_scopes: vec!["openid".to_owned()],
+            console_oidc_role: None,
+            console_oidc_role_claim: None,
+            console_oidc_session: Duration::from_hours(1),
+            console_oidc_label: None,
+        }
+    }
+}
+
+/// Surroundings of a console in its process.
+#[derive(Clone, Copy)]
+pub(crate) struct ConsoleHost<'a> {
+    /// Address without a setting, which another process may have. `None` for no console.
+    pub(crate) default: Option<SocketAddr>,
+    /// Gate of the admin address.
+    pub(crate) operator: &'a Arc<Operator>,
+    /// Access key of the root identity.
+    pub(crate) root_key: &'a str,
+    /// Place of the S3 service that the process will have.
+    pub(crate) slot: &'a S3Slot,
+    /// Settings of the S3 port, with the identity provider.
+    pub(crate) s3: &'a S3Settings,
+    /// Settings of the process.
+    pub(crate) common: &'a CommonSettings,
 }
 
 /// Address of the console, or none.
@@ -117,29 +214,37 @@ struct ConsoleServer {
 
 impl ConsoleSettings {
     /// Names of these settings.
-    pub(crate) const NAMES: [&str; 2] = ["console_address", "console_hosts"];
+    pub(crate) const NAMES: [&str; 10] = [
+        "console_address",
+        "console_hosts",
+        "console_url",
+        "console_oidc_client_id",
+        "console_oidc_client_secret_file",
+        "console_oidc_scopes",
+        "console_oidc_role",
+        "console_oidc_role_claim",
+        "console_oidc_session",
+        "console_oidc_label",
+    ];
 
     /// Serves the console over the routes of the admin address, if there is one, and over the S3
-    /// service that `s3` will have. `default` is used without a setting; another process may have
-    /// its port.
-    pub(crate) async fn serve(
-        &self,
-        default: Option<SocketAddr>,
-        operator: &Arc<Operator>,
-        root_key: &str,
-        s3: &S3Slot,
-        common: &CommonSettings,
-    ) -> Result<RunningConsole, Failure> {
+    /// service of the process.
+    pub(crate) async fn serve(&self, host: ConsoleHost<'_>) -> Result<RunningConsole, Failure> {
+        let ConsoleHost { default, operator, root_key, slot, s3, common } = host;
         let Some(OpenConsole { port, url }) = self.listen(default, common).await? else {
             return Ok(RunningConsole::default());
         };
+        self.check_redirect(listen::address_of(&port.listener)?)?;
+        let is_behind_tls = self.console_url.as_ref().is_some_and(|url| url.starts_with("https:"));
         let router = martlet_console::router(ConsoleParts {
             admin: operator.clone().router(),
             clock: Arc::new(GateClock(operator.clone())),
             hosts: self.console_hosts.clone(),
-            is_secure: port.certificate.is_some(),
+            url: self.console_url.clone(),
+            is_secure: port.certificate.is_some() || is_behind_tls,
             root_key: root_key.to_owned(),
-            s3: s3.clone(),
+            s3: slot.clone(),
+            oidc: self.oidc(s3)?,
         });
         let limits = Limits {
             places: PLACES,
@@ -179,20 +284,19 @@ impl ConsoleSettings {
 }
 
 /// Returns the S3 service of this process as the console uses it. `is_secure` is true if the port
-/// at `address` has TLS.
+/// at `address` has TLS. The audit log of `access` records logins by an identity provider.
 pub(crate) fn s3_parts(
     service: &MeasuredService<S3Service>,
     address: SocketAddr,
     is_secure: bool,
+    access: &AdminAccess,
 ) -> S3Parts {
     let service = service.clone();
+    let id_tokens = Arc::new(StoreTokens(service.inner().clone()));
     let answer = tower::service_fn(move |request: Request| service.answer(request));
-    S3Parts {
-        routes: Router::new().fallback_service(answer),
-        region: UNNAMED_REGION.to_owned(),
-        address,
-        is_secure,
-    }
+    let routes = Router::new().fallback_service(answer);
+    let parts = S3Parts::new(routes, UNNAMED_REGION.to_owned(), address, is_secure);
+    S3Parts { id_tokens: Some(id_tokens), audit: access.tenant_audit.clone(), ..parts }
 }
 
 impl RunningConsole {

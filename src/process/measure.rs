@@ -29,6 +29,11 @@ impl<S> MeasuredService<S> {
     pub(crate) fn new(inner: S, requests: Arc<Requests>, foreground: Arc<Foreground>) -> Self {
         Self { inner, requests, foreground }
     }
+
+    /// Returns the service that is measured.
+    pub(crate) fn inner(&self) -> &S {
+        &self.inner
+    }
 }
 
 impl<S, B> Service<Request<Incoming>> for MeasuredService<S>

@@ -9,6 +9,7 @@
 //! checkpoint_counts ─ counts of checkpoint sets    host ─ a process of its own, or a machine's
 //! direct ─ descriptors of extents for local processes
 //! data_port ─ port for reads in place                args ─ flags that roles share
+//! identity ─ identity provider: keys, and logins of the console
 //! console ─ settings and port of the console        event_routes ─ parked messages of event targets
 //! ```
 //!
@@ -24,6 +25,7 @@ pub(crate) mod data_port;
 pub(crate) mod direct;
 pub(crate) mod event_routes;
 pub(crate) mod host;
+pub(crate) mod identity;
 pub(crate) mod master_keys;
 pub(crate) mod measure;
 pub(crate) mod memory;

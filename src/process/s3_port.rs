@@ -9,7 +9,7 @@ use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{AuthConfig, Keys, SecretKey};
 use martlet_s3compat::http::HttpConfig;
-use martlet_s3compat::{IdentityProvider, S3Service, SessionKey, TokenKey};
+use martlet_s3compat::{S3Service, SessionKey, TokenKey};
 use martlet_serving::listen::{self, HEAD_BYTES_MAX, Port};
 use martlet_serving::settings::{SecretText, flag, list, number_from, span};
 use martlet_serving::{Certificate, Failure, Size};
@@ -62,8 +62,11 @@ pub(crate) struct S3Settings {
     /// Accepted audiences: a token must name one of them.
     #[serde(deserialize_with = "list")]
     pub(crate) oidc_audiences: Vec<String>,
-    /// JWKS file with the provider's signing keys. It is read again when it changes.
+    /// JWKS file with the provider's signing keys. It is read again when it changes. Without one the
+    /// keys are fetched from the provider.
     pub(crate) oidc_jwks_file: Option<PathBuf>,
+    /// PEM file with the authorities of the provider's certificate. Default: those of the system.
+    pub(crate) oidc_ca_file: Option<PathBuf>,
     /// Maximum number of concurrent requests, including replies being sent. Further requests wait.
     pub(crate) max_requests: usize,
     /// Maximum number of concurrent unsigned requests. Default: an eighth of `max_requests`.
@@ -132,6 +135,7 @@ impl Default for S3Settings {
             oidc_issuer: None,
             oidc_audiences: Vec::new(),
             oidc_jwks_file: None,
+            oidc_ca_file: None,
             max_requests: 1024,
             max_anonymous_requests: None,
             max_waiting_requests: None,
@@ -149,7 +153,7 @@ impl Default for S3Settings {
 
 impl S3Settings {
     /// Names of these settings.
-    pub(crate) const NAMES: [&str; 27] = [
+    pub(crate) const NAMES: [&str; 28] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",
@@ -166,6 +170,7 @@ impl S3Settings {
         "oidc_issuer",
         "oidc_audiences",
         "oidc_jwks_file",
+        "oidc_ca_file",
         "max_requests",
         "max_anonymous_requests",
         "max_waiting_requests",
@@ -230,29 +235,6 @@ impl S3Settings {
             )));
         }
         Ok(())
-    }
-
-    /// Refuses an identity provider of which only some settings are set.
-    fn check_provider(&self) -> Result<(), Failure> {
-        let given = [
-            self.oidc_issuer.is_some(),
-            !self.oidc_audiences.is_empty(),
-            self.oidc_jwks_file.is_some(),
-        ];
-        if given.iter().any(|it| *it) && !given.iter().all(|it| *it) {
-            return Err(Failure::usage(
-                "an identity provider needs all three of oidc_issuer, oidc_audiences and \
-                 oidc_jwks_file",
-            ));
-        }
-        Ok(())
-    }
-
-    fn providers(&self) -> Vec<IdentityProvider> {
-        let named = self.oidc_issuer.clone().zip(self.oidc_jwks_file.clone());
-        let provider = named
-            .map(|(issuer, file)| IdentityProvider::new(issuer, self.oidc_audiences.clone(), file));
-        provider.into_iter().collect()
     }
 
     /// Binds the S3 port.
@@ -336,7 +318,7 @@ impl S3Settings {
     }
 
     /// Makes the S3 service in front of `objects`. It accepts the root key, the access keys of
-    /// tenants, and sessions.
+    /// tenants, and sessions. Fails if the keys of the identity provider can't be fetched safely.
     pub(crate) fn open(
         &self,
         objects: ObjectStore,
@@ -344,7 +326,7 @@ impl S3Settings {
         secrets: S3Secrets<'_>,
         accounts: Accounts,
         body_idle: Duration,
-    ) -> S3Service {
+    ) -> Result<S3Service, Failure> {
         let S3Secrets { access_key, secret_key: SecretText(secret), tokens } = secrets;
         let config = HttpConfig {
             auth: AuthConfig { allow_v2: self.allow_signature_v2, ..AuthConfig::default() },
@@ -365,8 +347,8 @@ impl S3Settings {
         let sessions = SessionKey::derive(tokens);
         let keys = Keys::root(access_key, SecretKey::new(secret))
             .with_accounts(accounts.clone())
-            .with_sessions(accounts, sessions, self.providers());
-        S3Service::new(objects, config, clock, keys, TokenKey::derive(tokens))
+            .with_sessions(accounts, sessions, self.providers()?);
+        Ok(S3Service::new(objects, config, clock, keys, TokenKey::derive(tokens)))
     }
 }
 
@@ -402,20 +384,6 @@ mod tests {
         assert!(
             refusal(S3Settings { s3_address: admin, ..root(None, None) }).contains("can't share")
         );
-    }
-
-    #[test]
-    fn a_provider_is_known_by_all_of_its_settings() {
-        let admin = SocketAddr::from(([127, 0, 0, 1], 9001));
-        let none = S3Settings::default();
-        assert!(none.providers().is_empty());
-        let issuer = S3Settings { oidc_issuer: Some("https://idp.example".into()), ..none };
-        let refusal = issuer.check(admin).unwrap_err().to_string();
-        assert!(refusal.contains("oidc_jwks_file"), "{refusal}");
-        let file = S3Settings { oidc_jwks_file: Some("keys.json".into()), ..issuer };
-        assert!(file.check(admin).is_err());
-        let all = S3Settings { oidc_audiences: vec!["app".into()], ..file };
-        assert!(all.check(admin).is_ok() && all.providers().len() == 1);
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let address = settings.member.admin_address(ADMIN_PORT);
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let (operator, answering) = admin.serve(address, tokens, &settings.common).await?;
-    let console = settings.serve_console(&operator, &slot).await?;
+    let console = settings.serve_console(&operator, &slot, &settings.common).await?;
     // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
@@ -89,7 +89,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     let accounts = Accounts::new(store.clone(), settings.s3.vault()?.unwrap_or_default());
     let clock: Arc<dyn Clock> = member.clock.clone();
     let observers = ObserverTasks::open(&settings.s3, &settings.events, &folder, &store, &clock)?;
-    let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle);
+    let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle)?;
     let in_place = in_place_of(&store, &member, &secret);
     let service = service.observed_by(observers.requests.clone()).reading_in_place(in_place);
     let ((stop, stopped), mut tasks) = (watch::channel(false), JoinSet::new());
@@ -181,6 +181,7 @@ impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
         let Self { settings, name, member, store, service, routes, access, figures, .. } = self;
         let (operator, mut signals, slot) = (self.operator, self.signals, self.slot);
+        let of_console = access.clone();
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
@@ -211,7 +212,7 @@ impl RunningProxy<'_> {
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground);
-        slot.open(console::s3_parts(&service, address, port.certificate.is_some()));
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some(), &of_console));
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::first::{FirstArgs, FirstSettings};
 use crate::process::args::{EventArgs, S3Args};
-use crate::process::console::{ConsoleArgs, ConsoleSettings, RunningConsole};
+use crate::process::console::{ConsoleArgs, ConsoleHost, ConsoleSettings, RunningConsole};
 use crate::process::s3_port::S3Settings;
 
 /// Default data folder.
@@ -99,17 +99,22 @@ impl ProxySettings {
         settings.events.check()?;
         settings.first.check()?;
         settings.s3.check(settings.member.admin_address(ADMIN_PORT))?;
+        settings.console.check(&settings.s3)?;
         settings.root()?;
         Ok(settings)
     }
 
     /// Serves the console, if an address is set, over the S3 service that `slot` will have.
-    pub(super) async fn serve_console(
+    /// `common` has the settings of the whole process.
+    pub(crate) async fn serve_console(
         &self,
         operator: &Arc<Operator>,
         slot: &S3Slot,
+        common: &CommonSettings,
     ) -> Result<RunningConsole, Failure> {
-        self.console.serve(None, operator, self.root()?.0, slot, &self.common).await
+        let root_key = self.root()?.0;
+        let (default, s3) = (None, &self.s3);
+        self.console.serve(ConsoleHost { default, operator, root_key, slot, s3, common }).await
     }
 
     /// Returns the root credentials. Missing ones are a usage error.

@@ -46,7 +46,7 @@ use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
-use crate::process::console::{self, SERVER_CONSOLE};
+use crate::process::console::{self, ConsoleHost, SERVER_CONSOLE};
 use crate::process::data_port::{OpenDataPort, ReadyDataPort};
 use crate::process::direct::DirectSource;
 use crate::process::measure::MeasuredService;
@@ -80,10 +80,16 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let direct = settings.direct.bind()?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
-    let (root_key, default, slot) =
-        (&credentials.access_key, Some(SERVER_CONSOLE), S3Slot::default());
-    let console =
-        settings.console.serve(default, &operator, root_key, &slot, &settings.common).await?;
+    let slot = S3Slot::default();
+    let host = ConsoleHost {
+        default: Some(SERVER_CONSOLE),
+        operator: &operator,
+        root_key: &credentials.access_key,
+        slot: &slot,
+        s3: &settings.s3,
+        common: &settings.common,
+    };
+    let console = settings.console.serve(host).await?;
 
     let opened = tokio::select! {
         opened = Store::open(&settings, &folder, &credentials) => opened?,
@@ -195,7 +201,7 @@ impl RunningServer<'_> {
                 .merge(store.accounts.clone()),
         });
         let service = MeasuredService::new(store.service.clone(), requests, foreground);
-        slot.open(console::s3_parts(&service, address, port.certificate.is_some()));
+        slot.open(console::s3_parts(&service, address, port.certificate.is_some(), &store.access));
         let (stop, stopped) = watch::channel(false);
         let (drain, limits) = (settings.common.drain_timeout, settings.common.limits());
         let direct = direct.into_iter().map(|direct| direct.run(stopped.clone()));

@@ -196,6 +196,7 @@ impl ServerSettings {
         settings.events.check()?;
         settings.data_port.check()?;
         settings.s3.check(settings.admin_address)?;
+        settings.console.check(&settings.s3)?;
         settings.direct.check()?;
         settings.policies()?;
         Ok(settings)

@@ -148,7 +148,7 @@ impl Store {
             secrets,
             accounts.clone(),
             settings.common.body_idle_timeout,
-        );
+        )?;
         let observers =
             ObserverTasks::open(&settings.s3, &settings.events, folder, &objects, &clock)?;
         let service = service.observed_by(observers.requests.clone());

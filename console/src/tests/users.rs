@@ -92,6 +92,11 @@ impl RecordingStore {
     }
 }
 
+/// Parts of a store at these routes.
+pub(super) fn s3_parts(routes: Router) -> S3Parts {
+    S3Parts::new(routes, REGION.to_owned(), "127.0.0.1:9000".parse().unwrap(), false)
+}
+
 /// Console over a recording store.
 pub(super) fn console_with_store() -> (TestConsole, RecordingStore) {
     let (console, store) = (TestConsole::new(false), RecordingStore::default());
@@ -100,12 +105,7 @@ pub(super) fn console_with_store() -> (TestConsole, RecordingStore) {
         let store = answering.clone();
         async move { Ok::<_, std::convert::Infallible>(store.answer(request).await) }
     });
-    console.s3.open(S3Parts {
-        routes: Router::new().fallback_service(answer),
-        region: REGION.to_owned(),
-        address: "127.0.0.1:9000".parse().unwrap(),
-        is_secure: false,
-    });
+    console.s3.open(s3_parts(Router::new().fallback_service(answer)));
     (console, store)
 }
 
@@ -296,12 +296,7 @@ async fn bodies_stream_both_ways() {
     let echo = tower::service_fn(|request: axum::extract::Request| async move {
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
     });
-    console.s3.open(S3Parts {
-        routes: Router::new().fallback_service(echo),
-        region: REGION.to_owned(),
-        address: "127.0.0.1:9000".parse().unwrap(),
-        is_secure: false,
-    });
+    console.s3.open(s3_parts(Router::new().fallback_service(echo)));
     let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
     let (send, receive) = tokio::sync::mpsc::channel(1);
     let request = Request::put("/s3/train/YQ")

@@ -7,10 +7,11 @@ export type Query = Record<string, string | number | boolean | null | undefined>
 
 export class Refusal extends Error {}
 
+/** Path of a request. Those of the console itself begin with `/own/`, and all others are the admin API's. */
 function target(path: string, query: Query): string {
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const text = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
-  return `/api${path}${text ? `?${text}` : ""}`;
+  return `${path.startsWith("/own/") ? "" : "/api"}${path}${text ? `?${text}` : ""}`;
 }
 
 async function send(method: string, path: string, query: Query, body?: unknown): Promise<Response> {

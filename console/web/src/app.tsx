@@ -12,10 +12,12 @@ import { Jobs } from "./pages/jobs";
 import { Login } from "./pages/login";
 import { Objects } from "./pages/objects";
 import { Overview } from "./pages/overview";
+import { OwnKeys, userOf } from "./pages/own-keys";
 import { Rings } from "./pages/rings";
 import { Settings } from "./pages/settings";
 import { Storage } from "./pages/storage";
 import { Workers } from "./pages/workers";
+import * as f from "./format";
 import { follow, path } from "./route";
 import { logout, may, session } from "./session";
 import { Transfers } from "./objects/transfers";
@@ -25,6 +27,8 @@ interface Page {
   title: string;
   /** Route that the page reads first; undefined for pages of users. */
   route?: string;
+  /** True for pages of users with keys of their own. */
+  own?: boolean;
   icon: string;
   view: () => JSX.Element;
 }
@@ -39,6 +43,7 @@ const PAGES: Page[] = [
   { path: "/jobs", title: "Jobs", route: "get /admin/v1/jobs", icon: "M4 5h16M4 12h10M4 19h7M17 15l4 3-4 3z", view: Jobs },
   { path: "/buckets", title: "Buckets", route: "get /admin/v1/buckets", icon: "M4 6h16l-2 14H6zM4 6c0-3 16-3 16 0", view: Buckets },
   { path: "/objects", title: "Objects", icon: "M12 3l8 4v10l-8 4-8-4V7zM4 7l8 4 8-4M12 11v10", view: Objects },
+  { path: "/keys", title: "My keys", own: true, icon: "M15 9a4 4 0 10-4 4l1 1v2h2v2h2v3h4v-4l-6-6z", view: OwnKeys },
   { path: "/accounts", title: "Accounts", route: "get /admin/v1/users", icon: "M12 12a4 4 0 100-8 4 4 0 000 8zM4 21c0-9 16-9 16 0", view: Accounts },
   { path: "/events", title: "Events", route: "get /admin/v1/events", icon: "M18 15V10a6 6 0 10-12 0v5l-2 3h16zM10 21h4", view: EventTargets },
   { path: "/settings", title: "Settings", route: "get /admin/v1/settings", icon: "M4 7h10M18 7h2M4 17h2M10 17h10M14 5h4v4h-4zM6 15h4v4H6z", view: Settings },
@@ -58,13 +63,22 @@ effect(() => {
 
 const NEXT: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 
+/** Returns true if the session has something on a page. */
+function shows(page: Page): boolean {
+  const s3 = session.value?.s3;
+  if (page.own) return !!s3 && s3.expires_ms === null && userOf(s3.arn) !== undefined;
+  return page.route === undefined ? !!s3 : may(page.route);
+}
+
 function Frame() {
-  const pages = PAGES.filter((page) => (page.route === undefined ? session.value?.s3 : may(page.route)));
+  const pages = PAGES.filter(shows);
   const page = pages.find((one) => one.path === path.value) ?? (path.value === "/" ? pages[0] : undefined);
   const principal = session.value?.principal;
   const View = page?.view;
   // arn:aws:iam::TENANT:user/USER
-  const name = session.value?.s3?.arn.split(":").slice(4).join(" ") || session.value?.s3?.access_key;
+  const s3 = session.value?.s3;
+  const name = s3?.name || s3?.arn.split(":").slice(4).join(" ") || s3?.access_key;
+  const kind = s3?.expires_ms ? `role ${s3.arn.split("/")[1] ?? ""} until ${f.date(s3.expires_ms)}` : "access key";
   return (
     <div class="frame">
       <a class="skip" href="#content">Skip to the page</a>
@@ -85,7 +99,7 @@ function Frame() {
         </ul>
         <div class="who">
           <span class="name">{principal ? principal.name || principal.key || "root" : name}</span>
-          <span class="role">{principal ? principal.role : "access key"}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
+          <span class="role">{principal ? principal.role : kind}{principal?.tenant ? ` of ${principal.tenant}` : ""}</span>
           <div class="row">
             <button onClick={() => (theme.value = NEXT[theme.value] ?? "auto")}>Theme: {theme.value}</button>
             <button onClick={() => void logout()}>Sign out</button>

@@ -30,6 +30,11 @@ macro_rules! actions {
                 match self { $($(Self::$name => concat!($prefix, stringify!($name)),)*)* }
             }
 
+            /// True if the resource of the action is an account, whose ARN is not one of S3.
+            pub(crate) fn is_of_account(self) -> bool {
+                self.name().starts_with("iam:")
+            }
+
             /// Scope of the action.
             pub(crate) fn scope(self) -> ResourceKind {
                 match self { $($(Self::$name)|* => ResourceKind::$scope,)* }
@@ -40,6 +45,7 @@ macro_rules! actions {
 
 actions! {
     Service "s3:": CreateBucket ListAllMyBuckets;
+    Service "iam:": CreateAccessKey DeleteAccessKey ListAccessKeys UpdateAccessKey;
     Bucket "s3:":
         DeleteBucket DeleteBucketPolicy DeleteBucketWebsite GetAccelerateConfiguration
         GetAnalyticsConfiguration GetBucketAcl GetBucketCORS GetBucketLocation GetBucketLogging
@@ -141,7 +147,8 @@ mod tests {
         let actions = Actions::parse(&["S3:getobject*", "s3:PutObject"]).unwrap();
         assert!(actions.name(Action::GetObject) && actions.name(Action::GetObjectVersionTagging));
         assert!(actions.name(Action::PutObject) && !actions.name(Action::PutObjectAcl));
-        for (all, prefix) in [("*", ""), ("s3:*", "s3:"), ("martlet:*", "martlet:")] {
+        let groups = [("*", ""), ("s3:*", "s3:"), ("martlet:*", "martlet:"), ("iam:*", "iam:")];
+        for (all, prefix) in groups {
             let all_actions = Actions::parse(&[all]).unwrap();
             let is_meant = |action: &Action| action.name().starts_with(prefix);
             let as_meant = |action: &Action| all_actions.name(*action) == is_meant(action);

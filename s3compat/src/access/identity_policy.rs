@@ -106,6 +106,34 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_resources_of_accounts() {
+        let user = "arn:aws:iam::lab:user/alice";
+        let of = |effect: &str, action: &str, resource: &str| {
+            judge(&policy(effect, action, resource), Action::CreateAccessKey, user)
+        };
+        for (action, resource) in [
+            ("*", "*"),
+            ("iam:*", "arn:aws:iam::*"),
+            ("iam:CreateAccessKey", user),
+            ("iam:*AccessKey*", "arn:aws:iam::lab:user/*"),
+        ] {
+            assert_eq!(of("Allow", action, resource), PolicyDecision::Allow, "{action} {resource}");
+            assert_eq!(of("Deny", action, resource), PolicyDecision::Deny, "{action} {resource}");
+        }
+        // Rights at S3 are none at keys.
+        for (action, resource) in [
+            ("s3:*", "*"),
+            ("*", "arn:aws:s3:::*"),
+            ("iam:ListAccessKeys", "*"),
+            ("iam:CreateAccessKey", "arn:aws:iam::lab:user/bob"),
+        ] {
+            assert_eq!(of("Allow", action, resource), PolicyDecision::Undecided, "{action}");
+        }
+        let objects = policy("Allow", "*", "arn:aws:iam::lab:user/*");
+        assert_eq!(judge(&objects, Action::GetObject, "b/k"), PolicyDecision::Undecided);
+    }
+
+    #[test]
     fn what_names_somebody_or_nothing_of_ours_is_refused() {
         let named = r#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:*",
                         "Resource": "*"}}"#;

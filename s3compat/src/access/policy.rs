@@ -14,9 +14,9 @@ use super::action::Action;
 use super::bindings::{Bindings, BoundName};
 use super::json::Json;
 use super::malformed::MalformedPolicy;
-use super::question::PolicyQuestion;
+use super::question::{ARN, PolicyQuestion};
 use super::resource_index::ResourceIndex;
-use super::statement::{ARN, Effect, Statement, StatementContext};
+use super::statement::{Effect, Statement, StatementContext};
 use super::subject::Subject;
 
 /// Version that has variables.
@@ -126,7 +126,7 @@ impl Policy {
     /// Judges a question.
     pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
-        let arn = format!("{ARN}{}", question.resource);
+        let arn = question.arn();
         for at in self.by_resource.candidates(&arn) {
             let statement = &self.statements[at];
             if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {

@@ -9,13 +9,10 @@ use super::glob::{atoms, goes_beyond, matches_text};
 use super::json::Json;
 use super::malformed::MalformedPolicy;
 use super::principal::Principals;
-use super::question::PolicyQuestion;
+use super::question::{ACCOUNT_ARN, ARN, PolicyQuestion};
 use super::resource_index::ResourceIndex;
 use super::subject::Subject;
 use super::template::Template;
-
-/// Beginning of a resource's ARN.
-pub(super) const ARN: &str = "arn:aws:s3:::";
 
 /// Effect of a statement that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,7 +246,10 @@ fn resources(json: &Json, reading: StatementContext<'_>) -> Result<Vec<Template>
         let template = Template::parse(text, reading.has_variables)?;
         let is_ours = match reading.bucket {
             Some(bucket) => !scopes(&template, bucket).is_empty(),
-            None => goes_beyond(&atoms(&template.widest()).collect::<Vec<_>>(), ARN),
+            None => {
+                let pattern: Vec<_> = atoms(&template.widest()).collect();
+                [ARN, ACCOUNT_ARN].iter().any(|beginning| goes_beyond(&pattern, beginning))
+            }
         };
         is_ours.then_some(template).ok_or_else(wrong)
     };

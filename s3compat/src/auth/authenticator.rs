@@ -126,15 +126,16 @@ impl Authenticator {
         self.keys.sessions()
     }
 
-    /// Authenticates a form for the token service by its signature over `body`. Returns the
-    /// signer's credential.
+    /// Authenticates a form for a service beside S3, such as `sts`, by its signature over `body`.
+    /// Returns the signer's credential.
     pub(crate) fn authenticate_form_request(
         &self,
         head: &RequestHead<'_>,
         body: &[u8],
         caller: &Caller,
+        service: &'static str,
     ) -> Result<Arc<Credential>, Refusal> {
-        let site = CheckContext { service: "sts", ..self.site(caller) };
+        let site = CheckContext { service, ..self.site(caller) };
         let authorization = head.header(&AUTHORIZATION)?.unwrap_or_default();
         let payload = hex::encode(Sha256::digest(body));
         let (authenticated, credential) = v4::by_header_over(&payload, head, authorization, &site)?;

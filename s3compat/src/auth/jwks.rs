@@ -39,6 +39,15 @@ impl Algorithm {
     }
 }
 
+/// Key that a token names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TokenKey {
+    /// Id of the key, if the token has one.
+    pub(crate) kid: Option<String>,
+    /// Algorithm of the token's signature.
+    pub(crate) algorithm: Algorithm,
+}
+
 /// A key of a provider.
 #[derive(Clone, Debug)]
 pub(crate) struct PublicKey {
@@ -146,6 +155,11 @@ impl KeySet {
         let mut fitting = self.0.iter().filter(is_it);
         let first = fitting.next()?;
         fitting.next().is_none().then_some(first)
+    }
+
+    /// Returns true if a key is the one that a token names.
+    pub(crate) fn has(&self, wanted: &TokenKey) -> bool {
+        self.find(wanted.kid.as_deref(), wanted.algorithm).is_some()
     }
 }
 

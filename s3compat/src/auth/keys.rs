@@ -6,8 +6,9 @@ use martlet_proxy::{Accounts, ROOT};
 
 use super::access_keys::AccessKeys;
 use super::credential::{Credential, SecretKey};
+use super::providers::IdentityProvider;
 use super::session_token::SessionKey;
-use super::sessions::{IdentityProvider, Sessions};
+use super::sessions::Sessions;
 use crate::access::Identity;
 
 /// Accepted keys: fixed access keys, those of a directory, and sessions. Cheap to clone.

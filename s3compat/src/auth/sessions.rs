@@ -6,14 +6,13 @@
 //!   key that began it, or that key's holder, is disabled or deleted. The key gets another secret.
 //! * A session's requests must come from the networks of both its tenant and the key that began it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use martlet_proxy::{Accounts, KeyCache, RoleOf};
 
 use super::access_keys::AccessKeys;
 use super::credential::Credential;
-use super::jwks::KeyFile;
+use super::providers::IdentityProvider;
 use super::session_token::{SessionKey, SessionToken};
 use super::signature::unknown_key;
 use crate::access::{
@@ -23,26 +22,12 @@ use crate::access::{
 use crate::messages;
 use crate::refusal::Refusal;
 
-/// An identity provider whose tokens may begin sessions.
-#[derive(Debug)]
-pub struct IdentityProvider {
-    pub(crate) issuer: String,
-    pub(crate) audiences: Vec<String>,
-    pub(crate) keys: Arc<KeyFile>,
-}
-
-impl IdentityProvider {
-    /// Creates the provider `issuer`, for tokens with one of `audiences`. The file `jwks` has its
-    /// public keys.
-    pub fn new(issuer: String, audiences: Vec<String>, jwks: PathBuf) -> Self {
-        Self { issuer, audiences, keys: Arc::new(KeyFile::new(jwks)) }
-    }
-}
-
 /// State that sessions depend on.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) key: SessionKey,
+    /// Accounts of the holders of keys.
+    pub(crate) accounts: Accounts,
     roles: KeyCache<ParsedRole, RoleOf>,
     pub(crate) providers: Vec<IdentityProvider>,
 }
@@ -91,8 +76,8 @@ impl Sessions {
         key: SessionKey,
         providers: Vec<IdentityProvider>,
     ) -> Self {
-        let roles = KeyCache::new(accounts, |of: &RoleOf, _: &str| ParsedRole::of(of));
-        Self { key, roles, providers }
+        let roles = KeyCache::new(accounts.clone(), |of: &RoleOf, _: &str| ParsedRole::of(of));
+        Self { key, accounts, roles, providers }
     }
 
     /// Role by tenant and name, if it exists.

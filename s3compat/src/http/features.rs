@@ -117,6 +117,9 @@ const OF_NEW_BUCKETS: [&str; 4] = [
     "x-amz-bucket-object-lock-enabled",
 ];
 
+/// Header of HeadBucket alone: the bucket's last count is needed.
+const OF_HEAD_BUCKET: [&str; 1] = ["x-martlet-usage"];
+
 /// Header with the expected owner of a bucket. Operations without an existing bucket refuse it.
 const OF_OWNERS: [&str; 1] = ["x-amz-expected-bucket-owner"];
 const OWNERLESS: [Operation; 2] = [Operation::CreateBucket, Operation::ListBuckets];
@@ -179,6 +182,8 @@ fn is_stray(operation: Operation, name: &str) -> bool {
         LOCKING.contains(&operation)
     } else if OF_DELETES.contains(&name) {
         operation == Operation::DeleteObject
+    } else if OF_HEAD_BUCKET.contains(&name) {
+        operation == Operation::HeadBucket
     } else if OF_OWNERS.contains(&name) {
         !OWNERLESS.contains(&operation)
     } else if OF_SOURCES.contains(&name) {
@@ -362,6 +367,16 @@ mod tests {
             assert_eq!(check(operation, OF_OWNERS[0]), Err(Code::NotImplemented), "{operation:?}");
         }
         assert_eq!(check(Operation::PutObject, OF_SOURCES[0]), Err(Code::NotImplemented));
+    }
+
+    #[test]
+    fn counts_are_of_buckets() {
+        let name = HeaderName::from_static(OF_HEAD_BUCKET[0]);
+        let headers = HeaderMap::from_iter([(name, HeaderValue::from_static("true"))]);
+        assert!(check_operation(Operation::HeadBucket, &headers).is_ok());
+        for operation in [Operation::ListBuckets, Operation::HeadObject] {
+            assert!(check_operation(operation, &headers).is_err(), "{operation:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
 use super::host;
 use crate::auth::{Authenticator, single_header};
+use crate::change_log::ChangeLog;
 use crate::decode::{BodyError, PollFlag};
 use crate::limits::LimitReason;
 use crate::limits::documents::Documents;
@@ -27,6 +28,8 @@ pub(super) struct RequestPipeline {
     pub(super) documents: Documents,
     /// Early access check. If unset, no document is refused by its head alone.
     pub(super) anonymous_check: OnceLock<Arc<dyn AnonymousCheck>>,
+    /// Log of changes of users' own keys, if there is one.
+    pub(super) changes: OnceLock<Arc<dyn ChangeLog>>,
 }
 
 /// Reason for which a request does not reach its operation.
@@ -65,7 +68,8 @@ pub(super) struct Arrival {
 impl RequestPipeline {
     pub(super) fn new(authenticator: Authenticator, config: HttpConfig) -> Self {
         let documents = Documents::new(config.document_bytes_max);
-        Self { authenticator, config, documents, anonymous_check: OnceLock::new() }
+        let (anonymous_check, changes) = (OnceLock::new(), OnceLock::new());
+        Self { authenticator, config, documents, anonymous_check, changes }
     }
 
     /// Bucket and key of a request.

@@ -21,6 +21,7 @@ use super::reply::{ReplyContext, Stamper};
 use crate::access::Identity;
 use crate::auth::{Authenticator, Keys};
 use crate::body::ResponseBody;
+use crate::change_log::ChangeLog;
 use crate::errors::RETRY_AFTER_MS;
 use crate::limits::concurrency::{ConcurrencyLimiter, RequestPermit};
 use crate::limits::{LimitReason, QueueFigures, RequestKind, WaitingKey};
@@ -75,6 +76,16 @@ impl<H: OperationHandler> HttpService<H> {
             cors,
         };
         Self { shared: Arc::new(shared), handler }
+    }
+
+    /// Records changes of keys. Only the first call has an effect.
+    pub(crate) fn set_change_log(&self, log: Arc<dyn ChangeLog>) {
+        let _ = self.shared.gate.changes.set(log);
+    }
+
+    /// Authenticator of requests.
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.shared.gate.authenticator
     }
 
     /// Returns this service with `anonymous_check` as early access check of anonymous documents.

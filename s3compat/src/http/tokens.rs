@@ -1,4 +1,5 @@
-//! Requests to the security token service: read whole, and answered without an operation.
+//! Requests to the security token service, and for users' own keys: read whole, and answered without
+//! an operation.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use http::{Request, Response};
 use super::pipeline_state::{Arrival, RequestPipeline, number};
 use crate::body::ResponseBody;
 use crate::decode::{BodyFacts, BodyPlan, DecodedBody, Framing, collect};
+use crate::iam::{self, IamHead};
 use crate::refusal::Refusal;
 use crate::sts;
 use crate::target::RequestTarget;
@@ -49,6 +51,12 @@ impl RequestPipeline {
         let id = arrival.id.to_str().unwrap_or_default();
         let read = read.await;
         let read = read.as_ref().map(|(target, body, _)| (target, &body[..]));
+        if let Ok((target, body)) = read
+            && iam::is_for(body)
+        {
+            let request = IamHead { parts: &parts, target, body, id };
+            return iam::answer(&self.authenticator, request, self.changes.get()).await;
+        }
         sts::answer(&self.authenticator, &parts, read, id).await
     }
 }

@@ -33,6 +33,13 @@ use crate::settings::to_document;
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
 /// Header with the kind of a bucket's ETags, in CreateBucket requests and in replies.
 pub(crate) const ETAGS: HeaderName = HeaderName::from_static("x-martlet-etags");
+/// Header of HeadBucket requests that need the bucket's last count.
+const USAGE: HeaderName = HeaderName::from_static("x-martlet-usage");
+/// Headers with the last count: versions of objects, bytes of all versions and parts, and the time of
+/// the count in milliseconds since 1970.
+const USAGE_OBJECTS: HeaderName = HeaderName::from_static("x-martlet-usage-objects");
+const USAGE_BYTES: HeaderName = HeaderName::from_static("x-martlet-usage-bytes");
+const USAGE_COUNTED: HeaderName = HeaderName::from_static("x-martlet-usage-counted");
 const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const LOCK_ENABLED: HeaderName = HeaderName::from_static("x-amz-bucket-object-lock-enabled");
 const OBJECT_OWNERSHIP: HeaderName = HeaderName::from_static("x-amz-object-ownership");
@@ -153,10 +160,34 @@ impl Operations {
 
     pub(super) async fn head_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {
         let bucket = self.store.bucket(request.bucket()).await.map_err(s3_error)?;
-        let headers = self.headers_of(request.bucket(), &bucket);
+        let mut headers = self.headers_of(request.bucket(), &bucket);
+        headers.extend(self.usage_of(request, &bucket).await?);
         Reply::empty(StatusCode::OK)
             .with_headers(headers)
             .with_header(BUCKET_REGION, Some(&*self.region))
+    }
+
+    /// Headers with the last count of a bucket, for requests of the owner's account that need it; none
+    /// for a bucket that was not counted yet. Reads one document, and counts nothing. A count includes
+    /// versions, which other accounts that may list the bucket don't see.
+    async fn usage_of(
+        &self,
+        request: &OperationRequest,
+        bucket: &StoredBucket,
+    ) -> S3Result<HeaderMap> {
+        let is_wanted = flag(&request.headers, &USAGE)? == Some(true);
+        let who = request.context.identity.who();
+        let is_owner = who.is_some_and(|who| *who.canonical_id == *bucket.owner || who.is_root());
+        if !is_wanted || !is_owner {
+            return Ok(HeaderMap::new());
+        }
+        let usage = self.store.directory().bucket_usage(bucket).await.map_err(s3_error)?;
+        let Some(count) = usage else { return Ok(HeaderMap::new()) };
+        Ok(HeaderMap::from_iter([
+            (USAGE_OBJECTS, HeaderValue::from(count.usage.objects)),
+            (USAGE_BYTES, HeaderValue::from(count.usage.bytes)),
+            (USAGE_COUNTED, HeaderValue::from(count.began_ms)),
+        ]))
     }
 
     /// Headers with a bucket's ARN, the kind of its ETags, and its storage policy's name if a ring

@@ -3,7 +3,7 @@
 use martlet_proxy::{SESSION_S, SESSION_S_DEFAULT};
 
 use super::form::StsForm;
-use super::jwt::{self, Claims, TokenRequirements};
+use super::jwt::{self, Claims};
 use super::reply::{Elements, StsCode, StsError};
 use crate::access::{
     AccountIdentity, AssumeMethod, AssumeRequest, Context, IdentityPolicy, Requester, provider_name,
@@ -178,24 +178,8 @@ impl StsRequest<'_> {
 
     /// Verified claims of a token, and its provider.
     async fn claims(&self, token: &str) -> Result<(&IdentityProvider, Claims), StsError> {
-        let issuer = jwt::claimed_issuer(token);
-        let mut providers = self.sessions.providers.iter();
-        let provider = providers.find(|it| Some(it.issuer.as_str()) == issuer.as_deref());
-        let provider = provider.ok_or_else(|| {
-            let message = "No OpenIDConnect provider found in your account for the token's issuer";
-            StsError::new(StsCode::InvalidIdentityToken, message)
-        })?;
-        let file = provider.keys.clone();
-        let keys = tokio::task::spawn_blocking(move || file.keys()).await;
-        let keys = keys.map_err(|error| error.to_string()).flatten().map_err(|why| {
-            tracing::error!(why, "could not read the keys of an identity provider");
-            let message = "The keys of the identity provider can't be read: try again";
-            StsError::new(StsCode::IdpCommunicationError, message)
-        })?;
-        let Self { now_ms, .. } = *self;
-        let expected =
-            TokenRequirements { issuer: &provider.issuer, audiences: &provider.audiences, now_ms };
-        Ok((provider, jwt::verify(token, &keys, expected)?))
+        let provider = provider_of(self.sessions, token)?;
+        Ok((provider, jwt::verify_by(provider, token, self.now_ms).await?))
     }
 
     fn begin(
@@ -232,6 +216,20 @@ impl StsRequest<'_> {
             Some(percent) => begun.text("PackedPolicySize", &percent.to_string()),
         })
     }
+}
+
+/// Provider that a token claims to come from.
+pub(super) fn provider_of<'a>(
+    sessions: &'a Sessions,
+    token: &str,
+) -> Result<&'a IdentityProvider, StsError> {
+    let issuer = jwt::claimed_issuer(token);
+    let mut providers = sessions.providers.iter();
+    let provider = providers.find(|it| Some(it.issuer.as_str()) == issuer.as_deref());
+    provider.ok_or_else(|| {
+        let message = "No OpenIDConnect provider found in your account for the token's issuer";
+        StsError::new(StsCode::InvalidIdentityToken, message)
+    })
 }
 
 fn session_arn(tenant: &str, role: &str, session: &str) -> String {

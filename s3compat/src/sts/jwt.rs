@@ -4,13 +4,14 @@
 //! * No claim is trusted before the signature has been verified.
 //! * The algorithm is one of a closed list, and the key must be for it. Keys in the token's header
 //!   are ignored.
+//! * The header only chooses the key; it is not trusted either.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
 use super::reply::{StsCode, StsError};
-use crate::auth::{Algorithm, KeySet};
+use crate::auth::{Algorithm, IdentityProvider, KeySet, TokenKey};
 
 /// Limit of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 20_000;
@@ -27,10 +28,13 @@ pub(super) struct TokenRequirements<'a> {
 
 /// Claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claims {
-    pub(super) subject: String,
+pub struct Claims {
+    /// Subject of the token.
+    pub subject: String,
     /// All audiences of the token; at least one is expected here.
-    pub(super) audiences: Vec<String>,
+    pub audiences: Vec<String>,
+    /// All claims, with those above.
+    pub all: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -56,6 +60,36 @@ struct RawClaims {
 enum OneOrMore {
     One(String),
     More(Vec<String>),
+}
+
+/// Key that a token names, not verified; `None` if the token is malformed or its algorithm is not
+/// supported.
+fn named_key(token: &str) -> Option<TokenKey> {
+    let header = token.split('.').next().filter(|_| token.len() <= TOKEN_BYTES_MAX)?;
+    let header: Header = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+    Some(TokenKey { kid: header.kid, algorithm: Algorithm::of(&header.alg)? })
+}
+
+/// Verifies a token by the provider's keys, and returns its claims.
+///
+/// # Errors
+/// As [`verify`], or keys that can't be read.
+pub(super) async fn verify_by(
+    provider: &IdentityProvider,
+    token: &str,
+    now_ms: u64,
+) -> Result<Claims, StsError> {
+    let expected =
+        TokenRequirements { issuer: &provider.issuer, audiences: &provider.audiences, now_ms };
+    let Some(wanted) = named_key(token) else {
+        return verify(token, &KeySet::default(), expected);
+    };
+    let keys = provider.keys(&wanted, now_ms).await.map_err(|why| {
+        tracing::error!(why, "could not read the keys of an identity provider");
+        let message = "The keys of the identity provider can't be read: try again";
+        StsError::new(StsCode::IdpCommunicationError, message)
+    })?;
+    verify(token, &keys, expected)
 }
 
 /// Issuer that a token claims, not verified.
@@ -97,13 +131,18 @@ pub(super) fn verify(
     if !key.signed(signed.as_bytes(), &mark) {
         return Err(invalid("The signature of the web identity token is invalid"));
     }
-    let claims: RawClaims = serde_json::from_slice(&payload)
-        .map_err(|_| invalid("The web identity token lacks one of iss, sub, aud, exp and iat"))?;
-    claims.check(expected)
+    let lacks = |_| invalid("The web identity token lacks one of iss, sub, aud, exp and iat");
+    let claims: RawClaims = serde_json::from_slice(&payload).map_err(lacks)?;
+    let all = serde_json::from_slice(&payload).map_err(lacks)?;
+    claims.check(expected, all)
 }
 
 impl RawClaims {
-    fn check(self, expected: TokenRequirements<'_>) -> Result<Claims, StsError> {
+    fn check(
+        self,
+        expected: TokenRequirements<'_>,
+        all: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Claims, StsError> {
         let say = |code, why: &str| Err(StsError::new(code, why.to_owned()));
         #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 52 bits")]
         let now = (expected.now_ms / 1000) as f64;
@@ -127,7 +166,7 @@ impl RawClaims {
         if self.sub.is_empty() {
             return say(StsCode::IdpRejectedClaim, "The web identity token has no subject");
         }
-        Ok(Claims { subject: self.sub, audiences })
+        Ok(Claims { subject: self.sub, audiences, all })
     }
 }
 

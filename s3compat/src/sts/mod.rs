@@ -24,7 +24,7 @@
 mod assume;
 mod form;
 mod jwt;
-mod reply;
+pub(crate) mod reply;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
@@ -32,6 +32,7 @@ use http::{HeaderMap, Method, Response, Uri};
 
 use self::assume::StsRequest;
 use self::form::{StsAction, StsForm};
+pub use self::jwt::Claims;
 use self::reply::{Elements, StsCode, StsError};
 use crate::access::Requester;
 use crate::auth::{Authenticator, Caller, RequestHead};
@@ -64,7 +65,7 @@ pub(crate) async fn answer(
         Err(refusal) => Err(refusal.clone().into()),
     };
     match outcome {
-        Ok((action, result)) => reply::done(action.name(), &result, id),
+        Ok((action, result)) => reply::done(reply::STS, action.name(), &result, id),
         Err(error) => {
             tracing::debug!(
                 id,
@@ -72,9 +73,39 @@ pub(crate) async fn answer(
                 error.message,
                 "refused a request"
             );
-            reply::refused(&error, id)
+            reply::refused(reply::STS, &error, id)
         }
     }
+}
+
+/// Refusal of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRefusal {
+    /// True if the provider's keys can't be read at present.
+    pub is_passing: bool,
+    /// Reason in a sentence, without values of the token.
+    pub message: String,
+}
+
+/// Verifies a provider's token, as `AssumeRoleWithWebIdentity` does.
+///
+/// # Errors
+/// The token is not of a known provider, not for this store, or not valid now.
+pub(crate) async fn verify_token(
+    authenticator: &Authenticator,
+    token: &str,
+) -> Result<Claims, TokenRefusal> {
+    let verified = async {
+        let sessions = authenticator
+            .sessions()
+            .ok_or_else(|| StsError::new(StsCode::InvalidAction, "Roles are not supported here"))?;
+        let provider = assume::provider_of(sessions, token)?;
+        jwt::verify_by(provider, token, authenticator.now().unix_ms()).await
+    };
+    verified.await.map_err(|error: StsError| TokenRefusal {
+        is_passing: error.code == StsCode::IdpCommunicationError,
+        message: error.message,
+    })
 }
 
 async fn act(
@@ -104,7 +135,7 @@ async fn act(
     let query = Query::default();
     let (method, headers) = (&parts.method, &parts.headers);
     let head = RequestHead { method, raw_path: parts.uri.path(), target, query: &query, headers };
-    let credential = authenticator.authenticate_form_request(&head, body, &caller)?;
+    let credential = authenticator.authenticate_form_request(&head, body, &caller, "sts")?;
     let who = credential
         .identity()
         .who()

@@ -9,7 +9,10 @@ use crate::body::ResponseBody;
 use crate::refusal::{Code, Refusal};
 use crate::xml_text::push_element;
 
-const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
+/// Namespace of the token service's documents.
+pub(crate) const STS: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
+/// Namespace of documents about access keys.
+pub(crate) const IAM: &str = "https://iam.amazonaws.com/doc/2010-05-08/";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 
 /// Error codes of the service.
@@ -24,9 +27,11 @@ pub(crate) enum StsCode {
     InvalidAction,
     InvalidClientTokenId,
     InvalidIdentityToken,
+    LimitExceeded,
     MalformedInput,
     MalformedPolicyDocument,
     MissingAuthenticationToken,
+    NoSuchEntity,
     RequestExpired,
     ServiceUnavailable,
     SignatureDoesNotMatch,
@@ -47,9 +52,11 @@ impl StsCode {
             Self::InvalidAction => ("InvalidAction", bad),
             Self::InvalidClientTokenId => ("InvalidClientTokenId", forbidden),
             Self::InvalidIdentityToken => ("InvalidIdentityToken", bad),
+            Self::LimitExceeded => ("LimitExceeded", StatusCode::CONFLICT),
             Self::MalformedInput => ("MalformedInput", bad),
             Self::MalformedPolicyDocument => ("MalformedPolicyDocument", bad),
             Self::MissingAuthenticationToken => ("MissingAuthenticationToken", forbidden),
+            Self::NoSuchEntity => ("NoSuchEntity", StatusCode::NOT_FOUND),
             Self::RequestExpired => ("RequestExpired", bad),
             Self::ServiceUnavailable => ("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE),
             Self::SignatureDoesNotMatch => ("SignatureDoesNotMatch", forbidden),
@@ -71,7 +78,7 @@ impl StsError {
     }
 
     /// Invalid parameters.
-    pub(super) fn validation(message: impl Into<String>) -> Self {
+    pub(crate) fn validation(message: impl Into<String>) -> Self {
         Self::new(StsCode::ValidationError, message)
     }
 }
@@ -94,43 +101,49 @@ impl From<Refusal> for StsError {
 
 /// Elements of a result, in order.
 #[derive(Debug, Default)]
-pub(super) struct Elements(String);
+pub(crate) struct Elements(String);
 
 impl Elements {
     /// Appends an element with text.
-    pub(super) fn text(mut self, name: &str, text: &str) -> Self {
+    pub(crate) fn text(mut self, name: &str, text: &str) -> Self {
         push_element(&mut self.0, name, text);
         self
     }
 
     /// Appends an element with inner elements.
-    pub(super) fn inner(mut self, name: &str, inner: &Self) -> Self {
+    pub(crate) fn inner(mut self, name: &str, inner: &Self) -> Self {
         write!(self.0, "<{name}>{}</{name}>", inner.0).expect("writing to a String can't fail");
         self
     }
 }
 
-/// Reply to a successful action.
-pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<ResponseBody> {
+/// Reply to a successful action of the service with this namespace.
+pub(crate) fn done(
+    namespace: &str,
+    action: &str,
+    result: &Elements,
+    id: &str,
+) -> Response<ResponseBody> {
     let metadata = Elements::default().text("RequestId", id);
     let whole = Elements::default()
         .inner(&format!("{action}Result"), result)
         .inner("ResponseMetadata", &metadata);
-    document(StatusCode::OK, &format!("{action}Response"), &whole, id)
+    let text = format!("<{action}Response xmlns=\"{namespace}\">{}</{action}Response>\n", whole.0);
+    document(StatusCode::OK, text, id)
 }
 
-/// Reply to a refused request.
-pub(super) fn refused(error: &StsError, id: &str) -> Response<ResponseBody> {
+/// Reply to a refused request of the service with this namespace.
+pub(crate) fn refused(namespace: &str, error: &StsError, id: &str) -> Response<ResponseBody> {
     let (code, status) = error.code.code_and_status();
     let whose = if status.is_server_error() { "Receiver" } else { "Sender" };
     let inner =
         Elements::default().text("Type", whose).text("Code", code).text("Message", &error.message);
     let whole = Elements::default().inner("Error", &inner).text("RequestId", id);
-    document(status, "ErrorResponse", &whole, id)
+    let text = format!("<ErrorResponse xmlns=\"{namespace}\">{}</ErrorResponse>\n", whole.0);
+    document(status, text, id)
 }
 
-fn document(status: StatusCode, name: &str, inner: &Elements, id: &str) -> Response<ResponseBody> {
-    let text = format!("<{name} xmlns=\"{NAMESPACE}\">{}</{name}>\n", inner.0);
+fn document(status: StatusCode, text: String, id: &str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -148,7 +161,7 @@ mod tests {
     #[test]
     fn errors_are_told_in_the_form_of_this_service() {
         let error = StsError::new(StsCode::IdpRejectedClaim, "a<b");
-        let response = refused(&error, "7");
+        let response = refused(STS, &error, "7");
         assert_eq!(response.status(), 403);
         let text = std::str::from_utf8(response.body().document().unwrap()).unwrap();
         for part in [

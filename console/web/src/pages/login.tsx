@@ -1,6 +1,6 @@
-// Login by a key of the admin API, by an access key of S3, or by the root key.
-import { useState } from "preact/hooks";
-import { farewell, login } from "../session";
+// Login by a key of the admin API, by an access key of S3, by the root key, or by an identity provider.
+import { useEffect, useState } from "preact/hooks";
+import { beginLogin, farewell, login, provider } from "../session";
 import { Failure, Field } from "../ui/parts";
 
 export function Login() {
@@ -8,6 +8,8 @@ export function Login() {
   const [secret, setSecret] = useState("");
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
+  const [oidc, setOidc] = useState<string | null>(null);
+  useEffect(() => void provider().then(setOidc), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -27,6 +29,7 @@ export function Login() {
         <Field label="Secret" type="password" value={secret} on={setSecret} required auto="current-password" />
         {error && <Failure text={error} />}
         <button class="primary" disabled={busy}>{busy ? "Signing in…" : "Sign in"}</button>
+        {oidc !== null && <a class="button" href="/login/oidc" onClick={beginLogin}>Sign in with {oidc}</a>}
         <small>The secret is sent once, and not kept in this browser.</small>
       </form>
     </main>

@@ -46,6 +46,16 @@ fn random_text<const LETTERS: usize>(alphabet: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect()
 }
 
+/// Returns a random access key.
+pub(super) fn new_access_key() -> String {
+    random_text::<20>(ACCESS_KEY_LETTERS)
+}
+
+/// Returns a random secret.
+pub(super) fn new_secret() -> String {
+    random_text::<40>(SECRET_LETTERS)
+}
+
 /// Access keys of tenants and users.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessKeys<'a> {
@@ -67,11 +77,30 @@ impl AccessKeys<'_> {
     /// access key exists or no master key can seal its secret; [`Error::InvalidArgument`] for
     /// credentials or networks outside their limits.
     pub async fn create(self, new: NewKey) -> Result<(Key, String)> {
+        let (key, secret) = self.new_key(new, DefaultView::default()).await?;
+        if let Some(user) = &key.user {
+            self.accounts.list_key_of(&key.tenant_id, user, &key.access_key).await?;
+        }
+        self.accounts.documents().create_document(&key).await?;
+        Ok((key, secret))
+    }
+
+    /// Creates a key that is in the list of its user.
+    pub(super) async fn create_listed(
+        self,
+        new: NewKey,
+        view: DefaultView,
+    ) -> Result<(Key, String)> {
+        let (key, secret) = self.new_key(new, view).await?;
+        self.accounts.documents().create_document(&key).await?;
+        Ok((key, secret))
+    }
+
+    /// Makes the document of a new key, which isn't stored yet.
+    async fn new_key(self, new: NewKey, view: DefaultView) -> Result<(Key, String)> {
         self.check_sealing()?;
         check_networks(&new.networks)?;
-        let (access_key, secret) = new.given.unwrap_or_else(|| {
-            (random_text::<20>(ACCESS_KEY_LETTERS), random_text::<40>(SECRET_LETTERS))
-        });
+        let (access_key, secret) = new.given.unwrap_or_else(|| (new_access_key(), new_secret()));
         check_credentials(&access_key, &secret)?;
         let tenant = self.accounts.tenants().get(&new.tenant).await?;
         let user = match &new.user {
@@ -104,9 +133,8 @@ impl AccessKeys<'_> {
             disabled: false,
             networks: new.networks,
             rate: Rate::default(),
-            view: DefaultView::default(),
+            view,
         };
-        self.accounts.documents().create_document(&key).await?;
         Ok((key, secret))
     }
 
@@ -171,11 +199,22 @@ impl AccessKeys<'_> {
     /// # Errors
     /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`] if no master key can seal the secret.
     pub async fn rotate(self, access_key: &str, given: Option<String>) -> Result<(Key, String)> {
+        self.rotate_if(access_key, given, |_| Ok(())).await
+    }
+
+    /// Replaces a key's secret as [`AccessKeys::rotate`] does, if `check` accepts the key.
+    pub(super) async fn rotate_if(
+        self,
+        access_key: &str,
+        given: Option<String>,
+        check: impl Fn(&Key) -> Result<()> + Send + Sync,
+    ) -> Result<(Key, String)> {
         self.check_sealing()?;
-        let secret = given.unwrap_or_else(|| random_text::<40>(SECRET_LETTERS));
+        let secret = given.unwrap_or_else(new_secret);
         check_credentials(access_key, &secret)?;
         let now_ms = self.accounts.now_ms();
         let change = |key: &mut Key| {
+            check(key)?;
             key.secret = self.accounts.vault.seal(&secret, &belonging(access_key, &key.tenant_id));
             key.rotated_ms = now_ms;
             Ok(())
@@ -252,7 +291,12 @@ impl AccessKeys<'_> {
     /// # Errors
     /// [`Error::NoSuchAccount`].
     pub async fn delete(self, access_key: &str) -> Result<()> {
-        self.accounts.documents().delete_document::<Key>(access_key).await
+        let key = self.get(access_key).await?;
+        self.accounts.documents().delete_document::<Key>(access_key).await?;
+        if let Some(user) = &key.user {
+            self.accounts.forget_key_of(&key.tenant_id, user, access_key).await?;
+        }
+        Ok(())
     }
 }
 

@@ -126,6 +126,7 @@ impl Users<'_> {
                 "the user {tenant}/{name} still has the access key {access_key}"
             )));
         }
-        self.accounts.documents().delete_document::<User>(&format!("{tenant}/{name}")).await
+        self.accounts.documents().delete_document::<User>(&format!("{tenant}/{name}")).await?;
+        self.accounts.forget_keys_of(&user).await
     }
 }

@@ -43,6 +43,20 @@ impl Provider {
     }
 }
 
+#[test]
+fn the_header_chooses_a_key_of_the_closed_list() {
+    let provider = Provider::new();
+    let named = |header: &Value| named_key(&provider.sign(header, &claims()));
+    let expected = TokenKey { kid: Some("e".into()), algorithm: Algorithm::Es256 };
+    assert_eq!(named(&header()), Some(expected));
+    for alg in ["none", "HS256", "PS256"] {
+        assert_eq!(named(&with(header(), "alg", json!(alg))), None, "{alg}");
+    }
+    for text in ["", ".", "a.b.c", &"a".repeat(TOKEN_BYTES_MAX + 1)] {
+        assert_eq!(named_key(text), None);
+    }
+}
+
 fn keys(keys: &[Value]) -> KeySet {
     KeySet::parse(json!({"keys": keys}).to_string().as_bytes()).unwrap()
 }
@@ -79,11 +93,10 @@ fn a_token_of_the_provider_is_believed() {
     let keys = keys(&[Provider::new().jwk("other"), provider.jwk("e")]);
     let token = provider.sign(&header(), &claims());
     let told = check(&token, &keys, 0).unwrap();
-    assert_eq!(
-        (told.subject.as_str(), told.audiences),
-        ("job:1", vec!["other".into(), "app".into()])
-    );
+    let audiences: Vec<String> = vec!["other".into(), "app".into()];
+    assert_eq!((told.subject.as_str(), &told.audiences), ("job:1", &audiences));
     assert_eq!(claimed_issuer(&token).as_deref(), Some(ISSUER));
+    assert_eq!(told.all["aud"], json!(["other", "app"]));
     let alone = provider.sign(&header(), &with(claims(), "aud", json!("web")));
     assert!(check(&alone, &keys, 0).is_ok());
 }
