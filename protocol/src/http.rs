@@ -56,7 +56,7 @@ pub use certificates::{CertificateInUse, certificate_ends_s, validity_s};
 pub use client::{ClientOptions, HttpBackend};
 pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 #[cfg(all(feature = "testing", any(test, feature = "fuzzing")))]
-pub(crate) use fuzzing::FRAMES;
+pub use fuzzing::FRAMES;
 pub use key::ClusterKey;
 pub use release_tag::{AnnouncedRelease, ReleaseTag};
 pub use request::{REQUEST, current_request, in_request, with_request};

@@ -71,8 +71,9 @@ fn entry(bytes: &[u8]) -> bool {
     let summary = Entry::decode_summary(bytes);
     let (is_tombstone, is_object) = (Entry::is_tombstone(bytes), Entry::is_object(bytes));
     let usage = RunUsage::of(RegisterKind::Version, 30, bytes);
-    let wire: Result<Entry, _> = postcard::from_bytes(bytes);
-    comes_back(wire, |it| postcard::to_stdvec(it).expect("entries are data"), postcard::from_bytes);
+    let of_wire = |bytes: &[u8]| -> Result<Entry, _> { postcard::from_bytes(bytes) };
+    let to_wire = |entry: &Entry| postcard::to_stdvec(entry).expect("entries are data");
+    comes_back(of_wire(bytes), to_wire, of_wire);
     let Ok(entry) = Entry::decode(bytes) else { return false };
     assert_eq!(head.expect("a whole entry has a head"), (entry.order, entry.write_id));
     let facts = facts.expect("a whole entry has facts");

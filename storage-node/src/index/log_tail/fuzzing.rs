@@ -122,7 +122,8 @@ pub(crate) fn power_cut(mut reader: InputReader<'_>) -> bool {
     let cut = usize::from(reader.number());
     let mut all = batches(&mut reader, trailer);
     let planted = reader.block();
-    let last = batch(2000, &[&vec![9; usize::from(reader.number())], planted].concat(), trailer);
+    let filler = vec![9; usize::from(reader.number())];
+    let last = batch(2000, &[&filler[..], planted].concat(), trailer);
     all.push(last);
     let (whole, ends) = log(&all);
     let start = next(if ends.len() > 1 { ends[ends.len() - 2] } else { 0 });
