@@ -34,7 +34,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let torn = [&[2, 1, 0, 0][..], &records, &block(b"planted"), &[0, 40], &[1, 3]].concat();
     let cut = [&[2, 1, 99, 0][..], &records, &block(b""), &[0, 40]].concat();
     let logs = vec![
-        [&[1, 1][..], &records, b"any bytes"].concat(),
+        [&[1, 1][..], &records].concat(),
         torn,
         cut,
         [&[3, 100, 0, 2, 0][..], &records].concat(),

@@ -182,7 +182,7 @@ fn seeds() -> Vec<Vec<u8>> {
         let short = Upload { chunks: vec![b"one".to_vec()], ..upload(announced.has_trailer) };
         seeds.push([&[kind][..], &block(&[]), &short.encode(announced)].concat());
         let trailer = if announced.has_trailer { block(&[0, 255]) } else { Vec::new() };
-        let parts = [&[2][..], &block(b"first"), &[b'x'], &block(b"last"), &[b'y']].concat();
+        let parts = [&[2][..], &block(b"first"), b"x", &block(b"last"), b"y"].concat();
         let kind = [kind | 4];
         seeds.push([&kind[..], &block(&[99, 0]), &[30, 0, 2], &trailer, &parts].concat());
     }

@@ -124,7 +124,7 @@ impl Unsigned {
     fn read(reader: &mut InputReader<'_>) -> Self {
         let method = METHODS[usize::from(reader.byte()) % METHODS.len()].clone();
         // Some clients encode more than S3's rule asks for, and sign the path as they send it.
-        let set = if reader.byte() % 2 == 0 { PATH } else { PATH_AND_MORE };
+        let set = if reader.byte().is_multiple_of(2) { PATH } else { PATH_AND_MORE };
         let key = reader.text().replace('\0', "");
         let path = format!("/bucket/{}", utf8_percent_encode(&key, set));
         let count = usize::from(reader.byte() % 4);
