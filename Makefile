@@ -82,6 +82,7 @@ check: ## Run the quick part before a commit: format, clippy, tests without proc
 .PHONY: format
 format: ## Check the format of the code
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 
 # Advisories need a database from the network: run `cargo deny check advisories` where it can be fetched.
 .PHONY: deny
@@ -301,6 +302,22 @@ checkpoints-faults: build-tests ## Save, read, retire and purge checkpoints in a
 .PHONY: model
 model: build-tests ## Compare a server and a cluster with a small S3 in memory by SEQUENCES (1000) of random requests on each
 	MARTLET_MODEL_SEQUENCES=$${SEQUENCES:-1000} $(SLOW_TEST) --test model -- --nocapture --test-threads 1 answers_as_the_model
+
+# What fuzzing makes: a build of its own, grown corpora, findings and logs.
+FUZZ_DIR ?= $(CACHE)/fuzz
+export FUZZ_DIR
+
+.PHONY: build-fuzz
+build-fuzz: rocksdb ## Build the fuzz targets: stable rustc, coverage counters, libFuzzer
+	fuzz/build.sh
+
+.PHONY: fuzz
+fuzz: build-fuzz ## Run each fuzz target for SECONDS (60); ARGS=TARGET runs one. Findings go to ~/.cache/martlet/fuzz/findings
+	FUZZ_SECONDS=$(or $(SECONDS),60) fuzz/run.sh $(ARGS)
+
+.PHONY: fuzz-keep
+fuzz-keep: build-fuzz ## Keep inputs that fuzzing found in fuzz/corpus, minimised; `make unit` replays them
+	fuzz/keep.sh $(ARGS)
 
 # PREVIOUS: binary, commit or tag of the other release; by default the newest tag.
 .PHONY: test-upgrade

@@ -173,9 +173,14 @@ impl ExtentRecord {
     /// When the bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, postcard::Error> {
         postcard::from_bytes(bytes).or_else(|error| {
-            let before: Result<(ExtentRef, Owner, u64), _> = postcard::from_bytes(bytes);
-            let (extent, owner, birth_ms) = before.map_err(|_| error)?;
-            Ok(Self { extent, owner, birth_ms, layout: Layout::default() })
+            // Bytes after the birth are a damaged layout, and not the end of an old record.
+            let before = postcard::take_from_bytes::<(ExtentRef, Owner, u64)>(bytes);
+            match before {
+                Ok(((extent, owner, birth_ms), [])) => {
+                    Ok(Self { extent, owner, birth_ms, layout: Layout::default() })
+                }
+                _ => Err(error),
+            }
         })
     }
 }
@@ -224,6 +229,8 @@ mod tests {
         let bytes = postcard::to_stdvec(&record).unwrap();
         assert_eq!(ExtentRecord::decode(&bytes).unwrap(), record);
         assert!(ExtentRecord::decode(&bytes[..40]).is_err());
+        let damaged = [&before[..], &[0xff; 8]].concat();
+        assert!(ExtentRecord::decode(&damaged).is_err(), "its layout is unreadable, not missing");
     }
 
     #[test]

@@ -40,6 +40,8 @@ mod client;
 mod connection;
 mod fault;
 mod frames;
+#[cfg(all(feature = "testing", any(test, feature = "fuzzing")))]
+mod fuzzing;
 mod key;
 mod message_codec;
 mod release_tag;
@@ -53,6 +55,8 @@ pub use announce::{Announcement, DataPortTag, NodeReport, RingTag, RingTags};
 pub use certificates::{CertificateInUse, certificate_ends_s, validity_s};
 pub use client::{ClientOptions, HttpBackend};
 pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
+#[cfg(all(feature = "testing", any(test, feature = "fuzzing")))]
+pub use fuzzing::FRAMES;
 pub use key::ClusterKey;
 pub use release_tag::{AnnouncedRelease, ReleaseTag};
 pub use request::{REQUEST, current_request, in_request, with_request};

@@ -39,6 +39,8 @@ pub mod error;
 pub mod extent;
 pub mod extent_sums;
 pub mod extent_token;
+#[cfg(all(feature = "http", feature = "testing", any(test, feature = "fuzzing")))]
+pub mod fuzzing;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod id;

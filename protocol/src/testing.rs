@@ -5,11 +5,13 @@
 //!   delayed.
 //! * [`new_extent`] and [`whole_body`]: extents to write.
 //! * [`seeded_ids`]: ids that repeat with a seed.
+//! * [`fuzz_target`]: fuzz targets, and the replay of their kept inputs.
 //! * [`conformance`]: the guarantees of [`Backend`](crate::Backend), as tests.
 
 pub mod conformance;
 mod extents;
 mod faulty;
+pub mod fuzz_target;
 mod memory;
 pub mod seeded_ids;
 

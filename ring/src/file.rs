@@ -130,6 +130,9 @@ impl Ring {
         if part_power > PART_POWER_MAX
             || !(1..=REPLICAS_MAX).contains(&width)
             || !(1..=1 << part_power).contains(&extra)
+            // No device holds two replicas of a partition. Slots of a single device take no bits,
+            // so that the length of the file bounds nothing.
+            || width > usize::from(devices)
             || handoff_unit.is_nan()
             || handoff_unit <= 0.0
         {
@@ -225,13 +228,20 @@ fn pack(out: &mut Vec<u8>, table: &Table, bits: u32) {
     }
 }
 
-/// Checks that `bytes` has the length of a table of this shape, before memory is allocated.
+/// Checks that `bytes` has the length of a table of this shape, before memory is allocated, and that
+/// its unused bits are zeros: a ring has one file, and so one hash.
 fn check_slots(bytes: &[u8], part_power: u8, width: usize, extra: u32, bits: u32) -> Result<()> {
     let replicas = ((width as u64 - 1) << part_power) + u64::from(extra);
-    if bytes.len() as u64 == (replicas * u64::from(bits)).div_ceil(8) {
-        return Ok(());
+    let slot_bits = replicas * u64::from(bits);
+    if bytes.len() as u64 != slot_bits.div_ceil(8) {
+        return Err(Error::corrupt("the ring file has too few or too many replicas"));
     }
-    Err(Error::corrupt("the ring file has too few or too many replicas"))
+    let used = slot_bits % 8;
+    let unused = bytes.last().filter(|_| used > 0).map_or(0, |last| last >> used);
+    if unused != 0 {
+        return Err(Error::corrupt("the ring file has bits after its last replica"));
+    }
+    Ok(())
 }
 
 fn unpack(bytes: &[u8], table: &mut Table, bits: u32) {

@@ -24,6 +24,8 @@ mod figures;
 pub mod file;
 #[cfg(feature = "testing")]
 pub mod fixtures;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod handoff;
 mod leave;
 mod plan;

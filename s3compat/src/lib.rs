@@ -45,6 +45,8 @@ mod errors;
 mod events;
 mod fields;
 mod form_reply;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod header_values;
 pub mod http;
 mod iam;

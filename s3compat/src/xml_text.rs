@@ -22,6 +22,12 @@ pub(crate) fn push_element(document: &mut String, name: &str, text: &str) {
     document.push('>');
 }
 
+/// Returns true if a document of XML 1.0 can hold a character
+/// (<https://www.w3.org/TR/xml/#charsets>).
+pub(crate) fn is_character(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
+}
+
 /// Appends a character, spelt out if no document can hold it.
 pub(crate) fn push_char(document: &mut String, c: char) {
     let is_allowed = matches!(c, '\t' | '\n' | '\r') || !c.is_control();

@@ -51,6 +51,8 @@ mod database;
 mod extent_table;
 mod family;
 mod fences;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod garbage;
 mod group;
 mod hints;

@@ -32,6 +32,8 @@ pub mod device;
 pub mod direct;
 pub mod disk;
 pub mod extents;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod index;
 pub mod metrics;
 pub mod node;

@@ -114,10 +114,49 @@ fn contradictions_under_a_right_hash_are_refused() {
     assert!(refused > 300, "{refused} of 3000");
     // A shape that would take 2 GiB is refused before memory is allocated.
     let mut huge = good;
-    (huge[88], huge[89]) = (24, 64);
+    (huge[88], huge[89]) = (24, 6);
     let hash = blake3::hash(&huge[..body]);
     huge[body..].copy_from_slice(hash.as_bytes());
     assert!(refusal(&huge).contains("too few or too many replicas"));
+}
+
+fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let body = bytes.len() - 32;
+    let hash = blake3::hash(&bytes[..body]);
+    bytes[body..].copy_from_slice(hash.as_bytes());
+    bytes
+}
+
+/// The slots of a single device take no bits: 2^30 of them would take 2 GiB, for a file of 200 bytes.
+#[test]
+fn a_ring_of_one_device_cannot_claim_many_replicas() {
+    let mut builder = builder(4, 1.0);
+    add_zones(&mut builder, 1..=1, 1, 1);
+    rebalance(&mut builder, 1);
+    let good = builder.ring().unwrap().encode();
+    for (part_power, width) in [(24, 64), (24, 2), (4, 2)] {
+        let mut bytes = good.clone();
+        (bytes[88], bytes[89]) = (part_power, width);
+        assert!(refusal(&resealed(bytes)).contains("impossible dimensions"), "{width}");
+    }
+    let mut bytes = good;
+    (bytes[88], bytes[90]) = (5, 32);
+    let ring = Ring::decode(&resealed(bytes)).unwrap();
+    assert_eq!(ring.partitions().count(), 32);
+    assert!(ring.partitions().all(|partition| ring.primaries(partition).len() == 1));
+}
+
+#[test]
+fn a_ring_has_one_file() {
+    // 2^0 partitions with 3 replicas on 3 devices: 6 bits of the last byte.
+    let mut builder = builder(0, 3.0);
+    add_zones(&mut builder, 1..=3, 1, 1);
+    rebalance(&mut builder, 1);
+    let mut bytes = builder.ring().unwrap().encode();
+    assert_eq!(Ring::decode(&bytes).unwrap().encode(), bytes);
+    let last = bytes.len() - 33;
+    bytes[last] |= 0x40;
+    assert!(refusal(&resealed(bytes)).contains("bits after its last replica"));
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub use crate::decode::SigningKey;
 pub use crate::refusal::{Code, Refusal};
 pub use crate::target::{Pair, Query, RequestTarget};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

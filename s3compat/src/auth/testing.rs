@@ -1,4 +1,4 @@
-//! A client that signs with AWS's own signer, for tests.
+//! A client that signs with AWS's own signer, for tests and the fuzz target.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl TestSignature {
 
     /// Signs a request without a body, or with a body of the hash `payload`.
     pub(crate) fn sign(self, mut request: Request<()>, payload: &str) -> Request<()> {
-        let host = request.headers()["host"].to_str().unwrap().to_owned();
+        let host = request.headers()["host"].to_str().expect("hosts are ASCII").to_owned();
         let uri = format!("http://{host}{}", request.uri());
         let headers: Vec<(String, String)> = text_of(request.headers());
         let signable = SignableRequest::new(
@@ -66,7 +66,7 @@ impl TestSignature {
             headers.iter().map(|(name, value)| (name.as_str(), value.as_str())),
             SignableBody::Precomputed(payload.to_owned()),
         )
-        .unwrap();
+        .expect("a request of HTTP can be signed");
         let identity = Credentials::new(self.access_key, self.secret, None, None, "test").into();
         let params = SigningParams::builder()
             .identity(&identity)
@@ -75,12 +75,14 @@ impl TestSignature {
             .time(Timestamp::from_unix_ms(self.at_ms).system_time())
             .settings(self.settings())
             .build()
-            .unwrap();
-        let (instructions, _) = sign(signable, &params.into()).unwrap().into_parts();
-        *request.uri_mut() = uri.parse().unwrap();
+            .expect("all parameters are set");
+        let signed = sign(signable, &params.into()).expect("a request of HTTP can be signed");
+        let (instructions, _) = signed.into_parts();
+        *request.uri_mut() = uri.parse().expect("host and target are a URI");
         instructions.apply_to_request_http1x(&mut request);
-        let path = request.uri().path_and_query().unwrap().as_str().to_owned();
-        *request.uri_mut() = path.parse::<Uri>().unwrap();
+        let path = request.uri().path_and_query().expect("a signed URI has a path");
+        let path = path.as_str().to_owned();
+        *request.uri_mut() = path.parse::<Uri>().expect("a path is a URI");
         request
     }
 

@@ -45,10 +45,42 @@ impl RequestPipeline {
 }
 
 /// Inspects a document, and converts it to a form that s3s can parse.
-fn plain_document(document: Bytes, operation: Operation) -> Result<Bytes, Refusal> {
+pub(crate) fn plain_document(document: Bytes, operation: Operation) -> Result<Bytes, Refusal> {
     if document.is_empty() {
         return Ok(document);
     }
+    // Clients send control characters in keys, unescaped. Other documents are returned to clients,
+    // whose parsers would refuse them.
+    if operation != Operation::DeleteObjects {
+        xml::check_characters(&document)?;
+    }
     xml::inspect(&document, schema::root_of(operation))?;
     Ok(xml::spell_out(document))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::Code;
+
+    fn code(document: &str, operation: Operation) -> Option<Code> {
+        let document = Bytes::copy_from_slice(document.as_bytes());
+        plain_document(document, operation).err().map(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn characters_that_xml_forbids_are_refused_but_in_keys_to_delete() {
+        for character in ['\u{1}', '\u{b}', '\u{c}', '\u{1f}', '\u{fffe}', '\u{ffff}'] {
+            let delete = format!("<Delete><Object><Key>a{character}b</Key></Object></Delete>");
+            assert_eq!(code(&delete, Operation::DeleteObjects), None, "{character:?}");
+            let tagging = format!(
+                "<Tagging><TagSet><Tag><Key>k</Key><Value>{character}</Value></Tag></TagSet></Tagging>"
+            );
+            let refused = code(&tagging, Operation::PutBucketTagging);
+            assert_eq!(refused, Some(Code::MalformedXml), "{character:?}");
+        }
+        let good = "<Tagging>\t\r\n<TagSet><Tag><Key>\u{7f}\u{85}\u{fffd}\u{1f511}</Key>\
+                    <Value></Value></Tag></TagSet></Tagging>";
+        assert_eq!(code(good, Operation::PutBucketTagging), None);
+    }
 }

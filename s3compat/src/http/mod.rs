@@ -52,6 +52,8 @@ pub(crate) use anonymous_check::AnonymousCheck;
 pub use config::HttpConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use documents::plain_document;
 pub(crate) use service::{HttpService, OperationHandler};
 
 pub use crate::body::ResponseBody;

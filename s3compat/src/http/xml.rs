@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::schema::{ContentKind, Element};
 use crate::messages;
 use crate::refusal::Refusal;
+use crate::xml_text;
 
 /// Maximum depth of elements. S3's deepest request document has four levels.
 const DEPTH_MAX: usize = 8;
@@ -26,7 +27,7 @@ const ENTITY_BYTES_MAX: usize = 10;
 /// Checks a document, against the schema of its root if known.
 pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result<(), Refusal> {
     let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
-    // XML has no other control characters either, but clients send them in keys, unescaped.
+    // Other characters are checked by `check_characters`, where a document must not have them.
     if text.contains('\0') {
         return Err(malformed("it has a NUL"));
     }
@@ -59,6 +60,15 @@ pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result
         return Err(malformed("it has no end"));
     }
     Ok(())
+}
+
+/// Refuses characters that a document of XML 1.0 can't hold. s3s refuses references to them.
+pub(super) fn check_characters(document: &[u8]) -> Result<(), Refusal> {
+    let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
+    if text.chars().all(xml_text::is_character) {
+        return Ok(());
+    }
+    Err(malformed("it has a character that XML can't hold"))
 }
 
 /// Replaces numeric references to characters beyond the first plane by the characters. s3s refuses

@@ -56,6 +56,14 @@ pub(super) async fn resolve_grants(
     Ok(grants)
 }
 
+/// List of a document, for the fuzz target.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn requested_in(
+    list: s3s::dto::AccessControlPolicy,
+) -> S3Result<impl PartialEq + std::fmt::Debug> {
+    RequestedAcl::of(&http::HeaderMap::new(), Some(list))
+}
+
 impl Operations {
     /// Owners of the objects in a bucket.
     pub(super) async fn owners_in(&self, bucket: &str) -> S3Result<OwnerNames> {

@@ -49,7 +49,7 @@ impl CorsRules for BucketCorsRules {
 }
 
 /// Refuses rules that S3 refuses.
-fn check(rules: &[CORSRule]) -> S3Result<()> {
+pub(super) fn check(rules: &[CORSRule]) -> S3Result<()> {
     if rules.is_empty() {
         return Err(messages::MALFORMED_XML.error());
     }

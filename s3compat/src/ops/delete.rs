@@ -207,7 +207,7 @@ fn wire_deleted(object: ObjectIdentifier, outcome: &Deleted) -> DeletedObject {
 }
 
 /// Validates one of many keys, and returns the conditions of its deletion.
-fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
+pub(super) fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     if object.key.is_empty() {
         return Err(messages::KEY_EMPTY.error());
     }

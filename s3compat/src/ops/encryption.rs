@@ -38,7 +38,7 @@ pub(crate) fn unlock(request: &OperationRequest, session: &Session) -> S3Result<
 }
 
 /// Refuses all but the supported configuration: one rule, AES256 with a key of the server.
-fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
+pub(super) fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
     let [ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(rule), .. }] =
         &configuration.rules[..]
     else {

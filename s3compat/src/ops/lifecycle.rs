@@ -4,7 +4,7 @@
 //! * [`expiration`]: headers of replies, such as `x-amz-expiration`.
 
 mod expiration;
-mod wire;
+pub(super) mod wire;
 
 use http::{HeaderName, StatusCode};
 use martlet_protocol::Setting;

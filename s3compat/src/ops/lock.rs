@@ -62,7 +62,7 @@ fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
 }
 
 /// Parses a bucket's lock configuration.
-fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
+pub(super) fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
     let Some(configuration) = configuration else {
         return Err(messages::NO_BODY.error());
     };
@@ -79,7 +79,7 @@ fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<Bucke
 }
 
 /// The inverse of [`bucket_lock`].
-fn wire_bucket_lock(lock: BucketLock) -> ObjectLockConfiguration {
+pub(super) fn wire_bucket_lock(lock: BucketLock) -> ObjectLockConfiguration {
     let count = |count: u32| i32::try_from(count).ok();
     let rule = lock.default.map(|DefaultRetention { mode, period }| {
         let (days, years) = match period {

@@ -106,7 +106,7 @@ fn malformed() -> S3Error {
     messages::MALFORMED_XML.error()
 }
 
-fn key_format(given: Option<TargetObjectKeyFormat>) -> S3Result<KeyFormat> {
+pub(super) fn key_format(given: Option<TargetObjectKeyFormat>) -> S3Result<KeyFormat> {
     let Some(given) = given else { return Ok(KeyFormat::Simple) };
     let partitioned = match (given.simple_prefix, given.partitioned_prefix) {
         (Some(_), Some(_)) => return Err(malformed()),
@@ -121,7 +121,7 @@ fn key_format(given: Option<TargetObjectKeyFormat>) -> S3Result<KeyFormat> {
     }
 }
 
-fn wire_grant(grant: TargetGrant) -> S3Result<WireGrant> {
+pub(super) fn wire_grant(grant: TargetGrant) -> S3Result<WireGrant> {
     let TargetGrant { grantee, permission } = grant;
     let permission = permission.ok_or_else(malformed)?;
     if !PERMISSIONS.contains(&permission.as_str()) {
@@ -131,7 +131,7 @@ fn wire_grant(grant: TargetGrant) -> S3Result<WireGrant> {
     Ok(WireGrant { grantee, permission })
 }
 
-fn to_wire(logging: Logging, grants: Vec<WireGrant>) -> LoggingEnabled {
+pub(super) fn to_wire(logging: Logging, grants: Vec<WireGrant>) -> LoggingEnabled {
     let Logging { target, prefix, format, .. } = logging;
     let partitioned = |source: &'static str| TargetObjectKeyFormat {
         partitioned_prefix: Some(PartitionedPrefix {

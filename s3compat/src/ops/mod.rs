@@ -21,6 +21,8 @@ mod cors;
 mod delete;
 mod encoding;
 mod encryption;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod initiator;
 mod lifecycle;
 mod list;
@@ -49,6 +51,8 @@ pub(crate) use access::{AccessCheck, conceal};
 pub(crate) use anonymous_check::StoreAnonymousCheck;
 pub(crate) use cors::BucketCorsRules;
 pub(crate) use encryption::unlock;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use fuzzing::DOCUMENTS;
 pub(crate) use operations::Operations;
 pub(crate) use principals::{BindError, bind};
 pub(crate) use view::enter_view;

@@ -141,7 +141,7 @@ fn malformed() -> S3Error {
 }
 
 /// Parts that a CompleteMultipartUpload names: 1 to 10,000.
-fn named_parts(RequestedParts(parts): RequestedParts) -> S3Result<Vec<NamedPart>> {
+pub(super) fn named_parts(RequestedParts(parts): RequestedParts) -> S3Result<Vec<NamedPart>> {
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
         return Err(malformed());
     }

@@ -62,7 +62,7 @@ impl NewBucketDocument {
         Self::parse(request.document())
     }
 
-    fn parse(document: &[u8]) -> S3Result<Self> {
+    pub(super) fn parse(document: &[u8]) -> S3Result<Self> {
         if document.is_empty() {
             return Ok(Self::default());
         }

@@ -119,7 +119,7 @@ fn texts(events: Vec<Event>) -> Vec<String> {
     events.into_iter().map(String::from).collect()
 }
 
-fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
+pub(super) fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
     if given.event_bridge_configuration.is_some() {
         return Err(messages::NOTIFICATION_BRIDGE.error());
     }
@@ -236,7 +236,7 @@ fn ends(
     Ok((prefix, suffix))
 }
 
-fn to_wire(rule: Rule, output: &mut GetBucketNotificationConfigurationOutput) {
+pub(super) fn to_wire(rule: Rule, output: &mut GetBucketNotificationConfigurationOutput) {
     let Rule { id, kind, arn, events, prefix, suffix } = rule;
     let end = |name: &'static str, value: Option<String>| {
         let name = Some(FilterRuleName::from_static(name));

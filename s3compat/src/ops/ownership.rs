@@ -19,7 +19,7 @@ use crate::request::OperationRequest;
 use crate::settings::to_document;
 
 /// Sets the absent fields of a public access block to false.
-fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
+pub(super) fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
     PublicAccessBlockConfiguration {
         block_public_acls: Some(block.block_public_acls.unwrap_or(false)),
         block_public_policy: Some(block.block_public_policy.unwrap_or(false)),
@@ -29,7 +29,7 @@ fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfigur
 }
 
 /// Validates ownership controls, which must have exactly one rule.
-fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
+pub(super) fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
     let [OwnershipControlsRule { object_ownership }] = &controls.rules[..] else {
         return Err(messages::MALFORMED_XML.error());
     };

@@ -55,6 +55,8 @@ mod file_lease;
 mod file_write;
 mod folders;
 mod footer;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod gather;
 mod heads;
 mod in_place;

@@ -60,7 +60,7 @@ impl<'a> HintRow<'a> {
         Entry::peek(self.entry)
     }
 
-    fn decode(&self, want: Want) -> Result<(Entry, Option<Bytes>)> {
+    pub(super) fn decode(&self, want: Want) -> Result<(Entry, Option<Bytes>)> {
         let entry = Entry::decode(self.entry)?;
         let inline = match entry.value.body() {
             Some(Body::Inline { crc32c }) if want == Want::EntryAndInline => {

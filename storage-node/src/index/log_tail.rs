@@ -357,5 +357,7 @@ fn repair_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
     }
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 pub(super) mod tests;

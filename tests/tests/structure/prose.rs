@@ -124,8 +124,13 @@ fn nothing_is_left_unfinished_or_praised() {
 }
 
 /// Pages whose pointers `file.rs` and `file.rs::name` lead into the code.
-const POINTING: [&str; 4] =
-    ["docs/INVARIANTS.md", "docs/FAULT_MODEL.md", "docs/WIRE.md", "docs/ARCHITECTURE.md"];
+const POINTING: [&str; 5] = [
+    "docs/INVARIANTS.md",
+    "docs/FAULT_MODEL.md",
+    "docs/WIRE.md",
+    "docs/ARCHITECTURE.md",
+    "docs/PROOF.md",
+];
 
 /// Returns the pointers of a page: paths of Rust files, with the name of an item if there is one.
 fn pointers(page: &str) -> Vec<(&str, Option<&str>)> {

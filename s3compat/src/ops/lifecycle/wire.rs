@@ -25,7 +25,9 @@ const ID_CHARS_MAX: usize = 255;
 const NEWER_MAX: u32 = 100;
 
 /// Parses and validates the rules of a document.
-pub(super) fn from_wire(document: Option<BucketLifecycleConfiguration>) -> S3Result<Vec<Rule>> {
+pub(in super::super) fn from_wire(
+    document: Option<BucketLifecycleConfiguration>,
+) -> S3Result<Vec<Rule>> {
     let rules = document.map(|document| document.rules).unwrap_or_default();
     if rules.is_empty() || rules.len() > RULES_MAX {
         return Err(messages::MALFORMED_XML.error());
@@ -200,7 +202,7 @@ fn date_ms(date: &Timestamp) -> S3Result<u64> {
 }
 
 /// Converts a rule to S3's type.
-pub(super) fn to_wire(rule: Rule) -> LifecycleRule {
+pub(in super::super) fn to_wire(rule: Rule) -> LifecycleRule {
     let (prefix, filter) = match rule.scope {
         Scope::Prefix(prefix) => (Some(prefix), None),
         Scope::Filter(filter) => (None, Some(wire_filter(filter))),

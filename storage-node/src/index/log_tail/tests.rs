@@ -2,54 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::fuzzing::{batch, log};
 use super::*;
-
-/// Encodes a log of these records like RocksDB; returns the end of each record.
-fn log(records: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
-    let (mut log, mut ends) = (Vec::new(), Vec::new());
-    for record in records {
-        let mut rest = &record[..];
-        let mut first = true;
-        loop {
-            log.resize(next(log.len()), 0);
-            let room = BLOCK - log.len() % BLOCK - HEADER;
-            let (piece, left) = rest.split_at(rest.len().min(room));
-            let kind = match (first, left.is_empty()) {
-                (true, true) => 1,
-                (true, false) => 2,
-                (false, false) => 3,
-                (false, true) => 4,
-            };
-            let covered = [&[kind], piece].concat();
-            let crc = crc_fast::crc32_iscsi(&covered).rotate_right(15).wrapping_add(0xa282_ead8);
-            log.extend_from_slice(&crc.to_le_bytes());
-            log.extend_from_slice(&u16::try_from(piece.len()).unwrap().to_le_bytes());
-            log.extend_from_slice(&covered);
-            (rest, first) = (left, false);
-            if rest.is_empty() {
-                break;
-            }
-        }
-        ends.push(log.len());
-    }
-    (log, ends)
-}
-
-/// Encodes a batch like RocksDB does in its log: one put into a named family.
-fn batch(sequence: u64, value: &[u8], trailer: bool) -> Vec<u8> {
-    let mut batch = [&sequence.to_le_bytes()[..], &1_u32.to_le_bytes(), &[5, 2, 1, b'k']].concat();
-    let mut length = value.len();
-    while length >= 128 {
-        batch.push(u8::try_from(length % 128).unwrap() | 128);
-        length /= 128;
-    }
-    batch.push(u8::try_from(length).unwrap());
-    batch.extend_from_slice(value);
-    if trailer {
-        batch.extend_from_slice(&TRAILER_IN_BATCH);
-    }
-    batch
-}
 
 fn numbered(values: &[Vec<u8>], trailer: bool) -> Vec<Vec<u8>> {
     (1000..).zip(values).map(|(number, value)| batch(number * 3, value, trailer)).collect()

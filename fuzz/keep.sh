@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# keep.sh [TARGET…]: minimises seeds, kept inputs and those of FUZZ_DIR/corpus into fuzz/corpus: at most
+# FILES_MAX inputs and BYTES_MAX bytes of each target, the smallest first.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+files_max=${FILES_MAX:-240}
+bytes_max=${BYTES_MAX:-250000}
+seeds=$(mktemp -d)
+trap 'rm -rf "$seeds" "${merged:-}"' EXIT
+"${FUZZ_DIR:?}/bin/seeds" "$seeds"
+names=("$@")
+[ "${#names[@]}" -ne 0 ] || mapfile -t names < <(ls "$seeds")
+for name in "${names[@]}"; do
+  merged=$(mktemp -d)
+  mkdir -p "corpus/$name" "$FUZZ_DIR/corpus/$name"
+  "$FUZZ_DIR/bin/$name" -merge=1 -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
+    "$merged" "$seeds/$name" "corpus/$name" "$FUZZ_DIR/corpus/$name" >/dev/null 2>&1
+  rm -rf "corpus/$name"
+  mkdir -p "corpus/$name"
+  files=0 bytes=0
+  while read -r size path; do
+    files=$((files + 1)) bytes=$((bytes + size))
+    [ "$files" -le "$files_max" ] && [ "$bytes" -le "$bytes_max" ] || break
+    cp "$path" "corpus/$name/"
+  done < <(find "$merged" -type f -printf '%s %p\n' | sort -n)
+  echo "kept $(find "corpus/$name" -type f | wc -l) of $(find "$merged" -type f | wc -l) inputs of $name"
+  rm -rf "$merged"
+done
