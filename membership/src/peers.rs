@@ -13,7 +13,7 @@
 //!
 //! A record is synced before it is answered. A file of format 1 holds identities only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::ErrorKind;
 
@@ -182,7 +182,31 @@ impl RecordsFile {
 /// Records of all devices that introduced themselves.
 #[derive(Debug)]
 pub struct Peers {
-    devices: Mutex<BTreeMap<DeviceId, DeviceRecord>>,
+    records: Mutex<Records>,
+}
+
+/// Records, found by device and by formatting.
+#[derive(Debug)]
+struct Records {
+    devices: BTreeMap<DeviceId, DeviceRecord>,
+    /// Devices of each formatting: one, unless disks were copied.
+    formattings: HashMap<[u8; 16], BTreeSet<DeviceId>>,
+}
+
+impl Records {
+    fn new(devices: BTreeMap<DeviceId, DeviceRecord>) -> Self {
+        let mut formattings: HashMap<[u8; 16], BTreeSet<DeviceId>> = HashMap::new();
+        for (id, record) in &devices {
+            formattings.entry(record.what.device.0).or_default().insert(*id);
+        }
+        Self { devices, formattings }
+    }
+
+    /// Returns another device that is recorded with a formatting, that of the lowest id. Costs one
+    /// look-up, whatever the number of devices.
+    fn elsewhere(&self, id: DeviceId, formatting: &[u8; 16]) -> Option<DeviceId> {
+        self.formattings.get(formatting)?.iter().find(|other| **other != id).copied()
+    }
 }
 
 impl Peers {
@@ -201,7 +225,7 @@ impl Peers {
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(failure(&error)),
         };
-        Ok(Self { devices: Mutex::new(devices) })
+        Ok(Self { records: Mutex::new(Records::new(devices)) })
     }
 
     /// Records an introduction, synced before it returns. Blocks on the disk. Returns the record
@@ -212,23 +236,21 @@ impl Peers {
         introduction: Introduction,
     ) -> Result<FormerRecord, Failure> {
         let id = introduction.device;
-        let mut devices = self.devices.lock();
-        let before = devices.get(&id).copied();
-        let is_it = |record: &DeviceRecord| record.what.device.0 == introduction.identity.0.0;
-        let elsewhere = devices.iter().find(|(other, record)| **other != id && is_it(record));
-        let elsewhere = elsewhere.map(|(other, _)| *other);
+        let mut records = self.records.lock();
+        let before = records.devices.get(&id).copied();
+        let elsewhere = records.elsewhere(id, &introduction.identity.0.0);
         let record = introduction.record(before);
         let takes = match before {
             None => elsewhere.is_none(),
             Some(before) => introduction.voting && is_heard(&before, &introduction),
         };
         if takes && elsewhere.is_none() && before != Some(record) {
-            let mut next = devices.clone();
+            let mut next = records.devices.clone();
             next.insert(id, record);
             let file = RecordsFile { format: FORMAT, devices: next };
             let bytes = serde_json::to_vec_pretty(&file).expect("plain data can be encoded");
             folder.replace(FILE, &bytes)?;
-            *devices = file.devices;
+            *records = Records::new(file.devices);
         }
         Ok(FormerRecord::new(before, elsewhere))
     }
