@@ -86,6 +86,11 @@ impl StepTopology {
         self.topology.learn(refusal);
     }
 
+    /// Returns true if the process has no newer rings than this step.
+    pub(crate) fn is_current(&self) -> bool {
+        Arc::ptr_eq(&self.cluster, &self.topology.cluster())
+    }
+
     /// Returns true if most nodes of the index ring have it.
     pub(crate) fn has_spread(&self) -> bool {
         self.topology.has_spread(self.index())

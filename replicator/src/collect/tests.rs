@@ -11,7 +11,9 @@ use crate::testing::growth::key_of;
 use crate::testing::multi_node::{MultiNodeWorld, key};
 
 mod history;
+mod interleavings;
 mod listed;
+mod requests;
 mod promises;
 
 const AGE_MS: u64 = 60_000;

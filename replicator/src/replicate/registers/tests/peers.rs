@@ -7,7 +7,7 @@ use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Backend, ExtentId};
 
 use super::*;
-use crate::testing::growth::{new_device, small_ring, successor};
+use crate::testing::growth::{key_of, new_device, small_ring, successor};
 
 /// Requests to a node: none for its state, or a call.
 type NodeRequests = Arc<Mutex<Vec<(DeviceId, Option<CallKind>)>>>;
@@ -159,7 +159,11 @@ async fn a_term_that_rises_within_a_pass_keeps_the_registers_of_new_holders() {
 async fn strays_in_long_runs_are_found_a_part_at_a_time() {
     let (world, requests) = recorded(40);
     world.edit(|parts| parts.index = Arc::new(small_ring(3)));
-    let writes = lost_writes(&world, 200).await;
+    // Each key has a bucket of its own, so that all partitions hold something.
+    let writes: Vec<EntryWrite> = (0..200).map(|n| world.write(&key_of(n))).collect();
+    for write in &writes {
+        world.write_on(&world.primaries(&write.key), write).await;
+    }
     world.edit(|parts| parts.index = Arc::new(small_ring(40)));
     let scope = DeviceScope::Nodes(vec!["n0".into(), "n1".into(), "n2".into()]);
     let mut worker = ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
