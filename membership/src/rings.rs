@@ -4,7 +4,7 @@
 //! A device has one id in all rings, a node one name and one address. Rings that disagree are
 //! refused together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -61,6 +61,8 @@ pub struct RingSet {
     /// Ids of the places, so that each device is found by its place.
     ids: HashMap<NodeDevice, DeviceId>,
     addresses: BTreeMap<String, String>,
+    /// Names of the nodes on the index ring, sorted.
+    index_nodes: Vec<String>,
 }
 
 impl RingSet {
@@ -78,6 +80,9 @@ impl RingSet {
             }
             all.learn_places(name, &ring)?;
         }
+        let index = all.index().into_iter().flat_map(|ring| ring.devices());
+        let index: BTreeSet<&str> = index.map(|device| device.node.name.as_str()).collect();
+        all.index_nodes = index.into_iter().map(str::to_owned).collect();
         Ok(all)
     }
 
@@ -115,7 +120,8 @@ impl RingSet {
         let elsewhere = self.places.get(&id).filter(|known| *known != place);
         let elsewhere = elsewhere.map(|known| (id, known));
         elsewhere.or_else(|| {
-            let (known, other) = self.ids.get_key_value(place).filter(|(_, other)| **other != id)?;
+            let (known, other) =
+                self.ids.get_key_value(place).filter(|(_, other)| **other != id)?;
             Some((*other, known))
         })
     }
@@ -166,17 +172,9 @@ impl RingSet {
         mine.map(|(id, place)| (place.device.clone(), *id)).collect()
     }
 
-    /// Returns the nodes that hold entries, sorted by name.
+    /// Returns the nodes that hold entries, sorted by name. Costs O(nodes).
     pub fn index_nodes(&self) -> Vec<&str> {
-        let mut nodes: Vec<&str> = self
-            .index()
-            .into_iter()
-            .flat_map(|ring| ring.devices())
-            .map(|device| device.node.name.as_str())
-            .collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
+        self.index_nodes.iter().map(String::as_str).collect()
     }
 
     /// Returns the tags of all rings.

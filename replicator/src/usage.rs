@@ -6,24 +6,26 @@
 //! ```
 //!
 //! The object layer defines usage ([`UsageCounter`]). Devices keep the usage of their registers, so
-//! the cost of a bucket is a look-up for each shard and replica. One worker handles each bucket: the
-//! worker whose scope has the first primary of its first shard. If two workers do, the later one
-//! finds the bucket counted already. An interrupted count is begun anew.
+//! the cost of a bucket is a look-up for each shard and replica. One worker handles each shard of the
+//! list of buckets: the worker whose scope has the first primary of the shard that answers with a
+//! vote. So few workers look and count, however many nodes there are. If two workers count a bucket,
+//! the later one finds it counted already. An interrupted count is begun anew.
 //!
 //! Buckets with a quota are published in each period. Others are published sixty times as seldom,
-//! and only if their usage has changed, or once a day. Slow work is done rarely: after some work,
-//! its next run waits ten times as long as it took. A look lists all buckets, and each node looks,
-//! so a look waits longer where there are many nodes.
+//! and only if their usage has changed since the last published count, which is read again, or once a
+//! day. Slow work is done rarely: after some work, its next run waits ten times as long as it took. A
+//! look lists all buckets, so a look waits longer where several workers look.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::key::index_placement;
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::usage::{Count, CountAt, Countable, Counted, UsageCounter};
-use martlet_protocol::{BucketId, Clock, Result, Shard};
+use martlet_protocol::{BucketId, Clock, DeviceId, Result, Shard};
 use martlet_topology::Topology;
 
 use crate::cluster::{DeviceScope, StepTopology};
@@ -37,8 +39,10 @@ const UNLIMITED_PERIODS: u64 = 60;
 const UNCHANGED_MS: u64 = 24 * 60 * 60 * 1000;
 /// Nodes that may look at the same time: more nodes look as much more seldom.
 const LOOKING_NODES: u64 = 8;
-/// Buckets of one step, and counts that are published at a time.
-const BUCKETS_A_STEP: usize = 64;
+/// Buckets of one step. In a large cluster each device has rows of some of them. Tests need several
+/// steps for few.
+const BUCKETS_A_STEP: usize = if cfg!(test) { 64 } else { 2048 };
+/// Counts that are published, or read again, at a time.
 const REPORTS_AT_ONCE: usize = 8;
 
 /// The worker.
@@ -102,18 +106,20 @@ impl CountUsage {
     /// Lists the buckets.
     async fn look(&mut self, cluster: &StepTopology) -> Result<()> {
         let began_ms = self.clock.now_ms();
-        let countable = self.counter.countable().await?;
+        let shards = shards_of(cluster, &self.scope).await;
+        if shards.is_empty() {
+            self.known.clear();
+            self.look_at_ms = began_ms.saturating_add(self.period_ms);
+            return Ok(());
+        }
+        let countable = self.counter.countable(&shards).await?;
         let now_ms = self.clock.now_ms();
-        let crowd = (cluster.index_nodes() as u64 / LOOKING_NODES).max(1);
+        let looking = cluster.index_nodes().min(INDEX_SHARDS_DEFAULT.into()) as u64;
+        let crowd = (looking / LOOKING_NODES).max(1);
         let rest_ms = self.rest_ms(now_ms.saturating_sub(began_ms).saturating_mul(crowd));
         self.look_at_ms = now_ms.saturating_add(rest_ms);
-        let mine = cluster.index_devices_of(&self.scope);
-        let is_mine = |bucket: &Countable| {
-            let holders = cluster.holders(index_placement(bucket.id, Shard(0)));
-            holders.primaries.first().is_some_and(|first| mine.contains(first))
-        };
         let mut known = HashMap::new();
-        for bucket in countable.into_iter().filter(is_mine) {
+        for bucket in countable {
             let before = self.known.remove(&bucket.id);
             let due_ms = match before.filter(|it| it.bucket.limited == bucket.limited) {
                 Some(before) => before.due_ms,
@@ -165,10 +171,8 @@ impl CountUsage {
                 None => progress.kept += 1,
             }
         }
-        let (news, same): (Vec<Count>, Vec<Count>) = counts.into_iter().partition(is_news);
-        for count in same {
-            self.note(&count, false);
-        }
+        let (mut news, same): (Vec<Count>, Vec<Count>) = counts.into_iter().partition(is_news);
+        news.extend(self.read_again(same, &mut progress).await);
         let counter = self.counter.clone();
         let reports = news.into_iter().map(|count| {
             let counter = counter.clone();
@@ -179,6 +183,32 @@ impl CountUsage {
             self.end(&count, outcome, &mut progress);
         }
         Ok(progress)
+    }
+
+    /// Reads the last published counts of buckets whose usage seems unchanged: another worker may have
+    /// published one since the look. Returns the counts that differ.
+    async fn read_again(&mut self, same: Vec<Count>, progress: &mut StepProgress) -> Vec<Count> {
+        let counter = self.counter.clone();
+        let reads = same.into_iter().map(|count| {
+            let counter = counter.clone();
+            async move { (counter.last_count(&count.bucket).await, count) }
+        });
+        let mut reads = futures::stream::iter(reads).buffer_unordered(REPORTS_AT_ONCE);
+        let mut news = Vec::new();
+        while let Some((last, mut count)) = reads.next().await {
+            match last {
+                Ok(last) => {
+                    count.bucket.counted = last;
+                    if is_news(&count) {
+                        news.push(count);
+                    } else {
+                        self.note(&count, false);
+                    }
+                }
+                Err(error) => self.end(&count, Err(error), progress),
+            }
+        }
+        news
     }
 
     /// Notes a count, which was published or equals the published one. Its duration includes that
@@ -233,6 +263,26 @@ impl CountUsage {
             next.map(|known| Count::begin(known.bucket.clone(), now_ms))
         })
     }
+}
+
+/// Returns the shards of the list of buckets that fall to a scope: those whose first answering primary
+/// with a vote is in scope. Only primaries before the scope's own are asked.
+async fn shards_of(cluster: &StepTopology, scope: &DeviceScope) -> BTreeSet<Shard> {
+    let mine = cluster.index_devices_of(scope);
+    let primaries =
+        |shard| cluster.holders(index_placement(BucketId::ROOT, shard)).primaries.into_iter();
+    let mut earlier: BTreeMap<Shard, Vec<DeviceId>> = BTreeMap::new();
+    for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
+        if primaries(shard).any(|device| mine.contains(&device)) {
+            let before = primaries(shard).take_while(|device| !mine.contains(device));
+            earlier.insert(shard, before.collect());
+        }
+    }
+    let asked: BTreeSet<DeviceId> = earlier.values().flatten().copied().collect();
+    let statuses = cluster.statuses_of(asked).await;
+    let answers = |device: &DeviceId| statuses.get(device).is_some_and(|status| status.voting);
+    earlier.retain(|_, before| !before.iter().any(answers));
+    earlier.into_keys().collect()
 }
 
 /// Returns true if a count is to be published: its proxies add what they wrote since its begin.

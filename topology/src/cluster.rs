@@ -138,10 +138,7 @@ impl Cluster {
 
     /// Each node of some devices once, in the order of its first device. Devices without a node are
     /// left out. Costs O(devices given).
-    pub fn nodes_of(
-        &self,
-        devices: impl IntoIterator<Item = DeviceId>,
-    ) -> Vec<&Arc<dyn Backend>> {
+    pub fn nodes_of(&self, devices: impl IntoIterator<Item = DeviceId>) -> Vec<&Arc<dyn Backend>> {
         let nodes = devices.into_iter().filter_map(|device| self.nodes.get(&device));
         first_of_each(nodes, |node| Arc::as_ptr(node).cast::<()>())
     }

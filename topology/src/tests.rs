@@ -115,7 +115,9 @@ fn nodes_of_some_devices_leave_out_other_nodes_and_unknown_devices() {
     assert_eq!(of(&[0, 2, 3]).len(), 1);
     let both = of(&[77, 1, 3, 1]);
     assert_eq!(both.len(), 2);
-    assert!(Arc::ptr_eq(both[0], &nodes[&DeviceId(1)]) && Arc::ptr_eq(both[1], &nodes[&DeviceId(3)]));
+    assert!(
+        Arc::ptr_eq(both[0], &nodes[&DeviceId(1)]) && Arc::ptr_eq(both[1], &nodes[&DeviceId(3)])
+    );
 }
 
 #[test]

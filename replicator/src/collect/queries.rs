@@ -91,9 +91,9 @@ pub(super) async fn confirmed(
     let Cases { keys, holdings } = Cases::query_some(cluster, marks, |_| BTreeSet::new()).await?;
     let is_marked = |((key, order), holdings): &((RegisterKey, Stamp), HashMap<_, Holding>)| {
         let has_mark = |device: &DeviceId| {
-            holdings.get(device).is_some_and(|it| {
-                it.collectable && it.held.is_some_and(|(held, _)| held == *order)
-            })
+            holdings
+                .get(device)
+                .is_some_and(|it| it.collectable && it.held.is_some_and(|(held, _)| held == *order))
         };
         cluster.holders(key.placement()).primaries.iter().all(has_mark)
     };
@@ -266,7 +266,8 @@ struct UnansweredCases {
 
 impl UnansweredCases {
     fn new(cluster: &StepTopology, due: Vec<(RegisterKey, Stamp)>) -> Self {
-        let primaries = |(key, _): &(RegisterKey, Stamp)| cluster.holders(key.placement()).primaries;
+        let primaries =
+            |(key, _): &(RegisterKey, Stamp)| cluster.holders(key.placement()).primaries;
         let primaries = due.iter().map(primaries).collect();
         let holdings = vec![HashMap::new(); due.len()];
         Self { cases: Cases { keys: due, holdings }, primaries }

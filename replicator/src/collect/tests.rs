@@ -13,8 +13,8 @@ use crate::testing::multi_node::{MultiNodeWorld, key};
 mod history;
 mod interleavings;
 mod listed;
-mod requests;
 mod promises;
+mod requests;
 
 const AGE_MS: u64 = 60_000;
 

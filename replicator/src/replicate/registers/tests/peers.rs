@@ -74,8 +74,7 @@ async fn a_pass_asks_only_devices_that_share_a_partition() {
     assert!(peers.len() < 12, "{peers:?}");
     for batch in [BATCH_MAX, 4] {
         let scope = DeviceScope::Nodes(vec![format!("n{}", device.0)]);
-        let mut worker =
-            ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
+        let mut worker = ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
         worker.batch = batch;
         requests.lock().clear();
         let progress = run_once(&mut worker).await.unwrap();
