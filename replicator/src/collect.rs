@@ -264,7 +264,9 @@ impl Collect {
         let marked_before = self.left.marked;
         let now_ms = self.clock.now_ms();
         let before = Stamp::at_ms(now_ms.saturating_sub(self.options.age_ms));
-        self.outside.look(cluster, device, due.iter().map(|(key, _)| key), now_ms).await?;
+        let partition = |it: &(RegisterKey, Stamp)| cluster.index().partition(it.0.placement());
+        let partitions = due.iter().map(partition).collect();
+        self.outside.look(cluster, device, partitions, now_ms).await?;
         let elsewhere = |key: &RegisterKey| {
             let mut devices = self.outside.of(cluster, key);
             devices.extend(with_hints.iter().copied().chain([device]));

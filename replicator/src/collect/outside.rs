@@ -45,8 +45,8 @@ struct WantedPartition {
 }
 
 impl OutsideHolders {
-    /// Looks at the partitions of these registers, and at others of which the visited device is the
-    /// first primary, unless they are known.
+    /// Looks at some partitions, and at others of which the visited device is the first primary, unless
+    /// they are known.
     ///
     /// # Errors
     /// If a device does not answer.
@@ -54,7 +54,7 @@ impl OutsideHolders {
         &mut self,
         cluster: &StepTopology,
         visited: DeviceId,
-        keys: impl Iterator<Item = &RegisterKey>,
+        partitions: BTreeSet<Partition>,
         now_ms: u64,
     ) -> Result<()> {
         let ring = cluster.index();
@@ -63,8 +63,7 @@ impl OutsideHolders {
         if self.of != Some(of) || !is_young {
             *self = Self { of: Some(of), since_ms: now_ms, ..Self::default() };
         }
-        let mut wanted: BTreeSet<Partition> =
-            keys.map(|key| ring.partition(key.placement())).collect();
+        let mut wanted = partitions;
         wanted.retain(|partition| !self.holders.contains_key(partition));
         if wanted.is_empty() {
             return Ok(());
