@@ -60,7 +60,7 @@ fn recorded(count: u32) -> (MultiNodeWorld, NodeRequests) {
     (world, requests)
 }
 
-/// A node of a large cluster shares partitions with few devices. Nobody else is asked, also if the
+/// A node of a large cluster shares partitions with few devices. No other device is asked, also if the
 /// ring takes many batches.
 #[tokio::test]
 async fn a_pass_asks_only_devices_that_share_a_partition() {
