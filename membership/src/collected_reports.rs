@@ -6,7 +6,8 @@
 //! both: see [`ReportScope::Everything`].
 //!
 //! Nodes are asked [`NODES_AT_ONCE`] at a time, in no order: a node that hangs delays no other. After
-//! [`DEADLINE`], the rest counts as silent.
+//! [`DEADLINE`], the rest counts as silent. A decision has no deadline: a process may hide behind a node
+//! that was never asked.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use super::report::{StatusAnswer, freshest};
 pub(crate) const NODES_AT_ONCE: usize = 64;
 /// Nodes whose received reports are collected.
 pub(crate) const LISTENERS: usize = 3;
-/// Longest time of a collection.
+/// Longest time of a collection for display.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Reports that a collection needs.
@@ -93,12 +94,11 @@ pub(crate) async fn collect<F>(
 where
     F: Future<Output = Option<StatusAnswer>>,
 {
-    let wanted = match scope {
-        ReportScope::Everything => nodes.len(),
-        ReportScope::Listeners(count) => count.min(nodes.len()),
+    let (wanted, deadline) = match scope {
+        ReportScope::Everything => (nodes.len(), None),
+        ReportScope::Listeners(count) => (count.min(nodes.len()), Some(Instant::now() + DEADLINE)),
     };
-    let mut collection =
-        Collection { deadline: Instant::now() + DEADLINE, answers: HashMap::new(), listeners: 0 };
+    let mut collection = Collection { deadline, answers: HashMap::new(), listeners: 0 };
     let mut others: VecDeque<String> = nodes[wanted..].iter().cloned().collect();
     let request = |(at, node): (usize, String)| {
         let what = if at < wanted { NodeRequest::OwnAndReceived } else { NodeRequest::Own };
@@ -116,7 +116,8 @@ where
 
 /// A collection that is under way.
 struct Collection {
-    deadline: Instant,
+    /// End of a collection for display.
+    deadline: Option<Instant>,
     /// Answer of each node, with the time of its arrival.
     answers: HashMap<String, (Instant, StatusAnswer)>,
     /// Nodes that answered with the reports that they received.
@@ -125,10 +126,10 @@ struct Collection {
 
 impl Collection {
     fn is_late(&self) -> bool {
-        Instant::now() >= self.deadline
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Asks nodes until the deadline.
+    /// Asks nodes, until the deadline if there is one.
     async fn ask_all<F>(
         &mut self,
         requests: impl IntoIterator<Item = (String, NodeRequest)>,
@@ -141,7 +142,12 @@ impl Collection {
             async move { (node, what, answer.await) }
         });
         let mut calls = std::pin::pin!(stream::iter(calls).buffer_unordered(NODES_AT_ONCE));
-        while let Ok(Some((node, what, answer))) = timeout_at(self.deadline, calls.next()).await {
+        loop {
+            let next = match self.deadline {
+                Some(deadline) => timeout_at(deadline, calls.next()).await.unwrap_or_default(),
+                None => calls.next().await,
+            };
+            let Some((node, what, answer)) = next else { break };
             let Some(answer) = answer else { continue };
             self.listeners += usize::from(what == NodeRequest::OwnAndReceived);
             self.answers.insert(node, (Instant::now(), answer));

@@ -278,7 +278,7 @@ impl Count {
 pub trait UsageCounter: Send + Sync {
     /// Returns the buckets in some shards of the list of buckets, with their last counts. Deletes
     /// counts of deleted buckets, a bounded number of those that fall to these shards by the hash of
-    /// their id. A count that can't be deleted stays for the next call.
+    /// their id, or are old. A count that can't be deleted stays for the next call.
     ///
     /// # Errors
     /// When too few nodes answer.

@@ -12,7 +12,10 @@
 //! 3. The primaries confirm the mark by a new answer: a mark is skipped where something newer came.
 //! 4. After that, every device of the ring is asked about the register. A copy that came since the
 //!    first step, by a handoff or a ring change, keeps the tombstone.
-//! 5. The tombstone is dropped where it is held, if ring and term are those of the first step.
+//! 5. Where a primary lacks the tombstone, as after a drop that was cut off, the primaries are asked
+//!    again: an older copy may have moved there from a device that was asked later.
+//! 6. The tombstone is dropped where it is held, if every device answers with its votes at the term of
+//!    the first step, this process knows no newer rings, and the answers are a minute old at most.
 //!
 //! An error, silence, another order or a copy elsewhere ends this, and the tombstone stays. A page
 //! has 512 tombstones at most and takes one request about them to each device, in the fourth step.
@@ -96,6 +99,8 @@ const PASSES: u64 = 16;
 /// Age in milliseconds after which a promise may be dropped. It exceeds the age of everything that
 /// the promise refuses, with a margin for clocks and slow processes.
 const PROMISE_AGE_MS: u64 = 6 * FIRST_HAND_AGE_MS_MAX;
+/// Maximum age in milliseconds of answers that justify a drop.
+const ANSWER_AGE_MS_MAX: u64 = 60_000;
 /// Interval in milliseconds of passes that look for registers with only promises, which a walk
 /// omits.
 const PROMISES_EVERY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -260,7 +265,7 @@ impl Collect {
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<u64> {
         let with_hints = check_everyone(cluster).await?;
-        let (ring, term) = (cluster.index().hash(), cluster.term());
+        let term = cluster.term();
         let marked_before = self.left.marked;
         let now_ms = self.clock.now_ms();
         let before = Stamp::at_ms(now_ms.saturating_sub(self.options.age_ms));
@@ -290,9 +295,14 @@ impl Collect {
         if marked.is_empty() {
             return Ok(0);
         }
-        let cases = Cases::query(cluster, marked).await?;
-        if !cluster.is_current() || cluster.index().hash() != ring || cluster.term() != term {
+        let asked_ms = self.clock.now_ms();
+        let cases = Cases::query(cluster, marked).await?.unmoved(cluster).await?;
+        check_everyone(cluster).await?;
+        if !cluster.is_current() || cluster.term() != term {
             return Err(Error::unavailable("the holders changed: marked tombstones stay for now"));
+        }
+        if self.clock.now_ms().saturating_sub(asked_ms) > ANSWER_AGE_MS_MAX {
+            return Err(Error::unavailable("the answers are too old to drop tombstones"));
         }
         let (drops, count) = cases.drops(cluster, before);
         self.left.marked |= count > 0;
@@ -383,12 +393,19 @@ impl Collect {
         due: Vec<(RegisterKey, Stamp)>,
         progress: &mut StepProgress,
     ) {
+        let mut has_failed = false;
         for page in pages_of(due) {
-            let went = self.collect(cluster, device, page.clone()).await;
-            let went = went.unwrap_or_else(|error| {
-                tracing::debug!(%device, %error, "keeping tombstones for now");
-                0
-            });
+            // A device that is silent now would let each page wait for it.
+            let went = match has_failed {
+                true => 0,
+                false => {
+                    self.collect(cluster, device, page.clone()).await.unwrap_or_else(|error| {
+                        tracing::debug!(%device, %error, "keeping tombstones for now");
+                        has_failed = true;
+                        0
+                    })
+                }
+            };
             self.leave(&page, went);
             progress.done += went;
             progress.kept += page.len() as u64 - went;

@@ -97,3 +97,23 @@ async fn ages_include_the_time_since_the_arrival() {
     let heard: Vec<u64> = found.members().map(|line| line.heard_ms_ago).collect();
     assert_eq!(heard, [4050], "of two lines of one process, the younger one");
 }
+
+/// Each call of a decision ends by its own timeout. Nodes behind many silent ones are asked all the
+/// same.
+#[tokio::test(start_paused = true)]
+async fn a_decision_asks_every_node_however_long_others_are_silent() {
+    let ask = |node: String, what: NodeRequest| async move {
+        if node.len() < 4 {
+            sleep(Duration::from_secs(30)).await;
+            return None;
+        }
+        Some(answer(&node, what, 40))
+    };
+    let begun = Instant::now();
+    let found = collect(names(200), ReportScope::Everything, ask).await;
+    assert!(begun.elapsed() > 2 * DEADLINE);
+    let heard = names(200).iter().filter(|name| found.node(name).is_some()).count();
+    assert_eq!(heard, 100, "n100 to n199");
+    let found = collect(names(200), ReportScope::Listeners(0), ask).await;
+    assert!(found.node("n199").is_none(), "a view for display ends before");
+}

@@ -33,6 +33,9 @@ const BUCKETS: usize = 1000;
 /// Counts of deleted buckets that one look deletes at most, and at a time.
 const FORGOTTEN_MAX: usize = 4096;
 const FORGOTTEN_AT_ONCE: usize = 8;
+/// Age in milliseconds from which any look deletes the count of a deleted bucket, whatever its shard: the
+/// worker of the shard may be down.
+const FORGOTTEN_BY_ALL_MS: u64 = 60 * 60 * 1000;
 
 #[async_trait]
 impl UsageCounter for ObjectStore {
@@ -130,7 +133,10 @@ async fn countable_in(store: &ObjectStore, shards: &BTreeSet<Shard>) -> Result<V
             break;
         }
     }
-    let deleted = last.into_values().filter(|usage| shards.contains(&shard_of_count(usage)));
+    let now_ms = store.services.registers.stamps.now_ms();
+    let is_old = |usage: &BucketUsage| now_ms.saturating_sub(usage.began_ms) > FORGOTTEN_BY_ALL_MS;
+    let is_ours = |usage: &BucketUsage| shards.contains(&shard_of_count(usage)) || is_old(usage);
+    let deleted = last.into_values().filter(is_ours);
     forget(store, deleted.take(FORGOTTEN_MAX).collect()).await;
     Ok(countable)
 }

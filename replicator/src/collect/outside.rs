@@ -69,7 +69,6 @@ impl OutsideHolders {
             return Ok(());
         }
         if self.ahead_of != Some(visited) {
-            self.ahead_of = Some(visited);
             wanted.extend(self.ahead(cluster, visited));
         }
         let wanted = wanted.into_iter().map(|partition| WantedPartition {
@@ -79,6 +78,7 @@ impl OutsideHolders {
         });
         let found = holders_of(cluster, &wanted.collect::<Vec<_>>()).await?;
         self.holders.extend(found);
+        self.ahead_of = Some(visited);
         Ok(())
     }
 

@@ -188,6 +188,39 @@ impl Cases {
         Ok(cases.cases)
     }
 
+    /// Asks the primaries again about each register that one of them lacks, and returns the cases
+    /// without those that have changed. A device answers once, and another one later: an older copy
+    /// may have moved from the later one to a primary that had nothing. A primary that holds the
+    /// tombstone accepts nothing older.
+    pub(super) async fn unmoved(self, cluster: &StepTopology) -> Result<Self> {
+        let primaries = |key: &RegisterKey| cluster.holders(key.placement()).primaries;
+        let lacks = |holdings: &HashMap<DeviceId, Holding>, primary: &DeviceId| {
+            holdings.get(primary).is_none_or(|it| it.held.is_none())
+        };
+        let is_incomplete = |at: &usize| {
+            let of = &self.holdings[*at];
+            primaries(&self.keys[*at].0).iter().any(|primary| lacks(of, primary))
+        };
+        let incomplete: Vec<usize> = (0..self.keys.len()).filter(is_incomplete).collect();
+        if incomplete.is_empty() {
+            return Ok(self);
+        }
+        let asked = incomplete.iter().map(|at| self.keys[*at].clone()).collect();
+        let again = Self::query_some(cluster, asked, |_| BTreeSet::new()).await?;
+        let mut changed = BTreeSet::new();
+        for (at, now) in incomplete.into_iter().zip(&again.holdings) {
+            let before = &self.holdings[at];
+            let is_same = |primary: &DeviceId| now.get(primary) == before.get(primary);
+            if !primaries(&self.keys[at].0).iter().all(is_same) {
+                changed.insert(at);
+            }
+        }
+        let all = self.keys.into_iter().zip(self.holdings).enumerate();
+        let unmoved = all.filter(|(at, _)| !changed.contains(at)).map(|(_, case)| case);
+        let (keys, holdings) = unmoved.unzip();
+        Ok(Self { keys, holdings })
+    }
+
     /// Returns the drops of each device that holds something of these registers.
     fn by_holder(&self, drops: Vec<(usize, RegisterDrop)>) -> DeviceDrops {
         let mut all = DeviceDrops::new();
@@ -288,7 +321,7 @@ mod tests {
 
     fn due(count: usize, length: usize) -> Vec<(RegisterKey, Stamp)> {
         let key = |at: usize| format!("{at:0length$}");
-        let register = |at| (RegisterKey::object(BucketId([1; 16]), 16, key(at)), Stamp::ZERO);
+        let register = |at| (RegisterKey::object(BucketId([1; 16]), 16, &key(at)), Stamp::ZERO);
         (0..count).map(register).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Tombstones that are collected, and conditions that keep them.
 
-use martlet_protocol::backend::EntryWrite;
+use martlet_protocol::backend::{EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::{BackendExt, Phase, Term};
 

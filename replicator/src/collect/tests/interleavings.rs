@@ -10,10 +10,12 @@ use martlet_protocol::backend::CallKind;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{Entry, ErrorKind, ManualClock};
+use martlet_topology::Cluster;
 use parking_lot::Mutex;
 
 use super::*;
 use crate::ReplicateRegisters;
+use crate::testing::growth::{new_device, successor};
 
 /// Step before which something happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ enum Moment {
     Confirm,
     /// A device that is no primary is asked, after the marks.
     Everyone,
+    /// Another device is asked, after this one has answered twice.
+    AfterAnswers(DeviceId),
     /// The first holder drops the tombstone.
     Drop,
 }
@@ -38,7 +42,9 @@ struct Recorder {
     calls: Vec<(CallKind, DeviceId)>,
     event: Option<(Moment, Event)>,
     primaries: Vec<DeviceId>,
-    /// Number and fault of one call that fails.
+    /// True once the event has happened.
+    has_happened: bool,
+    /// Number of calls after the event before one that fails, and its fault.
     failing: Option<(usize, Fault)>,
 }
 
@@ -51,9 +57,31 @@ impl Recorder {
             Moment::Mark => call.op == CallKind::MarkCollectable,
             Moment::Confirm => is_query,
             Moment::Everyone => is_query && !self.primaries.contains(&call.device),
+            Moment::AfterAnswers(device) => {
+                let asked = self.calls.iter().filter(|it| **it == (CallKind::Holdings, device));
+                call.op == CallKind::Holdings && call.device != device && asked.count() == 2
+            }
             Moment::Drop => call.op == CallKind::DropRegisters,
         };
-        self.event.take_if(|_| is_due).map(|(_, event)| event)
+        let event = self.event.take_if(|_| is_due).map(|(_, event)| event);
+        self.has_happened |= event.is_some();
+        event
+    }
+
+    /// Returns the fault of a call.
+    fn fault(&mut self) -> Fault {
+        match &mut self.failing {
+            Some((0, fault)) if self.has_happened => {
+                let fault = *fault;
+                self.failing = None;
+                fault
+            }
+            Some((left, _)) if self.has_happened => {
+                *left -= 1;
+                Fault::None
+            }
+            _ => Fault::None,
+        }
     }
 }
 
@@ -76,12 +104,12 @@ impl Interleaving {
                 let mut recorder = recorded.lock();
                 let event = recorder.event_before(call);
                 recorder.calls.push((call.op, call.device));
-                let failing = recorder.failing.filter(|(at, _)| *at + 1 == recorder.calls.len());
+                let fault = recorder.fault();
                 drop(recorder);
                 if let Some(event) = event {
                     event();
                 }
-                failing.map_or(Fault::None, |(_, fault)| fault)
+                fault
             };
             Arc::new(FaultyBackend::new(memory, choose))
         });
@@ -224,25 +252,45 @@ async fn any_device_that_goes_before_the_last_answers_keeps_the_tombstone() {
     }
 }
 
+/// Returns an event: the process gets a ring with one more device.
+async fn larger_ring(it: &Interleaving) -> impl FnOnce() + Send + 'static {
+    let new = DeviceId(5);
+    it.world.set_up(new).await;
+    it.world.memory(new).set_voting(new, true).await.unwrap();
+    let grown = successor(&it.world.index(), |builder| {
+        builder.add(new_device(5)).unwrap();
+    });
+    let (shared, cluster) = (it.world.shared.clone(), it.world.shared.cluster());
+    let nodes = (0..6).map(DeviceId).filter_map(|id| Some((id, cluster.node(id).ok()?.clone())));
+    let larger = Cluster::partial(grown, Vec::new(), nodes.collect()).unwrap();
+    move || shared.set_cluster(larger)
+}
+
 #[tokio::test]
 async fn a_ring_or_a_term_that_changes_within_a_collection_keeps_the_tombstone() {
     for moment in BEFORE_THE_ANSWERS {
         let it = Interleaving::new().await;
-        let shared = it.world.shared.clone();
-        let event = move || {
-            let again = (*shared.cluster()).clone();
-            shared.set_cluster(again);
-        };
+        let event = larger_ring(&it).await;
         assert_eq!(it.collect_with(moment, event).await, 0, "another ring, {moment:?}");
         assert!(it.has_tombstone().await, "{moment:?}");
-        assert_eq!(run(&it.world).await.done, 1, "by the ring of now");
 
-        let it = Interleaving::new().await;
-        let (shared, change) = (it.world.shared.clone(), it.world.index().change());
-        let event = move || shared.raise_term(Term::of(change + 1, Phase::Old));
-        assert_eq!(it.collect_with(moment, event).await, 0, "a later term, {moment:?}");
-        assert!(it.has_tombstone().await, "{moment:?}");
-        assert_eq!(run(&it.world).await.done, 0, "the new holders are unknown");
+        // The term is known to this process alone, or to one device alone.
+        for is_local in [true, false] {
+            let it = Interleaving::new().await;
+            let term = Term::of(it.world.index().change() + 1, Phase::Old);
+            let (shared, device) = (it.world.shared.clone(), it.handoff());
+            let memory = it.world.memory(device);
+            let event = move || {
+                if is_local {
+                    shared.raise_term(term);
+                } else {
+                    memory.raise_term(device, term).now_or_never().unwrap().unwrap();
+                }
+            };
+            assert_eq!(it.collect_with(moment, event).await, 0, "{moment:?}, {is_local}");
+            assert!(it.has_tombstone().await, "{moment:?}, {is_local}");
+            assert_eq!(run(&it.world).await.done, 0, "the new holders are unknown");
+        }
     }
 }
 
@@ -265,25 +313,57 @@ async fn a_newer_write_is_kept_whenever_it_comes() {
     }
 }
 
-/// Calls that fail, one in each run, or lose their reply.
+/// Calls that fail, or lose their reply, one in each run: any of those after a copy came.
 #[tokio::test]
 async fn one_failed_call_drops_no_tombstone_that_protects_from_a_copy() {
     let faults = [Fault::Refuse(ErrorKind::Unavailable), Fault::LoseReply(ErrorKind::Unavailable)];
-    for fault in faults {
-        for (has_copy, at) in (0..40).flat_map(|at| [(false, at), (true, at)]) {
-            let it = Interleaving::new().await;
-            if has_copy {
-                it.older_copy_on(it.handoff(), false)();
+    for (fault, has_copy) in faults.into_iter().flat_map(|fault| [(fault, true), (fault, false)]) {
+        for moment in [Moment::Mark, Moment::Confirm] {
+            let mut at = 0;
+            loop {
+                let it = Interleaving::new().await;
+                let copy = it.older_copy_on(it.handoff(), false);
+                let event = move || {
+                    if has_copy {
+                        copy()
+                    }
+                };
+                it.recorder.lock().failing = Some((at, fault));
+                it.collect_with(moment, event).await;
+                let has_failed = it.recorder.lock().failing.take().is_none();
+                assert!(!has_copy || it.has_tombstone().await, "{fault:?} of call {at}");
+                it.settle().await;
+                run(&it.world).await;
+                assert_eq!(holders(&it.world, &it.key).await, 0, "{fault:?} of call {at}");
+                if !has_failed {
+                    break;
+                }
+                at += 1;
             }
-            it.recorder.lock().failing = Some((at, fault));
-            run(&it.world).await;
-            if has_copy {
-                assert!(it.has_tombstone().await, "{fault:?} of call {at}");
-            }
-            it.recorder.lock().failing = None;
-            it.settle().await;
-            run(&it.world).await;
-            assert_eq!(holders(&it.world, &it.key).await, 0, "{fault:?} of call {at}");
+            assert!(at > 5, "{fault:?}, {moment:?}: only {at} calls");
         }
     }
+}
+
+/// A drop that was cut off: one primary has nothing, and the others hold the tombstone marked. An older
+/// copy moves to the empty primary after its answer, from a device that is asked later and then has
+/// nothing any more.
+#[tokio::test]
+async fn a_copy_that_moves_to_an_empty_primary_between_answers_keeps_the_tombstone() {
+    let it = Interleaving::new().await;
+    let order = it.world.read_on(it.primaries[0], &it.key).await.unwrap().order;
+    let marks = [(it.key.clone(), order)];
+    for device in &it.primaries {
+        it.world.memory(*device).mark_collectable(*device, &marks).await.unwrap();
+    }
+    let empty = *it.primaries.iter().min().unwrap();
+    let drop = RegisterDrop { key: it.key.clone(), up_to: order, collectable: true };
+    it.world.memory(empty).drop_registers(empty, &[drop]).await.unwrap();
+    let event = it.older_copy_on(empty, false);
+    assert_eq!(it.collect_with(Moment::AfterAnswers(empty), event).await, 0);
+    for device in it.primaries.iter().filter(|device| **device != empty) {
+        let held = it.world.held(*device, &it.key).await.entry;
+        assert!(held.is_some_and(|entry| entry.value.is_tombstone()), "device {device}");
+    }
+    assert_eq!(run(&it.world).await.done, 0, "the older copy is there");
 }
