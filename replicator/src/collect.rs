@@ -396,15 +396,14 @@ impl Collect {
         let mut has_failed = false;
         for page in pages_of(due) {
             // A device that is silent now would let each page wait for it.
-            let went = match has_failed {
-                true => 0,
-                false => {
-                    self.collect(cluster, device, page.clone()).await.unwrap_or_else(|error| {
-                        tracing::debug!(%device, %error, "keeping tombstones for now");
-                        has_failed = true;
-                        0
-                    })
-                }
+            let went = if has_failed {
+                0
+            } else {
+                self.collect(cluster, device, page.clone()).await.unwrap_or_else(|error| {
+                    tracing::debug!(%device, %error, "keeping tombstones for now");
+                    has_failed = true;
+                    0
+                })
             };
             self.leave(&page, went);
             progress.done += went;
