@@ -12,7 +12,7 @@
 //! * Until a majority of the nodes' clocks is known, the cluster clock may jump. After that it
 //!   moves by at most [`STEP_MS_MAX`] for each call of [`ClusterClock::settle`], and never back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -108,8 +108,9 @@ impl ClusterClock {
     /// names are dropped. Returns true if the clocks of a majority of all storage nodes are known.
     pub(crate) fn settle(&self, nodes: &[&str]) -> bool {
         let mut offsets: Vec<i64> = {
+            let named: HashSet<&str> = nodes.iter().copied().collect();
             let mut samples = self.samples.lock();
-            samples.retain(|node, _| nodes.contains(&node.as_str()));
+            samples.retain(|node, _| named.contains(node.as_str()));
             samples.values().map(|sample| sample.offset_ms).collect()
         };
         if self.votes || offsets.is_empty() {

@@ -103,7 +103,7 @@ impl Member {
     pub(crate) async fn finalize(&self, own: &ProcessReport) -> Result<FinalizeReply, Vec<String>> {
         let newest = self.level.tag().release().formats.newest;
         let before = self.level.get();
-        let view = self.collect(own).await;
+        let view = self.fresh_view(own).await;
         let obstacles = obstacles(&processes(&view), newest);
         if !obstacles.is_empty() {
             return Err(obstacles);

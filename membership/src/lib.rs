@@ -25,7 +25,8 @@
 //! * [`routes`]: routes of a storage node besides its [`Backend`](martlet_protocol::Backend).
 //! * `peers`, `introduce`: records of devices, which show that a device kept its promises (rule G1).
 //!   [`Introducer`] acts on a node's devices through [`IntroducedDevices`].
-//! * `report`: reports of processes about themselves. `view`: all reports that this process has.
+//! * `report`: reports of processes about themselves. `view`: all reports that this process has;
+//!   `collected_reports`: their collection; `shared_view`: one collection for many requests.
 //! * `key`, `settings`: configuration of every member. `status`: its status for operators.
 //! * [`forecast`]: fullness, balance and moves of a cluster, from rings and device reports.
 //!
@@ -36,6 +37,7 @@
 //! reports about itself to [`StatusSource`].
 
 mod clock;
+mod collected_reports;
 mod finalize;
 pub mod forecast;
 mod format_level;
@@ -52,6 +54,7 @@ mod rings;
 mod rounds;
 pub mod routes;
 mod settings;
+mod shared_view;
 mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -10,6 +10,7 @@ use martlet_serving::folder::DataFolder;
 use tokio::sync::mpsc;
 
 use crate::clock::{ClusterClock, Ticks};
+use crate::collected_reports::CollectedReports;
 use crate::format_level::FormatLevel;
 use crate::keeper::RingKeeper;
 use crate::key::ClusterSecret;
@@ -17,6 +18,7 @@ use crate::nodes::{MemberRole, NodeChange, PeerCredentials, PeerNodes};
 use crate::report::{ReceivedReports, ReportSource};
 use crate::rings::{NodeDevice, RingSet};
 use crate::settings::MemberSettings;
+use crate::shared_view::SharedView;
 
 /// Process that belongs to a cluster.
 pub struct Member {
@@ -32,6 +34,8 @@ pub struct Member {
     pub nodes: PeerNodes,
     /// Reports of other processes.
     pub(crate) reports: ReceivedReports,
+    /// Reports of all nodes, collected lately for requests that display them.
+    pub(crate) views: SharedView<CollectedReports>,
     /// Source of this process's own report, once it is set.
     pub(crate) report: OnceLock<ReportSource>,
     pub(crate) changes: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeChange>>,
@@ -63,7 +67,10 @@ impl Member {
         nodes.follow(&keeper.rings());
         let changes = tokio::sync::Mutex::new(changes);
         let (reports, report) = (ReceivedReports::default(), OnceLock::new());
-        Ok(Arc::new(Self { keeper, level, clock, own_clock, nodes, reports, report, changes }))
+        let views = SharedView::default();
+        let member =
+            Self { keeper, level, clock, own_clock, nodes, reports, views, report, changes };
+        Ok(Arc::new(member))
     }
 
     /// Sets the report that is sent to the storage nodes in every round.

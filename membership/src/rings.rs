@@ -4,7 +4,7 @@
 //! A device has one id in all rings, a node one name and one address. Rings that disagree are
 //! refused together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl FromStr for RingName {
 }
 
 /// Node and name of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeDevice {
     /// Name of the node.
     pub node: String,
@@ -58,7 +58,11 @@ pub struct NodeDevice {
 pub struct RingSet {
     by_name: BTreeMap<RingName, Arc<Ring>>,
     places: BTreeMap<DeviceId, NodeDevice>,
+    /// Ids of the places, so that each device is found by its place.
+    ids: HashMap<NodeDevice, DeviceId>,
     addresses: BTreeMap<String, String>,
+    /// Names of the nodes on the index ring, sorted.
+    index_nodes: Vec<String>,
 }
 
 impl RingSet {
@@ -76,6 +80,9 @@ impl RingSet {
             }
             all.learn_places(name, &ring)?;
         }
+        let index = all.index().into_iter().flat_map(|ring| ring.devices());
+        let index: BTreeSet<&str> = index.map(|device| device.node.name.as_str()).collect();
+        all.index_nodes = index.into_iter().map(str::to_owned).collect();
         Ok(all)
     }
 
@@ -91,11 +98,7 @@ impl RingSet {
                 ));
             }
             let place = NodeDevice { node: node.to_owned(), device: device.name.clone() };
-            let known =
-                self.places.iter().find(|(id, known)| **id == device.id || **known == place);
-            if let Some((id, known)) = known
-                && (*id != device.id || *known != place)
-            {
+            if let Some((id, known)) = self.contradiction(device.id, &place) {
                 return Err(format!(
                     "the ring {name} has {node}/{} as device {}, and another ring has {}/{} as \
                      device {id}: add devices to all builders in the same order, so that each has \
@@ -103,11 +106,24 @@ impl RingSet {
                     device.name, device.id, known.node, known.device
                 ));
             }
+            self.ids.insert(place.clone(), device.id);
             self.places.insert(device.id, place);
             // While a node moves, its address in the first ring by name counts.
             self.addresses.entry(node.to_owned()).or_insert_with(|| device.node.address.clone());
         }
         Ok(())
+    }
+
+    /// Returns the known device with this id and another place, or this place and another id. Costs
+    /// two look-ups, whatever the number of devices.
+    fn contradiction(&self, id: DeviceId, place: &NodeDevice) -> Option<(DeviceId, &NodeDevice)> {
+        let elsewhere = self.places.get(&id).filter(|known| *known != place);
+        let elsewhere = elsewhere.map(|known| (id, known));
+        elsewhere.or_else(|| {
+            let (known, other) =
+                self.ids.get_key_value(place).filter(|(_, other)| **other != id)?;
+            Some((*other, known))
+        })
     }
 
     /// Returns these rings with one ring added or replaced.
@@ -156,17 +172,9 @@ impl RingSet {
         mine.map(|(id, place)| (place.device.clone(), *id)).collect()
     }
 
-    /// Returns the nodes that hold entries, sorted by name.
+    /// Returns the nodes that hold entries, sorted by name. Costs O(nodes).
     pub fn index_nodes(&self) -> Vec<&str> {
-        let mut nodes: Vec<&str> = self
-            .index()
-            .into_iter()
-            .flat_map(|ring| ring.devices())
-            .map(|device| device.node.name.as_str())
-            .collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
+        self.index_nodes.iter().map(String::as_str).collect()
     }
 
     /// Returns the tags of all rings.
@@ -223,6 +231,13 @@ mod tests {
             [(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), next(&mut other))];
         let refusal = RingSet::new(rings.into()).unwrap_err();
         assert!(refusal.contains("in the same order"), "{refusal}");
+        // Device 1 is that of node 2 in one ring, and that of node 3 in the other.
+        assert!(refusal.contains("device d1"), "{refusal}");
+        let mut fewer = builder(0, 1);
+        fewer.add(device(3, "d1")).unwrap();
+        let rings =
+            [(RingName::Data(PolicyId(0)), next(&mut fewer)), (RingName::Index, ring(0, 3))];
+        assert!(RingSet::new(rings.into()).is_err(), "in any order of the rings");
         let misnamed = [(RingName::Data(PolicyId(1)), ring(0, 3))];
         assert!(RingSet::new(misnamed.into()).unwrap_err().contains("places policy 0"));
     }

@@ -9,14 +9,14 @@
 //! |
 //! | `PUT /v1/format-level` | raises the format level; returns as JSON the reason if it stays |
 //! | `POST /v1/report` | stores the report of a process |
-//! | `GET /v1/status` | the node's own report and the reports that it has received, as JSON |
+//! | `GET /v1/status` | own report and those received, as JSON; `?own_only=true`: own report alone |
 //!
 //! They are added to the backend's routes, under the same authentication.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -43,6 +43,8 @@ pub(crate) const FORMAT_LEVEL: &str = "/v1/format-level";
 pub(crate) const REPORT: &str = "/v1/report";
 /// Path of the node's own report and the reports that it has received.
 pub const STATUS: &str = "/v1/status";
+/// Path of the node's own report alone. Nodes of earlier releases also return what they received.
+pub(crate) const OWN_STATUS: &str = "/v1/status?own_only=true";
 /// Maximum bytes of a ring. A ring of 2^24 partitions with 8 replicas is smaller.
 const RING_BYTES_MAX: usize = 256 << 20;
 
@@ -155,9 +157,16 @@ async fn hear_report(State(host): State<Host>, body: Bytes) -> StatusCode {
     StatusCode::OK
 }
 
-async fn status(State(host): State<Host>) -> Json<StatusAnswer> {
+#[derive(Debug, Default, Deserialize)]
+struct StatusQuery {
+    #[serde(default)]
+    own_only: bool,
+}
+
+async fn status(State(host): State<Host>, Query(query): Query<StatusQuery>) -> Json<StatusAnswer> {
     let own = (host.report)().await;
-    Json(StatusAnswer { own, heard: host.member.reports.received() })
+    let heard = if query.own_only { Vec::new() } else { host.member.reports.received() };
+    Json(StatusAnswer { own, heard })
 }
 
 async fn introduce(State(host): State<Host>, body: Bytes) -> Response {

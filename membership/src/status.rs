@@ -80,12 +80,17 @@ impl StatusSource {
         })
     }
 
-    /// Returns the source of sentences about processes that collect under a hold.
+    /// Returns the source of sentences about processes that collect under a hold. Each call collects
+    /// the reports anew.
     pub fn hold_obstacles(&self) -> HoldObstacles {
         let source = self.clone();
         Arc::new(move || {
             let source = source.clone();
-            async move { collecting_under_a_hold(&source.cluster_view().await.1) }.boxed()
+            async move {
+                let own = source.report().await;
+                collecting_under_a_hold(&source.member.fresh_view(&own).await)
+            }
+            .boxed()
         })
     }
 
@@ -143,9 +148,10 @@ impl StatusSource {
         }
     }
 
+    /// Returns this process's report of now, and the view that requests share.
     async fn cluster_view(&self) -> (ProcessReport, ClusterView) {
         let own = self.report().await;
-        let view = self.member.collect(&own).await;
+        let view = self.member.shared_view(&own).await;
         (own, view)
     }
 }

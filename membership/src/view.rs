@@ -1,9 +1,10 @@
-//! View of the cluster: the reports of all nodes, and the reports that they have received.
+//! View of the cluster: the reports of all nodes, and the reports that they have received, shared by
+//! requests for display and collected anew for decisions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
 use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{MemberLine, MovesLine, NodeLine, ProcessReport, ProcessWorkers, RingLine};
 use martlet_protocol::DeviceId;
@@ -12,6 +13,9 @@ use martlet_ring::Ring;
 use tokio::time::timeout;
 
 use super::Member;
+use super::collected_reports::{
+    CollectedReports, LISTENERS, NodeRequest, ReportScope, collect, ms,
+};
 use super::nodes::PeerNode;
 use super::report::{StatusAnswer, freshest};
 use super::rings::RingName;
@@ -31,17 +35,47 @@ pub(crate) struct ClusterView {
 }
 
 impl Member {
-    /// Collects the reports of all nodes. `own` is this process's report.
-    pub(crate) async fn collect(&self, own: &ProcessReport) -> ClusterView {
-        let nodes = self.nodes.all();
-        let answers = join_all(nodes.iter().map(|node| query_node(node))).await;
+    /// Returns a view for display. Requests share the reports of other processes, which are up to
+    /// [`LIFETIME`](super::shared_view::LIFETIME) old and carry their age. `own` is this process's
+    /// report, of now.
+    pub(crate) async fn shared_view(&self, own: &ProcessReport) -> ClusterView {
+        // A storage node listens itself.
+        let listeners = LISTENERS - usize::from(self.nodes.own().is_some());
+        let reports = self.views.get(|| self.collect(ReportScope::Listeners(listeners))).await;
+        self.view_of(&reports, own)
+    }
+
+    /// Collects a view for a decision: all reports are requested after this call, from all nodes.
+    pub(crate) async fn fresh_view(&self, own: &ProcessReport) -> ClusterView {
+        let reports = self.collect(ReportScope::Everything).await;
+        self.view_of(&reports, own)
+    }
+
+    async fn collect(&self, scope: ReportScope) -> CollectedReports {
+        let mut nodes = self.nodes.all();
+        nodes.sort_by_key(|node| !node.history.answers());
+        let names = nodes.iter().map(|node| node.name.clone()).collect();
+        let by_name: HashMap<String, Arc<PeerNode>> =
+            nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        let ask = |name: String, request| {
+            let node = by_name.get(&name).cloned();
+            async move {
+                let node = node?;
+                query_node(&node, request).await
+            }
+        };
+        collect(names, scope, ask).await
+    }
+
+    /// Makes the view of some reports. Figures of calls, rings and clocks are those of now.
+    fn view_of(&self, reports: &CollectedReports, own: &ProcessReport) -> ClusterView {
         let mut heard = self.reports.received();
-        let mut lines = Vec::new();
-        for (node, answer) in nodes.iter().zip(answers) {
-            let (report, theirs) = answer.map_or((None, Vec::new()), |it| (Some(it.own), it.heard));
-            heard.extend(theirs);
-            lines.push(NodeLine { report, ..self.node_line(node) });
-        }
+        heard.extend(reports.members());
+        let all = self.nodes.all();
+        let mut lines: Vec<NodeLine> = all
+            .iter()
+            .map(|node| with_report(self.node_line(node), reports.node(&node.name)))
+            .collect();
         match self.nodes.own() {
             Some(name) => lines.push(self.own_line(name, own)),
             None => heard.push(MemberLine { heard_ms_ago: 0, report: own.clone() }),
@@ -58,8 +92,9 @@ impl Member {
     /// Returns the moves of each ring, and the progress of the index's change.
     pub(crate) fn moves(&self, view: &ClusterView) -> Vec<MovesLine> {
         let (rings, term) = (self.keeper.rings(), self.keeper.term());
-        let reports = view.device_reports().into_iter();
-        let joined = reports.map(|it| (DeviceId(it.device.device), it.device.joined)).collect();
+        let devices = view.nodes.iter().filter_map(|node| node.report.as_ref());
+        let devices = devices.flat_map(|report| &report.devices);
+        let joined = devices.map(|it| (DeviceId(it.device), it.joined)).collect();
         let line = |(name, ring): (RingName, &Arc<Ring>)| {
             let line = forecast::moves(&name.to_string(), ring)?;
             let is_index = name == RingName::Index;
@@ -146,8 +181,19 @@ impl ClusterView {
     }
 }
 
-async fn query_node(node: &PeerNode) -> Option<StatusAnswer> {
-    let report = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
+/// Adds a node's report to its line. The line is as old as the report.
+fn with_report(line: NodeLine, report: Option<(&ProcessReport, Duration)>) -> NodeLine {
+    let Some((report, age)) = report else { return line };
+    let heard_ms_ago = line.heard_ms_ago.max(Some(ms(age)));
+    NodeLine { heard_ms_ago, report: Some(report.clone()), ..line }
+}
+
+async fn query_node(node: &PeerNode, request: NodeRequest) -> Option<StatusAnswer> {
+    let path = match request {
+        NodeRequest::Own => routes::OWN_STATUS,
+        NodeRequest::OwnAndReceived => routes::STATUS,
+    };
+    let report = match timeout(PATIENCE, node.backend.get(path)).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no answer in time".to_owned()),
@@ -157,10 +203,6 @@ async fn query_node(node: &PeerNode) -> Option<StatusAnswer> {
             tracing::debug!(node = node.name, error, "could not get a node's status");
         })
         .ok()
-}
-
-fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -184,6 +226,23 @@ mod tests {
             nodes: vec![node("n1", Some(report)), node("n2", None)],
             members: vec![member(ProcessReport::of("proxy p1")), member(busy)],
         }
+    }
+
+    #[test]
+    fn a_line_is_as_old_as_its_report() {
+        let line = |heard_ms_ago| NodeLine { heard_ms_ago, ..NodeLine::default() };
+        let report = ProcessReport::of("storage node n1");
+        let age = |heard, ms| {
+            let with = Some((&report, Duration::from_millis(ms)));
+            let line = with_report(line(heard), with);
+            assert_eq!(line.report.as_ref(), Some(&report));
+            line.heard_ms_ago
+        };
+        assert_eq!(age(Some(7), 4000), Some(4000), "a later reply was none about the report");
+        assert_eq!(age(Some(90_000), 4000), Some(90_000));
+        assert_eq!(age(None, 0), Some(0));
+        let silent = with_report(line(Some(7)), None);
+        assert!(silent.report.is_none() && silent.heard_ms_ago == Some(7));
     }
 
     #[test]

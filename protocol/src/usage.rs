@@ -1,5 +1,6 @@
 //! Usage and quotas of buckets, and the trait between the counting worker and the object layer.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -275,11 +276,19 @@ impl Count {
 /// Counts the usage of buckets. Any number of workers may count at once: the last report is used.
 #[async_trait]
 pub trait UsageCounter: Send + Sync {
-    /// Returns all buckets, with their last counts. Counts of deleted buckets are deleted.
+    /// Returns the buckets in some shards of the list of buckets, with their last counts. Deletes
+    /// counts of deleted buckets, a bounded number of those that fall to these shards by the hash of
+    /// their id, or are old. A count that can't be deleted stays for the next call.
     ///
     /// # Errors
     /// When too few nodes answer.
-    async fn countable(&self) -> Result<Vec<Countable>>;
+    async fn countable(&self, shards: &BTreeSet<Shard>) -> Result<Vec<Countable>>;
+
+    /// Returns the last published count of a bucket.
+    ///
+    /// # Errors
+    /// When too few nodes answer.
+    async fn last_count(&self, bucket: &Countable) -> Result<Option<Counted>>;
 
     /// Adds up the usage that devices keep, for each bucket in their order. None for a bucket if too
     /// few holders of one of its shards answer, or keep usage. Costs a look-up for each shard and

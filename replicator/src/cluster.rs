@@ -1,13 +1,13 @@
 //! The workers' view of the cluster: the rings of a step, statuses of devices, and the scope of
 //! devices that a process handles.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
-use martlet_protocol::{DeviceId, Error, ExtentId, Phase, PolicyId, Result, Term};
+use martlet_protocol::{Backend, DeviceId, Error, ExtentId, Phase, PolicyId, Result, Term};
 use martlet_ring::{Ring, Sets};
 use martlet_topology::{Cluster, Topology};
 
@@ -45,11 +45,15 @@ pub(crate) struct Holders {
 impl DeviceScope {
     /// Returns the devices of a ring in scope, by id.
     fn of(&self, ring: &Ring) -> BTreeSet<DeviceId> {
-        let mine = ring.devices().iter().filter(|device| match self {
-            Self::All => true,
-            Self::Nodes(names) => names.contains(&device.node.name),
-        });
-        mine.map(|device| device.id).collect()
+        let devices = ring.devices().iter();
+        match self {
+            Self::All => devices.map(|device| device.id).collect(),
+            Self::Nodes(names) => {
+                let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+                let mine = devices.filter(|device| names.contains(device.node.name.as_str()));
+                mine.map(|device| device.id).collect()
+            }
+        }
     }
 }
 
@@ -80,6 +84,11 @@ impl StepTopology {
     /// Records the term that a refusal carries.
     pub(crate) fn learn(&self, refusal: &Error) {
         self.topology.learn(refusal);
+    }
+
+    /// Returns true if the process has no newer rings than this step.
+    pub(crate) fn is_current(&self) -> bool {
+        Arc::ptr_eq(&self.cluster, &self.topology.cluster())
     }
 
     /// Returns true if most nodes of the index ring have it.
@@ -155,7 +164,23 @@ impl StepTopology {
     /// Returns the statuses of serving devices; each node is queried once. A device that is being
     /// reopened, or is offline, reports no votes, and counts as silent.
     pub(crate) async fn statuses(&self) -> HashMap<DeviceId, DeviceStatus> {
-        let answers = self.nodes().into_iter().map(|node| in_time(node.devices()));
+        self.statuses_from(self.nodes()).await
+    }
+
+    /// Returns the statuses of serving devices on the nodes of `devices`, as [`Self::statuses`] does.
+    /// Each of these nodes is queried once, and no other node.
+    pub(crate) async fn statuses_of(
+        &self,
+        devices: impl IntoIterator<Item = DeviceId>,
+    ) -> HashMap<DeviceId, DeviceStatus> {
+        self.statuses_from(self.nodes_of(devices)).await
+    }
+
+    async fn statuses_from(
+        &self,
+        nodes: Vec<&Arc<dyn Backend>>,
+    ) -> HashMap<DeviceId, DeviceStatus> {
+        let answers = nodes.into_iter().map(|node| in_time(node.devices()));
         let answers = futures::future::join_all(answers).await;
         let all: Vec<DeviceStatus> = answers.into_iter().flatten().flatten().collect();
         for status in &all {

@@ -1,8 +1,24 @@
 //! Collect: removes tombstones that are no longer needed (rule T1).
 //!
 //! ```text
-//! old ──all primaries hold it, other devices hold nothing──▶ marked on all primaries ──▶ dropped
+//! old ──all primaries hold it, other devices hold nothing──▶ marked on all primaries
+//!     ──all primaries hold it marked──▶ ──other devices hold nothing──▶ dropped
 //! ```
+//!
+//! 1. Every device answers with its votes. The primaries hold the tombstone. All other devices hold
+//!    nothing, by their sums of the partition and their counts of hints, or by an answer about the
+//!    register (see [`outside`]).
+//! 2. The primaries mark it. Marked tombstones are not copied, so nothing older may be there.
+//! 3. The primaries confirm the mark by a new answer: a mark is skipped where something newer came.
+//! 4. After that, every device of the ring is asked about the register. A copy that came since the
+//!    first step, by a handoff or a ring change, keeps the tombstone.
+//! 5. Where a primary lacks the tombstone, as after a drop that was cut off, the primaries are asked
+//!    again: an older copy may have moved there from a device that was asked later.
+//! 6. The tombstone is dropped where it is held, if every device answers with its votes at the term of
+//!    the first step, this process knows no newer rings, and the answers are a minute old at most.
+//!
+//! An error, silence, another order or a copy elsewhere ends this, and the tombstone stays. A page
+//! has 512 tombstones at most and takes one request about them to each device, in the fourth step.
 //!
 //! A tombstone protects against remaining copies of the deleted entry. So it is dropped only when
 //! every device of the index ring has confirmed that it holds no such copy, and every primary that
@@ -49,6 +65,7 @@
 mod decision;
 pub(crate) mod deleted_buckets;
 mod listed;
+mod outside;
 mod queries;
 
 use std::collections::{HashMap, HashSet};
@@ -56,16 +73,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{AgedBucket, AgedPage, AgedRegister, AgedWalk, RegisterDrop};
+use martlet_protocol::backend::{AgedBucket, AgedPage, AgedRegister, AgedWalk};
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
-use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, RegisterKey, Result, Stamp};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
 use self::decision::CollectDecision;
 use self::deleted_buckets::{Buckets, PurgedDevices};
 use self::listed::DevicePlace;
-use self::queries::{Cases, check_everyone, drop_registers, mark};
+use self::outside::OutsideHolders;
+use self::queries::{Cases, check_everyone, confirmed, drop_registers, mark, pages_of};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::copying::PAGE;
 use crate::cursors::{Cursors, MemoryCursors, load_register, save_register};
@@ -81,6 +99,8 @@ const PASSES: u64 = 16;
 /// Age in milliseconds after which a promise may be dropped. It exceeds the age of everything that
 /// the promise refuses, with a margin for clocks and slow processes.
 const PROMISE_AGE_MS: u64 = 6 * FIRST_HAND_AGE_MS_MAX;
+/// Maximum age in milliseconds of answers that justify a drop.
+const ANSWER_AGE_MS_MAX: u64 = 60_000;
 /// Interval in milliseconds of passes that look for registers with only promises, which a walk
 /// omits.
 const PROMISES_EVERY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -117,6 +137,8 @@ pub struct Collect {
     /// Existing buckets, as far as this pass has queried them.
     buckets: Buckets,
     hold: CollectionHold,
+    /// Devices that may hold registers outside of their place.
+    outside: OutsideHolders,
     /// Items left by this pass.
     left: RemainingTombstones,
     /// Items left by the last whole pass.
@@ -158,6 +180,7 @@ impl Collect {
             ring,
             buckets,
             hold: CollectionHold::default(),
+            outside: OutsideHolders::default(),
             left,
             before,
         }
@@ -233,39 +256,61 @@ impl Collect {
         tombstones.filter(is_mine).collect()
     }
 
-    /// Marks and drops tombstones as allowed; returns the number dropped.
+    /// Marks and drops tombstones as allowed; returns the number dropped. The order matters: see
+    /// [`self`].
     async fn collect(
         &mut self,
         cluster: &StepTopology,
         device: DeviceId,
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<u64> {
-        check_everyone(cluster).await?;
+        let with_hints = check_everyone(cluster).await?;
+        let term = cluster.term();
         let marked_before = self.left.marked;
-        let before = Stamp::at_ms(self.clock.now_ms().saturating_sub(self.options.age_ms));
-        let mut cases = Cases::query(cluster, due).await?;
-        let marks = cases.verdicts(cluster, before);
-        let marks: Vec<(RegisterKey, Stamp)> = marks
-            .into_iter()
-            .filter(|(_, _, verdict)| *verdict == CollectDecision::Mark)
-            .map(|(key, order, _)| (key, order))
-            .collect();
+        let now_ms = self.clock.now_ms();
+        let before = Stamp::at_ms(now_ms.saturating_sub(self.options.age_ms));
+        let partition = |it: &(RegisterKey, Stamp)| cluster.index().partition(it.0.placement());
+        let partitions = due.iter().map(partition).collect();
+        self.outside.look(cluster, device, partitions, now_ms).await?;
+        let elsewhere = |key: &RegisterKey| {
+            let mut devices = self.outside.of(cluster, key);
+            devices.extend(with_hints.iter().copied().chain([device]));
+            devices
+        };
+        let cases = Cases::query_some(cluster, due, elsewhere).await?;
+        let (mut marks, mut marked) = (Vec::new(), Vec::new());
+        for (key, order, verdict) in cases.verdicts(cluster, before) {
+            match verdict {
+                CollectDecision::Mark => marks.push((key, order)),
+                CollectDecision::Drop { .. } => marked.push((key, order)),
+                CollectDecision::Keep => {}
+            }
+        }
+        let marks_made = marks.len() as u64;
         if !marks.is_empty() {
             self.left.marked = true;
             mark(cluster, &marks).await?;
-            cases = Cases::query(cluster, cases.keys).await?;
+            marked.extend(confirmed(cluster, marks).await?);
         }
-        let drops = cases.verdicts(cluster, before).into_iter().filter_map(|(key, _, verdict)| {
-            let CollectDecision::Drop { up_to } = verdict else { return None };
-            Some(RegisterDrop { key, up_to, collectable: true })
-        });
-        let drops: Vec<RegisterDrop> = drops.collect();
-        self.left.marked |= !drops.is_empty();
-        drop_registers(cluster, device, &drops).await?;
-        if drops.len() >= marks.len() {
+        if marked.is_empty() {
+            return Ok(0);
+        }
+        let asked_ms = self.clock.now_ms();
+        let cases = Cases::query(cluster, marked).await?.unmoved(cluster).await?;
+        check_everyone(cluster).await?;
+        if !cluster.is_current() || cluster.term() != term {
+            return Err(Error::unavailable("the holders changed: marked tombstones stay for now"));
+        }
+        if self.clock.now_ms().saturating_sub(asked_ms) > ANSWER_AGE_MS_MAX {
+            return Err(Error::unavailable("the answers are too old to drop tombstones"));
+        }
+        let (drops, count) = cases.drops(cluster, before);
+        self.left.marked |= count > 0;
+        drop_registers(cluster, device, drops).await?;
+        if count >= marks_made {
             self.left.marked = marked_before;
         }
-        Ok(drops.len() as u64)
+        Ok(count)
     }
 
     /// Drops registers that hold only expired promises; returns their number.
@@ -275,14 +320,16 @@ impl Collect {
         device: DeviceId,
         empty: Vec<(RegisterKey, Stamp)>,
     ) -> Result<u64> {
-        if empty.is_empty() {
-            return Ok(0);
-        }
-        check_everyone(cluster).await?;
         let before = Stamp::at_ms(self.clock.now_ms().saturating_sub(PROMISE_AGE_MS));
-        let drops = Cases::query(cluster, empty).await?.spent_promises(cluster, before);
-        drop_registers(cluster, device, &drops).await?;
-        Ok(drops.len() as u64)
+        let mut all = 0;
+        for page in pages_of(empty) {
+            check_everyone(cluster).await?;
+            let cases = Cases::query(cluster, page).await?;
+            let (drops, count) = cases.spent_promises(cluster, before);
+            drop_registers(cluster, device, drops).await?;
+            all += count;
+        }
+        Ok(all)
     }
 
     /// Advances to the next device; returns true if that ended a pass.
@@ -346,17 +393,22 @@ impl Collect {
         due: Vec<(RegisterKey, Stamp)>,
         progress: &mut StepProgress,
     ) {
-        if due.is_empty() {
-            return;
+        let mut has_failed = false;
+        for page in pages_of(due) {
+            // A device that is silent now would let each page wait for it.
+            let went = if has_failed {
+                0
+            } else {
+                self.collect(cluster, device, page.clone()).await.unwrap_or_else(|error| {
+                    tracing::debug!(%device, %error, "keeping tombstones for now");
+                    has_failed = true;
+                    0
+                })
+            };
+            self.leave(&page, went);
+            progress.done += went;
+            progress.kept += page.len() as u64 - went;
         }
-        let went = self.collect(cluster, device, due.clone()).await;
-        let went = went.unwrap_or_else(|error| {
-            tracing::debug!(%device, %error, "keeping tombstones for now");
-            0
-        });
-        self.leave(&due, went);
-        progress.done += went;
-        progress.kept += due.len() as u64 - went;
     }
 
     fn leave(&mut self, due: &[(RegisterKey, Stamp)], went: u64) {

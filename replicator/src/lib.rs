@@ -45,6 +45,7 @@ mod manifest;
 mod needed_extents;
 mod owners;
 mod pages;
+mod partitions;
 mod rebuild;
 mod reclaim;
 mod reconstruct;

@@ -14,6 +14,7 @@ pub(crate) mod delete_marks;
 mod extents;
 mod failures;
 mod misplaced;
+mod partition_batch;
 pub(crate) mod plan;
 mod presence;
 mod registers;

@@ -1,7 +1,9 @@
 //! Read-only commands: show, balance, dispersion, search, history, validate and diff.
 
+use std::collections::HashMap;
 use std::path::Path;
 
+use martlet_protocol::DeviceId;
 use martlet_ring::{Builder, Device, Diff, Figures, Ring};
 use martlet_serving::Failure;
 use serde_json::json;
@@ -102,11 +104,12 @@ fn dispersion(builder: &Builder) -> Result<CommandOutput, Failure> {
 fn search(builder: &Builder, words: &str) -> Result<CommandOutput, Failure> {
     let devices = select(builder, words)?;
     let figures = Figures::of_builder(builder).ok();
+    let parts: HashMap<DeviceId, u32> =
+        figures.iter().flat_map(|it| &it.devices).map(|it| (it.id, it.parts)).collect();
     let mut rows = vec![row([
         "device", "region", "zone", "node", "address", "name", "weight", "holds", "metadata",
     ])];
     for device in &devices {
-        let figure = figures.as_ref().and_then(|f| f.devices.iter().find(|f| f.id == device.id));
         rows.push(vec![
             device.id.to_string(),
             device.region.to_string(),
@@ -115,7 +118,7 @@ fn search(builder: &Builder, words: &str) -> Result<CommandOutput, Failure> {
             device.node.address.clone(),
             device.name.clone(),
             device.weight.to_string(),
-            figure.map_or("–".to_owned(), |figure| count(u64::from(figure.parts))),
+            parts.get(&device.id).map_or("–".to_owned(), |parts| count(u64::from(*parts))),
             device.meta.clone(),
         ]);
     }

@@ -1,6 +1,7 @@
 //! Snapshot of the rings, with the node of each device.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use martlet_protocol::{Backend, DeviceId, Error, PolicyId, Result, Term};
@@ -13,6 +14,8 @@ pub struct Cluster {
     data: BTreeMap<PolicyId, Arc<Ring>>,
     default_policy: PolicyId,
     nodes: HashMap<DeviceId, Arc<dyn Backend>>,
+    /// Each node once, in the order of its lowest device.
+    distinct: Vec<Arc<dyn Backend>>,
     /// Name of each device's node, from the rings.
     names: HashMap<DeviceId, Arc<str>>,
     /// Number of nodes with devices on the index ring.
@@ -64,7 +67,8 @@ impl Cluster {
             index.devices().iter().map(|device| device.node.name.as_str()).collect();
         let index_nodes = index_nodes.len();
         let default_policy = data.keys().next().copied().unwrap_or_default();
-        Ok(Self { index, data, default_policy, nodes, names, index_nodes })
+        let distinct = distinct_nodes(&nodes);
+        Ok(Self { index, data, default_policy, nodes, distinct, names, index_nodes })
     }
 
     /// Sets the default policy of new buckets by name.
@@ -127,16 +131,16 @@ impl Cluster {
         self.nodes.get(&device).ok_or_else(|| no_node(Error::unavailable, device))
     }
 
-    /// Each node once, in the order of its lowest device.
+    /// Each node once, in the order of its lowest device. Costs O(nodes).
     pub fn nodes(&self) -> Vec<&Arc<dyn Backend>> {
-        let mut nodes: Vec<&Arc<dyn Backend>> = Vec::new();
-        let by_device: BTreeMap<_, _> = self.nodes.iter().collect();
-        for node in by_device.into_values() {
-            if !nodes.iter().any(|known| Arc::ptr_eq(known, node)) {
-                nodes.push(node);
-            }
-        }
-        nodes
+        self.distinct.iter().collect()
+    }
+
+    /// Each node of some devices once, in the order of its first device. Devices without a node are
+    /// left out. Costs O(devices given).
+    pub fn nodes_of(&self, devices: impl IntoIterator<Item = DeviceId>) -> Vec<&Arc<dyn Backend>> {
+        let nodes = devices.into_iter().filter_map(|device| self.nodes.get(&device));
+        first_of_each(nodes, |node| Arc::as_ptr(node).cast::<()>())
     }
 
     /// Term of requests by the index ring, while `known` is the highest known term (rule P1).
@@ -152,6 +156,22 @@ impl Cluster {
             ))
         })
     }
+}
+
+fn distinct_nodes(nodes: &HashMap<DeviceId, Arc<dyn Backend>>) -> Vec<Arc<dyn Backend>> {
+    let mut by_device: Vec<_> = nodes.iter().collect();
+    by_device.sort_unstable_by_key(|(device, _)| **device);
+    let nodes = by_device.into_iter().map(|(_, node)| node);
+    first_of_each(nodes, |node| Arc::as_ptr(node).cast::<()>()).into_iter().cloned().collect()
+}
+
+/// Returns the first item of each identity, in the order of the items. Hashes each identity once.
+pub(crate) fn first_of_each<T, K: Hash + Eq>(
+    items: impl IntoIterator<Item = T>,
+    identity: impl Fn(&T) -> K,
+) -> Vec<T> {
+    let mut seen = HashSet::new();
+    items.into_iter().filter(|item| seen.insert(identity(item))).collect()
 }
 
 fn no_node(error: fn(String) -> Error, device: DeviceId) -> Error {

@@ -1,6 +1,8 @@
 //! Tests of clusters, of the highest known term, and of what clones of a topology share.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use martlet_protocol::limits::RING_AHEAD_MAX;
@@ -8,6 +10,7 @@ use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, Error, ErrorKind, ManualClock, PolicyId, Term};
 use martlet_ring::{Device, Node, Ring};
 
+use crate::cluster::first_of_each;
 use crate::{Cluster, KnownTerm, Topology};
 
 /// Returns a ring of a policy over devices 0 to `count` - 1, one on each node.
@@ -71,6 +74,50 @@ fn each_node_is_named_once_in_the_order_of_devices() {
     assert!(Arc::ptr_eq(found[1], &nodes[&DeviceId(1)]));
     assert_eq!((cluster.node_name(DeviceId(2)), cluster.index_nodes()), (Some("n2"), 3));
     assert_eq!(cluster.rings().map(|ring| ring.devices().len()).sum::<usize>(), 6);
+}
+
+/// Identity of a node that counts comparisons.
+struct CountedNode<'a>(u32, &'a Cell<usize>);
+
+impl Hash for CountedNode<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialEq for CountedNode<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.1.set(self.1.get() + 1);
+        self.0 == other.0
+    }
+}
+
+impl Eq for CountedNode<'_> {}
+
+#[test]
+fn the_nodes_of_many_devices_take_one_comparison_for_each_device() {
+    let compared = Cell::new(0);
+    let (devices, count) = (60_000, 1000);
+    let found = first_of_each(0..devices, |device| CountedNode(device % count, &compared));
+    assert_eq!(found, (0..count).collect::<Vec<_>>());
+    // The hash table may compare some nodes of equal hash tags, at a probe and where it grows.
+    let most = devices as usize * 3 / 2;
+    assert!(compared.get() <= most, "{} comparisons", compared.get());
+}
+
+#[test]
+fn nodes_of_some_devices_leave_out_other_nodes_and_unknown_devices() {
+    let (mut nodes, other) = (nodes(4), nodes(2));
+    nodes.insert(DeviceId(1), other[&DeviceId(0)].clone());
+    let cluster = Cluster::new(ring(0, 4), vec![ring(0, 4)], nodes.clone()).unwrap();
+    let of = |devices: &[u32]| cluster.nodes_of(devices.iter().map(|id| DeviceId(*id)));
+    assert!(of(&[]).is_empty() && of(&[77]).is_empty());
+    assert_eq!(of(&[0, 2, 3]).len(), 1);
+    let both = of(&[77, 1, 3, 1]);
+    assert_eq!(both.len(), 2);
+    assert!(
+        Arc::ptr_eq(both[0], &nodes[&DeviceId(1)]) && Arc::ptr_eq(both[1], &nodes[&DeviceId(3)])
+    );
 }
 
 #[test]

@@ -149,9 +149,9 @@ impl Node<'_> {
     fn index_loads(&self) -> [WorkerLoad; 4] {
         let registers = self.registers();
         let age = self.get(Name::ReclaimAgeHours);
-        // Tombstones that grow old between two passes. Two questions for each page go to every device.
+        // Tombstones that grow old between two passes. One question for each page goes to every device.
         let deletes = registers / 3.0 * self.get(Name::ChurnDay) * age / 16.0 / 24.0;
-        let calls = deletes / self.get(Name::CollectPage) * 2.0 * f64::from(self.shape.devices());
+        let calls = deletes / self.get(Name::CollectPage) * f64::from(self.shape.devices());
         let collect = Pass {
             hours: self.hours(calls, 1.0 / self.get(Name::CallSeconds)),
             limit_h: age / 16.0,
@@ -176,7 +176,7 @@ impl Node<'_> {
             reason: "once a day",
         };
         [
-            self.load("collect", "c / 512 × 2 × devices × call", collect),
+            self.load("collect", "c / 512 × devices × call", collect),
             self.load("replicate-index", "partitions × peers × call", replicate),
             self.load("sync", "r / rate, of one device", sync),
             self.load("expire", "listed / 1,000 × CPU of a LIST", expire),

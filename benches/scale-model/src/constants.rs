@@ -96,7 +96,7 @@ constants! {
     RegisterBytes "register_bytes" 1000.0 "bytes" Assumed "an entry and a share of inline bytes";
     ReclaimRate "reclaim_rate" 2000.0 "extents/s a node" Computed "docs/SCALE.md: reclaim, c/2,000";
     SweepRate "sweep_rate" 10000.0 "extents/s" Computed "docs/SCALE.md: sweep, e/10,000";
-    CollectPage "collect_page" 512.0 "tombstones" Code "replicator/src/collect/listed.rs PAGE";
+    CollectPage "collect_page" 512.0 "tombstones" Code "replicator/src/collect/queries.rs PAGE";
     CallSeconds "call_seconds" 0.0001 "CPU s a call" Assumed "a call about a page of tombstones";
     SumSeconds "sum_seconds" 0.002 "seconds" Assumed "a call for the sums of registers or of extents in a partition";
     ListSeconds "list_seconds" 0.00862 "CPU s for 1,000 keys" Measured "docs/CLUSTER.md: LIST 1,000 keys";
@@ -211,7 +211,7 @@ mod tests {
             "reconstruct.rs" "const STEP_EXTENTS: usize = 32;" RebuildStep 32.0;
             "reconstruct.rs" "const STEP_BYTES: u64 = 64 * 1024 * 1024;" RebuildStepBytes 67_108_864.0;
             "reconstruct/silence.rs" "const PATIENCE_MS: u64 = 15 * 60 * 1000;" SilenceSeconds 900.0;
-            "collect/listed.rs" "const PAGE: usize = 512;" CollectPage 512.0;
+            "collect/queries.rs" "const PAGE: usize = 512;" CollectPage 512.0;
             "sync.rs" "const SESSIONS_MAX: usize = 8;" SyncSessions 8.0;
             "audit.rs" "const PASS: Duration = Duration::from_hours(25 * 24);" AuditDays 25.0;
         };

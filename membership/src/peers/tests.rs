@@ -146,3 +146,67 @@ fn a_damaged_memory_is_told_and_left_alone() {
         assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), text);
     }
 }
+
+/// Introduces devices at a time, while a write is under way; returns the outcomes.
+fn introduce_many(
+    peers: &Peers,
+    folder: &DataFolder,
+    count: u8,
+) -> Vec<Result<FormerRecord, Failure>> {
+    peers.state.lock().is_writing = true;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|number| {
+                scope.spawn(move || {
+                    let device = DeviceId(number.into());
+                    let who = voter(opening(number + 1, 10, 1), None);
+                    peers.record_introduction(folder, Introduction { device, ..who })
+                })
+            })
+            .collect();
+        while peers.state.lock().changes < u64::from(count) {
+            std::thread::yield_now();
+        }
+        peers.state.lock().is_writing = false;
+        peers.written.notify_all();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn introductions_at_a_time_share_a_write_and_are_all_on_disk() {
+    let memory = Memory::new();
+    let folder = DataFolder::open(memory.place.path()).unwrap();
+    let peers = Peers::load(&folder).unwrap();
+    let outcomes = introduce_many(&peers, &folder, 100);
+    assert!(outcomes.iter().all(|outcome| outcome.as_ref().unwrap().record().is_none()));
+    assert_eq!(peers.state.lock().writes, 1, "one write holds all of them");
+    let again = Peers::load(&folder).unwrap();
+    assert_eq!(again.state.lock().stored, peers.state.lock().records.devices);
+    assert_eq!(again.state.lock().stored.len(), 100);
+    // A device that is known costs no write.
+    let known = Introduction { device: DeviceId(7), ..voter(opening(8, 10, 1), None) };
+    let former = again.record_introduction(&folder, known).unwrap();
+    assert!(former.record().is_some() && again.state.lock().writes == 0);
+    let other_id = Introduction { device: DeviceId(200), ..known };
+    let former = again.record_introduction(&folder, other_id).unwrap();
+    assert_eq!(former.elsewhere, Some(DeviceId(7)));
+}
+
+#[test]
+fn a_failed_write_answers_nobody_and_leaves_no_record() {
+    let memory = Memory::new();
+    let folder = DataFolder::open(memory.place.path()).unwrap();
+    let peers = Peers::load(&folder).unwrap();
+    // A folder of the file's name can't be replaced by a file.
+    let blocked = folder.join(FILE);
+    fs::create_dir_all(blocked.join("in-the-way")).unwrap();
+    let outcomes = introduce_many(&peers, &folder, 20);
+    assert!(outcomes.iter().all(Result::is_err));
+    assert!(peers.state.lock().records.devices.is_empty());
+    fs::remove_dir_all(blocked).unwrap();
+    let who = voter(opening(1, 10, 1), None);
+    let former = peers.record_introduction(&folder, who).unwrap();
+    assert!(former.record().is_none(), "an unwritten record is none");
+    assert_eq!(Peers::load(&folder).unwrap().state.lock().stored.len(), 1);
+}

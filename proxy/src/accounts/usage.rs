@@ -4,6 +4,7 @@
 //! usage/CANONICAL-ID/BUCKET-ID        one listing returns all counts of an owner
 //! ```
 
+use martlet_protocol::BucketId;
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::usage::{Count, Usage};
 use serde::{Deserialize, Serialize};
@@ -111,7 +112,16 @@ impl Directory {
     /// # Errors
     /// Fails if too few nodes reply.
     pub async fn bucket_usage(&self, bucket: &Bucket) -> Result<Option<BucketUsage>> {
-        self.documents.document(&format!("{}/{}", bucket.owner, bucket.id)).await
+        self.usage_of(&bucket.owner, bucket.id).await
+    }
+
+    /// Last count of the bucket with this id, if any.
+    pub(crate) async fn usage_of(
+        &self,
+        owner: &str,
+        bucket: BucketId,
+    ) -> Result<Option<BucketUsage>> {
+        self.documents.document(&format!("{owner}/{bucket}")).await
     }
 
     pub(crate) async fn put_usage(&self, usage: &BucketUsage) -> Result<()> {

@@ -5,12 +5,15 @@
 //! quorum. A count is no snapshot: a concurrent write may be included or not. So proxies add their
 //! own writes since the count's start.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
+use futures::{FutureExt, StreamExt, stream};
+use martlet_protocol::Shard;
 use martlet_protocol::entry::Bucket;
+use martlet_protocol::key::shard_of;
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::usage::{Count, CountAt, Countable, Counted, Usage, UsageCounter};
-use martlet_protocol::{BucketId, Shard};
 
 use super::client::quota_of;
 use super::rows;
@@ -27,13 +30,27 @@ const VERSIONS: usize = 1000;
 const UPLOADS: usize = 50;
 /// Buckets on one page.
 const BUCKETS: usize = 1000;
+/// Counts of deleted buckets that one look deletes at most, and at a time.
+const FORGOTTEN_MAX: usize = 4096;
+const FORGOTTEN_AT_ONCE: usize = 8;
+/// Age in milliseconds from which any look deletes the count of a deleted bucket, whatever its shard: the
+/// worker of the shard may be down.
+const FORGOTTEN_BY_ALL_MS: u64 = 60 * 60 * 1000;
 
 #[async_trait]
 impl UsageCounter for ObjectStore {
-    async fn countable(&self) -> martlet_protocol::Result<Vec<Countable>> {
-        Box::pin(all_countable(&self.session(ConsistencyOptions::STRICT)))
+    async fn countable(
+        &self,
+        shards: &BTreeSet<Shard>,
+    ) -> martlet_protocol::Result<Vec<Countable>> {
+        Box::pin(countable_in(&self.session(ConsistencyOptions::STRICT), shards))
             .await
             .map_err(Error::into_backend)
+    }
+
+    async fn last_count(&self, bucket: &Countable) -> martlet_protocol::Result<Option<Counted>> {
+        let usage = Box::pin(self.services.directory.usage_of(&bucket.owner, bucket.id));
+        Ok(usage.await.map_err(Error::into_backend)?.map(counted_by))
     }
 
     async fn add_up(&self, buckets: &[Countable]) -> martlet_protocol::Result<Vec<Option<Usage>>> {
@@ -82,17 +99,23 @@ fn countable_of(name: String, bucket: &Bucket, limited: bool) -> Countable {
     Countable { id, name, owner, index_shards, limited, own, counted: None }
 }
 
-async fn all_countable(store: &ObjectStore) -> Result<Vec<Countable>> {
+fn counted_by(BucketUsage { usage, began_ms, took_ms, .. }: BucketUsage) -> Counted {
+    Counted { usage, began_ms, took_ms }
+}
+
+/// Returns the shard to which the count of a deleted bucket falls. Its name is unknown.
+fn shard_of_count(usage: &BucketUsage) -> Shard {
+    shard_of(usage.bucket_id.as_bytes(), INDEX_SHARDS_DEFAULT)
+}
+
+/// Returns the buckets of some shards of the list of buckets, and deletes counts of deleted buckets.
+async fn countable_in(store: &ObjectStore, shards: &BTreeSet<Shard>) -> Result<Vec<Countable>> {
     let tenants = store.services.directory.tenants_that(|tenant| !tenant.quota.is_none()).await?;
     let limited: HashSet<String> = tenants.into_iter().map(|it| it.canonical_id).collect();
+    // Counts are listed before buckets: a count without a bucket is of a deleted one.
     let usages = store.services.directory.usages(None).await?;
-    let mut last: HashMap<BucketId, BucketUsage> = HashMap::new();
-    for usage in usages {
-        match usage.bucket_id.parse() {
-            Ok(id) => drop(last.insert(id, usage)),
-            Err(_) => store.services.directory.delete_usage(&usage).await?,
-        }
-    }
+    let mut last: HashMap<String, BucketUsage> =
+        usages.into_iter().map(|usage| (usage.bucket_id.clone(), usage)).collect();
     let mut countable = Vec::new();
     let mut after: Option<String> = None;
     loop {
@@ -100,22 +123,35 @@ async fn all_countable(store: &ObjectStore) -> Result<Vec<Countable>> {
         after = page.last().map(|named| named.name.clone());
         for named in page {
             let (name, bucket) = (named.name, named.bucket);
-            let is_limited = !quota_of(&bucket).is_none() || limited.contains(&bucket.owner);
-            let counted =
-                last.remove(&bucket.id).map(|BucketUsage { usage, began_ms, took_ms, .. }| {
-                    Counted { usage, began_ms, took_ms }
-                });
-            countable.push(Countable { counted, ..countable_of(name, &bucket, is_limited) });
+            let counted = last.remove(&bucket.id.to_string()).map(counted_by);
+            if shards.contains(&shard_of(name.as_bytes(), INDEX_SHARDS_DEFAULT)) {
+                let is_limited = !quota_of(&bucket).is_none() || limited.contains(&bucket.owner);
+                countable.push(Countable { counted, ..countable_of(name, &bucket, is_limited) });
+            }
         }
         if !more || after.is_none() {
             break;
         }
     }
-    // The remaining counts are of deleted buckets.
-    for usage in last.values() {
-        store.services.directory.delete_usage(usage).await?;
-    }
+    let now_ms = store.services.registers.stamps.now_ms();
+    let is_old = |usage: &BucketUsage| now_ms.saturating_sub(usage.began_ms) > FORGOTTEN_BY_ALL_MS;
+    let is_ours = |usage: &BucketUsage| shards.contains(&shard_of_count(usage)) || is_old(usage);
+    let deleted = last.into_values().filter(is_ours);
+    forget(store, deleted.take(FORGOTTEN_MAX).collect()).await;
     Ok(countable)
+}
+
+/// Deletes counts. One that can't be deleted is found again by the next look.
+async fn forget(store: &ObjectStore, counts: Vec<BucketUsage>) {
+    let deletes = counts.into_iter().map(|usage| async move {
+        let deleted = store.services.directory.delete_usage(&usage).await;
+        if let Err(error) = deleted {
+            let bucket = &usage.bucket_id;
+            tracing::debug!(bucket, %error, "could not delete the count of a deleted bucket yet");
+        }
+    });
+    let deletes: Vec<_> = deletes.map(FutureExt::boxed).collect();
+    stream::iter(deletes).buffer_unordered(FORGOTTEN_AT_ONCE).for_each(|()| async {}).await;
 }
 
 async fn count_on(store: &ObjectStore, count: &mut Count) -> Result<()> {

@@ -20,11 +20,12 @@ use martlet_protocol::{BackendExt, DeviceId, Shard};
 use crate::error::Result;
 use crate::index::{RegisterClient, ReplicaSet, call_in_time};
 
-/// Shards whose rows are held at a time: those of at least one bucket.
-const SHARDS_MAX: usize = 4096;
+/// Shards whose rows are held at a time, ≈ 15 MB: those of at least one bucket. In a large cluster a
+/// request to a device then carries more than a row or two.
+const SHARDS_MAX: usize = 32_768;
 /// Rows of one request, and requests at a time.
 const ROWS_MAX: usize = 1024;
-const REQUESTS_AT_ONCE: usize = 16;
+const REQUESTS_AT_ONCE: usize = 64;
 
 /// A shard of a bucket, and the rows of its holders.
 struct ShardRows {

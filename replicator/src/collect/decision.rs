@@ -53,7 +53,8 @@ impl TombstoneCase<'_> {
             return CollectDecision::Keep;
         }
         match (missing, unmarked) {
-            // Primaries without it have dropped it: marks come only after all held it.
+            // A primary may lack it: it has dropped it in a collection that was cut off, or is an
+            // empty disk. It is asked again before the drop.
             (_, 0) => CollectDecision::Drop { up_to: self.order.max(promise) },
             (0, _) => CollectDecision::Mark,
             _ => CollectDecision::Keep,

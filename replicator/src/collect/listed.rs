@@ -5,12 +5,14 @@ use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::{BackendExt, BucketId, DeviceId, RegisterKey, Result, Stamp};
 
 use super::deleted_buckets::PurgedDevices;
+use super::queries::PAGE;
 use super::{Collect, PROMISE_AGE_MS};
 use crate::cluster::{StepTopology, in_time};
 use crate::worker::StepProgress;
 
-/// Listed registers on a page: as many as one request asks a device about.
-const PAGE: usize = 512;
+/// Pages of a list that a step reads to fill a page of tombstones: a device lists those of which it is
+/// not the first primary, too.
+const LISTS_MAX: usize = 8;
 
 /// Place in the visit of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,18 +131,33 @@ impl Collect {
     ) -> Result<Option<DevicePlace>> {
         let before = self.stamp_before(self.options.age_ms);
         let list = OldList { kind: OldKind::Tombstones, before };
-        let OldPage { registers, next } =
-            in_time(cluster.node(device)?.old_registers(device, list, after, PAGE)).await?;
-        progress.items = registers.len() as u64;
         let is_mine =
             |key: &RegisterKey| cluster.holders(key.placement()).primaries.first() == Some(&device);
-        let mine = registers.into_iter().filter(|it| it.collectable || is_mine(&it.place.key));
-        let due = mine.map(|it| (it.place.key, it.place.at)).collect();
+        let (mut due, mut place) = (Vec::new(), after);
+        for read in 0..LISTS_MAX {
+            let node = cluster.node(device)?;
+            let page = match in_time(node.old_registers(device, list, place.clone(), PAGE)).await {
+                Ok(page) => page,
+                Err(error) if read == 0 => return Err(error),
+                // The next step reads this page again, and ends the visit if it fails.
+                Err(_) => break,
+            };
+            progress.items += page.registers.len() as u64;
+            let mine = page.registers.into_iter();
+            let mine = mine.filter(|it| it.collectable || is_mine(&it.place.key));
+            due.extend(mine.map(|it| (it.place.key, it.place.at)));
+            let Some(end) = page.next else {
+                place = None;
+                break;
+            };
+            place = Some(end);
+            if due.len() >= PAGE {
+                break;
+            }
+        }
         self.drop_tombstones(cluster, device, due, progress).await;
-        Ok(Some(match next {
-            Some(next) => DevicePlace::Tombstones(Some(next)),
-            None => DevicePlace::Promises(None),
-        }))
+        let next = |place| DevicePlace::Tombstones(Some(place));
+        Ok(Some(place.map_or(DevicePlace::Promises(None), next)))
     }
 
     async fn visit_promises(

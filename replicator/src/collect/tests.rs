@@ -1,6 +1,6 @@
 //! Tombstones that are collected, and conditions that keep them.
 
-use martlet_protocol::backend::EntryWrite;
+use martlet_protocol::backend::{EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::{BackendExt, Phase, Term};
 
@@ -11,8 +11,10 @@ use crate::testing::growth::key_of;
 use crate::testing::multi_node::{MultiNodeWorld, key};
 
 mod history;
+mod interleavings;
 mod listed;
 mod promises;
+mod requests;
 
 const AGE_MS: u64 = 60_000;
 

@@ -10,15 +10,20 @@
 //!
 //! Registers of deleted buckets are not compared but removed (rule M2).
 //!
-//! A pass over devices that agree costs one call for each batch of partitions and peer. Only
-//! devices with votes are compared: sync fills devices without votes.
+//! A pass over devices that agree costs one call for each batch of partitions and peer, and one for
+//! the state of each peer's node. Devices that share no partition are not asked. Only devices with
+//! votes are compared: sync fills devices without votes.
+//!
+//! The position is a number of a partition. A ring or a term that changes within a pass changes the
+//! partitions about which the device decides: those behind the position wait for the next pass.
+//! Tasks that were found before stay: they compare what both devices hold, and strays are judged by
+//! the ring and the term of their own step.
 //!
 //! A failing device blocks only the comparison of its own partitions. A failed task waits for the
 //! next pass. After a few consecutive failures, so do all other tasks of the batch that need the
 //! device. A pass over a device ends early only if the device itself fails.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ops::Range;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,19 +31,21 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::tree::{Span, Sum};
-use martlet_protocol::{BackendExt, Clock, DeviceId, Error, Partition, Result, StampSource};
+use martlet_protocol::{BackendExt, Clock, DeviceId, Error, Result, StampSource};
 use martlet_topology::Topology;
 use tokio::time::Instant;
 
 use super::compare::{Difference, Task};
 use super::failures::{DeviceFailure, Failures};
 use super::misplaced::{EvictionOutcome, evict_misplaced};
+use super::partition_batch::PartitionBatch;
 use super::repair::RegisterRepair;
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::collect::deleted_buckets::{Buckets, PurgedDevices};
+use crate::partitions::{DevicePartitions, partition_count};
 use crate::worker::{StepProgress, Worker};
 
-/// Maximum number of partitions whose sums are requested at a time.
+/// Maximum number of spans whose sums are requested at a time.
 const BATCH_MAX: u32 = 1024;
 /// Target duration of a batch. Summing takes time in proportion to the bins. So a slower batch is
 /// followed by a smaller one, and a faster batch by a larger one.
@@ -53,7 +60,9 @@ pub struct ReplicateRegisters {
     scope: DeviceScope,
     stamps: StampSource,
     rounds: DeviceCursor,
-    /// First partition of the next batch, and the batch's size.
+    /// Partitions about which the current device decides.
+    partitions: DevicePartitions,
+    /// First partition of the next batch, and the maximum number of its spans.
     next: u32,
     batch: u32,
     tasks: VecDeque<Task>,
@@ -76,37 +85,6 @@ struct RegistersPass {
     devices: u64,
 }
 
-/// A batch of a device's partitions, and the devices that share them.
-#[derive(Default)]
-struct PartitionBatch {
-    partitions: Vec<Partition>,
-    spans: Vec<Span>,
-    /// For each peer, indexes of the shared partitions.
-    shared: BTreeMap<DeviceId, Vec<usize>>,
-    /// Indexes of the partitions of which the device is no member.
-    foreign: Vec<usize>,
-}
-
-impl PartitionBatch {
-    fn of(cluster: &StepTopology, device: DeviceId, run: Range<u32>) -> Self {
-        let ring = cluster.index();
-        let mut batch = Self::default();
-        for (at, partition) in run.map(Partition).enumerate() {
-            let sets = ring.sets(partition, cluster.term());
-            batch.partitions.push(partition);
-            batch.spans.push(ring.span(partition));
-            if !sets.contains(device) {
-                batch.foreign.push(at);
-                continue;
-            }
-            for peer in sets.members().filter(|peer| *peer != device) {
-                batch.shared.entry(peer).or_default().push(at);
-            }
-        }
-        batch
-    }
-}
-
 impl ReplicateRegisters {
     /// Creates a worker over the index devices in `scope`.
     pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
@@ -117,6 +95,7 @@ impl ReplicateRegisters {
             scope,
             stamps,
             rounds: DeviceCursor::default(),
+            partitions: DevicePartitions::default(),
             next: 0,
             batch: BATCH_MAX,
             tasks: VecDeque::new(),
@@ -128,20 +107,23 @@ impl ReplicateRegisters {
         }
     }
 
-    /// Compares the next batch of partitions of a device.
+    /// Compares a batch of partitions of a device.
     async fn compare(
         &mut self,
         cluster: &StepTopology,
         device: DeviceId,
+        mut batch: PartitionBatch,
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<StepProgress> {
-        let run = self.next..partitions(cluster).min(self.next + self.batch);
-        let batch = PartitionBatch::of(cluster, device, run.clone());
         let mine = in_time(cluster.node(device)?.sums(device, &batch.spans)).await?;
         if mine.len() != batch.spans.len() {
             return Err(Error::internal(format!("device {device} left out sums")));
         }
         let mut progress = StepProgress::default();
+        let mut strays = Vec::new();
+        if is_settled(cluster, device, statuses) {
+            strays = batch.find_strays(cluster, device, |at| mine[at].count == 0).await?;
+        }
         let votes = |peer: &DeviceId| statuses.get(peer).is_some_and(|status| status.voting);
         let (queries, silent): (Vec<_>, Vec<_>) =
             batch.shared.iter().partition(|(peer, _)| votes(peer));
@@ -161,25 +143,38 @@ impl ReplicateRegisters {
                 self.tasks.push_back(Task::bins(device, peer, batch.spans[*at]));
             }
         }
-        if is_settled(cluster, device, statuses) {
-            let held = batch.foreign.iter().filter(|at| mine[**at].count > 0);
-            self.tasks.extend(held.map(|at| Task::misplaced(device, batch.partitions[*at])));
-        }
-        progress.items = batch.partitions.len() as u64;
+        self.tasks.extend(strays.into_iter().map(|at| Task::misplaced(device, at)));
+        progress.items = batch.run.len() as u64;
         self.pass.found += self.tasks.len() as u64;
-        self.next = run.end;
+        self.next = batch.run.end;
         Ok(progress)
     }
 
-    /// Compares like [`Self::compare`], and adapts the batch's size to the time of a step.
-    async fn compare_in_time(
+    /// Compares the next batch of partitions of a device, and adapts the size of batches to the time
+    /// of a step. Only nodes of devices that share partitions of the batch are asked.
+    ///
+    /// A term that rises meanwhile changes the devices that decide: the batch is made anew by the
+    /// next step.
+    async fn compare_next(
         &mut self,
         cluster: &StepTopology,
         device: DeviceId,
-        statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<StepProgress> {
+        let (ring, term) = (cluster.index(), cluster.term());
+        let decided = self.partitions.decided_by(ring, device, term).await;
+        let batch = PartitionBatch::of(ring, term, device, decided, self.next, self.batch);
+        let peers = batch.shared.keys().copied().chain([device]);
+        let statuses = cluster.statuses_of(peers).await;
+        if !statuses.get(&device).is_some_and(|status| status.voting) {
+            return Err(Error::unavailable(format!("device {device} has no vote, or is silent")));
+        }
+        cluster.named()?;
+        self.failures.clear();
+        if cluster.term() != term {
+            return Ok(StepProgress::default());
+        }
         let begun = Instant::now();
-        let compared = self.compare(cluster, device, statuses).await;
+        let compared = self.compare(cluster, device, batch, &statuses).await;
         self.batch = match begun.elapsed() {
             took if took > BATCH_TIME => (self.batch / 4).max(1),
             took if took < BATCH_TIME / 4 => (self.batch * 2).min(BATCH_MAX),
@@ -280,24 +275,12 @@ impl ReplicateRegisters {
         if let Some(task) = self.tasks.pop_front() {
             return self.work(cluster, task).await;
         }
-        if self.next < partitions(cluster) {
-            let statuses = cluster.statuses().await;
-            if !statuses.get(&device).is_some_and(|status| status.voting) {
-                return Err(Error::unavailable(format!(
-                    "device {device} has no vote, or is silent"
-                )));
-            }
-            cluster.named()?;
-            self.failures.clear();
-            return self.compare_in_time(cluster, device, &statuses).await;
+        if self.next < partition_count(cluster.index()) {
+            return self.compare_next(cluster, device).await;
         }
         let idle = self.advance(cluster);
         Ok(StepProgress { idle, ..StepProgress::default() })
     }
-}
-
-fn partitions(cluster: &StepTopology) -> u32 {
-    1 << cluster.index().part_power()
 }
 
 /// Returns true if the deciding devices are known, and the device has the highest known term.
@@ -350,7 +333,7 @@ impl Worker for ReplicateRegisters {
         }
         progress.oldest_age_ms = self.since_ms.map_or(0, |since| now_ms.saturating_sub(since));
         if !progress.idle {
-            let whole = u64::from(partitions(&cluster));
+            let whole = u64::from(partition_count(cluster.index()));
             let all = devices.len() as u64 * whole;
             let done = self.pass.devices * whole + u64::from(self.next);
             progress.ahead = all.saturating_sub(done);

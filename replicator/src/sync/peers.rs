@@ -8,6 +8,7 @@ use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Partition, Result,
 use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};
+use crate::partitions::partitions_near;
 
 /// Returns the deciding devices of each partition about which a device decides at a term.
 fn sets_with(
@@ -15,7 +16,8 @@ fn sets_with(
     device: DeviceId,
     term: Term,
 ) -> impl Iterator<Item = (Partition, Sets)> {
-    let sets = cluster.index().partitions().map(move |at| (at, cluster.index().sets(at, term)));
+    let near = partitions_near(cluster.index(), device).into_iter();
+    let sets = near.map(move |at| (at, cluster.index().sets(at, term)));
     sets.filter(move |(_, sets)| sets.contains(device))
 }
 

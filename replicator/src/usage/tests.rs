@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use martlet_protocol::key::shard_of;
 use martlet_protocol::usage::Usage;
 use martlet_protocol::{BucketId, Error, ManualClock};
 use parking_lot::Mutex;
@@ -23,15 +24,29 @@ struct ScriptedUsage {
     /// Number of buckets in each request for rows, and of looks.
     requests: Mutex<Vec<usize>>,
     looks: Mutex<usize>,
+    /// Number of published counts that were read again.
+    read_again: Mutex<usize>,
     /// Counts of this bucket fail.
     bad: Mutex<Option<&'static str>>,
 }
 
 #[async_trait]
 impl UsageCounter for ScriptedUsage {
-    async fn countable(&self) -> Result<Vec<Countable>> {
+    async fn countable(&self, shards: &BTreeSet<Shard>) -> Result<Vec<Countable>> {
         *self.looks.lock() += 1;
-        Ok(self.buckets.lock().clone())
+        let is_in = |bucket: &Countable| {
+            shards.contains(&shard_of(bucket.name.as_bytes(), INDEX_SHARDS_DEFAULT))
+        };
+        Ok(self.buckets.lock().iter().filter(|bucket| is_in(bucket)).cloned().collect())
+    }
+
+    async fn last_count(&self, bucket: &Countable) -> Result<Option<Counted>> {
+        *self.read_again.lock() += 1;
+        if *self.bad.lock() == Some(&*bucket.name) {
+            return Err(Error::unavailable("not today"));
+        }
+        let buckets = self.buckets.lock();
+        Ok(buckets.iter().find(|it| it.id == bucket.id).and_then(|it| it.counted))
     }
 
     async fn add_up(&self, buckets: &[Countable]) -> Result<Vec<Option<Usage>>> {
@@ -79,13 +94,15 @@ impl ScriptedUsage {
 const KEPT: Usage = Usage { bytes: 70, objects: 7, index: 700 };
 const LISTED: Usage = Usage { bytes: 10, objects: 2, index: 0 };
 
-fn bucket(id: u8, limited: bool) -> Countable {
+fn bucket(id: u16, limited: bool) -> Countable {
+    let mut bytes = [1; 16];
+    bytes[..2].copy_from_slice(&id.to_be_bytes());
     let (name, owner) = (format!("b{id}"), "me".to_owned());
     let (own, counted) = (Usage::default(), None);
-    Countable { id: BucketId([id; 16]), name, owner, index_shards: 4, limited, own, counted }
+    Countable { id: BucketId(bytes), name, owner, index_shards: 4, limited, own, counted }
 }
 
-fn scripted(ids: impl Iterator<Item = u8>, limited: bool) -> Arc<ScriptedUsage> {
+fn scripted(ids: impl Iterator<Item = u16>, limited: bool) -> Arc<ScriptedUsage> {
     Arc::new(ScriptedUsage {
         clock: Arc::new(ManualClock::at(1_000_000)),
         buckets: Mutex::new(ids.map(|id| bucket(id, limited)).collect()),
@@ -94,13 +111,21 @@ fn scripted(ids: impl Iterator<Item = u8>, limited: bool) -> Arc<ScriptedUsage> 
         usage: Mutex::new(KEPT),
         requests: Mutex::default(),
         looks: Mutex::default(),
+        read_again: Mutex::default(),
         bad: Mutex::default(),
     })
 }
 
 fn worker(counter: &Arc<ScriptedUsage>, scope: DeviceScope) -> CountUsage {
-    let many = MultiNodeWorld::new(4);
-    CountUsage::new(many.shared.clone(), counter.clock.clone(), scope, counter.clone(), PERIOD)
+    worker_in(&MultiNodeWorld::new(4), counter, scope)
+}
+
+fn worker_in(
+    world: &MultiNodeWorld,
+    counter: &Arc<ScriptedUsage>,
+    scope: DeviceScope,
+) -> CountUsage {
+    CountUsage::new(world.shared.clone(), counter.clock.clone(), scope, counter.clone(), PERIOD)
 }
 
 /// Runs until no work is left; returns the number of steps.
@@ -117,13 +142,16 @@ async fn run(worker: &mut CountUsage) -> (u32, StepProgress) {
 
 #[tokio::test]
 async fn buckets_are_added_up_many_at_a_time_and_published() {
-    let counter = scripted(1..=200, false);
+    let counter = scripted(1..=3000, true);
     let mut worker = worker(&counter, DeviceScope::All);
     let (steps, sum) = run(&mut worker).await;
-    assert_eq!((steps, sum.items, sum.done, sum.kept), (5, 200, 200, 0), "a look, and four steps");
-    assert_eq!(*counter.requests.lock(), [64, 64, 64, 8]);
+    assert_eq!((steps, sum.items, sum.done, sum.kept), (3, 3000, 3000, 0), "a look, and two steps");
+    assert_eq!(*counter.requests.lock(), [2048, 952]);
     assert_eq!(counter.reports_of("b1"), [(1_000_000, KEPT)]);
-    assert_eq!(counter.reports_of("b200"), [(1_003_000, KEPT)]);
+    assert_eq!(counter.reports_of("b3000"), [(1_001_000, KEPT)]);
+    // Each bucket took its share of a step: all are due after a period.
+    counter.clock.advance_ms(11_000);
+    assert_eq!(run(&mut worker).await.1.done, 3000);
 }
 
 #[tokio::test]
@@ -227,4 +255,79 @@ async fn looks_are_as_rare_as_a_period_and_a_deleted_bucket_is_forgotten() {
     run(&mut worker).await;
     assert_eq!(*counter.looks.lock(), 2);
     assert_eq!((counter.reports_of("b1").len(), counter.reports_of("b2").len()), (2, 1));
+}
+
+/// The list of buckets has 16 shards, so few workers look, and another one takes over while the first
+/// primary of a shard is silent.
+#[tokio::test]
+async fn few_of_many_nodes_look_and_another_one_takes_over_for_a_silent_one() {
+    let (world, counter) = (MultiNodeWorld::new(100), scripted(1..=200, false));
+    let all = |world: &MultiNodeWorld| {
+        let scope = |node| DeviceScope::Nodes(vec![format!("n{node}")]);
+        (0..100).map(|node| worker_in(world, &counter, scope(node))).collect::<Vec<_>>()
+    };
+    let mut working = Vec::new();
+    for (node, worker) in (0..).zip(&mut all(&world)) {
+        if run(worker).await.1.done > 0 {
+            working.push(DeviceId(node));
+        }
+    }
+    assert!(counter.reports.lock().values().all(|reports| reports.len() == 1), "by one each");
+    assert_eq!(counter.reports.lock().len(), 200);
+    assert!((1..=16).contains(&working.len()), "{working:?}");
+    assert!(*counter.looks.lock() <= 48, "{} looks", counter.looks.lock());
+
+    let silent = working[0];
+    world.memory(silent).set_offline(silent, true);
+    counter.clock.advance_ms(UNCHANGED_MS + 700_000);
+    let others = all(&world).into_iter().enumerate().filter(|(node, _)| *node != silent.0 as usize);
+    for (_, mut worker) in others {
+        run(&mut worker).await;
+    }
+    assert!(counter.reports.lock().values().all(|reports| reports.len() == 2), "by one other each");
+}
+
+/// A count that another worker published since the look isn't taken for the bucket's own last one.
+#[tokio::test]
+async fn the_last_count_is_read_again_before_a_bucket_counts_as_unchanged() {
+    let counter = scripted(1..=2, false);
+    let mut worker = worker(&counter, DeviceScope::All);
+    run(&mut worker).await;
+    assert_eq!((counter.reports_of("b1").len(), *counter.read_again.lock()), (1, 0));
+    // Looks are rare enough here that the worker knows nothing of the other count.
+    worker.look_at_ms = u64::MAX;
+    let other = Usage { bytes: 1, objects: 1, index: 1 };
+    counter.buckets.lock()[0].counted =
+        Some(Counted { usage: other, began_ms: counter.clock.now_ms(), took_ms: 1 });
+    counter.clock.advance_ms(700_000);
+    run(&mut worker).await;
+    assert_eq!(*counter.read_again.lock(), 2);
+    assert_eq!(counter.reports_of("b1").len(), 2, "published again, over the other count");
+    assert_eq!(counter.reports_of("b1")[1].1, KEPT);
+    assert_eq!(counter.reports_of("b2").len(), 1, "unchanged");
+
+    *counter.bad.lock() = Some("b1");
+    counter.clock.advance_ms(700_000);
+    let (_, sum) = run(&mut worker).await;
+    assert_eq!((sum.done, sum.kept), (0, 1), "b2 is as it was, and b1 is unknown");
+}
+
+/// A node that votes while no worker counts for it: the worker of the next primary takes over, late.
+#[tokio::test]
+async fn late_counts_are_taken_over_by_the_worker_of_another_primary() {
+    let (world, counter) = (MultiNodeWorld::new(3), scripted(1..=40, true));
+    let scope = |node| DeviceScope::Nodes(vec![format!("n{node}")]);
+    let mut others: Vec<_> = (1..3).map(|node| worker_in(&world, &counter, scope(node))).collect();
+    for other in &mut others {
+        run(other).await;
+    }
+    let counted = counter.reports.lock().len();
+    assert!((1..40).contains(&counted), "{counted}: n0 is the first primary of some shards");
+    for _ in 0..30 {
+        counter.clock.advance_ms(20_000);
+        for other in &mut others {
+            run(other).await;
+        }
+    }
+    assert_eq!(counter.reports.lock().len(), 40);
 }

@@ -5,7 +5,7 @@ use martlet_protocol::entry::Attributes;
 use martlet_protocol::usage::{Count, CountAt, Excess, Quota, UsageCounter};
 use martlet_protocol::{Setting, Settings};
 
-use super::{a_while, exceeded, over, put, put_in, tenant_with_buckets};
+use super::{a_while, all_countable, exceeded, over, put, put_in, tenant_with_buckets};
 use crate::tests::harness::{Harness, body, create, pattern};
 use crate::{Exceeded, NewBucket, NewUpload, ObjectStore, Result, Whose, WriteConditions};
 
@@ -150,7 +150,7 @@ async fn one_of_each(store: &ObjectStore, bucket: &str) -> Result<()> {
 /// Counts the index of a bucket by listings. Rows of devices also count what names a version or a
 /// part in its register.
 async fn listed(store: &ObjectStore, bucket: &str) -> u64 {
-    let all = store.countable().await.unwrap();
+    let all = all_countable(store).await;
     let mut count = Count::begin(all.into_iter().find(|it| it.name == bucket).unwrap(), 0);
     while count.at != CountAt::Done {
         store.count(&mut count).await.unwrap();

@@ -7,7 +7,7 @@ use super::*;
 
 /// Counts by a listing, whatever rows there are.
 async fn listed(store: &ObjectStore, bucket: &str) -> Usage {
-    let mut all = store.countable().await.unwrap().into_iter();
+    let mut all = all_countable(store).await.into_iter();
     let mut count = Count::begin(all.find(|it| it.name == bucket).unwrap(), 7);
     while count.at != CountAt::Done {
         store.count(&mut count).await.unwrap();
@@ -17,7 +17,7 @@ async fn listed(store: &ObjectStore, bucket: &str) -> Usage {
 
 /// Adds up rows; none if too few devices have some.
 async fn kept(store: &ObjectStore, bucket: &str) -> Option<Usage> {
-    let all = store.countable().await.unwrap();
+    let all = all_countable(store).await;
     let of: Vec<_> = all.into_iter().filter(|it| it.name == bucket).collect();
     store.add_up(&of).await.unwrap().pop().unwrap()
 }
@@ -134,7 +134,7 @@ async fn many_buckets_take_one_request_for_each_device() {
         create(&store, &format!("b{number}")).await;
     }
     put_in(&store, "b7", "a", body(pattern(10, 1))).await.unwrap();
-    let all = store.countable().await.unwrap();
+    let all = all_countable(&store).await;
     let usages = store.add_up(&all).await.unwrap();
     assert_eq!(requests.load(Ordering::Relaxed), 5, "160 shards on 5 devices");
     let with_objects = all.iter().zip(usages).filter(|(_, usage)| usage.unwrap().objects > 0);

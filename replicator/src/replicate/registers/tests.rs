@@ -14,6 +14,8 @@ use crate::sync::SyncDevices;
 use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 use crate::{RingChange, run_all_once, run_once};
 
+mod peers;
+
 fn worker(world: &MultiNodeWorld) -> ReplicateRegisters {
     ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }

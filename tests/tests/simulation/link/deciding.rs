@@ -6,6 +6,7 @@ use std::time::Duration;
 use martlet_protocol::backend::{
     Call, DeviceStatus, EntryWrite, Holding, Presence, PromiseReply, Reply, Want, WriteReply,
 };
+use martlet_protocol::tree::Sum;
 use martlet_protocol::{
     Backend, BackendExt, DeviceId, Error, RegisterKey, RegisterKind, Result, Term,
 };
@@ -130,6 +131,9 @@ impl Link {
             Call::Write(_) if self.has(Bug::AcknowledgesAlone) => Ok(WriteReply::Stored.into()),
             Call::Holdings(keys) if self.has(Bug::CollectsInSilence) => {
                 self.reported_holdings(keys).await.map(Reply::from)
+            }
+            Call::Sums(spans) if self.has(Bug::CollectsInSilence) => {
+                Ok(Reply::Sums(vec![Sum::default(); spans.len()]))
             }
             Call::MarkCollectable(_) | Call::DropRegisters(_)
                 if self.has(Bug::CollectsInSilence) =>
