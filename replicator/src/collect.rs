@@ -304,6 +304,10 @@ impl Collect {
         if self.clock.now_ms().saturating_sub(asked_ms) > ANSWER_AGE_MS_MAX {
             return Err(Error::unavailable("the answers are too old to drop tombstones"));
         }
+        // A step takes minutes at worst, and a hold promises the end of drops much sooner (rule X8).
+        if CollectionHold::is_on_now(cluster).await {
+            return Err(Error::unavailable("collection is held: marked tombstones stay"));
+        }
         let (drops, count) = cases.drops(cluster, before);
         self.left.marked |= count > 0;
         drop_registers(cluster, device, drops).await?;

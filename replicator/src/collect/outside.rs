@@ -21,7 +21,7 @@ use super::queries::DEVICES_AT_ONCE;
 use crate::cluster::{StepTopology, in_time};
 
 /// Milliseconds for which sums are used.
-const AGE_MS_MAX: u64 = 5 * 60 * 1000;
+const AGE_MS_MAX: u64 = 60 * 1000;
 /// Spans of one request.
 const SPANS: usize = 1024;
 /// Most partitions of a visited device that are looked at ahead of their tombstones.
