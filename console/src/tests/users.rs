@@ -9,6 +9,7 @@ use axum::http::{Extensions, HeaderValue, Method};
 use parking_lot::Mutex;
 
 use super::*;
+use crate::places::PLACES_MAX;
 use crate::sign::{AccessKey, SignedService, SigningScope, UnsignedRequest};
 
 const REGION: &str = "us-east-1";
@@ -146,6 +147,32 @@ async fn an_access_key_signs_in_and_its_secret_stays_here() {
     let operator = Browser::of(console.login(&console.key, &console.secret).await).await;
     let reply = operator.ask(&console, "GET", "/s3/train", &[], "").await;
     assert_eq!(reply.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn two_cookies_of_the_session_are_refused() {
+    let (console, store) = console_with_store();
+    let (alice, bob) = (user(&console, "alice").await, user(&console, "bob").await);
+    store.0.lock().clear();
+    // A page of another port has set the cookie of its own session, for a longer path.
+    let two = format!("{}; {}", bob.cookie, alice.cookie);
+    for csrf in [&alice.csrf, &bob.csrf] {
+        let headers = [("cookie", two.as_str()), ("x-martlet-csrf", csrf.as_str())];
+        for (method, path) in [("GET", "/s3/train"), ("PUT", "/s3/train/YQ")] {
+            let reply = console.send(method, path, &headers, "").await;
+            assert_eq!(reply.status(), StatusCode::FORBIDDEN, "{method} {path}");
+        }
+        let reply = console.send("GET", "/session", &headers, "").await;
+        assert_eq!(reply.status(), StatusCode::UNAUTHORIZED);
+    }
+    assert!(store.0.lock().is_empty());
+    // A login says so, as another session would not open either.
+    let headers = [("cookie", two.as_str()), ("content-type", "application/json")];
+    let body = json!({ "key": "ALICE", "secret": "alice's secret" }).to_string();
+    let reply = console.send("POST", "/session", &headers, &body).await;
+    assert_eq!(reply.status(), StatusCode::FORBIDDEN);
+    assert!(json_of(reply).await["error"].as_str().unwrap().contains("two cookies"));
+    assert_eq!(alice.ask(&console, "GET", "/s3/train", &[], "").await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
@@ -313,6 +340,29 @@ async fn bodies_stream_both_ways() {
         let frame = frame.await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(frame, chunk);
     }
+}
+
+/// Polls a request once. Returns true if the request waits.
+async fn waits(request: &mut Pin<Box<impl Future<Output = Response>>>) -> bool {
+    poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending())).await
+}
+
+#[tokio::test]
+async fn requests_for_own_keys_take_places() {
+    let console = TestConsole::new(false);
+    let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
+    let silent = tower::service_fn(|_: axum::extract::Request| {
+        std::future::pending::<Result<Response, std::convert::Infallible>>()
+    });
+    console.s3.open(s3_parts(Router::new().fallback_service(silent)));
+    let list = || Box::pin(browser.ask(&console, "GET", "/own/keys", &[], ""));
+    let mut waiting: Vec<_> = (0..PLACES_MAX).map(|_| list()).collect();
+    for request in &mut waiting {
+        assert!(waits(request).await);
+    }
+    assert_eq!(list().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    waiting.pop();
+    assert!(waits(&mut list()).await, "a request that left has returned its place");
 }
 
 #[tokio::test]

@@ -48,6 +48,10 @@ fn is_conflict<T>(outcome: &crate::Result<T>) -> bool {
     matches!(outcome, Err(Error::AccountConflict(_)))
 }
 
+fn is_malformed<T>(outcome: &crate::Result<T>) -> bool {
+    matches!(outcome, Err(Error::InvalidArgument(_)))
+}
+
 #[tokio::test]
 async fn users_reach_their_own_keys_alone() {
     let (_harness, accounts, [alice, bob]) = world().await;
@@ -75,6 +79,18 @@ async fn users_reach_their_own_keys_alone() {
     assert!(is_conflict(&of_alice.delete(&alice.access_key).await), "it would lock its user out");
     of_alice.delete(&made.access_key).await.unwrap();
     assert_eq!(names(&accounts, &alice).await, [alice.access_key]);
+}
+
+#[tokio::test]
+async fn malformed_names_reach_no_document() {
+    let (_harness, accounts, [alice, _]) = world().await;
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    for name in ["", "ab", "t/alice", "../key", &"a".repeat(129)] {
+        assert!(is_malformed(&own.create(name).await), "{name}");
+        assert!(is_malformed(&own.rotate(name).await), "{name}");
+        assert!(is_malformed(&own.delete(name).await), "{name}");
+    }
+    assert_eq!(names(&accounts, &alice).await, std::slice::from_ref(&alice.access_key));
 }
 
 #[tokio::test]
@@ -133,6 +149,21 @@ async fn a_maker_that_is_changed_meanwhile_leaves_no_key() {
     let unborn = OwnKeys::new_access_key();
     assert!(is_conflict(&own.create(&unborn).await));
     assert!(is_missing(&accounts.keys().get(&unborn).await));
+}
+
+#[tokio::test]
+async fn a_user_that_is_replaced_meanwhile_gets_no_key_of_the_former_one() {
+    let (_harness, accounts, [alice, _]) = world().await;
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    accounts.keys().delete(&alice.access_key).await.unwrap();
+    accounts.users().delete("t", "alice").await.unwrap();
+    let anew = user(&accounts, "alice").await;
+    let unborn = OwnKeys::new_access_key();
+    assert!(is_conflict(&own.create(&unborn).await));
+    assert!(is_missing(&accounts.keys().get(&unborn).await));
+    assert_eq!(names(&accounts, &anew).await, std::slice::from_ref(&anew.access_key));
+    assert!(is_missing(&own.rotate(&anew.access_key).await));
+    assert!(is_missing(&own.delete(&anew.access_key).await));
 }
 
 #[tokio::test]
