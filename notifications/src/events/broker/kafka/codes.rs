@@ -33,9 +33,13 @@ const NAMES: [(i16, &str); 27] = [
     (87, "INVALID_RECORD"),
 ];
 
-/// Codes by which a broker refuses the records themselves. All others are about the topic, the
-/// cluster or the client, and meet every message.
-const REFUSALS: [i16; 4] = [10, 18, 32, 87];
+/// Codes by which a broker refuses the records themselves: their size. All others are about the
+/// topic, the cluster, a clock or the client, and meet every message. `INVALID_TIMESTAMP` comes
+/// from a clock that differs, `INVALID_RECORD` from a topic with a schema or with compaction.
+const REFUSALS: [i16; 2] = [10, 18];
+
+/// Codes of a broker, or of its replicas, that had too little time for a batch.
+const SLOW: [i16; 2] = [7, 20];
 
 /// Returns the name of a code, with its number.
 pub(super) fn code_name(code: i16) -> String {
@@ -48,6 +52,11 @@ pub(super) fn is_refusal(code: i16) -> bool {
     REFUSALS.contains(&code)
 }
 
+/// Returns true if a code may be avoided by smaller batches.
+pub(super) fn is_slow(code: i16) -> bool {
+    SLOW.contains(&code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,9 +65,7 @@ mod tests {
     fn few_codes_are_about_a_message() {
         let refusals: Vec<&str> =
             NAMES.iter().filter(|(code, _)| is_refusal(*code)).map(|(_, name)| *name).collect();
-        let expected =
-            ["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_TIMESTAMP", "INVALID_RECORD"];
-        assert_eq!(refusals, expected);
+        assert_eq!(refusals, ["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"]);
         assert_eq!(code_name(3), "UNKNOWN_TOPIC_OR_PARTITION (3)");
         assert_eq!(code_name(119), "error (119)");
     }

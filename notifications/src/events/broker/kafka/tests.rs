@@ -259,17 +259,33 @@ async fn codes_about_the_cluster_are_no_fault_of_a_message() {
     let cluster = Cluster::start(1, &[0]).await;
     let lane = cluster.lane(AMPLE);
     let messages = spooled(&["1"]);
-    for code in [-1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 19, 20, 29, 31, 35, 42, 44, 56, 89, 119] {
+    for code in [-1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 19, 20, 29, 31, 32, 35, 42, 44, 56, 87, 89, 119] {
         cluster.script(0, &[code]);
         let reason = away(lane.deliver(&messages).await);
         assert!(reason.contains(&format!("({code})")), "{reason}");
     }
-    for code in [10, 18, 32, 87] {
+    for code in [10, 18] {
         cluster.script(0, &[code]);
         let reason = refused(lane.deliver(&messages).await);
         assert!(reason.contains(&format!("({code})")), "{reason}");
     }
     assert_eq!(lane.deliver(&messages).await, Ok(1));
+}
+
+#[tokio::test]
+async fn batches_shrink_while_a_partition_is_slow() {
+    let messages = spooled(&["1", "2", "3", "4", "5", "6", "7", "8"]);
+    for code in [7, 20, SILENCE] {
+        let cluster = Cluster::start(1, &[0]).await;
+        let lane = cluster.lane(if code == SILENCE { SHORT } else { AMPLE });
+        cluster.script(0, &[code, code]);
+        away(lane.deliver(&messages).await);
+        away(lane.deliver(&messages).await);
+        assert_eq!(lane.deliver(&messages).await, Ok(2), "a quarter of eight, {code}");
+        assert_eq!(lane.deliver(&messages[2..]).await, Ok(4), "batches grow again");
+        assert_eq!(lane.deliver(&messages[6..]).await, Ok(2));
+        assert_eq!(cluster.stored()[&0], ["1", "2", "3", "4", "5", "6", "7", "8"]);
+    }
 }
 
 #[tokio::test]
@@ -311,8 +327,21 @@ async fn any_of_the_hosts_describes_the_cluster() {
         drop(stream);
     })
     .await;
-    let ports = [silent.port, closed_port().await, cluster.brokers[0].port];
-    assert_eq!(kafka_lane(&ports, AMPLE).deliver(&spooled(&["1"])).await, Ok(1));
+    // Hosts that answer, and don't know the topic or its partitions.
+    let unaware = Cluster::start(1, &[0]).await;
+    *unaware.topic.code.lock() = 3;
+    let partial = Cluster::start(1, &[]).await;
+    let ports = [
+        silent.port,
+        closed_port().await,
+        unaware.brokers[0].port,
+        partial.brokers[0].port,
+        cluster.brokers[0].port,
+    ];
+    for _ in 0..ports.len() {
+        assert_eq!(kafka_lane(&ports, AMPLE).deliver(&spooled(&["1"])).await, Ok(1));
+    }
+    assert_eq!(cluster.stored()[&0].len(), ports.len());
 }
 
 #[tokio::test]
