@@ -325,7 +325,7 @@ async fn one_failed_call_drops_no_tombstone_that_protects_from_a_copy() {
                 let copy = it.older_copy_on(it.handoff(), false);
                 let event = move || {
                     if has_copy {
-                        copy()
+                        copy();
                     }
                 };
                 it.recorder.lock().failing = Some((at, fault));
