@@ -64,6 +64,13 @@ pub(super) fn requested_in(
     RequestedAcl::of(&http::HeaderMap::new(), Some(list))
 }
 
+/// Grants of a document before their grantees are looked up, for the fuzz target. None if one of
+/// them is malformed.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn granted_in(grants: &[WireGrant]) -> Option<impl PartialEq + std::fmt::Debug> {
+    grants.iter().cloned().map(requested::granted).collect::<Option<Vec<_>>>()
+}
+
 impl Operations {
     /// Owners of the objects in a bucket.
     pub(super) async fn owners_in(&self, bucket: &str) -> S3Result<OwnerNames> {

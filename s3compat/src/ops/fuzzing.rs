@@ -250,12 +250,14 @@ fn bucket_logging(document: &[u8]) -> Option<()> {
     let given: BucketLoggingStatus = received(operation, document)?;
     let Some(enabled) = given.logging_enabled else { return Some(()) };
     let (kept, grants) = log_settings(enabled)?;
+    let named = acl::granted_in(&grants)?;
     assert_eq!(Logging::of(&kept.document()).as_ref(), Some(&kept));
     let logging_enabled = Some(logging::to_wire(kept.clone(), grants.clone()));
     let again: BucketLoggingStatus =
         sent_back(operation, &GetBucketLoggingOutput { logging_enabled });
     let again = log_settings(again.logging_enabled.expect("the reply has settings"));
-    assert_eq!(again.expect("returned settings are accepted"), (kept, grants));
+    let (kept_again, grants) = again.expect("returned settings are accepted");
+    assert_eq!((kept_again, acl::granted_in(&grants)), (kept, Some(named)));
     Some(())
 }
 
@@ -278,6 +280,12 @@ fn deletes(document: &[u8]) -> Option<()> {
         };
         delete.objects.iter().map(of).collect::<Vec<_>>()
     };
+    // An ETag without quotes may be any text, and has quotes when it is written.
+    let is_tag =
+        |tag: &s3s::dto::ETag| tag.value().bytes().all(|it| it.is_ascii_graphic() && it != b'"');
+    if !given.objects.iter().filter_map(|object| object.e_tag.as_ref()).all(is_tag) {
+        return Some(());
+    }
     // A client that writes what was read asks for the same deletes.
     let again: Delete = sent_back(operation, &given);
     assert_eq!((named(&again), again.quiet), (named(&given), given.quiet));
