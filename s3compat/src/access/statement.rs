@@ -244,12 +244,11 @@ fn resources(json: &Json, reading: StatementContext<'_>) -> Result<Vec<Template>
     let texts = json.texts().ok_or_else(wrong)?;
     let read = |text: &&str| {
         let template = Template::parse(text, reading.has_variables)?;
-        let is_ours = match reading.bucket {
-            Some(bucket) => !scopes(&template, bucket).is_empty(),
-            None => {
-                let pattern: Vec<_> = atoms(&template.widest()).collect();
-                [ARN, ACCOUNT_ARN].iter().any(|beginning| goes_beyond(&pattern, beginning))
-            }
+        let is_ours = if let Some(bucket) = reading.bucket {
+            !scopes(&template, bucket).is_empty()
+        } else {
+            let pattern: Vec<_> = atoms(&template.widest()).collect();
+            [ARN, ACCOUNT_ARN].iter().any(|beginning| goes_beyond(&pattern, beginning))
         };
         is_ours.then_some(template).ok_or_else(wrong)
     };
