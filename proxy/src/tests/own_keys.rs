@@ -48,6 +48,10 @@ fn is_conflict<T>(outcome: &crate::Result<T>) -> bool {
     matches!(outcome, Err(Error::AccountConflict(_)))
 }
 
+fn is_malformed<T>(outcome: &crate::Result<T>) -> bool {
+    matches!(outcome, Err(Error::InvalidArgument(_)))
+}
+
 #[tokio::test]
 async fn users_reach_their_own_keys_alone() {
     let (_harness, accounts, [alice, bob]) = world().await;
@@ -75,6 +79,18 @@ async fn users_reach_their_own_keys_alone() {
     assert!(is_conflict(&of_alice.delete(&alice.access_key).await), "it would lock its user out");
     of_alice.delete(&made.access_key).await.unwrap();
     assert_eq!(names(&accounts, &alice).await, [alice.access_key]);
+}
+
+#[tokio::test]
+async fn malformed_names_reach_no_document() {
+    let (_harness, accounts, [alice, _]) = world().await;
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    for name in ["", "ab", "t/alice", "../key", &"a".repeat(129)] {
+        assert!(is_malformed(&own.create(name).await), "{name}");
+        assert!(is_malformed(&own.rotate(name).await), "{name}");
+        assert!(is_malformed(&own.delete(name).await), "{name}");
+    }
+    assert_eq!(names(&accounts, &alice).await, std::slice::from_ref(&alice.access_key));
 }
 
 #[tokio::test]

@@ -49,6 +49,24 @@ async fn each_change_has_one_record_with_its_outcome() {
 }
 
 #[tokio::test]
+async fn values_of_targets_are_cut_at_their_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log_in(folder.path()).await;
+    // One byte, and characters of two: the bound is within a character.
+    let long = format!("k{}", "é".repeat(40_000));
+    let target = [("access_key".to_owned(), long), ("tenant".to_owned(), "lab".to_owned())].into();
+    let begun = log.begin(AuditRecord { target, ..record("a", "K1") }).await.unwrap();
+    log.end(begun, 200).await.unwrap();
+    let page = log.page(AuditQuery::default()).await.unwrap();
+    let target = &page.items[0].target;
+    assert_eq!(target["access_key"], format!("k{}", "é".repeat((TARGET_BYTES_MAX - 1) / 2)));
+    assert_eq!(target["tenant"], "lab");
+    // Both lines have the cut value.
+    let file = fs::read(path_of(folder.path(), 1)).unwrap();
+    assert!(file.len() < 4 * TARGET_BYTES_MAX, "{}", file.len());
+}
+
+#[tokio::test]
 async fn a_crash_within_a_change_leaves_one_record_of_unknown_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let log = log_in(folder.path()).await;

@@ -154,6 +154,14 @@ fn add_to(keys: &mut Vec<ListedKey>, access_key: &str, listed_ms: u64) {
     }
 }
 
+/// Refuses a text that is no access key. The sentence doesn't repeat it.
+fn check_name(access_key: &str) -> Result<()> {
+    if is_access_key(access_key) {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument("the request names no well-formed access key".into()))
+}
+
 impl OwnKeys<'_> {
     /// Keys of the user, in the order of their creation. Reads each of them from a quorum.
     ///
@@ -191,8 +199,9 @@ impl OwnKeys<'_> {
     ///
     /// # Errors
     /// [`Error::AccountConflict`] if the user has [`OWN_KEYS_MAX`] keys, the maker has a rate of its
-    /// own, or no master key can seal the secret.
+    /// own, or no master key can seal the secret; [`Error::InvalidArgument`] for a malformed key.
     pub async fn create(&self, access_key: &str) -> Result<(Key, String)> {
+        check_name(access_key)?;
         self.check_rate()?;
         let kept: Vec<String> = self.list().await?.into_iter().map(|key| key.access_key).collect();
         let now_ms = self.accounts.now_ms();
@@ -239,8 +248,9 @@ impl OwnKeys<'_> {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] if the maker has
-    /// limits that the key doesn't have.
+    /// limits that the key doesn't have; [`Error::InvalidArgument`] for a malformed key.
     pub async fn rotate(&self, access_key: &str) -> Result<(Key, String)> {
+        check_name(access_key)?;
         let check = |key: &Key| self.check_reach(key);
         self.accounts.keys().rotate_if(access_key, None, check).await
     }
@@ -249,8 +259,10 @@ impl OwnKeys<'_> {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] for the key of
-    /// the request, and if the maker has limits that the key doesn't have.
+    /// the request, and if the maker has limits that the key doesn't have;
+    /// [`Error::InvalidArgument`] for a malformed key.
     pub async fn delete(&self, access_key: &str) -> Result<()> {
+        check_name(access_key)?;
         if access_key == self.maker.access_key {
             return Err(Error::AccountConflict(
                 "a key can't delete itself: sign in with another key of the user".to_owned(),
