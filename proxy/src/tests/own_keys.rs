@@ -152,6 +152,21 @@ async fn a_maker_that_is_changed_meanwhile_leaves_no_key() {
 }
 
 #[tokio::test]
+async fn a_user_that_is_replaced_meanwhile_gets_no_key_of_the_former_one() {
+    let (_harness, accounts, [alice, _]) = world().await;
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    accounts.keys().delete(&alice.access_key).await.unwrap();
+    accounts.users().delete("t", "alice").await.unwrap();
+    let anew = user(&accounts, "alice").await;
+    let unborn = OwnKeys::new_access_key();
+    assert!(is_conflict(&own.create(&unborn).await));
+    assert!(is_missing(&accounts.keys().get(&unborn).await));
+    assert_eq!(names(&accounts, &anew).await, std::slice::from_ref(&anew.access_key));
+    assert!(is_missing(&own.rotate(&anew.access_key).await));
+    assert!(is_missing(&own.delete(&anew.access_key).await));
+}
+
+#[tokio::test]
 async fn disabled_keys_stay_disabled_and_reach_nothing() {
     let (_harness, accounts, [alice, _]) = world().await;
     let (made, _) = make(&accounts, &alice).await.unwrap();

@@ -228,13 +228,10 @@ impl OwnKeys<'_> {
             networks: self.maker.networks.clone(),
         };
         let made = self.accounts.keys().create_listed(new, self.maker.view).await?;
-        // An operator who limits or disables the maker now may not know of its key.
-        if self
-            .accounts
-            .own_keys(&self.maker.access_key)
-            .await
-            .is_ok_and(|now| now.maker == self.maker)
-        {
+        // An operator who limits or disables the maker now may not know of its key. A user of the name
+        // may be another one by now: ids differ then.
+        let now = self.accounts.own_keys(&self.maker.access_key).await;
+        if self.is_own(&made.0) && now.is_ok_and(|now| now.maker == self.maker) {
             return Ok(made);
         }
         self.accounts.keys().delete(&made.0.access_key).await?;
