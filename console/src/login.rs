@@ -23,7 +23,7 @@ use tower::ServiceExt;
 
 use crate::Console;
 use crate::cookies::SESSION as SESSION_COOKIE;
-use crate::own_request::{csrf_of, no_session, read_body, session_of};
+use crate::own_request::{check_cookies, csrf_of, no_session, read_body, session_of};
 use crate::sessions::{AdminRights, NewSession, Rights, SESSION_S, Session};
 use crate::sign::AccessKey;
 
@@ -110,6 +110,9 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, request: Request)
     let media = request.headers().get(header::CONTENT_TYPE);
     if media.is_none_or(|media| media.as_bytes() != b"application/json") {
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a login is JSON");
+    }
+    if let Err(refusal) = check_cookies(&console, request.headers()) {
+        return *refusal;
     }
     if !console.attempts.take(client) {
         return refuse(StatusCode::TOO_MANY_REQUESTS, TOO_MANY);

@@ -10,9 +10,12 @@ use martlet_serving::operator::refuse;
 use tokio::time::timeout;
 
 use crate::Console;
+use crate::cookies::SESSION;
 use crate::sessions::Session;
 
 const NO_SESSION: &str = "sign in: this browser has no session";
+const TWO_COOKIES: &str = "the browser sends two cookies of this console, one of which a page of \
+    another port has set: delete the cookies of this host, and sign in again";
 /// Timeout for a small body: a client that is silent holds a place of the console's connections.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,8 +40,7 @@ pub(crate) fn session_of(
     headers: &HeaderMap,
     given: Option<&str>,
 ) -> Result<Session, Box<Response>> {
-    let session = console.sessions.of(headers, console.is_secure);
-    let session = session.ok_or_else(|| Box::new(no_session()))?;
+    let session = open_session(console, headers)?;
     if !session.is_own(given) {
         return Err(Box::new(refuse(StatusCode::FORBIDDEN, NO_CSRF)));
     }
@@ -56,13 +58,28 @@ pub(crate) fn session_of_link(
     let pairs = pairs.unwrap_or_default();
     let (tokens, rest): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(name, _)| name == CSRF);
     let [(_, token)] = &tokens[..] else { return session_of(console, headers, None) };
-    let session = console.sessions.of(headers, console.is_secure);
-    let session = session.ok_or_else(|| Box::new(no_session()))?;
+    let session = open_session(console, headers)?;
     let is_download = rest.iter().all(|(name, _)| name == VERSION_ID);
     if !is_download || !session.is_own_link(Some(token)) {
         return Err(Box::new(refuse(StatusCode::FORBIDDEN, NO_CSRF)));
     }
     Ok(session)
+}
+
+/// Returns the open session of a request's cookie.
+fn open_session(console: &Console, headers: &HeaderMap) -> Result<Session, Box<Response>> {
+    check_cookies(console, headers)?;
+    let session = console.sessions.of(headers, console.is_secure);
+    session.ok_or_else(|| Box::new(no_session()))
+}
+
+/// Refuses a request with two cookies of the session's name. A page of another port of the host can
+/// set one, and would otherwise lead the browser into a session of a stranger.
+pub(crate) fn check_cookies(console: &Console, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    if SESSION.values(headers, console.is_secure).len() > 1 {
+        return Err(Box::new(refuse(StatusCode::FORBIDDEN, TWO_COOKIES)));
+    }
+    Ok(())
 }
 
 /// Returns the refusal of a request without a session.

@@ -104,13 +104,13 @@ impl Sessions {
         NewSession { id, session }
     }
 
-    /// Returns the open session of a request, and notes its use.
+    /// Returns the open session of a request, and notes its use. Two cookies of the name are none: a
+    /// page of another port may have set one of them, with a session of its own.
     pub(crate) fn of(&self, headers: &HeaderMap, is_secure: bool) -> Option<Session> {
         let now_ms = self.clock.now_ms();
         let mut open = self.open.lock();
         open.retain(|_, session| session.is_open(now_ms));
-        let mut ids = SESSION.values(headers, is_secure).into_iter();
-        let id = ids.find(|id| open.contains_key(*id))?;
+        let [id] = SESSION.values(headers, is_secure)[..] else { return None };
         let session = open.get_mut(id)?;
         session.used_ms = now_ms;
         Some(session.clone())
@@ -309,8 +309,12 @@ mod tests {
         let own = format!("{name}-9003={id}");
         assert!(sessions.of(&sent("127.0.0.1:9003", &own), false).is_some());
         assert!(sessions.of(&sent("[::1]:9004", &own), false).is_none());
-        // A cookie that another port set before it is passed over.
-        let tossed = format!("{name}-9003=x; {own}; {name}-9004=y");
-        assert!(sessions.of(&sent("127.0.0.1:9003", &tossed), false).is_some());
+        let beside = format!("{own}; {name}-9004=y");
+        assert!(sessions.of(&sent("127.0.0.1:9003", &beside), false).is_some());
+        // A second cookie of the name, which another port has set, leaves no session.
+        let other = sessions.begin(admin(PrincipalLine::default())).id;
+        for tossed in [format!("{name}-9003={other}; {own}"), format!("{own}; {name}-9003=x")] {
+            assert!(sessions.of(&sent("127.0.0.1:9003", &tossed), false).is_none(), "{tossed}");
+        }
     }
 }

@@ -149,6 +149,32 @@ async fn an_access_key_signs_in_and_its_secret_stays_here() {
 }
 
 #[tokio::test]
+async fn two_cookies_of_the_session_are_refused() {
+    let (console, store) = console_with_store();
+    let (alice, bob) = (user(&console, "alice").await, user(&console, "bob").await);
+    store.0.lock().clear();
+    // A page of another port has set the cookie of its own session, for a longer path.
+    let two = format!("{}; {}", bob.cookie, alice.cookie);
+    for csrf in [&alice.csrf, &bob.csrf] {
+        let headers = [("cookie", two.as_str()), ("x-martlet-csrf", csrf.as_str())];
+        for (method, path) in [("GET", "/s3/train"), ("PUT", "/s3/train/YQ")] {
+            let reply = console.send(method, path, &headers, "").await;
+            assert_eq!(reply.status(), StatusCode::FORBIDDEN, "{method} {path}");
+        }
+        let reply = console.send("GET", "/session", &headers, "").await;
+        assert_eq!(reply.status(), StatusCode::UNAUTHORIZED);
+    }
+    assert!(store.0.lock().is_empty());
+    // A login says so, as another session would not open either.
+    let headers = [("cookie", two.as_str()), ("content-type", "application/json")];
+    let body = json!({ "key": "ALICE", "secret": "alice's secret" }).to_string();
+    let reply = console.send("POST", "/session", &headers, &body).await;
+    assert_eq!(reply.status(), StatusCode::FORBIDDEN);
+    assert!(json_of(reply).await["error"].as_str().unwrap().contains("two cookies"));
+    assert_eq!(alice.ask(&console, "GET", "/s3/train", &[], "").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
 async fn logins_wait_for_the_store() {
     let console = TestConsole::new(false);
     assert_eq!(console.login("ALICE", "x").await.status(), StatusCode::SERVICE_UNAVAILABLE);
