@@ -34,7 +34,7 @@ async function fromFolder(context, folder) {
   const types = { js: "text/javascript", css: "text/css", svg: "image/svg+xml", html: "text/html; charset=utf-8" };
   await context.route(/.*/, async (route) => {
     const { pathname } = new URL(route.request().url());
-    if (route.request().method() !== "GET" || /^\/(api|s3|session|links)(\/|$)/.test(pathname)) return route.fallback();
+    if (route.request().method() !== "GET" || /^\/(api|s3|session|links|own|login)(\/|$)/.test(pathname)) return route.fallback();
     const name = /\.[a-z]+$/.test(pathname) ? pathname.slice(1) : "index.html";
     const { "content-length": _, "content-encoding": __, ...headers } = (await route.fetch()).headers();
     return route.fulfill({ status: 200, headers: { ...headers, "content-type": types[name.split(".").pop()] }, body: readFileSync(join(folder, name)) });

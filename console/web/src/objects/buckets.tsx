@@ -20,23 +20,22 @@ type Sizes = Map<string, Size>;
 const AT_ONCE = 4;
 
 /** Size of a bucket that the key may list: S3 keeps the last count. */
-async function sizeOf(bucket: string): Promise<Size> {
-  const { headers } = await send("HEAD", { bucket }, { headers: { "x-martlet-usage": "true" } });
+async function sizeOf(bucket: string, signal: AbortSignal): Promise<Size> {
+  const { headers } = await send("HEAD", { bucket }, { headers: { "x-martlet-usage": "true" }, signal });
   const number = (name: string) => (headers.has(name) ? Number(headers.get(name)) : null);
   return { bytes: number("x-martlet-usage-bytes"), objects: number("x-martlet-usage-objects"), counted_ms: number("x-martlet-usage-counted") };
 }
 
-/** Number of the last round of requests for sizes. An earlier round ends when another one begins. */
-let round = 0;
+/** Last round of requests for sizes. An earlier round is aborted when another one begins. */
+let round = new AbortController();
 
 /** Sizes of the buckets of a page, one request for each; those that the key may not list have none. */
-async function sizesAtS3(names: string[]): Promise<Sizes> {
+async function sizesAtS3(names: string[], signal: AbortSignal): Promise<Sizes> {
   const [found, waiting]: [Sizes, string[]] = [new Map(), [...names]];
-  const own = ++round;
   const work = async () => {
     for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
-      const size = await sizeOf(name).catch(() => undefined);
-      if (session.value === null || own !== round) return;
+      const size = await sizeOf(name, signal).catch(() => undefined);
+      if (session.value === null || signal.aborted) return;
       if (size) found.set(name, size);
     }
   };
@@ -46,9 +45,11 @@ async function sizesAtS3(names: string[]): Promise<Sizes> {
 
 /** Sizes of these buckets. */
 async function sizes(names: string[]): Promise<Sizes> {
+  round.abort();
+  const { signal } = (round = new AbortController());
   const [first, last] = [names[0], names[names.length - 1]];
   if (first === undefined || last === undefined) return new Map();
-  if (!may("get /admin/v1/buckets")) return await sizesAtS3(names);
+  if (!may("get /admin/v1/buckets")) return await sizesAtS3(names, signal);
   let shared = 0;
   while (shared < first.length && first[shared] === last[shared]) shared += 1;
   const page = await get<{ items: Schemas["BucketSummary"][] }>("/admin/v1/buckets", { prefix: first.slice(0, shared), limit: 1000 });
