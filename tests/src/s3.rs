@@ -1,7 +1,7 @@
 //! A small S3 client, which signs requests and sends exactly what a test specifies.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use ::bytes::Bytes;
@@ -16,7 +16,7 @@ use martlet_protocol::{Clock, SystemClock};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::macros::format_description;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Root access key of servers that tests start.
 pub const ACCESS_KEY: &str = "MARTLETTESTACCESSKEY";
@@ -255,6 +255,18 @@ pub async fn exchange(
     collect(connection.send_request(request).await.map_err(lost)?).await
 }
 
+/// Sends a request unchanged on a new connection from the IPv4 address `local`.
+pub async fn exchange_from(
+    local: Ipv4Addr,
+    address: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> Result<Reply, LostReply> {
+    let socket = TcpSocket::new_v4().map_err(lost)?;
+    socket.bind((local, 0).into()).map_err(lost)?;
+    let mut connection = handshake(socket.connect(address).await.map_err(lost)?).await?;
+    collect(connection.send_request(request).await.map_err(lost)?).await
+}
+
 /// Percent-encodes a text as in a canonical query.
 pub fn encoded(text: &str) -> String {
     let mut encoded = String::new();
@@ -274,7 +286,10 @@ fn names_payload(headers: &[(&str, &str)]) -> bool {
 }
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, LostReply> {
-    let stream = TcpStream::connect(address).await.map_err(lost)?;
+    handshake(TcpStream::connect(address).await.map_err(lost)?).await
+}
+
+async fn handshake(stream: TcpStream) -> Result<SendRequest<Full<Bytes>>, LostReply> {
     stream.set_nodelay(true).map_err(lost)?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     tokio::spawn(async move { drop(connection.await) });

@@ -2,14 +2,14 @@
 //! the last count of a bucket in the reply to HeadBucket.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use martlet_tests::Setup;
-use martlet_tests::s3::{Reply, S3, exchange};
+use martlet_tests::s3::{Reply, S3, exchange, exchange_from};
 use martlet_tests::server::Server;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -176,25 +176,57 @@ async fn a_user_reaches_own_keys_alone_and_every_change_is_recorded() {
 }
 
 #[tokio::test]
-async fn policies_and_limits_of_a_key_bind_the_keys_that_it_makes() {
+async fn limits_of_a_key_bind_the_keys_that_it_makes() {
     let (setup, server) = store().await;
     let free = make_user(&setup, &server, "alice");
-    let limited = make_key(&server, "alice", &["--network", "127.0.0.0/8"]);
+    // Two addresses, that of the tests among them, and not 127.0.0.2.
+    let limited = make_key(&server, "alice", &["--network", "127.0.0.0/31"]);
     let browser = Browser::sign_in(&server, &limited).await;
-    let (made, _) = browser.make().await;
+    let (made, secret) = browser.make().await;
     let line = asked(&server, &["key", "list", "--tenant", "lab"]);
     let line = line.as_array().unwrap().iter().find(|line| line["access_key"] == made).unwrap();
-    assert_eq!(line["networks"], json!(["127.0.0.0/8"]));
+    assert_eq!(line["networks"], json!(["127.0.0.0/31"]));
+    let status_from = async |key: &str, secret: &str, local: Ipv4Addr| {
+        let client = S3::with_keys(server.s3_address, key, secret);
+        let request = client.request("GET", "/", Bytes::new());
+        exchange_from(local, server.s3_address, request).await.unwrap().status
+    };
+    let outside = Ipv4Addr::new(127, 0, 0, 2);
+    assert_eq!(status_from(&made, &secret, Ipv4Addr::LOCALHOST).await, 200);
+    assert_eq!(status_from(&made, &secret, outside).await, 403);
+    assert_eq!(status_from(&free.0, &free.1, outside).await, 200, "that key has no networks");
     let refused = browser.rotate(&free.0).await;
     assert!(refused.status == 409 && refused.text().contains("has limits"), "{}", refused.text());
     assert_eq!(browser.delete(&free.0).await.status, 409);
+    assert_eq!(browser.delete(&made).await.status, 200, "its limits are equal");
+    // A key that an operator disables makes, rotates and deletes none.
+    let other = make_key(&server, "alice", &[]);
+    asked(&server, &["key", "disable", &limited.0]);
+    sleep(Duration::from_millis(1500)).await;
+    for reply in [
+        browser.send("POST", "/own/keys", "").await,
+        browser.rotate(&limited.0).await,
+        browser.delete(&other.0).await,
+    ] {
+        assert_eq!(reply.status, 403, "{}", reply.text());
+    }
+    let keys = asked(&server, &["key", "list", "--tenant", "lab"]);
+    assert_eq!(keys.as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn policies_of_the_user_decide_about_own_keys() {
+    let (setup, server) = store().await;
+    let own = make_user(&setup, &server, "alice");
+    let browser = Browser::sign_in(&server, &own).await;
+    let (made, _) = browser.make().await;
     // A policy without an Allow for keys leaves none, and neither does no policy.
     put_policy(&setup, &server, "alice", &json!("s3:*"));
     sleep(Duration::from_millis(1500)).await;
     for reply in [
         browser.send("GET", "/own/keys", "").await,
         browser.send("POST", "/own/keys", "").await,
-        browser.rotate(&limited.0).await,
+        browser.rotate(&made).await,
         browser.delete(&made).await,
     ] {
         assert_eq!(reply.status, 403, "{}", reply.text());
