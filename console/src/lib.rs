@@ -18,7 +18,7 @@
 //! * [`oidc_login`], [`web_identity`], [`id_tokens`]: logins by an identity provider.
 //! * [`own_keys`]: keys of the session's user.
 //! * [`own_request`]: session and CSRF token of a request.
-//! * [`places`]: the bound on requests of one access key.
+//! * [`places`]: the bound on requests of one principal.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
 //!
 //! Invariants:

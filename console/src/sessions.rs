@@ -220,7 +220,7 @@ mod tests {
         let sessions = Sessions::new(clock.clone());
         let of = |account: &str, at: usize| {
             let key = AccessKey::new(format!("{account}{at}"), "secret".into());
-            let key = key.named(&format!("arn:aws:iam::{account}:user/u"));
+            let key = key.named(&format!("arn:aws:iam::{account}:user/u{at}"));
             Rights { admin: None, s3: Some(Arc::new(key)) }
         };
         let other = headers(&sessions.begin(of("other", 0)).id);
@@ -229,6 +229,24 @@ mod tests {
             sessions.begin(of("one", at));
         }
         assert_eq!(sessions.open.lock().len(), ACCOUNT_SESSIONS_MAX + 1);
+        assert!(sessions.of(&other, false).is_some());
+    }
+
+    #[test]
+    fn keys_of_one_user_count_together() {
+        let clock = Arc::new(ManualClock::at(1000));
+        let sessions = Sessions::new(clock.clone());
+        let of = |user: &str, at: usize| {
+            let key = AccessKey::new(format!("KEY{at}"), "secret".into());
+            let key = key.named(&format!("arn:aws:iam::lab:user/{user}"));
+            Rights { admin: None, s3: Some(Arc::new(key)) }
+        };
+        let other = headers(&sessions.begin(of("bob", 0)).id);
+        for at in 0..2 * KEY_SESSIONS_MAX {
+            clock.advance_ms(1);
+            sessions.begin(of("alice", at));
+        }
+        assert_eq!(sessions.open.lock().len(), KEY_SESSIONS_MAX + 1);
         assert!(sessions.of(&other, false).is_some());
     }
 

@@ -9,6 +9,7 @@ use axum::http::{Extensions, HeaderValue, Method};
 use parking_lot::Mutex;
 
 use super::*;
+use crate::places::PLACES_MAX;
 use crate::sign::{AccessKey, SignedService, SigningScope, UnsignedRequest};
 
 const REGION: &str = "us-east-1";
@@ -339,6 +340,29 @@ async fn bodies_stream_both_ways() {
         let frame = frame.await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(frame, chunk);
     }
+}
+
+/// Polls a request once. Returns true if the request waits.
+async fn waits(request: &mut Pin<Box<impl Future<Output = Response>>>) -> bool {
+    poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending())).await
+}
+
+#[tokio::test]
+async fn requests_for_own_keys_take_places() {
+    let console = TestConsole::new(false);
+    let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
+    let silent = tower::service_fn(|_: axum::extract::Request| {
+        std::future::pending::<Result<Response, std::convert::Infallible>>()
+    });
+    console.s3.open(s3_parts(Router::new().fallback_service(silent)));
+    let list = || Box::pin(browser.ask(&console, "GET", "/own/keys", &[], ""));
+    let mut waiting: Vec<_> = (0..PLACES_MAX).map(|_| list()).collect();
+    for request in &mut waiting {
+        assert!(waits(request).await);
+    }
+    assert_eq!(list().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    waiting.pop();
+    assert!(waits(&mut list()).await, "a request that left has returned its place");
 }
 
 #[tokio::test]
