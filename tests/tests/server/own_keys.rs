@@ -215,6 +215,30 @@ async fn limits_of_a_key_bind_the_keys_that_it_makes() {
 }
 
 #[tokio::test]
+async fn requests_beyond_the_rate_of_a_key_are_not_recorded() {
+    let (setup, server) = store().await;
+    let own = make_user(&setup, &server, "alice");
+    let browser = Browser::sign_in(&server, &own).await;
+    asked(&server, &["key", "limit", &own.0, "--requests", "1"]);
+    sleep(Duration::from_millis(1500)).await;
+    let (mut admitted, mut refused) = (0, 0);
+    for _ in 0..30 {
+        match browser.delete("NOBODY").await.status {
+            404 => admitted += 1,
+            503 => refused += 1,
+            status => panic!("{status}"),
+        }
+    }
+    assert!(admitted > 0 && refused > 0, "{admitted} {refused}");
+    let audit = setup.data_dir().join("audit/tenants/audit-1.jsonl");
+    let audit = std::fs::read_to_string(audit).unwrap();
+    let lines = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let is_end =
+        |line: &Value| line["operation"] == "DeleteAccessKey" && line["outcome"].is_string();
+    assert_eq!(lines.filter(is_end).count(), admitted);
+}
+
+#[tokio::test]
 async fn policies_of_the_user_decide_about_own_keys() {
     let (setup, server) = store().await;
     let own = make_user(&setup, &server, "alice");
