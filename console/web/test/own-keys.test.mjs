@@ -146,3 +146,19 @@ test("buckets show their last count, and those that the key may not list show no
   assert.deepEqual(problems, []);
   await context.close();
 });
+
+test("another beginning of names aborts the requests for sizes that wait", async () => {
+  const { context, page, problems } = await signedIn(alice);
+  await visit(page, "/keys");
+  // These requests get no reply.
+  await page.route("**/s3/*", (route) => (route.request().method() === "HEAD" ? undefined : route.fallback()));
+  const begun = page.waitForRequest((request) => request.method() === "HEAD");
+  await visit(page, "/objects");
+  await begun;
+  const failed = page.waitForEvent("requestfailed", (request) => request.method() === "HEAD");
+  await page.getByLabel("Names that begin with").fill("none-begins-so");
+  assert.match((await failed).failure().errorText, /ABORTED/);
+  await page.getByText("No bucket begins so").waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
