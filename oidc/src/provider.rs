@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode};
 use martlet_protocol::Clock;
 use parking_lot::Mutex;
@@ -166,27 +167,7 @@ impl OidcProvider {
         let metadata = self.metadata().await?;
         let no_tokens = || OidcError::unavailable("its metadata has no token_endpoint");
         let endpoint = metadata.token.as_ref().ok_or_else(no_tokens)?;
-        let mut request = Request::builder().method(Method::POST).uri(endpoint.as_str());
-        request = request.header(CONTENT_TYPE, FORM);
-        let mut form = Serializer::new(String::new());
-        form.append_pair("grant_type", "authorization_code")
-            .append_pair("code", exchange.code)
-            .append_pair("redirect_uri", exchange.redirect_uri)
-            .append_pair("code_verifier", exchange.verifier.text());
-        match exchange.client_secret {
-            Some(secret) if !metadata.secret_in_body => {
-                let encode = |text: &str| utf8_percent_encode(text, CREDENTIALS).to_string();
-                let pair = format!("{}:{}", encode(exchange.client_id), encode(secret));
-                request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)));
-            }
-            secret => {
-                form.append_pair("client_id", exchange.client_id);
-                if let Some(secret) = secret {
-                    form.append_pair("client_secret", secret);
-                }
-            }
-        }
-        let body = Bytes::from(form.finish());
+        let (request, body) = token_request(endpoint, metadata.secret_in_body, &exchange);
         let reply = self.fetcher.send("the tokens", request, body, TOKENS_BYTES_MAX).await?;
         id_token(&reply)
     }
@@ -250,6 +231,36 @@ impl OidcProvider {
         }
         Ok(reply.body)
     }
+}
+
+/// Makes the request of an exchange. The secret is in the head, or in the body where the provider
+/// accepts no other place.
+fn token_request(
+    endpoint: &Url,
+    secret_in_body: bool,
+    exchange: &CodeExchange<'_>,
+) -> (Builder, Bytes) {
+    let mut request = Request::builder().method(Method::POST).uri(endpoint.as_str());
+    request = request.header(CONTENT_TYPE, FORM);
+    let mut form = Serializer::new(String::new());
+    form.append_pair("grant_type", "authorization_code")
+        .append_pair("code", exchange.code)
+        .append_pair("redirect_uri", exchange.redirect_uri)
+        .append_pair("code_verifier", exchange.verifier.text());
+    match exchange.client_secret {
+        Some(secret) if !secret_in_body => {
+            let encode = |text: &str| utf8_percent_encode(text, CREDENTIALS).to_string();
+            let pair = format!("{}:{}", encode(exchange.client_id), encode(secret));
+            request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)));
+        }
+        secret => {
+            form.append_pair("client_id", exchange.client_id);
+            if let Some(secret) = secret {
+                form.append_pair("client_secret", secret);
+            }
+        }
+    }
+    (request, Bytes::from(form.finish()))
 }
 
 /// Returns the ID token of a reply.

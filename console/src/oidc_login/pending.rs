@@ -79,9 +79,7 @@ impl OpenLogins {
             self.by_state.remove(&oldest);
         }
     }
-}
 
-impl OpenLogins {
     /// Removes the oldest login of the widest prefix with the most logins, if the table is full.
     fn make_room_in_fullest(&mut self) {
         if self.by_state.len() < PENDING_MAX {

@@ -82,17 +82,15 @@ impl FetchedKeys {
         if let Some(keys) = self.without_fetch(wanted, now_ms) {
             return keys;
         }
-        let flight = match self.flight.clone().try_lock_owned() {
-            Ok(flight) => flight,
-            Err(_) => {
-                // Old keys still verify what they can while another request fetches.
-                if let Ok(keys) = self.known.lock().usable(now_ms)
-                    && keys.has(wanted)
-                {
-                    return Ok(keys);
-                }
-                self.flight.clone().lock_owned().await
+        let flight = if let Ok(flight) = self.flight.clone().try_lock_owned() {
+            flight
+        } else {
+            // Old keys still verify what they can while another request fetches.
+            let old = self.known.lock().usable(now_ms).ok();
+            if let Some(old) = old.filter(|old| old.has(wanted)) {
+                return Ok(old);
             }
+            self.flight.clone().lock_owned().await
         };
         if let Some(keys) = self.without_fetch(wanted, now_ms) {
             return keys;
