@@ -117,7 +117,7 @@ def test_a_killed_broker_gets_all_events_in_order(kind, tmp_path):
             for _ in range(ROUNDS * KEYS // 3):
                 put(client, put_count)
                 put_count += 1
-            until(lambda: server.metric("martlet_event_waiting_bytes") == 0)
+            assert until(lambda: server.metric("martlet_event_waiting_bytes") == 0), server.log()
             found = until(lambda: (it := sequencers(broker.messages())) and len(first_times(it)) >= put_count and it)
             repeats = check(found or sequencers(broker.messages()), put_count, is_ordered_by_key=is_kafka)
             print(f"{put_count} events, {repeats} repeats, "
