@@ -33,9 +33,10 @@ const NAMES: [(i16, &str); 27] = [
     (87, "INVALID_RECORD"),
 ];
 
-/// Codes by which a broker refuses the records themselves. All others are about the topic, the
-/// cluster or the client, and meet every message.
-const REFUSALS: [i16; 4] = [10, 18, 32, 87];
+/// Codes by which a broker refuses the records themselves: their size. All others are about the
+/// topic, the cluster, a clock or the client, and meet every message. `INVALID_TIMESTAMP` comes
+/// from a clock that differs, `INVALID_RECORD` from a topic with a schema or with compaction.
+const REFUSALS: [i16; 2] = [10, 18];
 
 /// Returns the name of a code, with its number.
 pub(super) fn code_name(code: i16) -> String {
@@ -56,9 +57,7 @@ mod tests {
     fn few_codes_are_about_a_message() {
         let refusals: Vec<&str> =
             NAMES.iter().filter(|(code, _)| is_refusal(*code)).map(|(_, name)| *name).collect();
-        let expected =
-            ["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_TIMESTAMP", "INVALID_RECORD"];
-        assert_eq!(refusals, expected);
+        assert_eq!(refusals, ["MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"]);
         assert_eq!(code_name(3), "UNKNOWN_TOPIC_OR_PARTITION (3)");
         assert_eq!(code_name(119), "error (119)");
     }
