@@ -270,7 +270,7 @@ async fn serve_nats(listener: TcpListener, count: usize) -> Vec<String> {
     let mut messages = Vec::new();
     let (stream, _) = listener.accept().await.unwrap();
     let mut stream = tokio::io::BufReader::new(stream);
-    stream.write_all(b"INFO {\"max_payload\":1000}\r\n").await.unwrap();
+    stream.write_all(b"INFO {\"max_payload\":1048576}\r\n").await.unwrap();
     while messages.len() < count {
         let mut line = String::new();
         stream.read_line(&mut line).await.unwrap();

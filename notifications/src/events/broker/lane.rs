@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
 use super::acknowledged::Acknowledged;
+use super::batch_limits::BatchLimits;
 use super::settings::{BrokerClient, BrokerConnection};
 
 /// Timeout of an attempt, from the connection to the last acknowledgement.
@@ -20,6 +21,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 pub(in super::super) struct BrokerLane {
     client: BrokerClient,
     acknowledged: Acknowledged,
+    limits: BatchLimits,
     connection: Mutex<Option<BrokerConnection>>,
     patience: Duration,
 }
@@ -38,8 +40,8 @@ impl BrokerLane {
 
     /// Makes a lane whose attempts end after this time.
     pub(super) fn with_patience(client: BrokerClient, patience: Duration) -> Self {
-        let (acknowledged, connection) = (Acknowledged::default(), Mutex::new(None));
-        Self { client, acknowledged, connection, patience }
+        let (acknowledged, limits) = (Acknowledged::default(), BatchLimits::default());
+        Self { client, acknowledged, limits, connection: Mutex::new(None), patience }
     }
 
     /// Returns a lane of another tenant, with a connection of its own.
@@ -90,7 +92,8 @@ impl BrokerLane {
             Some(connected) => connected,
             None => self.client.connect().await?,
         };
-        connection.insert(connected).publish(messages, &self.acknowledged).await
+        let connected = connection.insert(connected);
+        connected.publish(messages, &self.acknowledged, &self.limits).await
     }
 
     /// Closes the connection of an idle lane.

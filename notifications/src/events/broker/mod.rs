@@ -10,6 +10,7 @@
 //! * [`nats`], [`redis`], [`amqp`] with `amqp_frames`, [`kafka`]: the protocols.
 //! * [`lane`]: one attempt within its time, and the connection between attempts.
 //! * [`acknowledged`]: messages behind one that was not acknowledged. [`object_key`]: their keys.
+//! * [`batch_limits`]: smaller batches for brokers that are slow, or refuse one message of a batch.
 //!
 //! Invariants:
 //! * The broker's faults keep messages in the spool, without a limit on attempts: no connection,
@@ -24,6 +25,7 @@ mod acknowledged;
 mod address;
 mod amqp;
 mod amqp_frames;
+mod batch_limits;
 mod credentials;
 mod endpoint;
 mod kafka;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
 use super::acknowledged::Acknowledged;
+use super::batch_limits::{BatchEnd, BatchLimits};
 use super::credentials::Login;
 use super::endpoint::{BATCH_TIME, BrokerStream, Endpoint, open};
 use super::receive_buffer::ReceiveBuffer;
@@ -26,6 +27,13 @@ use super::receive_buffer::ReceiveBuffer;
 const FRAME_BYTES_MAX: usize = 64 << 10;
 /// Error of `JetStream`: a message is larger than its stream accepts.
 const MESSAGE_TOO_LARGE: u32 = 10_054;
+/// Minimum of a server's limit on payloads. Events are shorter, as a rule; a server with a lower
+/// limit is misconfigured, and no message is at fault.
+const PAYLOAD_BYTES_MIN: usize = 4 << 10;
+/// Error of a server: a message is longer than its limit. The server then ends the connection.
+const PAYLOAD_VIOLATION: &str = "maximum payload violation";
+/// Part of all messages in [`BatchLimits`].
+const PART: i32 = 0;
 /// Status of a reply: nothing is subscribed to the subject of the request.
 const NO_RESPONDERS: &str = "503";
 
@@ -39,11 +47,10 @@ pub(super) struct NatsClient {
     is_token: bool,
 }
 
-/// First line of a server.
+/// First line of a server, and later ones when its settings change.
 #[derive(Debug, Deserialize)]
 struct ServerInfo {
-    #[serde(default)]
-    max_payload: usize,
+    max_payload: Option<usize>,
     #[serde(default)]
     headers: bool,
     #[serde(default)]
@@ -110,7 +117,8 @@ pub(super) struct NatsConnection {
     stream: BrokerStream,
     received: ReceiveBuffer,
     subject: String,
-    payload_bytes_max: usize,
+    /// Limit that the server has named; over TLS, only in lines that came over TLS.
+    payload_bytes_max: Option<usize>,
     /// `None` in core NATS.
     inbox: Option<Inbox>,
 }
@@ -150,6 +158,8 @@ impl NatsClient {
         if is_tls && !received.is_empty() {
             return Err(DeliveryFailure::away("the server sent bytes before the TLS handshake"));
         }
+        // Bytes before the TLS handshake may be anyone's.
+        let payload_bytes_max = if is_tls { None } else { info.payload_bytes_max()? };
         let stream = self.endpoint.secured(host, tcp).await?;
         let inbox = self.is_jetstream.then(|| Inbox {
             prefix: format!("_INBOX.martlet{:032x}", rand::random::<u128>()),
@@ -159,7 +169,7 @@ impl NatsClient {
             stream,
             received,
             subject: self.subject.clone(),
-            payload_bytes_max: info.max_payload,
+            payload_bytes_max,
             inbox,
         };
         connection.greet(&self.connect_line(&info, &login)).await?;
@@ -187,6 +197,21 @@ impl NatsClient {
     }
 }
 
+impl ServerInfo {
+    /// Returns the limit on payloads; `None` if the server has none.
+    fn payload_bytes_max(&self) -> Result<Option<usize>, DeliveryFailure> {
+        match self.max_payload.filter(|it| *it > 0) {
+            Some(bytes_max) if bytes_max < PAYLOAD_BYTES_MIN => {
+                Err(DeliveryFailure::away(format!(
+                    "the server takes {bytes_max} bytes in a message: set its max_payload to \
+                     {PAYLOAD_BYTES_MIN} at least"
+                )))
+            }
+            bytes_max => Ok(bytes_max),
+        }
+    }
+}
+
 fn info(line: &str) -> Result<ServerInfo, DeliveryFailure> {
     let info = line.strip_prefix("INFO ").and_then(|json| serde_json::from_str(json).ok());
     info.ok_or_else(|| DeliveryFailure::away("the host does not answer as a NATS server"))
@@ -198,38 +223,63 @@ impl NatsConnection {
         &mut self,
         messages: &[SpooledMessage],
         acknowledged: &Acknowledged,
+        limits: &BatchLimits,
     ) -> Result<(), DeliveryFailure> {
-        let fits = |it: &&SpooledMessage| it.message.len() <= self.payload_bytes_max;
+        let bytes_max = self.payload_bytes_max.unwrap_or(usize::MAX);
+        let fits = |it: &&SpooledMessage| it.message.len() <= bytes_max;
         let count = messages.iter().take_while(fits).count();
         let Some(first) = messages.first().filter(|_| count == 0) else {
             return if self.inbox.is_some() {
                 self.publish_to_stream(&messages[..count], acknowledged).await
             } else {
-                self.publish_batch(&messages[..count], acknowledged).await
+                self.publish_batch(&messages[..count], acknowledged, limits).await
             };
         };
         Err(DeliveryFailure::Refused(format!(
-            "the message has {} bytes, and the server takes {} at most",
-            first.message.len(),
-            self.payload_bytes_max
+            "the message has {} bytes, and the server takes {bytes_max} at most",
+            first.message.len()
         )))
     }
 
-    /// Sends messages, and waits until the server has processed all of them.
+    /// Sends a batch of messages within the limit. If the server refuses one of several, each is sent
+    /// alone by the next attempts, so that only the message at fault is refused.
     async fn publish_batch(
         &mut self,
         messages: &[SpooledMessage],
         acknowledged: &Acknowledged,
+        limits: &BatchLimits,
     ) -> Result<(), DeliveryFailure> {
+        let messages = &messages[..limits.begin(PART, messages.len())];
+        let outcome = self.send_batch(messages).await;
+        limits.end(
+            PART,
+            match &outcome {
+                Ok(()) => BatchEnd::Acknowledged,
+                Err(DeliveryFailure::Refused(_)) => BatchEnd::Refused,
+                Err(_) => BatchEnd::Failed,
+            },
+        );
+        match outcome {
+            Ok(()) => {
+                acknowledged.add_all(messages);
+                Ok(())
+            }
+            Err(DeliveryFailure::Refused(reason)) if messages.len() > 1 => {
+                Err(DeliveryFailure::Away(reason))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Sends messages, and waits until the server has processed all of them.
+    async fn send_batch(&mut self, messages: &[SpooledMessage]) -> Result<(), DeliveryFailure> {
         let mut bytes = Vec::new();
         for message in messages {
             self.put(&mut bytes, "", &message.message);
         }
         bytes.extend_from_slice(b"PING\r\n");
         self.send(&bytes).await?;
-        self.pong().await?;
-        acknowledged.add_all(messages);
-        Ok(())
+        self.pong().await
     }
 
     /// Sends messages one by one, each after its predecessor's acknowledgement.
@@ -301,7 +351,8 @@ impl NatsConnection {
                 "-ERR" => return Ok(ServerMessage::Error(rest.trim_matches('\'').to_owned())),
                 "MSG" => return self.reply(rest, false).await,
                 "HMSG" => return self.reply(rest, true).await,
-                "+OK" | "INFO" => {}
+                "INFO" => self.payload_bytes_max = info(&line)?.payload_bytes_max()?,
+                "+OK" => {}
                 _ => return Err(DeliveryFailure::away("the server sent an unknown message")),
             }
         }
@@ -339,9 +390,13 @@ impl NatsConnection {
     }
 }
 
-/// Maps a `-ERR` to a failure. All of them are about the connection or the subject.
+/// Maps a `-ERR` to a failure. Only one of them is about a message: its size.
 fn refused_by_server(error: &str) -> DeliveryFailure {
-    DeliveryFailure::away(format!("the server answered: {error}"))
+    let reason = format!("the server answered: {error}");
+    if error.eq_ignore_ascii_case(PAYLOAD_VIOLATION) {
+        return DeliveryFailure::Refused(reason);
+    }
+    DeliveryFailure::Away(reason)
 }
 
 /// Maps a stream's reply to an outcome.

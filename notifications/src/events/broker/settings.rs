@@ -10,6 +10,7 @@ use super::super::spool::SpooledMessage;
 use super::acknowledged::Acknowledged;
 use super::address::{BrokerAddress, Protocol};
 use super::amqp::{AmqpClient, AmqpConnection};
+use super::batch_limits::BatchLimits;
 use super::credentials::Credentials;
 use super::endpoint::{Endpoint, connector};
 use super::kafka::{KafkaClient, KafkaConnection};
@@ -171,9 +172,10 @@ impl BrokerConnection {
         &mut self,
         messages: &[SpooledMessage],
         acknowledged: &Acknowledged,
+        limits: &BatchLimits,
     ) -> Result<(), DeliveryFailure> {
         match self {
-            Self::Nats(it) => it.publish(messages, acknowledged).await,
+            Self::Nats(it) => it.publish(messages, acknowledged, limits).await,
             Self::Redis(it) => it.publish(messages, acknowledged).await,
             Self::Amqp(it) => it.publish(messages, acknowledged).await,
             Self::Kafka(it) => it.publish(messages, acknowledged).await,

@@ -203,19 +203,54 @@ async fn only_a_message_that_is_too_large_is_refused() {
     let server = Script::new(&[Answer::Error(MESSAGE_TOO_LARGE)]).start().await;
     let reason = refused(stream_lane(server.port, AMPLE).deliver(&spooled(&["1"])).await);
     assert!(reason.contains("10054"), "{reason}");
-    let info = r#"INFO {"max_payload":4,"headers":true}"#;
+    let info = r#"INFO {"max_payload":4096,"headers":true}"#;
+    let long = "x".repeat(5000);
     for is_core in [true, false] {
         let script = Script::of(info, "PONG", &[]);
         let server = script.start().await;
         let make = if is_core { core_lane } else { stream_lane };
         let lane = make(server.port, AMPLE);
-        let messages = spooled(&["1", "12345", "2"]);
+        let messages = spooled(&["1", &long, "2"]);
         assert_eq!(lane.deliver(&messages).await, Ok(1), "the message before it is delivered");
         let reason = refused(lane.deliver(&messages[1..]).await);
-        assert!(reason.contains("5 bytes") && reason.contains("takes 4"), "{reason}");
+        assert!(reason.contains("5000 bytes") && reason.contains("takes 4096"), "{reason}");
         assert_eq!(lane.deliver(&messages[2..]).await, Ok(1));
         assert_eq!(script.messages(), ["1", "2"]);
     }
+}
+
+#[tokio::test]
+async fn limits_on_payloads_follow_the_server() {
+    let long = "x".repeat(5000);
+    let messages = spooled(&[&long]);
+    for info in ["INFO {}", r#"INFO {"max_payload":0}"#, r#"INFO {"max_payload":5000}"#] {
+        let server = Script::of(info, "PONG", &[]).start().await;
+        assert_eq!(core_lane(server.port, AMPLE).deliver(&messages).await, Ok(1), "{info}");
+    }
+    let low = r#"INFO {"max_payload":4095}"#;
+    let server = Script::of(low, "PONG", &[]).start().await;
+    let reason = away(core_lane(server.port, AMPLE).deliver(&messages).await);
+    assert!(reason.contains("takes 4095 bytes"), "{reason}");
+    let later = "INFO {\"max_payload\":4096}\r\nPONG";
+    let server = Script::of(INFO, later, &[]).start().await;
+    let reason = refused(core_lane(server.port, AMPLE).deliver(&messages).await);
+    assert!(reason.contains("takes 4096 at most"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_batch_that_is_refused_for_one_message_is_sent_message_by_message() {
+    let violation = Answer::Raw("-ERR 'Maximum Payload Violation'\r\n");
+    let server = Script::new(std::slice::from_ref(&violation)).start().await;
+    let lane = core_lane(server.port, AMPLE);
+    let messages = spooled(&["1", "2", "3"]);
+    let reason = away(lane.deliver(&messages).await);
+    assert!(reason.contains("Maximum Payload Violation"), "{reason}");
+    assert_eq!(lane.deliver(&messages).await, Ok(1), "the first goes alone");
+    assert_eq!(lane.deliver(&messages[1..]).await, Ok(2), "batches grow again");
+    let server = Script::new(std::slice::from_ref(&violation)).start().await;
+    refused(core_lane(server.port, AMPLE).deliver(&messages[..1]).await);
+    let server = Script::new(&[violation]).start().await;
+    refused(stream_lane(server.port, AMPLE).deliver(&messages).await);
 }
 
 #[tokio::test]
