@@ -1,21 +1,27 @@
 //! Connections to brokers: in clear, or over TLS with a certificate for the host's name.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use martlet_serving::{Failure, client_config};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::super::retry::DeliveryFailure;
 use super::address::BrokerHost;
 use super::credentials::Credentials;
+use super::staggered::first_success;
 
 /// Time of a batch after which a protocol that sends messages one by one begins no further message.
 /// A slow broker then has acknowledged all that it got, when the time of the attempt is over.
 pub(super) const BATCH_TIME: Duration = Duration::from_secs(4);
+
+/// Maximum number of a host's addresses that are tried.
+const ADDRESSES_MAX: usize = 16;
 
 /// Bytes to and from a broker.
 pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
@@ -68,10 +74,76 @@ impl Endpoint {
     }
 }
 
-/// Opens a TCP connection to a host.
+/// Opens a TCP connection to a host, at the first of its addresses that answers.
 pub(super) async fn open(host: &BrokerHost) -> Result<TcpStream, DeliveryFailure> {
-    let failure = |error| DeliveryFailure::away(format!("no connection to {host}: {error}"));
-    let stream = TcpStream::connect((host.name.as_str(), host.port)).await.map_err(failure)?;
+    let found = lookup_host((host.name.as_str(), host.port)).await;
+    let found = found.map_err(|error| no_connection(host, &error))?;
+    let addresses: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
+    open_any(host, &addresses).await
+}
+
+async fn open_any(
+    host: &BrokerHost,
+    addresses: &[SocketAddr],
+) -> Result<TcpStream, DeliveryFailure> {
+    let attempts = addresses.iter().map(|address| open_at(host, *address)).collect();
+    let stream = first_success(attempts).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+async fn open_at(host: &BrokerHost, address: SocketAddr) -> Result<TcpStream, DeliveryFailure> {
+    TcpStream::connect(address).await.map_err(|error| no_connection(host, &error))
+}
+
+fn no_connection(host: &BrokerHost, error: &io::Error) -> DeliveryFailure {
+    DeliveryFailure::away(format!("no connection to {host}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::timeout;
+
+    use super::super::testing::closed_port;
+    use super::*;
+
+    fn local(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// Returns a listener whose queue is full, so that its address is silent, and what fills it.
+    async fn silent() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(local(0)).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queued = Vec::new();
+        for _ in 0..64 {
+            match timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+                Ok(stream) => queued.push(stream.unwrap()),
+                Err(_) => return (listener, queued),
+            }
+        }
+        panic!("the queue took {} connections", queued.len());
+    }
+
+    #[tokio::test]
+    async fn dead_addresses_of_a_host_are_passed() {
+        let host = BrokerHost { name: "broker.example".to_owned(), port: 9 };
+        let (silent, _queued) = silent().await;
+        let listener = TcpListener::bind(local(0)).await.unwrap();
+        let good = listener.local_addr().unwrap();
+        let closed = local(closed_port().await);
+        let began = Instant::now();
+        let stream = open_any(&host, &[silent.local_addr().unwrap(), closed, good]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good);
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        let failure = open_any(&host, &[closed]).await.unwrap_err();
+        assert!(failure.reason().contains("no connection to broker.example"), "{failure:?}");
+        let failure = open_any(&host, &[]).await.unwrap_err();
+        assert_eq!(failure.reason(), "no address is known");
+    }
 }

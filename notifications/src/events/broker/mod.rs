@@ -6,7 +6,7 @@
 //! ```
 //!
 //! * [`address`], [`credentials`], [`settings`]: the broker of a target, as settings name it.
-//! * [`endpoint`], [`receive_buffer`]: connections, and bytes from them.
+//! * [`endpoint`], [`staggered`], [`receive_buffer`]: connections, and bytes from them.
 //! * [`nats`], [`redis`], [`amqp`] with `amqp_frames`, [`kafka`]: the protocols.
 //! * [`lane`]: one attempt within its time, and the connection between attempts.
 //! * [`acknowledged`]: messages behind one that was not acknowledged. [`object_key`]: their keys.
@@ -35,6 +35,7 @@ mod object_key;
 mod receive_buffer;
 mod redis;
 mod settings;
+mod staggered;
 #[cfg(test)]
 mod testing;
 
