@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 
 use super::super::super::retry::DeliveryFailure;
+use super::super::super::tasks::off_thread;
 use super::super::address::BrokerHost;
 use super::super::credentials::Login;
 use super::super::endpoint::{BrokerStream, Endpoint};
@@ -78,7 +79,8 @@ impl KafkaLink {
             return self.step(&plain(login)).await.map(drop);
         };
         let challenge = self.step(scram.first_message().as_bytes()).await?;
-        let proof = scram.prove(&challenge)?;
+        let proving = off_thread(scram, move |scram| Ok(scram.prove(&challenge)));
+        let proof = proving.await.1??;
         let reply = self.step(proof.message.as_bytes()).await?;
         proof.check(&reply)
     }
