@@ -21,12 +21,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
 use super::acknowledged::Acknowledged;
+use super::batch_limits::{BatchEnd, BatchLimits};
 use super::endpoint::{BrokerStream, Endpoint};
 use super::object_key::object_key;
 
 /// Maximum bytes of all replies to one batch. A reply to `XADD` is an id of 20 to 40 bytes, and a
 /// read of the spool has 26,000 messages at most.
 const REPLY_BYTES_MAX: usize = 2 << 20;
+
+/// Part of all messages in [`BatchLimits`].
+const PART: i32 = 0;
 
 /// Form in which a key holds messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +108,25 @@ impl RedisClient {
 }
 
 impl RedisConnection {
-    /// Delivers messages, and notes them if they were acknowledged.
+    /// Delivers a batch of messages within the limit, and notes them if they were acknowledged.
     pub(super) async fn publish(
         &mut self,
         messages: &[SpooledMessage],
         acknowledged: &Acknowledged,
+        limits: &BatchLimits,
     ) -> Result<(), DeliveryFailure> {
+        let messages = &messages[..limits.begin(PART, messages.len())];
+        let outcome = self.send_batch(messages).await;
+        let end = if outcome.is_ok() { BatchEnd::Acknowledged } else { BatchEnd::Failed };
+        limits.end(PART, end);
+        if outcome.is_ok() {
+            acknowledged.add_all(messages);
+        }
+        outcome
+    }
+
+    /// Sends messages in one command or transaction.
+    async fn send_batch(&mut self, messages: &[SpooledMessage]) -> Result<(), DeliveryFailure> {
         self.allowance.store(REPLY_BYTES_MAX, Ordering::Relaxed);
         let count = match self.form {
             RedisForm::List => {
@@ -136,7 +153,6 @@ impl RedisConnection {
         if count != messages.len() {
             return Err(DeliveryFailure::away("the Redis server took another number of messages"));
         }
-        acknowledged.add_all(messages);
         Ok(())
     }
 }

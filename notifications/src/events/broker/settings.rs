@@ -176,9 +176,9 @@ impl BrokerConnection {
     ) -> Result<(), DeliveryFailure> {
         match self {
             Self::Nats(it) => it.publish(messages, acknowledged, limits).await,
-            Self::Redis(it) => it.publish(messages, acknowledged).await,
+            Self::Redis(it) => it.publish(messages, acknowledged, limits).await,
             Self::Amqp(it) => it.publish(messages, acknowledged).await,
-            Self::Kafka(it) => it.publish(messages, acknowledged).await,
+            Self::Kafka(it) => it.publish(messages, acknowledged, limits).await,
         }
     }
 

@@ -38,6 +38,9 @@ const NAMES: [(i16, &str); 27] = [
 /// from a clock that differs, `INVALID_RECORD` from a topic with a schema or with compaction.
 const REFUSALS: [i16; 2] = [10, 18];
 
+/// Codes of a broker, or of its replicas, that had too little time for a batch.
+const SLOW: [i16; 2] = [7, 20];
+
 /// Returns the name of a code, with its number.
 pub(super) fn code_name(code: i16) -> String {
     let known = NAMES.iter().find(|(it, _)| *it == code);
@@ -47,6 +50,11 @@ pub(super) fn code_name(code: i16) -> String {
 /// Returns true if a code refuses the records.
 pub(super) fn is_refusal(code: i16) -> bool {
     REFUSALS.contains(&code)
+}
+
+/// Returns true if a code may be avoided by smaller batches.
+pub(super) fn is_slow(code: i16) -> bool {
+    SLOW.contains(&code)
 }
 
 #[cfg(test)]

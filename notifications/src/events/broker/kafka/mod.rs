@@ -26,8 +26,9 @@ use std::collections::BTreeMap;
 use futures::future::{join_all, select_ok};
 use martlet_protocol::{Clock, SystemClock};
 use martlet_serving::Failure;
+use tokio::time::Instant;
 
-use self::codes::{code_name, is_refusal};
+use self::codes::{code_name, is_refusal, is_slow};
 use self::link::KafkaLink;
 use self::record_batch::{Record, partition, record_batch};
 use self::sasl::Mechanism;
@@ -36,8 +37,9 @@ use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
 use super::acknowledged::Acknowledged;
 use super::address::BrokerHost;
+use super::batch_limits::{BatchEnd, BatchLimits};
 use super::credentials::Login;
-use super::endpoint::Endpoint;
+use super::endpoint::{BATCH_TIME, Endpoint};
 use super::object_key::object_key;
 
 /// Maximum length of a topic's name, by Kafka.
@@ -51,6 +53,14 @@ pub(super) struct KafkaClient {
     endpoint: Endpoint,
     topic: String,
     sasl: Option<Mechanism>,
+}
+
+/// Notes on the messages of a lane, which outlive its connection.
+#[derive(Clone, Copy)]
+struct LaneNotes<'a> {
+    acknowledged: &'a Acknowledged,
+    /// Limits of partitions.
+    limits: &'a BatchLimits,
 }
 
 /// Connections to the leaders of a topic's partitions.
@@ -177,14 +187,16 @@ impl KafkaConnection {
         &mut self,
         messages: &[SpooledMessage],
         acknowledged: &Acknowledged,
+        limits: &BatchLimits,
     ) -> Result<(), DeliveryFailure> {
+        let notes = LaneNotes { acknowledged, limits };
         let batches = self.batches(messages, acknowledged);
         if self.links.len() + batches.len() > LINKS_MAX {
             self.links.retain(|leader, _| batches.iter().any(|it| it.leader == *leader));
         }
         let links: Vec<_> = batches.iter().map(|it| self.links.remove(&it.leader)).collect();
         let sent = batches.into_iter().zip(links);
-        let sent = sent.map(|(batch, link)| self.send(batch, link, acknowledged));
+        let sent = sent.map(|(batch, link)| self.send(batch, link, notes));
         let outcomes = join_all(sent).await;
         let mut failures = Vec::new();
         for outcome in outcomes {
@@ -241,14 +253,14 @@ impl KafkaConnection {
         &self,
         batch: LeaderBatch<'a>,
         link: Option<KafkaLink>,
-        acknowledged: &Acknowledged,
+        notes: LaneNotes<'_>,
     ) -> LeaderOutcome<'a> {
         let (leader, mut failures) = (batch.leader, Vec::new());
-        match self.try_send(&batch, link, acknowledged, &mut failures).await {
+        match self.try_send(&batch, link, notes, &mut failures).await {
             Ok(link) => LeaderOutcome { leader, link: Some(link), failures },
             Err(failure) => {
                 let open = batch.partitions.iter().flat_map(|it| &it.records).map(|it| it.message);
-                let open = open.filter(|it| !acknowledged.has(it));
+                let open = open.filter(|it| !notes.acknowledged.has(it));
                 let failed = |message| RecordFailure { message, failure: failure.clone() };
                 failures.extend(open.map(failed));
                 LeaderOutcome { leader, link: None, failures }
@@ -261,17 +273,16 @@ impl KafkaConnection {
         &self,
         batch: &LeaderBatch<'a>,
         link: Option<KafkaLink>,
-        acknowledged: &Acknowledged,
+        notes: LaneNotes<'_>,
         failures: &mut Vec<RecordFailure<'a>>,
     ) -> Result<KafkaLink, DeliveryFailure> {
         let mut link = match link {
             Some(link) => link,
             None => self.open(batch.leader).await?,
         };
-        let refused =
-            self.send_batches(&mut link, &batch.partitions, acknowledged, failures).await?;
+        let refused = self.send_batches(&mut link, &batch.partitions, notes, failures).await?;
         for partition in refused {
-            self.send_singly(&mut link, partition, acknowledged, failures).await?;
+            self.send_singly(&mut link, partition, notes, failures).await?;
         }
         Ok(link)
     }
@@ -283,49 +294,70 @@ impl KafkaConnection {
         KafkaLink::open(&self.client.endpoint, host, self.client.sasl, &self.login).await
     }
 
-    /// Sends the batches of all partitions in one request. Returns those that were refused as a
-    /// whole.
+    /// Sends the batches of all partitions in one request, each within its limit. Returns those that
+    /// were refused as a whole.
     async fn send_batches<'a, 'b>(
         &self,
         link: &mut KafkaLink,
         partitions: &'b [PartitionBatch<'a>],
-        acknowledged: &Acknowledged,
+        notes: LaneNotes<'_>,
         failures: &mut Vec<RecordFailure<'a>>,
     ) -> Result<Vec<&'b PartitionBatch<'a>>, DeliveryFailure> {
-        let records = |it: &PartitionBatch<'_>| {
-            let records: Vec<&Record> = it.records.iter().map(|it| &it.record).collect();
+        let cut = |it: &'b PartitionBatch<'a>| {
+            &it.records[..notes.limits.begin(it.partition, it.records.len())]
+        };
+        let sent: Vec<&[PendingRecord<'a>]> = partitions.iter().map(cut).collect();
+        let records = |(it, sent): (&PartitionBatch<'_>, &&[PendingRecord<'_>])| {
+            let records: Vec<&Record> = sent.iter().map(|it| &it.record).collect();
             let records = record_batch(&records, SystemClock.now_ms());
             PartitionRecords { partition: it.partition, records }
         };
-        let request: Vec<PartitionRecords> = partitions.iter().map(records).collect();
-        let results = link.produce(&self.client.topic, &request).await?;
+        let request: Vec<PartitionRecords> = partitions.iter().zip(&sent).map(records).collect();
+        let results = match link.produce(&self.client.topic, &request).await {
+            Ok(results) => results,
+            Err(failure) => {
+                for batch in partitions {
+                    notes.limits.end(batch.partition, BatchEnd::Failed);
+                }
+                return Err(failure);
+            }
+        };
         let mut refused = Vec::new();
-        for batch in partitions {
+        for (batch, sent) in partitions.iter().zip(sent) {
             let result = results.iter().find(|it| it.partition == batch.partition);
-            match result.map(|it| it.code) {
-                Some(0) => batch.records.iter().for_each(|it| acknowledged.add(it.message)),
-                Some(code) if is_refusal(code) && batch.records.len() > 1 => refused.push(batch),
+            let code = result.map(|it| it.code);
+            let end = match code {
+                Some(0) => BatchEnd::Acknowledged,
+                Some(code) if is_slow(code) => BatchEnd::Slow,
+                _ => BatchEnd::Failed,
+            };
+            notes.limits.end(batch.partition, end);
+            match code {
+                Some(0) => sent.iter().for_each(|it| notes.acknowledged.add(it.message)),
+                Some(code) if is_refusal(code) && sent.len() > 1 => refused.push(batch),
                 code => failures.push(failure(batch.records[0].message, code)),
             }
         }
         Ok(refused)
     }
 
-    /// Sends the messages of a partition one by one, up to the first that is not acknowledged.
+    /// Sends the messages of a partition one by one, up to the first that is not acknowledged, for
+    /// [`BATCH_TIME`] at most.
     async fn send_singly<'a>(
         &self,
         link: &mut KafkaLink,
         batch: &PartitionBatch<'a>,
-        acknowledged: &Acknowledged,
+        notes: LaneNotes<'_>,
         failures: &mut Vec<RecordFailure<'a>>,
     ) -> Result<(), DeliveryFailure> {
-        for pending in &batch.records {
+        let began = Instant::now();
+        for pending in batch.records.iter().take_while(|_| began.elapsed() < BATCH_TIME) {
             let records = record_batch(&[&pending.record], SystemClock.now_ms());
             let request = [PartitionRecords { partition: batch.partition, records }];
             let results = link.produce(&self.client.topic, &request).await?;
             let code = results.iter().find(|it| it.partition == batch.partition);
             match code.map(|it| it.code) {
-                Some(0) => acknowledged.add(pending.message),
+                Some(0) => notes.acknowledged.add(pending.message),
                 code => {
                     failures.push(failure(pending.message, code));
                     return Ok(());

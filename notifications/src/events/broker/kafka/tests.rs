@@ -273,6 +273,22 @@ async fn codes_about_the_cluster_are_no_fault_of_a_message() {
 }
 
 #[tokio::test]
+async fn batches_shrink_while_a_partition_is_slow() {
+    let messages = spooled(&["1", "2", "3", "4", "5", "6", "7", "8"]);
+    for code in [7, 20, SILENCE] {
+        let cluster = Cluster::start(1, &[0]).await;
+        let lane = cluster.lane(if code == SILENCE { SHORT } else { AMPLE });
+        cluster.script(0, &[code, code]);
+        away(lane.deliver(&messages).await);
+        away(lane.deliver(&messages).await);
+        assert_eq!(lane.deliver(&messages).await, Ok(2), "a quarter of eight, {code}");
+        assert_eq!(lane.deliver(&messages[2..]).await, Ok(4), "batches grow again");
+        assert_eq!(lane.deliver(&messages[6..]).await, Ok(2));
+        assert_eq!(cluster.stored()[&0], ["1", "2", "3", "4", "5", "6", "7", "8"]);
+    }
+}
+
+#[tokio::test]
 async fn only_the_message_at_fault_is_refused() {
     let cluster = Cluster::start(1, &[0]).await;
     let lane = cluster.lane(AMPLE);

@@ -98,6 +98,20 @@ async fn a_batch_is_one_transaction_for_a_stream() {
 }
 
 #[tokio::test]
+async fn batches_shrink_while_the_server_is_slow() {
+    let (script, server) = Script::start(&["", ":2\r\n", ":4\r\n"]).await;
+    let lane = list(server.port, SHORT);
+    let messages = spooled(&["1", "2", "3", "4"]);
+    let reason = away(lane.deliver(&messages).await);
+    assert!(reason.contains("no acknowledgement within"), "{reason}");
+    assert_eq!(lane.deliver(&messages).await, Ok(2));
+    assert_eq!(lane.deliver(&messages[2..]).await, Ok(2));
+    let commands = script.commands();
+    let counts: Vec<usize> = commands.iter().map(|command| command.len() - 2).collect();
+    assert_eq!(counts, [4, 2, 2]);
+}
+
+#[tokio::test]
 async fn a_transaction_that_fails_in_part_acknowledges_nothing() {
     let replies =
         ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*2\r\n$3\r\n1-0\r\n-WRONGTYPE of the key\r\n"];
