@@ -23,7 +23,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use futures::future::{join_all, select_ok};
+use futures::future::join_all;
 use martlet_protocol::{Clock, SystemClock};
 use martlet_serving::Failure;
 use tokio::time::Instant;
@@ -41,6 +41,7 @@ use super::batch_limits::{BatchEnd, BatchLimits};
 use super::credentials::Login;
 use super::endpoint::{BATCH_TIME, Endpoint};
 use super::object_key::object_key;
+use super::staggered::first_success;
 
 /// Maximum length of a topic's name, by Kafka.
 const TOPIC_BYTES_MAX: usize = 249;
@@ -61,6 +62,14 @@ struct LaneNotes<'a> {
     acknowledged: &'a Acknowledged,
     /// Limits of partitions.
     limits: &'a BatchLimits,
+}
+
+/// Partitions of the topic, and where they are.
+struct TopicLayout {
+    /// Leaders by partition; at least one partition.
+    leaders: Vec<i32>,
+    /// Hosts by the ids of brokers.
+    hosts: BTreeMap<i32, BrokerHost>,
 }
 
 /// Connections to the leaders of a topic's partitions.
@@ -133,12 +142,28 @@ impl KafkaClient {
         Ok(Self { endpoint, topic: topic.to_owned(), sasl })
     }
 
-    /// Learns the leaders of the topic from the first host that answers.
+    /// Learns the leaders of the topic from the first host that describes it. Hosts are asked one
+    /// after another, from a random one on.
     pub(super) async fn connect(&self) -> Result<KafkaConnection, DeliveryFailure> {
         let login = self.endpoint.credentials.login().await?;
-        let hosts = self.endpoint.hosts.iter();
-        let asked = hosts.map(|host| Box::pin(self.metadata_of(host, &login)));
-        let (metadata, _) = select_ok(asked).await?;
+        let mut hosts: Vec<&BrokerHost> = self.endpoint.hosts.iter().collect();
+        let first = rand::random_range(0..hosts.len());
+        hosts.rotate_left(first);
+        let asked = hosts.into_iter().map(|host| self.layout_of(host, &login)).collect();
+        let TopicLayout { leaders, hosts } = first_success(asked).await?;
+        let links = BTreeMap::new();
+        Ok(KafkaConnection { client: self.clone(), login, hosts, leaders, links })
+    }
+
+    /// Returns the layout of the topic, as a host describes it. A host that doesn't know the topic, or
+    /// knows it in part, is of no use: another one may know more.
+    async fn layout_of(
+        &self,
+        host: &BrokerHost,
+        login: &Login,
+    ) -> Result<TopicLayout, DeliveryFailure> {
+        let mut link = KafkaLink::open(&self.endpoint, host, self.sasl, login).await?;
+        let metadata = link.metadata(&self.topic).await?;
         if metadata.code != 0 {
             return Err(DeliveryFailure::away(format!(
                 "the topic {} can't be used: {}",
@@ -146,18 +171,7 @@ impl KafkaClient {
                 code_name(metadata.code)
             )));
         }
-        let (leaders, hosts) = (leaders(&metadata)?, hosts_of(&metadata));
-        let links = BTreeMap::new();
-        Ok(KafkaConnection { client: self.clone(), login, hosts, leaders, links })
-    }
-
-    async fn metadata_of(
-        &self,
-        host: &BrokerHost,
-        login: &Login,
-    ) -> Result<TopicMetadata, DeliveryFailure> {
-        let mut link = KafkaLink::open(&self.endpoint, host, self.sasl, login).await?;
-        link.metadata(&self.topic).await
+        Ok(TopicLayout { leaders: leaders(&metadata)?, hosts: hosts_of(&metadata) })
     }
 }
 

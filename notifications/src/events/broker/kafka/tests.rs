@@ -327,8 +327,21 @@ async fn any_of_the_hosts_describes_the_cluster() {
         drop(stream);
     })
     .await;
-    let ports = [silent.port, closed_port().await, cluster.brokers[0].port];
-    assert_eq!(kafka_lane(&ports, AMPLE).deliver(&spooled(&["1"])).await, Ok(1));
+    // Hosts that answer, and don't know the topic or its partitions.
+    let unaware = Cluster::start(1, &[0]).await;
+    *unaware.topic.code.lock() = 3;
+    let partial = Cluster::start(1, &[]).await;
+    let ports = [
+        silent.port,
+        closed_port().await,
+        unaware.brokers[0].port,
+        partial.brokers[0].port,
+        cluster.brokers[0].port,
+    ];
+    for _ in 0..ports.len() {
+        assert_eq!(kafka_lane(&ports, AMPLE).deliver(&spooled(&["1"])).await, Ok(1));
+    }
+    assert_eq!(cluster.stored()[&0].len(), ports.len());
 }
 
 #[tokio::test]
