@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::super::retry::DeliveryFailure;
 use super::super::spool::SpooledMessage;
@@ -14,16 +15,26 @@ use super::settings::{BrokerClient, BrokerConnection};
 
 /// Timeout of an attempt, from the connection to the last acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Timeout of the close of an idle connection.
+/// Age from which a connection is replaced before the next message, so that a busy lane takes up a
+/// new secret, a new leader and a new address of a host too.
+const AGE_MAX: Duration = Duration::from_mins(5);
+/// Timeout of the close of an idle or old connection.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Connection, and the time at which it was opened.
+struct OpenConnection {
+    connection: BrokerConnection,
+    opened: Instant,
+}
 
 /// Lane of one tenant's messages.
 pub(in super::super) struct BrokerLane {
     client: BrokerClient,
     acknowledged: Acknowledged,
     limits: BatchLimits,
-    connection: Mutex<Option<BrokerConnection>>,
+    connection: Mutex<Option<OpenConnection>>,
     patience: Duration,
+    age_max: Duration,
 }
 
 impl std::fmt::Debug for BrokerLane {
@@ -41,7 +52,8 @@ impl BrokerLane {
     /// Makes a lane whose attempts end after this time.
     pub(super) fn with_patience(client: BrokerClient, patience: Duration) -> Self {
         let (acknowledged, limits) = (Acknowledged::default(), BatchLimits::default());
-        Self { client, acknowledged, limits, connection: Mutex::new(None), patience }
+        let connection = Mutex::new(None);
+        Self { client, acknowledged, limits, connection, patience, age_max: AGE_MAX }
     }
 
     /// Returns a lane of another tenant, with a connection of its own.
@@ -64,6 +76,9 @@ impl BrokerLane {
             return Ok(known);
         }
         let mut connection = self.connection.lock().await;
+        if connection.as_ref().is_some_and(|it| it.opened.elapsed() >= self.age_max) {
+            close(connection.take()).await;
+        }
         let attempt = AssertUnwindSafe(self.attempt(&mut connection, messages)).catch_unwind();
         let outcome = match tokio::time::timeout(self.patience, attempt).await {
             Ok(Ok(outcome)) => outcome,
@@ -85,27 +100,39 @@ impl BrokerLane {
 
     async fn attempt(
         &self,
-        connection: &mut Option<BrokerConnection>,
+        connection: &mut Option<OpenConnection>,
         messages: &[SpooledMessage],
     ) -> Result<(), DeliveryFailure> {
         let connected = match connection.take() {
             Some(connected) => connected,
-            None => self.client.connect().await?,
+            None => {
+                OpenConnection { connection: self.client.connect().await?, opened: Instant::now() }
+            }
         };
         let connected = connection.insert(connected);
-        connected.publish(messages, &self.acknowledged, &self.limits).await
+        connected.connection.publish(messages, &self.acknowledged, &self.limits).await
     }
 
     /// Closes the connection of an idle lane.
     pub(in super::super) async fn rest(&self) {
-        if let Some(connection) = self.connection.lock().await.take() {
-            let _ = tokio::time::timeout(CLOSE_PATIENCE, connection.close()).await;
-        }
+        close(self.connection.lock().await.take()).await;
+    }
+
+    /// Replaces connections of this age.
+    #[cfg(test)]
+    pub(super) fn with_age_max(self, age_max: Duration) -> Self {
+        Self { age_max, ..self }
     }
 
     /// Returns true if the lane has a connection.
     #[cfg(test)]
     pub(super) async fn is_connected(&self) -> bool {
         self.connection.lock().await.is_some()
+    }
+}
+
+async fn close(open: Option<OpenConnection>) {
+    if let Some(open) = open {
+        let _ = tokio::time::timeout(CLOSE_PATIENCE, open.connection.close()).await;
     }
 }

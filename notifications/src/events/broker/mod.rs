@@ -19,7 +19,7 @@
 //! * An attempt, from the connection to the last acknowledgement, ends within a time limit.
 //!   Acknowledgements until then count.
 //! * A lane has one connection, and one for each leader in Kafka. It is opened for a message, and
-//!   closed when the lane is idle or an attempt has failed.
+//!   closed when the lane is idle, an attempt has failed or the connection is five minutes old.
 
 mod acknowledged;
 mod address;

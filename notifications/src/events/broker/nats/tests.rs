@@ -317,3 +317,24 @@ async fn an_idle_lane_has_no_connection() {
     assert!(began.elapsed() < AMPLE);
     assert_eq!(script.connects.lock().len(), 2);
 }
+
+#[tokio::test]
+async fn old_connections_are_replaced_with_the_secret_as_it_is_now() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("token");
+    let script = Script::new(&[]);
+    let server = script.start().await;
+    let address = format!("nats://127.0.0.1:{}/a", server.port);
+    std::fs::write(&file, "first").unwrap();
+    let settings = BrokerSettings { address: &address, ..BrokerSettings::default() };
+    let lane = lane(BrokerSettings { token_file: Some(&file), ..settings }, AMPLE);
+    let lane = lane.with_age_max(Duration::ZERO);
+    let messages = spooled(&["1", "2"]);
+    assert_eq!(lane.deliver(&messages[..1]).await, Ok(1));
+    std::fs::write(&file, "second").unwrap();
+    assert_eq!(lane.deliver(&messages[1..]).await, Ok(1));
+    let connects = script.connects.lock().clone();
+    assert_eq!(connects.len(), 2);
+    assert!(connects[0].contains("first") && connects[1].contains("second"), "{connects:?}");
+    assert_eq!(script.messages(), ["1", "2"]);
+}
