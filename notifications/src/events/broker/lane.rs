@@ -92,7 +92,7 @@ impl BrokerLane {
             *connection = None;
         }
         match (self.acknowledged.leading(messages), outcome) {
-            (0, Err(failure)) => Err(failure),
+            (0, Err(failure)) => Err(self.client.for_logs(failure)),
             (0, Ok(())) => Err(DeliveryFailure::away("the broker acknowledged no message")),
             (count, _) => Ok(count),
         }

@@ -138,7 +138,7 @@ impl Topic {
                 36 => {
                     self.tokens.lock().push(body[4..].to_vec());
                     let code = *self.sasl_code.lock();
-                    Some(RequestBody::default().i16(code).text("why").bytes(&[]))
+                    Some(RequestBody::default().i16(code).text("not s3cret").bytes(&[]))
                 }
                 other => panic!("unknown request {other}"),
             };

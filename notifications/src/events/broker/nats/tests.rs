@@ -282,7 +282,7 @@ async fn credentials_are_sent_and_not_shown() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("secret");
     std::fs::write(&file, "s3cret\n").unwrap();
-    let greeting = "-ERR 'Authorization Violation'";
+    let greeting = "-ERR 'Authorization Violation by s3cret'";
     let script = Script::of(INFO, greeting, &[]);
     let server = script.start().await;
     let address = format!("nats://127.0.0.1:{}/a", server.port);
