@@ -136,3 +136,19 @@ async fn close(open: Option<OpenConnection>) {
         let _ = tokio::time::timeout(CLOSE_PATIENCE, open.connection.close()).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{AMPLE, away, spooled};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_client_is_a_failed_attempt() {
+        let lane = BrokerLane::with_patience(BrokerClient::broken(), AMPLE);
+        for _ in 0..2 {
+            let reason = away(lane.deliver(&spooled(&["1"])).await);
+            assert!(reason.contains("broke its client"), "{reason}");
+        }
+        assert!(!lane.is_connected().await);
+    }
+}

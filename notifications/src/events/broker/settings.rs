@@ -132,6 +132,9 @@ enum ProtocolClient {
     Redis(RedisClient),
     Amqp(AmqpClient),
     Kafka(KafkaClient),
+    /// Client that panics.
+    #[cfg(test)]
+    Broken,
 }
 
 /// Client of a broker. Clones share their settings.
@@ -170,7 +173,16 @@ impl BrokerClient {
             ProtocolClient::Redis(it) => BrokerConnection::Redis(Box::new(it.connect().await?)),
             ProtocolClient::Amqp(it) => BrokerConnection::Amqp(Box::new(it.connect().await?)),
             ProtocolClient::Kafka(it) => BrokerConnection::Kafka(Box::new(it.connect().await?)),
+            #[cfg(test)]
+            ProtocolClient::Broken => panic!("a reply broke the client"),
         })
+    }
+
+    /// Makes a client that panics.
+    #[cfg(test)]
+    pub(super) fn broken() -> Self {
+        let client = Arc::new(ProtocolClient::Broken);
+        Self { client, credentials: Credentials::default(), text: "broken".into() }
     }
 }
 
