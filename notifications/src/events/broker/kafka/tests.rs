@@ -303,6 +303,20 @@ async fn only_the_message_at_fault_is_refused() {
 }
 
 #[tokio::test]
+async fn a_lane_has_few_connections_and_reaches_all_leaders() {
+    let count = LINKS_MAX + 2;
+    let leaders: Vec<i32> = (0..).take(count).collect();
+    let cluster = Cluster::start(count, &leaders).await;
+    let partitions: Vec<usize> = (0..count).collect();
+    let messages = spooled(&events(&partitions, count));
+    let lane = cluster.lane(AMPLE);
+    assert_eq!(lane.deliver(&messages).await, Ok(LINKS_MAX));
+    assert_eq!(lane.deliver(&messages[LINKS_MAX..]).await, Ok(2));
+    assert_eq!(cluster.stored().len(), count);
+    assert!(cluster.stored().values().all(|it| it.len() == 1));
+}
+
+#[tokio::test]
 async fn topics_without_leaders_are_away() {
     let messages = spooled(&["1"]);
     let cluster = Cluster::start(1, &[NO_LEADER]).await;
