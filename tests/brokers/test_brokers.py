@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from conftest import client_for, running_server
 ARN = "arn:martlet:sqs:::bus"
 KEYS = 8
 ROUNDS = 12
+KILLS = 3
 
 
 @contextlib.contextmanager
@@ -117,7 +119,7 @@ def test_a_killed_broker_gets_all_events_in_order(kind, tmp_path):
             for _ in range(ROUNDS * KEYS // 3):
                 put(client, put_count)
                 put_count += 1
-            until(lambda: server.metric("martlet_event_waiting_bytes") == 0)
+            assert until(lambda: server.metric("martlet_event_waiting_bytes") == 0), server.log()
             found = until(lambda: (it := sequencers(broker.messages())) and len(first_times(it)) >= put_count and it)
             repeats = check(found or sequencers(broker.messages()), put_count, is_ordered_by_key=is_kafka)
             print(f"{put_count} events, {repeats} repeats, "
@@ -125,6 +127,52 @@ def test_a_killed_broker_gets_all_events_in_order(kind, tmp_path):
             assert server.metric("martlet_event_messages_lost") == 0
             assert server.metric("martlet_event_messages_refused") == 0
             assert brokers.PASSWORD not in (server.folder / "log").read_text()
+            assert server.stop() == 0
+
+
+@pytest.mark.parametrize("kind", [brokers.Nats, brokers.Redis, brokers.RedisStream, brokers.Rabbit],
+                         ids=["nats", "redis list", "redis stream", "rabbitmq"])
+def test_kills_during_puts_repeat_a_bounded_number_of_events(kind, tmp_path):
+    """A kill repeats the batch under way: one message where each is confirmed before the next, and never more than what
+    was put."""
+    with running_broker(kind, tmp_path / "broker") as broker:
+        broker.prepare()
+        with running_server(**settings_of(broker, tmp_path)) as server:
+            client = client_for(server)
+            client.create_bucket(Bucket="events")
+            rule = {"QueueArn": ARN, "Events": ["s3:ObjectCreated:*"]}
+            client.put_bucket_notification_configuration(
+                Bucket="events", NotificationConfiguration={"QueueConfigurations": [rule]})
+            ended, numbers, errors = threading.Event(), [], []
+
+            def put_on():
+                try:
+                    while not ended.is_set():
+                        put(client, len(numbers))
+                        numbers.append(len(numbers))
+                except Exception as error:  # for the test's own thread
+                    errors.append(error)
+
+            putting = threading.Thread(target=put_on)
+            putting.start()
+            try:
+                for _ in range(KILLS):
+                    delivered = server.metric("martlet_event_messages_delivered")
+                    assert until(lambda least=delivered + KEYS:
+                                 server.metric("martlet_event_messages_delivered") >= least)
+                    broker.kill()
+                    broker.start()
+            finally:
+                ended.set()
+                putting.join()
+            assert not errors, errors
+            assert until(lambda: server.metric("martlet_event_waiting_bytes") == 0)
+            repeats = check(sequencers(broker.messages()), len(numbers), is_ordered_by_key=False)
+            print(f"{len(numbers)} events, {KILLS} kills, {repeats} repeats")
+            is_singly = kind in (brokers.Nats, brokers.Rabbit)
+            assert repeats <= (KILLS if is_singly else len(numbers))
+            assert server.metric("martlet_event_messages_lost") == 0
+            assert server.metric("martlet_event_messages_refused") == 0
             assert server.stop() == 0
 
 

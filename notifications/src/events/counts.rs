@@ -23,4 +23,10 @@ impl Counts {
     pub(super) fn lose(&self, messages: u64) {
         self.lost.fetch_add(messages, Ordering::Relaxed);
     }
+
+    /// Counts bytes that left the spool.
+    pub(super) fn leave(&self, bytes: u64) {
+        let left = |now: u64| Some(now.saturating_sub(bytes));
+        let _ = self.waiting_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
 }

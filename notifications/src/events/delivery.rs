@@ -232,7 +232,7 @@ impl DeliveryTask {
             tracing::warn!(name = self.name, error, "could not deliver events");
         }
         self.state.is_failing = true;
-        tokio::time::sleep(self.state.pause).await;
+        tokio::time::sleep(jittered(self.state.pause)).await;
         self.state.pause = (self.state.pause * 2).min(PAUSE_MAX);
     }
 
@@ -241,5 +241,23 @@ impl DeliveryTask {
             tracing::info!(name = self.name, "delivering events again");
         }
         self.state = DeliveryState::default();
+    }
+}
+
+/// Returns a random time from half of a pause to all of it, so that the lanes of a target don't
+/// connect all at once when it is back.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.5..1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_of_lanes_differ() {
+        let pauses: Vec<Duration> = (0..100).map(|_| jittered(PAUSE_MAX)).collect();
+        assert!(pauses.iter().all(|it| (PAUSE_MAX / 2..=PAUSE_MAX).contains(it)), "{pauses:?}");
+        assert!(pauses.iter().any(|it| *it != pauses[0]), "{pauses:?}");
     }
 }

@@ -24,6 +24,15 @@ impl DeliveryFailure {
         Self::Away(reason.to_string())
     }
 
+    /// Returns the failure with another reason.
+    pub(super) fn map_reason(self, map: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Away(reason) => Self::Away(map(reason)),
+            Self::Failed(reason) => Self::Failed(map(reason)),
+            Self::Refused(reason) => Self::Refused(map(reason)),
+        }
+    }
+
     /// Returns the cause as a sentence.
     pub(super) fn reason(&self) -> &str {
         let (Self::Away(reason) | Self::Failed(reason) | Self::Refused(reason)) = self;

@@ -160,11 +160,13 @@ impl SpoolWriter {
         if lines.is_empty() {
             return Ok(());
         }
-        let file = self.file()?;
-        file.write_all(&lines)?;
-        file.sync_data()?;
         let bytes = lines.len() as u64;
+        // A reader may pass messages before they are synced, so they are counted before.
         self.counts.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Err(error) = self.write(&lines) {
+            self.counts.leave(bytes);
+            return Err(error);
+        }
         self.bytes += bytes;
         if self.bytes >= FILE_BYTES {
             self.begin_another();
@@ -178,6 +180,12 @@ impl SpoolWriter {
             self.number += 1;
             self.bytes = 0;
         }
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let file = self.file()?;
+        file.write_all(lines)?;
+        file.sync_data()
     }
 
     fn file(&mut self) -> io::Result<&mut File> {
@@ -247,9 +255,7 @@ impl SpoolReader {
 
     fn pass(&mut self, bytes: u64) {
         self.offset += bytes;
-        let waiting = &self.counts.waiting_bytes;
-        let passed = |now: u64| Some(now.saturating_sub(bytes));
-        let _ = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, passed);
+        self.counts.leave(bytes);
     }
 
     /// Continues in a later file. The rest of this file is a torn line.
@@ -356,6 +362,26 @@ mod tests {
         fs::remove_file(place.folder.path().join(POSITION)).unwrap();
         let (_, mut head) = place.open(ROOM);
         assert_eq!(texts(&head.read().unwrap()), ["three"], "without a position all comes again");
+    }
+
+    /// A reader passes messages while the writer syncs them, and the count returns to zero.
+    #[test]
+    fn messages_that_are_passed_before_their_sync_are_counted_once() {
+        let place = SpoolFixture::new();
+        let (mut tail, mut head) = place.open(ROOM);
+        let reader = std::thread::spawn(move || {
+            let mut count = 0;
+            while count < 200 {
+                let messages = head.read().unwrap();
+                head.acknowledge(&messages).unwrap();
+                count += messages.len();
+            }
+        });
+        for _ in 0..200 {
+            tail.append(&batch(&["message"])).unwrap();
+        }
+        reader.join().unwrap();
+        assert_eq!((place.waiting(), place.lost()), (0, 0));
     }
 
     #[test]

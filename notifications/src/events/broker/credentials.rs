@@ -5,14 +5,29 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use martlet_serving::Failure;
+use parking_lot::Mutex;
 
 use super::super::retry::DeliveryFailure;
 use super::super::tasks::off_thread;
 
 /// Maximum length of a secret in bytes.
 const SECRET_BYTES_MAX: usize = 4096;
+
+/// Maximum length of a reason in bytes. Brokers may send any text.
+const REASON_BYTES_MAX: usize = 300;
+
+/// Secret of the last login. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct LastSecret(Arc<Mutex<Option<String>>>);
+
+impl fmt::Debug for LastSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastSecret")
+    }
+}
 
 /// User of a broker, and the file with the secret.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +37,8 @@ pub(super) struct Credentials {
     pub(super) secret_file: Option<PathBuf>,
     /// Name of the file's setting in errors.
     pub(super) setting: &'static str,
+    /// Secret that is removed from a broker's texts.
+    pub(super) last: LastSecret,
 }
 
 /// Credentials of one connection.
@@ -53,7 +70,21 @@ impl Credentials {
         let setting = self.setting;
         let ((), read) = off_thread((), move |()| Ok(secret_of(&path, setting))).await;
         let secret = read?.map_err(DeliveryFailure::Away)?;
+        *self.last.0.lock() = Some(secret.clone());
         Ok(Login { user, secret: Some(secret) })
+    }
+
+    /// Returns a failure without the secret, which a broker may have repeated, and with a reason of
+    /// bounded length.
+    pub(super) fn without_secret(&self, failure: DeliveryFailure) -> DeliveryFailure {
+        failure.map_reason(|reason| {
+            let mut reason = match &*self.last.0.lock() {
+                Some(secret) => reason.replace(secret.as_str(), "***"),
+                None => reason,
+            };
+            reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+            reason
+        })
     }
 }
 
@@ -84,6 +115,7 @@ mod tests {
             user: Some("me".to_owned()),
             secret_file: Some(path.clone()),
             setting: "password_file",
+            last: LastSecret::default(),
         };
         let refusal = || credentials.check().unwrap_err().to_string();
         assert!(refusal().contains("the password_file") && refusal().contains("No such file"));
@@ -105,5 +137,25 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let failure = credentials.login().await.unwrap_err();
         assert!(matches!(failure, DeliveryFailure::Away(_)), "{failure:?}");
+    }
+    #[tokio::test]
+    async fn reasons_are_short_and_have_no_secret() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("password");
+        std::fs::write(&path, "s3cret").unwrap();
+        let credentials = Credentials { secret_file: Some(path), ..Credentials::default() };
+        let clone = credentials.clone();
+        credentials.login().await.unwrap();
+        let failure = DeliveryFailure::Refused("the password s3cret is not s3cret".to_owned());
+        let expected = DeliveryFailure::Refused("the password *** is not ***".to_owned());
+        assert_eq!(clone.without_secret(failure), expected);
+        // The secret is removed before the end is, so that no part of it is left.
+        let long = format!("{}s3cret{}", "x".repeat(297), "ü".repeat(9000));
+        let failure = clone.without_secret(DeliveryFailure::away(&long));
+        assert_eq!(failure, DeliveryFailure::away(format!("{}***", "x".repeat(297))));
+        let failure = clone.without_secret(DeliveryFailure::away("€".repeat(200)));
+        assert_eq!(failure.reason().len(), 300);
+        let failure = clone.without_secret(DeliveryFailure::away(format!("a{}", "€".repeat(200))));
+        assert_eq!(failure.reason().len(), 298, "a cut between characters");
     }
 }

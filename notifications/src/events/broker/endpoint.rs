@@ -104,10 +104,11 @@ fn no_connection(host: &BrokerHost, error: &io::Error) -> DeliveryFailure {
 mod tests {
     use std::time::Instant;
 
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpSocket};
     use tokio::time::timeout;
 
-    use super::super::testing::closed_port;
+    use super::super::testing::{FakeBroker, closed_port, tls_acceptor};
     use super::*;
 
     fn local(port: u16) -> SocketAddr {
@@ -145,5 +146,70 @@ mod tests {
         assert!(failure.reason().contains("no connection to broker.example"), "{failure:?}");
         let failure = open_any(&host, &[]).await.unwrap_err();
         assert_eq!(failure.reason(), "no address is known");
+    }
+    /// Starts a server with a certificate for `name`. Returns the certificate of its authority.
+    async fn secure_server(name: &str) -> (String, FakeBroker) {
+        let (authority, acceptor) = tls_acceptor(name);
+        let server = FakeBroker::start(move |stream| {
+            let acceptor = acceptor.clone();
+            async move {
+                if let Ok(mut stream) = acceptor.accept(stream).await {
+                    let _ = stream.write_all(b"hello").await;
+                    let _ = stream.shutdown().await;
+                }
+            }
+        });
+        (authority, server.await)
+    }
+
+    /// Returns the endpoint of a server on this machine, verified by an authority.
+    fn endpoint(port: u16, authority: &str) -> Endpoint {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), authority).unwrap();
+        Endpoint {
+            hosts: vec![BrokerHost { name: "localhost".to_owned(), port }],
+            tls: Some(connector(Some(file.path())).unwrap()),
+            credentials: Credentials::default(),
+        }
+    }
+
+    async fn refusal(endpoint: &Endpoint) -> String {
+        match endpoint.connect(endpoint.host()).await {
+            Ok(_) => panic!("a connection was made"),
+            Err(DeliveryFailure::Away(reason)) => reason,
+            Err(failure) => panic!("no message is to blame: {failure:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn servers_are_verified_by_name_and_authority() {
+        let (authority, server) = secure_server("localhost").await;
+        let trusting = endpoint(server.port, &authority);
+        let mut stream = trusting.connect(trusting.host()).await.unwrap_or_else(|failure| {
+            panic!("no connection: {failure:?}");
+        });
+        let mut greeting = [0; 5];
+        stream.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(&greeting, b"hello");
+        let (foreign, _) = tls_acceptor("localhost");
+        let reason = refusal(&endpoint(server.port, &foreign)).await;
+        assert!(reason.contains("no TLS connection to localhost"), "{reason}");
+        assert!(reason.contains("UnknownIssuer") || reason.contains("BadSignature"), "{reason}");
+        let (authority, server) = secure_server("other.example").await;
+        let reason = refusal(&endpoint(server.port, &authority)).await;
+        assert!(reason.contains("not valid for name") || reason.contains("NotValidForName"));
+    }
+
+    #[tokio::test]
+    async fn a_server_in_clear_gets_no_secret_over_tls() {
+        let (authority, _) = tls_acceptor("localhost");
+        let server = FakeBroker::start(async |mut stream| {
+            let _ = stream.write_all(b"INFO {\"server_id\":\"x\"}\r\n").await;
+            let mut received = Vec::new();
+            let _ = stream.read_to_end(&mut received).await;
+        })
+        .await;
+        let reason = refusal(&endpoint(server.port, &authority)).await;
+        assert!(reason.contains("no TLS connection to localhost"), "{reason}");
     }
 }

@@ -92,7 +92,7 @@ impl BrokerLane {
             *connection = None;
         }
         match (self.acknowledged.leading(messages), outcome) {
-            (0, Err(failure)) => Err(failure),
+            (0, Err(failure)) => Err(self.client.for_logs(failure)),
             (0, Ok(())) => Err(DeliveryFailure::away("the broker acknowledged no message")),
             (count, _) => Ok(count),
         }
@@ -134,5 +134,21 @@ impl BrokerLane {
 async fn close(open: Option<OpenConnection>) {
     if let Some(open) = open {
         let _ = tokio::time::timeout(CLOSE_PATIENCE, open.connection.close()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{AMPLE, away, spooled};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_client_is_a_failed_attempt() {
+        let lane = BrokerLane::with_patience(BrokerClient::broken(), AMPLE);
+        for _ in 0..2 {
+            let reason = away(lane.deliver(&spooled(&["1"])).await);
+            assert!(reason.contains("broke its client"), "{reason}");
+        }
+        assert!(!lane.is_connected().await);
     }
 }

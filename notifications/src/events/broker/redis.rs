@@ -169,9 +169,13 @@ fn entry(key: &str, entries_max: Option<u64>, message: &[u8]) -> Cmd {
     entry
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
+/// Maps an error to a failure. A transaction may have an error for each message: the first counts.
 fn failure(error: RedisError) -> DeliveryFailure {
-    DeliveryFailure::away(format!("the Redis server: {error}"))
+    let text = error.to_string();
+    let errors = error.into_server_errors();
+    let first = errors.as_deref().and_then(|errors| errors.first());
+    let reason = first.map_or(text, |(_, first)| first.to_string());
+    DeliveryFailure::away(format!("the Redis server: {reason}"))
 }
 
 /// Connection from which a bounded number of bytes is read. A server that sends more, or announces a

@@ -11,7 +11,7 @@ use super::acknowledged::Acknowledged;
 use super::address::{BrokerAddress, Protocol};
 use super::amqp::{AmqpClient, AmqpConnection};
 use super::batch_limits::BatchLimits;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, LastSecret};
 use super::endpoint::{Endpoint, connector};
 use super::kafka::{KafkaClient, KafkaConnection};
 use super::nats::{NatsClient, NatsConnection};
@@ -71,7 +71,8 @@ impl BrokerSettings<'_> {
             (path, None) => (path, "password_file"),
         };
         let secret_file = secret_file.map(Path::to_owned);
-        let credentials = Credentials { user: self.user.map(str::to_owned), secret_file, setting };
+        let (user, last) = (self.user.map(str::to_owned), LastSecret::default());
+        let credentials = Credentials { user, secret_file, setting, last };
         credentials.check()?;
         Ok(credentials)
     }
@@ -91,6 +92,7 @@ impl BrokerSettings<'_> {
         let address = BrokerAddress::parse(self.address)?;
         self.check(address.protocol)?;
         let endpoint = self.endpoint(&address)?;
+        let credentials = endpoint.credentials.clone();
         let has_user = endpoint.credentials.user.is_some();
         let has_password = self.password_file.is_some();
         let name = &address.name;
@@ -121,7 +123,7 @@ impl BrokerSettings<'_> {
             }
         };
         let text = format!("{:?} at {}", address.protocol, address.hosts[0]);
-        Ok(BrokerClient { client: Arc::new(client), text: text.into() })
+        Ok(BrokerClient { client: Arc::new(client), credentials, text: text.into() })
     }
 }
 
@@ -130,12 +132,16 @@ enum ProtocolClient {
     Redis(RedisClient),
     Amqp(AmqpClient),
     Kafka(KafkaClient),
+    /// Client that panics.
+    #[cfg(test)]
+    Broken,
 }
 
 /// Client of a broker. Clones share their settings.
 #[derive(Clone)]
 pub(in super::super) struct BrokerClient {
     client: Arc<ProtocolClient>,
+    credentials: Credentials,
     /// Protocol and host, for logs.
     text: Arc<str>,
 }
@@ -155,6 +161,11 @@ pub(super) enum BrokerConnection {
 }
 
 impl BrokerClient {
+    /// Returns a failure for logs, with a short reason that has no secret.
+    pub(super) fn for_logs(&self, failure: DeliveryFailure) -> DeliveryFailure {
+        self.credentials.without_secret(failure)
+    }
+
     /// Connects to the broker.
     pub(super) async fn connect(&self) -> Result<BrokerConnection, DeliveryFailure> {
         Ok(match &*self.client {
@@ -162,7 +173,16 @@ impl BrokerClient {
             ProtocolClient::Redis(it) => BrokerConnection::Redis(Box::new(it.connect().await?)),
             ProtocolClient::Amqp(it) => BrokerConnection::Amqp(Box::new(it.connect().await?)),
             ProtocolClient::Kafka(it) => BrokerConnection::Kafka(Box::new(it.connect().await?)),
+            #[cfg(test)]
+            ProtocolClient::Broken => panic!("a reply broke the client"),
         })
+    }
+
+    /// Makes a client that panics.
+    #[cfg(test)]
+    pub(super) fn broken() -> Self {
+        let client = Arc::new(ProtocolClient::Broken);
+        Self { client, credentials: Credentials::default(), text: "broken".into() }
     }
 }
 

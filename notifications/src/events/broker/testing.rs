@@ -4,8 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 use super::super::counts::Counts;
 use super::super::retry::DeliveryFailure;
@@ -69,6 +75,27 @@ impl FakeBroker {
         });
         Self { port, task }
     }
+}
+
+/// Returns the certificate of a new authority, and a server's side of TLS with a certificate of that
+/// authority for `name`.
+pub(super) fn tls_acceptor(name: &str) -> (String, TlsAcceptor) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let pair = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let shown = params.signed_by(&pair, &authority).unwrap().pem();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(shown.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(pair.serialize_pem().as_bytes()).unwrap(),
+        )
+        .unwrap();
+    (authority.pem(), TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Returns a port on which no server listens.

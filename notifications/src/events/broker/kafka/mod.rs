@@ -45,8 +45,9 @@ use super::staggered::first_success;
 
 /// Maximum length of a topic's name, by Kafka.
 const TOPIC_BYTES_MAX: usize = 249;
-/// Maximum number of leaders, and so of connections, of a lane.
-const LINKS_MAX: usize = 64;
+/// Maximum number of leaders that a lane sends to at once, and so of its connections. Messages for
+/// further leaders follow in the next attempt.
+const LINKS_MAX: usize = 16;
 
 /// Topic of messages, and the cluster that has it.
 #[derive(Clone)]

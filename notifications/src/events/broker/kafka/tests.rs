@@ -138,7 +138,7 @@ impl Topic {
                 36 => {
                     self.tokens.lock().push(body[4..].to_vec());
                     let code = *self.sasl_code.lock();
-                    Some(RequestBody::default().i16(code).text("why").bytes(&[]))
+                    Some(RequestBody::default().i16(code).text("not s3cret").bytes(&[]))
                 }
                 other => panic!("unknown request {other}"),
             };
@@ -300,6 +300,20 @@ async fn only_the_message_at_fault_is_refused() {
     refused(lane.deliver(&messages[1..]).await);
     assert_eq!(lane.deliver(&messages[2..]).await, Ok(1), "the second was set aside");
     assert_eq!(cluster.stored()[&0], ["1", "3"]);
+}
+
+#[tokio::test]
+async fn a_lane_has_few_connections_and_reaches_all_leaders() {
+    let count = LINKS_MAX + 2;
+    let leaders: Vec<i32> = (0..).take(count).collect();
+    let cluster = Cluster::start(count, &leaders).await;
+    let partitions: Vec<usize> = (0..count).collect();
+    let messages = spooled(&events(&partitions, count));
+    let lane = cluster.lane(AMPLE);
+    assert_eq!(lane.deliver(&messages).await, Ok(LINKS_MAX));
+    assert_eq!(lane.deliver(&messages[LINKS_MAX..]).await, Ok(2));
+    assert_eq!(cluster.stored().len(), count);
+    assert!(cluster.stored().values().all(|it| it.len() == 1));
 }
 
 #[tokio::test]

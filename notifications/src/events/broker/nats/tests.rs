@@ -11,7 +11,9 @@ use tokio::net::TcpStream;
 
 use super::super::lane::BrokerLane;
 use super::super::settings::BrokerSettings;
-use super::super::testing::{AMPLE, FakeBroker, SHORT, away, closed_port, lane, refused, spooled};
+use super::super::testing::{
+    AMPLE, FakeBroker, SHORT, away, closed_port, lane, refused, spooled, tls_acceptor,
+};
 use super::*;
 
 const INFO: &str = r#"INFO {"max_payload":1048576,"headers":true}"#;
@@ -282,7 +284,7 @@ async fn credentials_are_sent_and_not_shown() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("secret");
     std::fs::write(&file, "s3cret\n").unwrap();
-    let greeting = "-ERR 'Authorization Violation'";
+    let greeting = "-ERR 'Authorization Violation by s3cret'";
     let script = Script::of(INFO, greeting, &[]);
     let server = script.start().await;
     let address = format!("nats://127.0.0.1:{}/a", server.port);
@@ -337,4 +339,33 @@ async fn old_connections_are_replaced_with_the_secret_as_it_is_now() {
     assert_eq!(connects.len(), 2);
     assert!(connects[0].contains("first") && connects[1].contains("second"), "{connects:?}");
     assert_eq!(script.messages(), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn limits_before_the_tls_handshake_count_for_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let ca_file = place.path().join("ca.pem");
+    let (authority, acceptor) = tls_acceptor("localhost");
+    std::fs::write(&ca_file, authority).unwrap();
+    let server = FakeBroker::start(move |mut stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let info = b"INFO {\"max_payload\":1,\"tls_required\":true}\r\n";
+            stream.write_all(info).await.unwrap();
+            let mut stream = BufReader::new(acceptor.accept(stream).await.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.is_ok_and(|count| count > 0) {
+                if line.starts_with("PING") {
+                    stream.write_all(b"PONG\r\n").await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+                line.clear();
+            }
+        }
+    })
+    .await;
+    let address = format!("natss://localhost:{}/a", server.port);
+    let settings = BrokerSettings { address: &address, ..BrokerSettings::default() };
+    let lane = lane(BrokerSettings { ca_file: Some(&ca_file), ..settings }, AMPLE);
+    assert_eq!(lane.deliver(&spooled(&["a message"])).await, Ok(1));
 }
