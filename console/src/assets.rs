@@ -26,7 +26,7 @@ pub(crate) fn is_built() -> bool {
 
 /// Returns the name of the style sheet, if the pages are embedded.
 pub(crate) fn style_sheet() -> Option<&'static str> {
-    ASSETS.iter().map(|asset| asset.name).find(|name| name.ends_with(".css"))
+    ASSETS.iter().map(|asset| asset.name).find(|name| name.rsplit('.').next() == Some("css"))
 }
 
 fn asset(name: &str) -> Option<&'static Asset> {

@@ -162,17 +162,18 @@ mod tests {
         assert!(attempts.take(Some(client(networks + 1))));
     }
 
-    /// Client in the network of these 16 bits each, below 2001:db8::/32.
-    fn ipv6(second: u16, site: u16, network: u16) -> Option<IpAddr> {
-        Some(Ipv6Addr::new(0x2001, second, site, network, 0, 0, 0, network).into())
+    /// Client in the network of these 16 bits each, below `2001:db8::/32`.
+    fn ipv6(second: u16, site: u16, network: u16) -> IpAddr {
+        Ipv6Addr::new(0x2001, second, site, network, 0, 0, 0, network).into()
     }
 
     #[test]
     fn a_site_of_ipv6_has_a_bound_over_its_networks() {
         let (attempts, _) = attempts();
-        let taken = (0..1000).filter(|network| attempts.take(ipv6(0xdb8, 1, *network))).count();
+        let taken =
+            (0..1000).filter(|network| attempts.take(Some(ipv6(0xdb8, 1, *network)))).count();
         assert_eq!(taken, 100);
-        assert!(attempts.take(ipv6(0xdb8, 2, 1)));
+        assert!(attempts.take(Some(ipv6(0xdb8, 2, 1))));
     }
 
     #[test]
@@ -182,31 +183,33 @@ mod tests {
         let of_40 = |block: u16| {
             let sites = (0..256).flat_map(|site| (0..20).map(move |network| (site, network)));
             let taken = |&(site, network): &(u16, u16)| {
-                attempts.take(ipv6(0xdb8, (block << 8) | site, network))
+                attempts.take(Some(ipv6(0xdb8, (block << 8) | site, network)))
             };
             sites.filter(taken).count()
         };
         assert_eq!(of_40(1), 300);
         // The owner of the whole /32 has the rest of its bound, and another /32 has its own.
         assert_eq!((2..20).map(of_40).sum::<usize>(), 700);
-        assert!(!attempts.take(ipv6(0xdb8, 0xffff, 1)) && attempts.take(ipv6(0xdb9, 0, 1)));
+        assert!(
+            !attempts.take(Some(ipv6(0xdb8, 0xffff, 1))) && attempts.take(Some(ipv6(0xdb9, 0, 1)))
+        );
         clock.advance_ms(WINDOW_MS);
-        assert!(attempts.take(ipv6(0xdb8, 0xffff, 1)));
+        assert!(attempts.take(Some(ipv6(0xdb8, 0xffff, 1))));
     }
 
     #[test]
     fn a_flood_of_networks_forgets_no_count_of_a_wider_prefix() {
         let (attempts, _) = attempts();
-        let full = (0..2000).filter(|site| attempts.take(ipv6(0xdb8, site * 8, 0))).count();
+        let full = (0..2000).filter(|site| attempts.take(Some(ipv6(0xdb8, site * 8, 0)))).count();
         assert_eq!(full, 1000);
         for number in 1..=u32::try_from(2 * COUNTS_MAX).unwrap() {
             assert!(attempts.take(Some(client(number))));
         }
-        assert!(!attempts.take(ipv6(0xdb8, 0xfff0, 7)), "the /32 is still full");
+        assert!(!attempts.take(Some(ipv6(0xdb8, 0xfff0, 7))), "the /32 is still full");
         for _ in 0..3 {
-            attempts.give_back(ipv6(0xdb8, 0xfff0, 7));
+            attempts.give_back(Some(ipv6(0xdb8, 0xfff0, 7)));
         }
-        assert!(attempts.take(ipv6(0xdb8, 0xfff0, 7)));
+        assert!(attempts.take(Some(ipv6(0xdb8, 0xfff0, 7))));
     }
 
     #[test]

@@ -29,7 +29,7 @@ const TEMPORARY: &str = "a session of a role has no keys: sign in with a key of 
 
 /// Key in a request.
 #[derive(Deserialize)]
-struct NamedKey {
+pub(crate) struct NamedKey {
     access_key: String,
 }
 

@@ -160,13 +160,13 @@ mod tests {
         (PendingLogins::new(clock.clone()), clock)
     }
 
-    fn client(number: u32) -> Option<IpAddr> {
-        Some(IpAddr::from(number.to_be_bytes()))
+    fn client(number: u32) -> IpAddr {
+        IpAddr::from(number.to_be_bytes())
     }
 
     impl PendingLogins {
         fn new_login(&self, number: u32) -> NewLogin {
-            self.begin(client(number), "http://localhost/cb".to_owned())
+            self.begin(Some(client(number)), "http://localhost/cb".to_owned())
         }
 
         fn is_taken(&self, login: &NewLogin) -> bool {

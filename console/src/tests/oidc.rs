@@ -54,6 +54,7 @@ impl Provider {
         self.0.issuer.lock().clone()
     }
 
+    #[expect(clippy::unused_async, reason = "handlers are async")]
     async fn metadata(State(provider): State<Self>) -> Json<Value> {
         let issuer = provider.issuer();
         Json(json!({
@@ -66,6 +67,7 @@ impl Provider {
         }))
     }
 
+    #[expect(clippy::unused_async, reason = "handlers are async")]
     async fn token(State(provider): State<Self>, body: String) -> (StatusCode, Json<Value>) {
         let form: std::collections::HashMap<String, String> =
             url::form_urlencoded::parse(body.as_bytes()).into_owned().collect();
