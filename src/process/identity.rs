@@ -336,11 +336,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("secret");
         assert!(secret_of(&file).unwrap_err().to_string().contains("can't be read"));
-        std::fs::write(&file, "  \n").unwrap();
+        fs::write(&file, "  \n").unwrap();
         assert!(secret_of(&file).is_err());
-        std::fs::write(&file, "s3cret\nmore").unwrap();
+        fs::write(&file, "s3cret\nmore").unwrap();
         assert!(!secret_of(&file).unwrap_err().to_string().contains("s3cret"));
-        std::fs::write(&file, "s3cret\n").unwrap();
+        fs::write(&file, "s3cret\n").unwrap();
         assert_eq!(secret_of(&file).unwrap(), "s3cret");
     }
 }
