@@ -14,7 +14,7 @@ pub type ShownSettings = BTreeMap<String, String>;
 pub const HIDDEN: &str = "(not shown)";
 
 /// Settings whose values are shown: addresses, paths, numbers, times and names of machines.
-pub const PLAIN: [&str; 71] = [
+pub const PLAIN: [&str; 78] = [
     "access_log",
     "admin_address",
     "admin_allow_clear",
@@ -51,6 +51,7 @@ pub const PLAIN: [&str; 71] = [
     "log_format",
     "master_key_file",
     "max_anonymous_requests",
+    "max_client_traces",
     "max_connections",
     "max_data_requests",
     "max_notification_attempts",
@@ -67,6 +68,8 @@ pub const PLAIN: [&str; 71] = [
     "notification_spool",
     "oidc_audiences",
     "oidc_jwks_file",
+    "otlp_ca_file",
+    "otlp_headers_file",
     "policies",
     "reclaim_age",
     "reclaim_grace",
@@ -83,12 +86,16 @@ pub const PLAIN: [&str; 71] = [
     "tls_ca",
     "tls_certificate",
     "tls_key",
+    "trace_attributes",
+    "trace_keys",
+    "trace_sample",
+    "trace_service",
     "upload_age",
     "window_cache",
     "write_buffer",
 ];
 /// Settings with URLs, which may have passwords and tokens: scheme and host are shown.
-pub const ORIGINS: [&str; 3] = ["data_url", "notifications", "oidc_issuer"];
+pub const ORIGINS: [&str; 4] = ["data_url", "notifications", "oidc_issuer", "otlp_endpoint"];
 /// Settings that are hidden: secrets, and names of customers.
 pub const SECRET: [&str; 6] = [
     "first_bucket",

@@ -22,6 +22,7 @@
 //! * [`api`]: routes of the admin API with their description, and the OpenAPI document made of both.
 //! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
+//! * [`traces`]: sampling of requests, and the export of their spans.
 //! * [`runtime`], [`Signals`], [`logging`]: the process itself. `service_manager` reports its start,
 //!   its condition and its end to systemd.
 //! * [`Failure`]: the reason for the end of a command, as a sentence and an exit code.
@@ -63,6 +64,7 @@ mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
+pub mod traces;
 mod trust;
 mod units;
 

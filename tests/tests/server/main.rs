@@ -35,3 +35,4 @@ mod stop;
 mod strangers;
 mod support_bundle;
 mod top;
+mod traces;
