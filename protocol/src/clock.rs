@@ -1,7 +1,7 @@
 //! The time source. Production code reads the system clock only here, so that tests control time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Source of the current time in milliseconds since 1970.
 pub trait Clock: Send + Sync + std::fmt::Debug {
@@ -14,11 +14,16 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the only reader of the wall clock")]
     fn now_ms(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// Time since 1970 by the operating system's clock, as precise as the clock is. For records that
+/// decide nothing.
+#[expect(clippy::disallowed_methods, reason = "the only reader of the wall clock")]
+pub(crate) fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A clock that stands still until a test moves it.

@@ -15,6 +15,7 @@
 //! * Every reply carries its node's clock, ring tags and data port: [`NodeReport`].
 //! * A request made for a client's request carries its id: [`REQUEST`]. Requests of background work
 //!   are marked, and their replies carry the time that clients wait at the node.
+//! * A request made for a sampled request carries the span that it belongs to.
 //! * Both sides announce their [`Release`](crate::Release). A node refuses callers without a common
 //!   version, and a client refuses replies of such nodes.
 //! * An error keeps its kind and its message. A connection error is
@@ -48,7 +49,9 @@ mod release_tag;
 mod request;
 mod server;
 mod sign;
+mod spanned_backend;
 mod tls;
+mod trace_tag;
 mod write_timeout;
 
 pub use announce::{Announcement, DataPortTag, NodeReport, RingTag, RingTags};
@@ -61,5 +64,7 @@ pub use key::ClusterKey;
 pub use release_tag::{AnnouncedRelease, ReleaseTag};
 pub use request::{REQUEST, current_request, in_request, with_request};
 pub use server::{CallObserver, ServeOptions, ServedCall, ServerOptions, guarded, router, serve};
+pub use spanned_backend::SpannedBackend;
 pub use tls::{Tls, TlsFiles};
+pub use trace_tag::scope_of_headers;
 pub use write_timeout::WriteTimeout;

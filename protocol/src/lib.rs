@@ -18,6 +18,7 @@
 //! * [`redundancy`]: copies or erasure coding of a storage policy.
 //! * [`backend`]: the backend trait: the calls of a storage node.
 //! * [`term`]: progress of the index through its ring changes (rules P1 to P3).
+//! * [`trace`]: spans of sampled requests.
 //! * [`tree`]: sums by which devices compare their registers (rule H1).
 //! * [`limits`]: shared bounds, checked against each other at compile time.
 //! * [`network`]: networks of IP addresses.
@@ -61,6 +62,7 @@ pub mod stamp;
 pub mod term;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod trace;
 pub mod tree;
 pub mod usage;
 pub mod version;

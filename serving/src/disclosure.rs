@@ -57,6 +57,7 @@ pub const PLAIN: [&str; 78] = [
     "log_format",
     "master_key_file",
     "max_anonymous_requests",
+    "max_client_traces",
     "max_connections",
     "max_data_requests",
     "max_notification_attempts",
@@ -74,6 +75,8 @@ pub const PLAIN: [&str; 78] = [
     "oidc_audiences",
     "oidc_ca_file",
     "oidc_jwks_file",
+    "otlp_ca_file",
+    "otlp_headers_file",
     "policies",
     "reclaim_age",
     "reclaim_grace",
@@ -90,12 +93,17 @@ pub const PLAIN: [&str; 78] = [
     "tls_ca",
     "tls_certificate",
     "tls_key",
+    "trace_attributes",
+    "trace_keys",
+    "trace_sample",
+    "trace_service",
     "upload_age",
     "window_cache",
     "write_buffer",
 ];
 /// Settings with URLs, which may have passwords and tokens: scheme and host are shown.
-pub const ORIGINS: [&str; 4] = ["console_url", "data_url", "notifications", "oidc_issuer"];
+pub const ORIGINS: [&str; 5] =
+    ["console_url", "data_url", "notifications", "oidc_issuer", "otlp_endpoint"];
 /// Schemes of URLs whose host is shown: those of HTTP and of brokers.
 const SCHEMES: [&str; 11] = [
     "amqp", "amqps", "http", "https", "kafka", "kafkas", "nats", "natss", "redis", "rediss", "tls",

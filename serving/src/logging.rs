@@ -1,9 +1,10 @@
 //! Logs on standard error: text for people, or one JSON object on each line. Lines about a client's
-//! request end with its request id.
+//! request end with its request id, and those about a sampled request with its trace.
 
 use std::io::IsTerminal;
 
 use martlet_protocol::http::current_request;
+use martlet_protocol::trace::current_trace;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
@@ -54,17 +55,17 @@ fn is_kept(output: &str, journal: Option<&str>, process: u32) -> bool {
     process == FIRST_PROCESS || (!output.is_empty() && journal == Some(output))
 }
 
-/// Formatter that appends the id of the current task's request to each line. It looks the id up
-/// only when a line is written, so unlogged requests cost nothing.
+/// Formatter that appends the id of the current task's request, and its trace if it is sampled, to
+/// each line. It looks both up only when a line is written, so unlogged requests cost nothing.
 pub(crate) struct RequestIdFormat<F> {
     lines: F,
-    /// Appends the id to a line.
-    add: fn(&mut String, &str),
+    /// Appends a name and its id to a line.
+    add: fn(&mut String, &str, &str),
 }
 
 impl<F> RequestIdFormat<F> {
     fn text(lines: F) -> Self {
-        Self { lines, add: |line, id| line.extend([" request_id=", id]) }
+        Self { lines, add: |line, name, id| line.extend([" ", name, "=", id]) }
     }
 }
 
@@ -73,9 +74,9 @@ impl RequestIdFormat<Format<tracing_subscriber::fmt::format::Json>> {
         let lines = Format::default().json().flatten_event(true);
         Self {
             lines,
-            add: |line, id| {
+            add: |line, name, id| {
                 if line.pop() == Some('}') {
-                    line.extend([",\"request_id\":\"", id, "\"}"]);
+                    line.extend([",\"", name, "\":\"", id, "\"}"]);
                 }
             },
         }
@@ -98,20 +99,30 @@ where
         // Ids of internal requests come from other processes; a quote in an id would break the
         // line.
         let is_plain = |id: &&str| id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let Some(id) = id.as_ref().and_then(|id| id.to_str().ok()).filter(is_plain) else {
+        let id = id.as_ref().and_then(|id| id.to_str().ok()).filter(is_plain);
+        let trace = current_trace();
+        if id.is_none() && trace.is_none() {
             return self.lines.format_event(context, writer, event);
-        };
+        }
         let mut line = String::new();
         self.lines.format_event(context, Writer::new(&mut line), event)?;
         line.truncate(line.trim_end_matches('\n').len());
-        (self.add)(&mut line, id);
+        if let Some(id) = id {
+            (self.add)(&mut line, "request_id", id);
+        }
+        if let Some(trace) = trace {
+            (self.add)(&mut line, "trace_id", &trace.to_string());
+        }
         writeln!(writer, "{line}")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use martlet_protocol::http::in_request;
+    use martlet_protocol::trace::{FinishedSpan, SpanContext, SpanScope, SpanSink};
 
     use super::*;
     use crate::testing::{CapturedLines, json_lines};
@@ -139,6 +150,30 @@ mod tests {
         assert_eq!((&all[0]["request_id"], &all[0]["n"]), (&"00AB".into(), &7.into()));
         assert_eq!(all[0]["message"], "of \"it\"");
         assert!(all[1..].iter().all(|line| line.get("request_id").is_none()));
+    }
+
+    #[test]
+    fn a_line_for_a_sampled_request_names_its_trace() {
+        struct Dropped;
+        impl SpanSink for Dropped {
+            fn record(&self, _: FinishedSpan) {}
+        }
+        let (lines, _on) = json_lines();
+        let context = SpanContext::new_root();
+        let scope = SpanScope::of_remote(context, Arc::new(Dropped));
+        let id = http::HeaderValue::from_static("00AB");
+        scope.enter(|| in_request(&id, || tracing::info!("sampled")));
+        scope.enter(|| tracing::info!("without an id"));
+        in_request(&id, || tracing::info!("not sampled"));
+        let text = lines.text();
+        let all: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(all[0]["trace_id"], context.trace.to_string());
+        assert_eq!(
+            (&all[0]["request_id"], &all[1]["trace_id"]),
+            (&"00AB".into(), &all[0]["trace_id"])
+        );
+        assert!(all[2].get("trace_id").is_none() && all[2]["request_id"] == "00AB");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::listen::{ConnectionLimits, HEAD_BYTES_MAX, Limits};
 use crate::disclosure::{PLAIN, SECRET, ShownSettings, shown};
 use crate::failure::Failure;
 use crate::settings_file::SettingsFile;
+use crate::traces::settings::{TraceArgs, TraceSettings};
 use crate::units::parse_span;
 
 /// Folder of the audit log in a data folder.
@@ -47,6 +48,9 @@ pub struct CommonArgs {
     #[command(flatten)]
     #[serde(flatten)]
     connections: ConnectionArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    traces: TraceArgs,
 }
 
 /// Flags for the admin address of every role.
@@ -150,6 +154,9 @@ pub struct CommonSettings {
     pub admin_allow_token: bool,
     /// Folder of the audit log; `off` for none. Default: `audit` in the data folder.
     pub audit_log: Option<PathBuf>,
+    /// Settings of traces.
+    #[serde(skip)]
+    pub traces: TraceSettings,
     /// All settings of the process that are set, in the form in which they may be shown.
     #[serde(skip)]
     pub shown: ShownSettings,
@@ -176,6 +183,7 @@ impl Default for CommonSettings {
             admin_allow_clear: false,
             admin_allow_token: true,
             audit_log: None,
+            traces: TraceSettings::default(),
             shown: ShownSettings::new(),
             sources: SettingSources::new(),
         }
@@ -184,7 +192,7 @@ impl Default for CommonSettings {
 
 impl CommonSettings {
     /// Names of the settings of every role.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 22] = [
         "header_timeout",
         "body_idle_timeout",
         "drain_timeout",
@@ -199,6 +207,14 @@ impl CommonSettings {
         "admin_allow_clear",
         "admin_allow_token",
         "audit_log",
+        "otlp_endpoint",
+        "otlp_headers_file",
+        "otlp_ca_file",
+        "trace_sample",
+        "max_client_traces",
+        "trace_keys",
+        "trace_service",
+        "trace_attributes",
     ];
 
     /// Refuses invalid values.
@@ -220,7 +236,7 @@ impl CommonSettings {
                 "TLS at the admin address needs both admin_tls_certificate and admin_tls_key",
             ));
         }
-        Ok(())
+        self.traces.check()
     }
 }
 
@@ -356,7 +372,7 @@ impl MergedSettings {
         let shown = shown(self.extract()?);
         let sources = self.sources.iter().filter(|(name, _)| shown.contains_key(*name));
         let sources = sources.map(|(name, source)| (name.clone(), source.clone())).collect();
-        Ok(CommonSettings { shown, sources, ..self.extract()? })
+        Ok(CommonSettings { shown, sources, traces: self.extract()?, ..self.extract()? })
     }
 
     /// Turns a parse error into a usage error that names the setting and, if the value is from the
@@ -466,9 +482,10 @@ mod tests {
     fn every_common_setting_has_a_name() {
         let printed = format!("{:#?}", CommonSettings::default());
         let fields = printed.lines().filter_map(|line| line.trim().split_once(':'));
-        let mut fields: Vec<&str> = fields.map(|(name, _)| name).collect();
-        assert_eq!((fields.pop(), fields.pop()), (Some("sources"), Some("shown")));
-        assert_eq!(fields, CommonSettings::NAMES);
+        let structs = ["traces", "shown", "sources"];
+        let fields = fields.map(|(name, _)| name).filter(|name| !structs.contains(name));
+        assert_eq!(fields.collect::<Vec<_>>(), CommonSettings::NAMES);
+        assert!(CommonSettings::NAMES.ends_with(&TraceSettings::NAMES));
     }
 
     #[test]

@@ -1,33 +1,42 @@
-//! Metrics of each request, measured around the S3 service.
+//! Metrics of each request, and its span if it is sampled, measured around the S3 service.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
+use martlet_protocol::trace::Span;
 use martlet_replicator::Foreground;
 use martlet_serving::DrainedBody;
+use martlet_serving::traces::Tracer;
 
 use super::metrics::{Labels, Requests};
 
-/// Service that counts and times its requests.
+/// Service that counts and times its requests, and traces a share of them.
 #[derive(Clone)]
 pub(crate) struct MeasuredService<S> {
     inner: S,
     requests: Arc<Requests>,
     foreground: Arc<Foreground>,
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl<S> MeasuredService<S> {
-    pub(crate) fn new(inner: S, requests: Arc<Requests>, foreground: Arc<Foreground>) -> Self {
-        Self { inner, requests, foreground }
+    pub(crate) fn new(
+        inner: S,
+        requests: Arc<Requests>,
+        foreground: Arc<Foreground>,
+        tracer: Option<Arc<Tracer>>,
+    ) -> Self {
+        Self { inner, requests, foreground, tracer }
     }
 
     /// Returns the service that is measured.
@@ -72,10 +81,20 @@ impl<S> MeasuredService<S> {
         let method = request.method().clone();
         let requests = self.requests.clone();
         let (head, body) = request.into_parts();
-        let body = CountedBody::incoming(DrainedBody::new(body, &head.headers), requests);
+        let span = self.tracer.as_ref().and_then(|tracer| tracer.begin_request(&head.headers));
+        let traced = span.map(TracedRequest::new);
+        let received = traced.as_ref().map(|traced| traced.received.clone());
+        let body = CountedBody::incoming(DrainedBody::new(body, &head.headers), requests, received);
         let request = Request::from_parts(head, body);
         let foreground = self.foreground.clone();
-        let answer = self.inner.call(request);
+        let answer = match &traced {
+            Some(traced) => {
+                let scope = traced.span.scope();
+                let answer = scope.enter(|| self.inner.call(request));
+                Either::Right(scope.clone().run(answer))
+            }
+            None => Either::Left(self.inner.call(request)),
+        };
         async move {
             let response = match answer.await {
                 Ok(response) => response,
@@ -84,18 +103,28 @@ impl<S> MeasuredService<S> {
             let latency = began.elapsed();
             foreground.observe(latency);
             let labels = Labels::of(&method, &response);
-            tracing::debug!(
-                operation = labels.operation,
-                status = response.status().as_u16(),
-                request_id = request_id(&response),
-                first_byte_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX),
-                "request"
-            );
+            let log = || {
+                tracing::debug!(
+                    operation = labels.operation,
+                    status = response.status().as_u16(),
+                    request_id = request_id(&response),
+                    first_byte_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX),
+                    "request"
+                );
+            };
+            match &traced {
+                Some(traced) => {
+                    traced.describe(&method, labels, &response);
+                    traced.span.scope().enter(log);
+                }
+                None => log(),
+            }
             if let Some(limited) = response.extensions().get() {
                 under_way.requests.limited(*limited);
             }
             under_way.requests.answered(labels, latency);
-            Ok(response.map(|body| CountedBody::outgoing(body, under_way)))
+            let traced = traced.map(Box::new);
+            Ok(response.map(|body| CountedBody::outgoing(body, under_way, traced)))
         }
     }
 }
@@ -103,6 +132,41 @@ impl<S> MeasuredService<S> {
 fn request_id<B>(response: &Response<B>) -> &str {
     let id = response.headers().get("x-amz-request-id");
     id.and_then(|id| id.to_str().ok()).unwrap_or_default()
+}
+
+/// Sampled request. Its span ends when the reply is sent or dropped.
+struct TracedRequest {
+    span: Span,
+    /// Bytes of its body so far.
+    received: Arc<AtomicU64>,
+    /// Bytes of the reply's body so far.
+    sent: u64,
+}
+
+impl TracedRequest {
+    fn new(span: Span) -> Self {
+        Self { span, received: Arc::default(), sent: 0 }
+    }
+
+    /// Notes the head of the reply.
+    fn describe<B>(&self, method: &Method, labels: Labels, response: &Response<B>) {
+        let (span, status) = (&self.span, response.status());
+        span.rename(labels.operation);
+        span.set("rpc.system", "aws-api");
+        span.set("http.request.method", method.as_str().to_owned());
+        span.set("http.response.status_code", status.as_u16());
+        span.set("aws.request_id", request_id(response).to_owned());
+        if status.is_server_error() {
+            span.fail();
+        }
+    }
+}
+
+impl Drop for TracedRequest {
+    fn drop(&mut self) {
+        self.span.set("http.request.body.size", self.received.load(Ordering::Relaxed));
+        self.span.set("http.response.body.size", self.sent);
+    }
 }
 
 /// Request that is under way until its reply is sent or dropped.
@@ -130,17 +194,17 @@ pub(crate) struct CountedBody<B> {
 }
 
 enum TransferDirection {
-    In(Arc<Requests>),
-    Out(RunningRequest),
+    In(Arc<Requests>, Option<Arc<AtomicU64>>),
+    Out(RunningRequest, Option<Box<TracedRequest>>),
 }
 
 impl<B> CountedBody<B> {
-    fn incoming(body: B, requests: Arc<Requests>) -> Self {
-        Self { body, way: TransferDirection::In(requests) }
+    fn incoming(body: B, requests: Arc<Requests>, received: Option<Arc<AtomicU64>>) -> Self {
+        Self { body, way: TransferDirection::In(requests, received) }
     }
 
-    fn outgoing(body: B, under_way: RunningRequest) -> Self {
-        Self { body, way: TransferDirection::Out(under_way) }
+    fn outgoing(body: B, under_way: RunningRequest, traced: Option<Box<TracedRequest>>) -> Self {
+        Self { body, way: TransferDirection::Out(under_way, traced) }
     }
 }
 
@@ -152,15 +216,31 @@ impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        let Self { body, way } = &mut *self;
+        let poll = || Pin::new(body).poll_frame(context);
+        let polled = match way {
+            TransferDirection::Out(_, Some(traced)) => traced.span.scope().enter(poll),
+            _ => poll(),
+        };
+        let frame = std::task::ready!(polled);
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {
             let bytes = data.remaining() as u64;
-            match &self.way {
-                TransferDirection::In(requests) => requests.bytes_in.inc_by(bytes),
-                TransferDirection::Out(under_way) => under_way.requests.bytes_out.inc_by(bytes),
-            };
+            match way {
+                TransferDirection::In(requests, received) => {
+                    requests.bytes_in.inc_by(bytes);
+                    if let Some(received) = received {
+                        received.fetch_add(bytes, Ordering::Relaxed);
+                    }
+                }
+                TransferDirection::Out(under_way, traced) => {
+                    under_way.requests.bytes_out.inc_by(bytes);
+                    if let Some(traced) = traced {
+                        traced.sent += bytes;
+                    }
+                }
+            }
         }
         Poll::Ready(frame)
     }

@@ -33,6 +33,7 @@ use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{AdminParts, Operator};
+use martlet_serving::traces::{TracedProcess, Traces};
 use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use martlet_topology::{Cluster, Topology};
 use tokio::sync::watch;
@@ -101,17 +102,12 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     if let Some(first) = settings.first.open()? {
         tokio::spawn(new_cluster.fill(first));
     }
-    let process = AccountProcess {
-        common: &settings.common,
-        data_dir: &settings.member.data_dir(DATA_DIR),
-        name: &format!("proxy {name}"),
-        random: &secret.tokens,
-        clock: member.clock.clone(),
-        root_key: access_key,
-    };
-    let (routes, access) = process.open(accounts, store.clone()).await;
+    let (routes, access) = open_accounts(&settings, &secret, &member, accounts, &store).await?;
+    let traced = TracedProcess { role: "proxy", name: &name, zone: None };
+    let traces = Traces::open(&settings.common.traces, &traced)?;
     let running = RunningProxy {
         settings: &settings,
+        traces: &traces,
         name,
         member,
         store,
@@ -124,6 +120,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         slot,
     };
     let outcome = running.run(s3).await;
+    traces.stop().await;
     observers.stop().await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
@@ -140,6 +137,25 @@ fn store_of(
     let options = settings.s3.store_options()?;
     let topology = Topology::with_term(cluster, member.keeper.known_term());
     Ok(ObjectStore::with_vault(topology, member.clock.clone(), options, vault))
+}
+
+/// Opens the accounts of the admin API, with the audit log of the proxy.
+async fn open_accounts(
+    settings: &ProxySettings,
+    secret: &ClusterSecret,
+    member: &Member,
+    accounts: Accounts,
+    store: &ObjectStore,
+) -> Result<(ApiRoutes, Arc<AdminAccess>), Failure> {
+    let process = AccountProcess {
+        common: &settings.common,
+        data_dir: &settings.member.data_dir(DATA_DIR),
+        name: &format!("proxy {}", settings.member.name()?),
+        random: &secret.tokens,
+        clock: member.clock.clone(),
+        root_key: settings.root()?.0,
+    };
+    Ok(process.open(accounts, store.clone()).await)
 }
 
 /// Seals the secrets of access keys that were stored in clear, if the settings permit it.
@@ -161,6 +177,7 @@ fn in_place_of(store: &ObjectStore, member: &Arc<Member>, secret: &ClusterSecret
 /// Proxy with an open member and object layer.
 struct RunningProxy<'a> {
     settings: &'a ProxySettings,
+    traces: &'a Traces,
     name: String,
     member: Arc<Member>,
     store: ObjectStore,
@@ -179,7 +196,8 @@ struct RunningProxy<'a> {
 
 impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
-        let Self { settings, name, member, store, service, routes, access, figures, .. } = self;
+        let Self { settings, traces, name, member, store, service, routes, .. } = self;
+        let (access, figures) = (self.access, self.figures);
         let (operator, mut signals, slot) = (self.operator, self.signals, self.slot);
         let of_console = access.clone();
         let address = listen::address_of(&port.listener)?;
@@ -199,6 +217,7 @@ impl RunningProxy<'_> {
                 .with(QueueCollector(service.clone()))
                 .with(WindowCollector(store.clone()))
                 .with(AuditCollector(access.audit_logs()))
+                .with(traces.collector())
                 .with(RingCollector(Arc::new(move || rings.ring_lines())))
                 .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
             access,
@@ -211,7 +230,7 @@ impl RunningProxy<'_> {
                 .merge(jobs::routes(store, foreground.clone(), clock, Some(of_jobs)))
                 .merge(routes),
         });
-        let service = MeasuredService::new(service, requests, foreground);
+        let service = MeasuredService::new(service, requests, foreground, traces.tracer());
         slot.open(console::s3_parts(&service, address, port.certificate.is_some(), &of_console));
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;

@@ -37,6 +37,7 @@ use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Operator};
+use martlet_serving::traces::{TracedProcess, Traces};
 use martlet_serving::{Failure, Signals, logging, runtime};
 use martlet_storage_node::DirectListener;
 use tokio::sync::watch;
@@ -98,8 +99,11 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
             return Ok(());
         }
     };
+    let process = TracedProcess { role: "server", name: "server", zone: None };
+    let traces = Traces::open(&settings.common.traces, &process)?;
     let (settings, folder, store) = (&settings, &folder, opened);
-    let running = RunningServer { settings, folder, operator, store, direct, signals, slot };
+    let running =
+        RunningServer { settings, folder, operator, store, direct, signals, slot, traces };
     let url = data_port.as_ref().map(|port| port.known_as.url.clone());
     let outcome = running
         .run(s3, data_port, |address| {
@@ -152,6 +156,7 @@ struct RunningServer<'a> {
     signals: Signals,
     /// Place of the S3 service for the console.
     slot: S3Slot,
+    traces: Traces,
 }
 
 impl RunningServer<'_> {
@@ -161,7 +166,8 @@ impl RunningServer<'_> {
         data_port: Option<OpenDataPort>,
         announce: impl FnOnce(SocketAddr),
     ) -> Result<(), Failure> {
-        let Self { settings, folder, operator, mut store, direct, mut signals, slot } = self;
+        let Self { settings, folder, operator, mut store, direct, mut signals, slot, traces } =
+            self;
         let data_port = data_port.map(|port| store.read_in_place(port, settings));
         let data_figures = data_port.as_ref().map(ReadyDataPort::figures);
         let address = listen::address_of(&port.listener)?;
@@ -174,21 +180,15 @@ impl RunningServer<'_> {
         let status = store.status_source(&operator, settings, worker_source.clone());
         operator.open(AdminParts {
             health: Arc::new(store.health()),
-            metrics: Metrics::default()
+            metrics: metrics_of(&store)
                 .with_registered(|registry| {
                     requests.register(registry);
                     if let Some(figures) = &data_figures {
                         figures.register(registry);
                     }
                 })
-                .with(LogCollector(store.observers.figures()))
-                .with(TargetCollector(store.observers.figures()))
-                .with(QueueCollector(store.service.clone()))
-                .with(WindowCollector(store.objects.clone()))
-                .with(CheckpointCollector(store.checkpoint_counts.clone()))
-                .with(DeviceCollector(store.device_source()))
                 .with(DirectCollector(of_direct))
-                .with(AuditCollector(store.access.audit_logs()))
+                .with(traces.collector())
                 .with(WorkerCollector(worker_source.clone())),
             access: store.access.clone(),
             routes: admin_status::workers("server", worker_source)
@@ -200,7 +200,8 @@ impl RunningServer<'_> {
                 .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
                 .merge(store.accounts.clone()),
         });
-        let service = MeasuredService::new(store.service.clone(), requests, foreground);
+        let service =
+            MeasuredService::new(store.service.clone(), requests, foreground, traces.tracer());
         slot.open(console::s3_parts(&service, address, port.certificate.is_some(), &store.access));
         let (stop, stopped) = watch::channel(false);
         let (drain, limits) = (settings.common.drain_timeout, settings.common.limits());
@@ -221,10 +222,23 @@ impl RunningServer<'_> {
         let close = async {
             while tasks.join_next().await.is_some() {}
             workers.stop().await;
+            traces.stop().await;
             store.close().await
         };
         end(close, signals).await
     }
+}
+
+/// Returns the metrics of a store.
+fn metrics_of(store: &Store) -> Metrics {
+    Metrics::default()
+        .with(LogCollector(store.observers.figures()))
+        .with(TargetCollector(store.observers.figures()))
+        .with(QueueCollector(store.service.clone()))
+        .with(WindowCollector(store.objects.clone()))
+        .with(CheckpointCollector(store.checkpoint_counts.clone()))
+        .with(DeviceCollector(store.device_source()))
+        .with(AuditCollector(store.access.audit_logs()))
 }
 
 /// Waits for an orderly end. A second signal ends the process at once.

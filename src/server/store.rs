@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use martlet_admin_server::accounts::seal_secrets;
 use martlet_protocol::extent_token::ExtentTokenKey;
+use martlet_protocol::http::SpannedBackend;
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
@@ -123,7 +124,7 @@ impl Store {
         let data: Vec<Arc<Ring>> = data.into_iter().map(Arc::new).collect();
         let index = Arc::new(index);
         let absent = Arc::new(AbsentDevice::new(missing.clone()));
-        let by_device = by_device(&data[0], &node, &absent, &missing);
+        let by_device = by_device(&data[0], &backend_of(&node, settings), &absent, &missing);
         let cluster =
             Cluster::new(index.clone(), data.clone(), by_device).map_err(|error| unfit(&error))?;
         let topology = Topology::new(settings.s3.with_default_policy(cluster)?);
@@ -378,9 +379,17 @@ fn report_missing(present: &StartDevices) {
     }
 }
 
+/// Returns the backend of a node, which records spans if traces are on.
+fn backend_of(node: &Arc<StorageNode>, settings: &ServerSettings) -> Arc<dyn Backend> {
+    match settings.common.traces.otlp_endpoint {
+        Some(_) => Arc::new(SpannedBackend::within(node.clone())),
+        None => node.clone(),
+    }
+}
+
 fn by_device(
     data: &Ring,
-    node: &Arc<StorageNode>,
+    node: &Arc<dyn Backend>,
     absent: &Arc<AbsentDevice>,
     missing: &[MissingDevice],
 ) -> HashMap<DeviceId, Arc<dyn Backend>> {

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 use futures::FutureExt;
 use martlet_data_port::DataPortFigures;
 use martlet_membership::routes::{self, Host};
@@ -39,6 +39,7 @@ use martlet_protocol::{Backend, DeviceId};
 use martlet_serving::folder::DataFolder;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{AdminParts, Operator};
+use martlet_serving::traces::{TracedProcess, Traces};
 use martlet_serving::{Failure, Signals, Size, listen, logging, runtime, wait_for_stop};
 use martlet_storage_node::{DeviceConfig, DirectListener, NodeOptions, Reserve, StorageNode, Uuid};
 use tokio::net::TcpListener;
@@ -115,8 +116,21 @@ pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Resu
     let status = status.with_devices(opened.device_source()).with_memory(memory(&settings).line());
     let host = Host { name, member, peers, folder, report: status.report_source() };
     let settings = &settings;
-    let running = RunningNode { settings, secret, opened, direct, host, status, operator, signals };
+    let traced = TracedProcess { role: "storage-node", name: &opened.name, zone: opened.zone() };
+    let traces = Traces::open(&settings.common.traces, &traced)?;
+    let running = RunningNode {
+        settings,
+        secret,
+        opened,
+        direct,
+        host,
+        status,
+        operator,
+        signals,
+        traces: &traces,
+    };
     let outcome = running.run(internal, data_port).await;
+    traces.stop().await;
     answering.end().await;
     outcome
 }
@@ -173,6 +187,7 @@ struct RunningNode<'a> {
     status: StatusSource,
     operator: Arc<Operator>,
     signals: Signals,
+    traces: &'a Traces,
 }
 
 impl RunningNode<'_> {
@@ -241,6 +256,7 @@ impl RunningNode<'_> {
         let options = ServerOptions {
             in_flight_max: self.settings.max_requests,
             call_observer: Some(Arc::new(requests::log_call)),
+            spans: self.traces.sink(),
             ..ServerOptions::default()
         };
         let announcing = member.clone();
@@ -248,7 +264,7 @@ impl RunningNode<'_> {
         let given = ConfiguredDevices::new(node.clone(), self.opened.devices.clone());
         let app = guarded(
             router(Arc::new(given), options)
-                .layer(from_fn(requests::with_request_id))
+                .layer(from_fn_with_state(self.traces.sink(), requests::with_request_id))
                 .merge(routes::router(self.host.clone())),
             self.secret.key.clone(),
             member.own_clock.clone(),
@@ -291,6 +307,7 @@ impl RunningNode<'_> {
 
     fn metrics(&self, data_port: Option<&DataPortFigures>) -> Metrics {
         let OpenNode { member, node, .. } = &self.opened;
+        let traces = self.traces.collector();
         let (node, nodes, rings) = (node.clone(), member.clone(), member.clone());
         Metrics::default()
             .with_registered(|registry| {
@@ -299,6 +316,7 @@ impl RunningNode<'_> {
                 }
             })
             .with(DeviceCollector(Arc::new(move || node.metrics().devices)))
+            .with(traces)
             .with(RingCollector(Arc::new(move || rings.ring_lines())))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures())))
     }

@@ -66,6 +66,16 @@ impl Health for OpenNode {
 }
 
 impl OpenNode {
+    /// Returns region and zone of the node, as the rings have them.
+    pub(super) fn zone(&self) -> Option<String> {
+        let rings = self.member.keeper.rings();
+        let of_data = rings.data().map(|(_, ring)| &**ring);
+        rings.index().map(|ring| &**ring).into_iter().chain(of_data).find_map(|ring| {
+            let device = self.devices.keys().find_map(|id| ring.device(*id))?;
+            Some(format!("r{}z{}", device.region, device.zone))
+        })
+    }
+
     /// Returns the source of the devices' status lines.
     pub(super) fn device_source(&self) -> DeviceLineSource {
         let opened = self.clone();

@@ -4,30 +4,53 @@
 //! are logged as warnings.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
+use futures::FutureExt;
 use http_body::{Frame, SizeHint};
-use martlet_protocol::http::{REQUEST, ServedCall, in_request, with_request};
+use martlet_protocol::http::{REQUEST, ServedCall, in_request, scope_of_headers, with_request};
+use martlet_protocol::trace::{SpanScope, SpanSink};
 
-/// Handles a request with its id on every log line.
-pub(super) async fn with_request_id(request: Request, next: Next) -> Response {
-    let Some(id) = request.headers().get(REQUEST).cloned() else { return next.run(request).await };
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let answer = async {
-        let began = Instant::now();
-        let response = next.run(request).await;
-        log_request(&method, uri.path(), response.status(), began.elapsed());
-        response
+/// Receiver of the spans of sampled requests, if the node records spans.
+pub(super) type NodeSpans = Option<Arc<dyn SpanSink>>;
+
+/// Handles a request with its id on every log line, and under its span if it is sampled.
+pub(super) async fn with_request_id(
+    State(spans): State<NodeSpans>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = request.headers().get(REQUEST).cloned();
+    let scope = spans.and_then(|sink| scope_of_headers(request.headers(), &sink));
+    let response = match (&id, &scope) {
+        (None, None) => return next.run(request).await,
+        (Some(id), None) => with_request(id.clone(), logged(request, next)).await,
+        (id, Some(scope)) => {
+            let answer = match id {
+                Some(id) => with_request(id.clone(), logged(request, next)).boxed(),
+                None => next.run(request).boxed(),
+            };
+            scope.clone().run(answer).await
+        }
     };
-    let response = with_request(id.clone(), answer).await;
-    response.map(|body| Body::new(RequestIdBody { body, id }))
+    response.map(|body| Body::new(RequestIdBody { body, id, scope }))
+}
+
+/// Handles a request and logs it.
+async fn logged(request: Request, next: Next) -> Response {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let began = Instant::now();
+    let response = next.run(request).await;
+    log_request(&method, uri.path(), response.status(), began.elapsed());
+    response
 }
 
 /// Logs a call of a channel as the request over HTTP that would carry the call.
@@ -53,10 +76,11 @@ fn is_odd(status: StatusCode) -> bool {
     matches!(status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::UNPROCESSABLE_ENTITY)
 }
 
-/// Response body that is sent under its request's id.
+/// Response body that is sent under its request's id and span.
 struct RequestIdBody {
     body: Body,
-    id: HeaderValue,
+    id: Option<HeaderValue>,
+    scope: Option<SpanScope>,
 }
 
 impl http_body::Body for RequestIdBody {
@@ -67,8 +91,15 @@ impl http_body::Body for RequestIdBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Self { body, id } = &mut *self;
-        in_request(id, || Pin::new(body).poll_frame(context))
+        let Self { body, id, scope } = &mut *self;
+        let poll = || match id {
+            Some(id) => in_request(id, || Pin::new(body).poll_frame(context)),
+            None => Pin::new(body).poll_frame(context),
+        };
+        match scope {
+            Some(scope) => scope.enter(poll),
+            None => poll(),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -83,7 +114,7 @@ impl http_body::Body for RequestIdBody {
 #[cfg(test)]
 mod tests {
     use axum::Router;
-    use axum::middleware::from_fn;
+    use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use http_body_util::BodyExt;
     use martlet_protocol::DeviceId;
@@ -98,7 +129,7 @@ mod tests {
         let app = Router::new()
             .route("/good", get(|| async { "good" }))
             .route("/bad", get(|| async { StatusCode::INTERNAL_SERVER_ERROR }))
-            .layer(from_fn(with_request_id));
+            .layer(from_fn_with_state(None, with_request_id));
         let request = id.map_or(Request::get(path), |id| Request::get(path).header(REQUEST, id));
         let reply = app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         reply.into_body().collect().await.unwrap();

@@ -88,6 +88,7 @@ use martlet_protocol::backend::{
     RegisterView, RowSelection, Want, WriteReply,
 };
 use martlet_protocol::opening::Uuid;
+use martlet_protocol::trace::{self, SpanKind};
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp, Term};
 use tokio::sync::oneshot;
@@ -449,6 +450,8 @@ impl Index {
 
     async fn submit<T>(&self, op: impl FnOnce(ReplySender<T>) -> IndexOp) -> Result<T> {
         self.reader.threads.pulse().check(DevicePart::Index)?;
+        // From the queue to the synced batch.
+        let _span = trace::child(SpanKind::Internal, "commit of the index");
         let (reply, answer) = oneshot::channel();
         self.queue.push(op(reply))?;
         let answer = self.reader.threads.pulse().wait(answer).await?;

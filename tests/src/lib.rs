@@ -12,6 +12,7 @@
 //! * [`image`]: small file systems to fill, break and unmount.
 //! * [`in_place`]: a client that reads objects at the nodes' data ports.
 //! * [`network`]: hosts in namespaces of their own, and cables to cut between them.
+//! * [`otlp`]: a collector of traces.
 //! * [`probe`]: a cluster under load, with tallies of errors and latency during a fault.
 //! * [`doctor`]: runs of `martlet doctor`.
 //! * [`process`]: a process's memory and sockets, read from the kernel.
@@ -31,6 +32,7 @@ pub mod history;
 pub mod image;
 pub mod in_place;
 pub mod network;
+pub mod otlp;
 pub mod probe;
 pub mod process;
 pub mod recorded;

@@ -17,6 +17,7 @@ use self::flight::Flight;
 use self::handler::HandlerState;
 use self::pressure::Pressure;
 use super::channel::PATH as CHANNEL_PATH;
+use super::spanned_backend::SpannedBackend;
 use crate::backend::Backend;
 
 mod body;
@@ -48,6 +49,10 @@ pub fn router(backend: Arc<dyn Backend>, options: ServerOptions) -> Router {
         .route("/v1/d/{device}/extents/{id}", put(extents::write).get(extents::read))
         .layer(places(Flight::new(options.in_flight_max)));
     let pressure = Pressure::default();
+    let backend: Arc<dyn Backend> = match options.spans {
+        Some(_) => Arc::new(SpannedBackend::of_node(backend)),
+        None => backend,
+    };
     let served = HandlerState {
         backend,
         options: Arc::new(options),

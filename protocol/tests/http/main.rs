@@ -11,5 +11,6 @@ mod pressure;
 mod refusals;
 mod streams;
 mod tls;
+mod traces;
 mod versions;
 mod world;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
-use martlet_protocol::{ExtentId, Result};
+use martlet_protocol::{ExtentId, Result, trace};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -169,7 +169,8 @@ impl Windows {
             }
             sender.send_replace(windows.end(key, number, window.ok()));
         };
-        let (windows, task) = (Arc::downgrade(self), tokio::spawn(fetching).abort_handle());
+        let (windows, task) =
+            (Arc::downgrade(self), tokio::spawn(trace::carried(fetching)).abort_handle());
         let interest = Interest { windows, key, number, task };
         Flight { outcome, interest: Arc::new(interest) }
     }

@@ -10,6 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use martlet_protocol::Clock;
 use martlet_protocol::http::with_request;
+use martlet_protocol::trace::{self, SpanScope};
 
 use super::admission::{Admission, RequestName};
 use super::anonymous_check::AnonymousCheck;
@@ -224,6 +225,7 @@ impl<H: OperationHandler> HttpService<H> {
             request.body.charge_to(turn.meters());
         }
         let form = request.form.take();
+        trace::annotate(|span| describe(span, &request.head.target));
         let context = &request.head.context;
         let operation = context.operation;
         let requester =
@@ -245,6 +247,16 @@ impl<H: OperationHandler> HttpService<H> {
             extensions.insert(LimitReason::Quota);
         }
         response
+    }
+}
+
+/// Notes bucket and key of a request in its span.
+fn describe(span: &SpanScope, target: &RequestTarget) {
+    if let Some(bucket) = target.bucket() {
+        span.set("aws.s3.bucket", bucket.to_owned());
+    }
+    if let Some(key) = target.key() {
+        span.set("aws.s3.key", key.to_owned());
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use martlet_protocol::trace::{Span, SpanKind, SpanScope};
 use martlet_protocol::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
@@ -110,6 +111,7 @@ impl Pool {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> PooledCall<T> {
         let (reply, outcome) = oneshot::channel();
+        let spans = CallSpans::begin();
         let mut state = self.0.state.lock();
         if let Err(refusal) = self.0.admit(&state) {
             drop(state);
@@ -120,7 +122,7 @@ impl Pool {
         state.queue.push_back(Box::new(move || {
             if !reply.is_closed() {
                 // The caller may have gone.
-                let _ = reply.send(work());
+                let _ = reply.send(CallSpans::run(spans, work));
             }
         }));
         let refused = PoolInner::staff(&self.0, &mut state);
@@ -142,6 +144,29 @@ impl Pool {
         let refused = PoolInner::staff(&self.0, &mut state);
         drop(state);
         drop(refused);
+    }
+}
+
+/// Spans of a call of a sampled request: its wait for a thread, and then its run.
+struct CallSpans {
+    scope: SpanScope,
+    waits: Span,
+}
+
+impl CallSpans {
+    fn begin() -> Option<Self> {
+        let scope = SpanScope::current()?;
+        let waits = scope.child(SpanKind::Internal, "wait for a thread");
+        Some(Self { scope, waits })
+    }
+
+    fn run<T>(spans: Option<Self>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(Self { scope, waits }) = spans else { return work() };
+        drop(waits);
+        let span = scope.child(SpanKind::Internal, "call of the disk");
+        let outcome = span.scope().enter(work);
+        span.set_outcome(&outcome);
+        outcome
     }
 }
 
@@ -229,6 +254,7 @@ mod tests {
 
     use futures::FutureExt;
     use martlet_protocol::ErrorKind;
+    use martlet_protocol::trace::{self, FinishedSpan, SpanContext, SpanSink};
 
     use super::super::pulse::STALL_AFTER;
     use super::*;
@@ -299,6 +325,28 @@ mod tests {
         let kept = pool.start(counted(&begun));
         drop((calls, releases));
         assert_eq!(kept.outcome().await.unwrap(), 0, "it is the first that began");
+    }
+
+    #[tokio::test]
+    async fn a_call_of_a_sampled_request_has_a_span_for_its_wait_and_one_for_its_run() {
+        #[derive(Default)]
+        struct Names(Mutex<Vec<(&'static str, bool)>>);
+        impl SpanSink for Names {
+            fn record(&self, span: FinishedSpan) {
+                self.0.lock().push((span.name, span.failed));
+            }
+        }
+        let (pool, names) = (pool(STALL_AFTER), Arc::new(Names::default()));
+        let scope = SpanScope::of_remote(SpanContext::new_root(), names.clone());
+        let inner = || {
+            drop(trace::child(SpanKind::Internal, "sync"));
+            Err::<(), _>(Error::internal("the disk failed"))
+        };
+        assert!(scope.run(pool.run(inner)).await.is_err());
+        let expected = [("wait for a thread", false), ("sync", false), ("call of the disk", true)];
+        assert_eq!(*names.0.lock(), expected);
+        pool.run(|| Ok(())).await.unwrap();
+        assert_eq!(names.0.lock().len(), expected.len(), "other calls have no spans");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::trace::{self, SpanKind};
 use martlet_protocol::{Error, ErrorKind, ExtentId, Result};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
@@ -106,6 +107,8 @@ impl Committer {
         if waiting + packed.buffer.capacity() > WAITING_BYTES_MAX {
             return Err(Error::unavailable("too many writes wait for the disk"));
         }
+        // From the queue to the synced volume.
+        let _span = trace::child(SpanKind::Internal, "commit of a volume");
         self.pulse.wait(self.submit(|reply| CommitJob::Write(packed, reply))).await?
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::EXTENT_BYTES_MAX;
+use martlet_protocol::trace::{self, SpanKind};
 use martlet_protocol::{ErrorKind, ExtentId, Result};
 use tokio::sync::oneshot;
 
@@ -163,6 +164,7 @@ impl FileWriter {
         let last = IoSlice::new(&last.all()[..last.filled]);
         self.suspect.record_outcome(self.file.write_at(&[last], offset))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        let _span = trace::child(SpanKind::Internal, "sync of a file");
         self.file.sync().inspect_err(|error| self.suspect.set(error))?;
         Ok((self, description.record))
     }

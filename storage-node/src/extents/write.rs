@@ -8,6 +8,7 @@ use futures::future::{Either, select};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::limits::{CHUNK_BYTES, PACKED_BYTES_MAX};
+use martlet_protocol::trace::{self, SpanKind};
 use martlet_protocol::{ByteStream, Result};
 
 use super::blocks::BlockHasher;
@@ -57,6 +58,7 @@ async fn take(
         // Space for the header.
         buffer.all_mut()[..ALIGN].fill(0);
         buffer.filled = ALIGN;
+        let receives = trace::child(SpanKind::Internal, "body of an extent");
         let is_whole = loop {
             let limit = buffer.capacity().min(ALIGN + room);
             if gather.fill(&mut buffer, limit).await? {
@@ -67,6 +69,7 @@ async fn take(
             }
             buffer = store.pool.exchange(&buffer, whole);
         };
+        drop(receives);
         if is_whole {
             packed(store, buffer, facts, hasher).await?
         } else {

@@ -53,6 +53,17 @@ pub(in crate::http) struct CallHead<'a> {
     pub(in crate::http) request: Option<&'a [u8]>,
 }
 
+/// Head of a call with the client's span, if its request is sampled. Releases before it send and
+/// read a [`CallHead`] alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::http) struct TracedCallHead<'a> {
+    #[serde(borrow)]
+    pub(in crate::http) head: CallHead<'a>,
+    /// Text of the span.
+    #[serde(default)]
+    pub(in crate::http) trace: Option<&'a [u8]>,
+}
+
 /// Head of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::http) struct ReplyHead<'a> {
@@ -96,6 +107,27 @@ impl BodyLayout {
             bytes[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
         }
         bytes
+    }
+
+    /// Encodes the head of a call. The span is left out where no field can be added.
+    pub(in crate::http) fn encode_call(self, head: &CallHead<'_>, trace: Option<&str>) -> Vec<u8> {
+        match trace.filter(|_| self == Self::Framed) {
+            Some(trace) => {
+                self.encode_head(&TracedCallHead { head: *head, trace: Some(trace.as_bytes()) })
+            }
+            None => self.encode_head(head),
+        }
+    }
+
+    /// Decodes the head of a call; returns the content behind it too.
+    pub(in crate::http) fn decode_call(self, body: &[u8]) -> Result<(TracedCallHead<'_>, &[u8])> {
+        match self {
+            Self::Unframed => {
+                let (head, content) = self.decode_head(body)?;
+                Ok((TracedCallHead { head, trace: None }, content))
+            }
+            Self::Framed => self.decode_head(body),
+        }
     }
 
     /// Decodes a head; returns the content behind it too.
@@ -198,6 +230,23 @@ mod tests {
         assert!(BodyLayout::Framed.decode_head::<CallHead<'_>>(&claims_more).is_err());
         assert_eq!(BodyLayout::of_version(0), BodyLayout::Unframed);
         assert_eq!([1, 2].map(BodyLayout::of_version), [BodyLayout::Framed; 2]);
+    }
+
+    #[test]
+    fn a_span_travels_where_fields_can_be_added() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for layout in LAYOUTS {
+            let plain = layout.encode_call(&CALL, None);
+            assert_eq!(plain, layout.encode_head(&CALL), "unsampled calls have no further byte");
+            for (sent, is_sampled) in [(None, false), (Some(trace), layout == BodyLayout::Framed)] {
+                let bytes = [layout.encode_call(&CALL, sent), b"content".to_vec()].concat();
+                let (decoded, content) = layout.decode_call(&bytes).unwrap();
+                assert_eq!((decoded.head, content), (CALL, &b"content"[..]));
+                assert_eq!(decoded.trace, is_sampled.then_some(trace.as_bytes()));
+                let before = layout.decode_head::<CallHead<'_>>(&bytes).unwrap();
+                assert_eq!(before, (CALL, &b"content"[..]), "as an earlier release reads it");
+            }
+        }
     }
 
     /// Bytes of both layouts, which releases of these versions must read.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use http::{Method, Uri};
 
 use super::HttpBackend;
@@ -18,6 +18,7 @@ use crate::http::call_codec::{decode, decode_reply, encode_call};
 use crate::http::calls::{GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
 use crate::http::channel::is_short;
 use crate::id::{DeviceId, ExtentId};
+use crate::trace::{Span, SpanKind, SpannedStream, child, in_child};
 
 impl RemoteNode {
     /// Sends a call and decodes its reply.
@@ -83,9 +84,9 @@ fn append(whole: &mut Reply, next: Reply) -> Result<()> {
     Ok(())
 }
 
-#[async_trait]
-impl Backend for HttpBackend {
-    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
+impl HttpBackend {
+    /// Sends a call, in parts if it is too long for one request.
+    async fn call_in_parts(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
         let Some(parts) = split(&call) else { return self.0.call(device, &call).await };
         let mut whole = reply_to_nothing(call.kind());
         for part in parts {
@@ -94,13 +95,36 @@ impl Backend for HttpBackend {
         Ok(whole)
     }
 
+    /// Describes the span of a call.
+    fn describe(&self, span: &Span, device: DeviceId) {
+        span.set("martlet.device", device.0);
+        span.set("server.address", self.0.address.clone());
+    }
+}
+
+#[async_trait]
+impl Backend for HttpBackend {
+    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
+        let name = call.kind().name();
+        let work = self.call_in_parts(device, call);
+        in_child(SpanKind::Client, name, |span| self.describe(span, device), work).await
+    }
+
     async fn write_extent(
         &self,
         device: DeviceId,
         extent: NewExtent,
         body: ByteStream,
     ) -> Result<ExtentRef> {
-        self.0.write_extent(device, &extent, body).await
+        let (name, length) = (CallKind::WriteExtent.name(), extent.length);
+        let describe = |span: &Span| {
+            self.describe(span, device);
+            if let Some(length) = length {
+                span.set("martlet.bytes", length);
+            }
+        };
+        let work = self.0.write_extent(device, &extent, body);
+        in_child(SpanKind::Client, name, describe, work).await
     }
 
     async fn read_extent(
@@ -109,7 +133,16 @@ impl Backend for HttpBackend {
         id: ExtentId,
         range: Range<u64>,
     ) -> Result<ByteStream> {
-        Ok(self.0.read_extent(device, id, range).await?.boxed())
+        let work = self.0.read_extent(device, id, range);
+        let Some(span) = child(SpanKind::Client, CallKind::ReadExtent.name()) else {
+            return Ok(work.await?.boxed());
+        };
+        self.describe(&span, device);
+        let opened = span.scope().clone().run(work.boxed()).await;
+        if opened.is_err() {
+            span.set_outcome(&opened);
+        }
+        Ok(SpannedStream::new(opened?.boxed(), span).boxed())
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

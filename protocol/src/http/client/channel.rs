@@ -21,13 +21,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
 use crate::error::Result;
-use crate::http::Announcement;
 use crate::http::announce::ReportObserver;
 use crate::http::channel::frame::{Frame, FrameKind, Opener, Sealer};
 use crate::http::channel::frame_reader::FrameReader;
 use crate::http::channel::message::{BodyLayout, CallHead, ReplyHead};
 use crate::http::channel::session::SessionKeys;
 use crate::http::channel::{CLIENT_AGE_MAX, REPLY_FRAME_BYTES_MAX};
+use crate::http::{Announcement, trace_tag};
 
 /// Most calls without a reply in a channel.
 const WAITING_MAX: usize = 1024;
@@ -139,9 +139,8 @@ impl Channel {
             // The task sees first if the node has closed the idle connection meanwhile.
             tokio::task::yield_now().await;
         }
-        let Some(mut call) = self.send(&self.layout.encode_head(head), arguments) else {
-            return Outcome::Unsent;
-        };
+        let head = self.layout.encode_call(head, trace_tag::current_parent().as_deref());
+        let Some(mut call) = self.send(&head, arguments) else { return Outcome::Unsent };
         let reply = (&mut call.reply).await;
         call.is_over = true;
         reply.map_or(Outcome::Lost, Outcome::Replied)

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::http::announce::NodeReport;
 use crate::http::channel::CALL_BYTES_MAX;
 use crate::http::channel::message::CallHead;
-use crate::http::{calls, fault, request, sign};
+use crate::http::{calls, fault, request, sign, trace_tag};
 use crate::id::DeviceId;
 
 /// A request with a small body and a small reply.
@@ -173,8 +173,8 @@ impl RemoteNode {
         request
     }
 
-    /// Adds the host, the release, the client's request id, the background mark, the date and the
-    /// signature.
+    /// Adds the host, the release, the client's request id and span, the background mark, the date
+    /// and the signature.
     pub(super) fn seal(&self, request: &mut Request<RequestBody>) {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
@@ -183,6 +183,7 @@ impl RemoteNode {
         if let Some(id) = request::current_request() {
             headers.insert(request::REQUEST, id);
         }
+        trace_tag::put_on(headers);
         if self.options.is_background {
             headers.insert(request::BACKGROUND, HeaderValue::from_static("1"));
         }

@@ -36,12 +36,14 @@ use crate::http::Announcement;
 use crate::http::call_codec::decode_call;
 use crate::http::channel::frame::{Frame, FrameError, FrameKind, Opener, Sealer};
 use crate::http::channel::frame_reader::FrameReader;
-use crate::http::channel::message::{BodyLayout, CallHead, ReplyHead};
+use crate::http::channel::message::{BodyLayout, ReplyHead, TracedCallHead};
 use crate::http::channel::session::SessionKeys;
 use crate::http::channel::{CALL_FRAME_BYTES_MAX, NODE_AGE_MAX, RESULT_BYTES_MAX};
 use crate::http::fault::{self, Fault};
 use crate::http::request::with_request;
+use crate::http::trace_tag;
 use crate::id::DeviceId;
+use crate::trace::SpanScope;
 
 /// Bytes of replies from which they are written before further calls are read.
 const OUT_BYTES_MAX: usize = 64 * 1024;
@@ -269,13 +271,29 @@ fn begin(
 ) -> BoxFuture<'static, FinishedCall> {
     let call = frame.call;
     match CallWork::new(served.clone(), layout, frame.body) {
-        Ok((work, Some(request))) => with_request(request, work.perform_observed(call)).boxed(),
-        Ok((work, None)) => work.perform(call).boxed(),
+        Ok((work, CallOrigin { request, scope })) => {
+            let work = match request {
+                Some(request) => with_request(request, work.perform_observed(call)).boxed(),
+                None => work.perform(call).boxed(),
+            };
+            match scope {
+                Some(scope) => scope.run(work).boxed(),
+                None => work,
+            }
+        }
         Err(error) => {
             let finished = FinishedCall { call, is_background: false, outcome: Err(error) };
             std::future::ready(finished).boxed()
         }
     }
+}
+
+/// The client's request that a call is made for.
+struct CallOrigin {
+    /// Id of the request.
+    request: Option<HeaderValue>,
+    /// Span of the caller, if the request is sampled and this node records spans.
+    scope: Option<SpanScope>,
 }
 
 /// A decoded call, with the permit to perform it.
@@ -290,16 +308,18 @@ struct CallWork {
 }
 
 impl CallWork {
-    /// Decodes a call; returns the id of the client's request that it is made for too.
+    /// Decodes a call; returns the client's request that it is made for too.
     fn new(
         served: Arc<HandlerState>,
         layout: BodyLayout,
         body: &[u8],
-    ) -> Result<(Self, Option<HeaderValue>)> {
+    ) -> Result<(Self, CallOrigin)> {
         let permit = served.index_calls.permit()?;
-        let (head, arguments) = layout.decode_head::<CallHead<'_>>(body)?;
+        let (TracedCallHead { head, trace }, arguments) = layout.decode_call(body)?;
         let call = decode_call(kind(head.kind)?, arguments)?;
         let request = head.request.and_then(|id| HeaderValue::from_bytes(id).ok());
+        let spans = served.options.spans.as_ref();
+        let scope = trace.zip(spans).and_then(|(trace, sink)| trace_tag::scope_of(trace, sink));
         let work = Self {
             served,
             device: DeviceId(head.device),
@@ -309,7 +329,7 @@ impl CallWork {
             began: Instant::now(),
             _permit: permit,
         };
-        Ok((work, request))
+        Ok((work, CallOrigin { request, scope }))
     }
 
     /// Performs the call within its timeout, and measures its duration for background work.

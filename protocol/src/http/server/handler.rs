@@ -10,6 +10,7 @@ use super::flight::Flight;
 use super::pressure::Pressure;
 use crate::backend::{Backend, CallKind};
 use crate::id::DeviceId;
+use crate::trace::SpanSink;
 
 /// A call of a channel that was made for a client's request, after its end.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,8 @@ pub struct ServerOptions {
     pub idle: Duration,
     /// Receiver of calls of channels that were made for clients' requests.
     pub call_observer: Option<CallObserver>,
+    /// Receiver of the spans of sampled requests; none if the node records no spans.
+    pub spans: Option<Arc<dyn SpanSink>>,
 }
 
 impl fmt::Debug for ServerOptions {
@@ -59,6 +62,7 @@ impl Default for ServerOptions {
             call: Duration::from_secs(5),
             idle: Duration::from_mins(1),
             call_observer: None,
+            spans: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use martlet_erasure::{FragmentIndex, Recovery};
 use martlet_protocol::limits::BLOCK_BYTES;
-use martlet_protocol::{Error, Result};
+use martlet_protocol::{Error, Result, trace};
 use tokio::task::JoinHandle;
 
 use super::collector::{CollectedFragment, collect_fragments};
@@ -87,7 +87,7 @@ impl Reconstruction {
         let columns = step(&self.stripe, &self.rest);
         self.rest.start = columns.end;
         let (stripe, fragment, patient) = (self.stripe.clone(), self.fragment, self.patient);
-        self.steps.push_back(Step(tokio::spawn(async move {
+        let work = async move {
             let client = stripe.client.clone();
             let columns_bytes = usize::try_from(columns.end - columns.start).unwrap_or(usize::MAX);
             // The sources and the result.
@@ -97,7 +97,8 @@ impl Reconstruction {
             let _share = client.recoveries.acquire_many(share).await;
             let collected = collect_fragments(&stripe, fragment, &columns, patient).await?;
             make(&stripe, fragment, &columns, &collected)
-        })));
+        };
+        self.steps.push_back(Step(tokio::spawn(trace::carried(work))));
     }
 }
 

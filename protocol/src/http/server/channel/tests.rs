@@ -21,6 +21,7 @@ use crate::extent::ExtentRef;
 use crate::http::call_codec::{decode_reply, encode_call};
 use crate::http::channel::REPLY_FRAME_BYTES_MAX;
 use crate::http::channel::frame::FRAME_BYTES_MIN;
+use crate::http::channel::message::CallHead;
 use crate::http::channel::session::Nonce;
 use crate::http::request::current_request;
 use crate::id::{BucketId, ExtentId};
