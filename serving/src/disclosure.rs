@@ -14,7 +14,7 @@ pub type ShownSettings = BTreeMap<String, String>;
 pub const HIDDEN: &str = "(not shown)";
 
 /// Settings whose values are shown: addresses, paths, numbers, times and names of machines.
-pub const PLAIN: [&str; 78] = [
+pub const PLAIN: [&str; 85] = [
     "access_log",
     "admin_address",
     "admin_allow_clear",

@@ -80,12 +80,11 @@ impl S3Settings {
     pub(super) fn providers(&self) -> Result<Vec<IdentityProvider>, Failure> {
         let Some(issuer) = self.oidc_issuer.clone() else { return Ok(Vec::new()) };
         let audiences = self.oidc_audiences.clone();
-        let provider = match &self.oidc_jwks_file {
-            Some(file) => IdentityProvider::new(issuer, audiences, file.clone()),
-            None => {
-                let source = Arc::new(ProviderSource(self.oidc_client(issuer.clone())?));
-                IdentityProvider::fetching(issuer, audiences, source)
-            }
+        let provider = if let Some(file) = &self.oidc_jwks_file {
+            IdentityProvider::new(issuer, audiences, file.clone())
+        } else {
+            let source = Arc::new(ProviderSource(self.oidc_client(issuer.clone())?));
+            IdentityProvider::fetching(issuer, audiences, source)
         };
         Ok(vec![provider])
     }
