@@ -61,6 +61,7 @@ pub(crate) struct ConsoleArgs {
 /// Flags of logins by an identity provider.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 #[command(next_help_heading = "Logins by an identity provider")]
+#[expect(clippy::struct_field_names, reason = "a field has the name of its setting")]
 struct ConsoleOidcArgs {
     /// Id of the console at the provider of --oidc-issuer
     #[arg(long, value_name = "ID", hide_short_help = true)]
@@ -95,6 +96,7 @@ struct ConsoleOidcArgs {
 /// Settings of the console.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "a field has the name of its setting")]
 pub(crate) struct ConsoleSettings {
     /// Address of the console. Default: 127.0.0.1:9003 for an embedded server, else none.
     pub(crate) console_address: Option<ConsoleAddress>,

@@ -80,12 +80,11 @@ impl S3Settings {
     pub(super) fn providers(&self) -> Result<Vec<IdentityProvider>, Failure> {
         let Some(issuer) = self.oidc_issuer.clone() else { return Ok(Vec::new()) };
         let audiences = self.oidc_audiences.clone();
-        let provider = match &self.oidc_jwks_file {
-            Some(file) => IdentityProvider::new(issuer, audiences, file.clone()),
-            None => {
-                let source = Arc::new(ProviderSource(self.oidc_client(issuer.clone())?));
-                IdentityProvider::fetching(issuer, audiences, source)
-            }
+        let provider = if let Some(file) = &self.oidc_jwks_file {
+            IdentityProvider::new(issuer, audiences, file.clone())
+        } else {
+            let source = Arc::new(ProviderSource(self.oidc_client(issuer.clone())?));
+            IdentityProvider::fetching(issuer, audiences, source)
         };
         Ok(vec![provider])
     }
@@ -336,11 +335,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("secret");
         assert!(secret_of(&file).unwrap_err().to_string().contains("can't be read"));
-        std::fs::write(&file, "  \n").unwrap();
+        fs::write(&file, "  \n").unwrap();
         assert!(secret_of(&file).is_err());
-        std::fs::write(&file, "s3cret\nmore").unwrap();
+        fs::write(&file, "s3cret\nmore").unwrap();
         assert!(!secret_of(&file).unwrap_err().to_string().contains("s3cret"));
-        std::fs::write(&file, "s3cret\n").unwrap();
+        fs::write(&file, "s3cret\n").unwrap();
         assert_eq!(secret_of(&file).unwrap(), "s3cret");
     }
 }
