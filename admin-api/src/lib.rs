@@ -19,6 +19,7 @@
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
+//! * [`profile`]: profiles of processor time and memory.
 //! * [`ring_push`]: answers of nodes to rings that operators push.
 //! * [`events`]: event targets, and messages that they refused.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
@@ -44,6 +45,7 @@ pub mod index;
 pub mod jobs;
 pub mod limits;
 pub mod principals;
+pub mod profile;
 pub mod rewrap;
 pub mod rewrite;
 pub mod ring_push;

@@ -79,6 +79,8 @@ enum ReplyDoc {
     Json(SchemaSource),
     /// Text of this media type.
     Text(&'static str),
+    /// Bytes of this media type.
+    Bytes(&'static str),
 }
 
 impl ApiDoc {
@@ -86,6 +88,12 @@ impl ApiDoc {
     /// `access` to each request.
     pub fn reply<R: JsonSchema>(access: RouteAccess, summary: &'static str) -> Self {
         let reply = ReplyDoc::Json(SchemaGenerator::subschema_for::<R>);
+        Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
+    }
+
+    /// Describes an operation that replies with bytes of this media type.
+    pub(crate) fn bytes(access: RouteAccess, summary: &'static str, media: &'static str) -> Self {
+        let reply = ReplyDoc::Bytes(media);
         Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
     }
 
@@ -363,6 +371,8 @@ impl ReplyDoc {
         match self {
             Self::Json(schema) => content(&schema(schemas)),
             Self::Text(media) => json!({ media: { "schema": { "type": "string" } } }),
+            // OpenAPI 3.1 has no schema for bytes.
+            Self::Bytes(media) => json!({ media: {} }),
         }
     }
 }

@@ -22,6 +22,7 @@
 //! * [`api`]: routes of the admin API with their description, and the OpenAPI document made of both.
 //! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
+//! * `profile`: profiles of processor time and memory, for operators.
 //! * [`traces`]: sampling of requests, and the export of their spans.
 //! * [`runtime`], [`Signals`], [`logging`]: the process itself. `service_manager` reports its start,
 //!   its condition and its end to systemd.
@@ -52,6 +53,7 @@ pub mod logging;
 pub mod metrics;
 mod nearest;
 pub mod operator;
+mod profile;
 mod refusal;
 pub mod runtime;
 mod service_manager;

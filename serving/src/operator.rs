@@ -31,6 +31,7 @@ use super::access::{AdminAccess, RouteAccess, records};
 use super::api::{ApiDoc, ApiRoutes};
 use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits, Port};
 use super::metrics::{Metrics, classic, process};
+use super::profile;
 use super::service_manager::ServiceManager;
 use super::settings::CommonSettings;
 use super::stop::wait_for_stop;
@@ -172,7 +173,7 @@ impl Operator {
     /// new cluster is ready only beside others, which the manager may start after it.
     pub fn open(&self, parts: AdminParts) {
         let beside = public_routes().merge(own_routes()).merge(records_route(&self.gate));
-        let routes = parts.routes.clone().with_document(beside);
+        let routes = parts.routes.clone().merge(profile::routes()).with_document(beside);
         let (rules, access, router) = (routes.rules(), parts.access.clone(), routes.into_router());
         if self.parts.set(OpenParts { parts, router }).is_ok() {
             self.gate.open(access, rules);

@@ -121,6 +121,16 @@ impl AdminEndpoint {
         self.send(Method::POST, path, &[], json(body))
     }
 
+    /// Sends a POST request with a query and returns the bytes of the reply.
+    pub(crate) fn post_for_bytes(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Bytes, Failure> {
+        let (status, body) = self.reply_to(Method::POST, path, query, Bytes::new())?;
+        if status == StatusCode::OK { Ok(body) } else { self.decode(status, &body) }
+    }
+
     /// Sends a PUT request with a JSON body and decodes the reply.
     pub(crate) fn put<T: DeserializeOwned>(
         &self,

@@ -17,6 +17,7 @@ mod job;
 mod limits;
 mod policy;
 mod print;
+mod profile;
 mod ring;
 mod session;
 mod workers;
@@ -41,6 +42,7 @@ use self::import::ImportArgs;
 use self::index::IndexCommand;
 use self::job::JobCommand;
 use self::policy::PolicyCommand;
+use self::profile::ProfileCommand;
 use self::ring::RingCommand;
 use self::session::SessionCommand;
 use self::workers::WorkersArgs;
@@ -133,6 +135,9 @@ enum AdminCommand {
     /// Jobs of a process: censuses, rewrites, ring pushes, rebuilds of the index
     #[command(subcommand)]
     Job(JobCommand),
+    /// Profiles of a process: processor time by functions, memory by mappings
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// Print the OpenAPI document of the process's admin API
     Openapi,
     /// Format level of a cluster after an upgrade
@@ -212,6 +217,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Session(command) => command.run(&server()?, args.json)?,
         AdminCommand::Audit(command) => command.run(&connection, args.json)?,
         AdminCommand::Backup(command) => command.run(&connection, args.json)?,
+        AdminCommand::Profile(command) => command.run(&connection, args.json)?,
         AdminCommand::Cluster(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => ring::run(command, &connection, args.json)?,
     }

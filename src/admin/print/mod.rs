@@ -17,7 +17,7 @@ use self::cells::row;
 pub(crate) use self::cells::{size, span, time};
 pub(crate) use self::census::census;
 pub(crate) use self::forecast::{capacity, dispersion};
-pub(crate) use self::status::status;
+pub(crate) use self::status::{memory_split, status};
 pub(crate) use self::workers::workers;
 use crate::columns::table;
 

@@ -24,7 +24,7 @@ pub(crate) fn status(status: &ServerStatus) -> String {
         text += &versions(release);
     }
     if let Some(memory) = &own.memory {
-        text += &split(memory);
+        text += &memory_split(memory);
     }
     if nodes.is_empty() {
         text += &devices(own.devices.iter().map(|device| ("", device)));
@@ -65,7 +65,7 @@ fn versions(release: &ReleaseLine) -> String {
 }
 
 /// Formats the split of the memory.
-fn split(memory: &MemoryLine) -> String {
+pub(crate) fn memory_split(memory: &MemoryLine) -> String {
     let MemoryLine { memory_bytes, index_cache_bytes, index_write_bytes, body_bytes } = *memory;
     let [all, cache, writes, bodies] =
         [memory_bytes, index_cache_bytes, index_write_bytes, body_bytes].map(size);

@@ -27,6 +27,7 @@ mod openapi;
 mod patience;
 mod policies;
 mod private;
+mod profile;
 mod refusals;
 mod rewrite;
 mod soak;
