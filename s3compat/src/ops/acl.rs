@@ -67,7 +67,7 @@ pub(super) fn requested_in(
 /// Grants of a document before their grantees are looked up, for the fuzz target. None if one of
 /// them is malformed.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn granted_in(grants: &[WireGrant]) -> Option<impl PartialEq + std::fmt::Debug> {
+pub(super) fn granted_in(grants: &[WireGrant]) -> Option<impl PartialEq + std::fmt::Debug + use<>> {
     grants.iter().cloned().map(requested::granted).collect::<Option<Vec<_>>>()
 }
 
