@@ -6,16 +6,15 @@ cd "$(dirname "$0")"
 
 files_max=${FILES_MAX:-240}
 bytes_max=${BYTES_MAX:-250000}
-seeds=$(mktemp -d)
-trap 'rm -rf "$seeds" "${merged:-}"' EXIT
-"${FUZZ_DIR:?}/bin/seeds" "$seeds"
 names=("$@")
-[ "${#names[@]}" -ne 0 ] || mapfile -t names < <(ls "$seeds")
+[ "${#names[@]}" -ne 0 ] || mapfile -t names < <(ls corpus)
+trap 'rm -rf "${merged:-}" "${seeds:-}"' EXIT
 for name in "${names[@]}"; do
-  merged=$(mktemp -d)
+  merged=$(mktemp -d) seeds=$(mktemp -d)
+  MARTLET_FUZZ_SEEDS=$seeds "${FUZZ_DIR:?}/bin/$name"
   mkdir -p "corpus/$name" "$FUZZ_DIR/corpus/$name"
   "$FUZZ_DIR/bin/$name" -merge=1 -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
-    "$merged" "$seeds/$name" "corpus/$name" "$FUZZ_DIR/corpus/$name" >/dev/null 2>&1
+    "$merged" "$seeds" "corpus/$name" "$FUZZ_DIR/corpus/$name" >/dev/null 2>&1
   rm -rf "corpus/$name"
   mkdir -p "corpus/$name"
   files=0 bytes=0
@@ -25,5 +24,5 @@ for name in "${names[@]}"; do
     cp "$path" "corpus/$name/"
   done < <(find "$merged" -type f -printf '%s %p\n' | sort -n)
   echo "kept $(find "corpus/$name" -type f | wc -l) of $(find "$merged" -type f | wc -l) inputs of $name"
-  rm -rf "$merged"
+  rm -rf "$merged" "$seeds"
 done

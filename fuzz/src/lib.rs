@@ -6,6 +6,8 @@
 
 use std::alloc::System;
 use std::hint::black_box;
+use std::path::Path;
+use std::{env, fs, io, process};
 
 use cap::Cap;
 use martlet_protocol::testing::fuzz_target::FuzzTarget;
@@ -14,19 +16,39 @@ use martlet_protocol::testing::fuzz_target::FuzzTarget;
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// All targets.
-pub const TARGETS: [FuzzTarget; 8] = [
-    martlet_s3compat::fuzzing::AWS_CHUNKED,
-    martlet_s3compat::fuzzing::DOCUMENTS,
-    martlet_protocol::fuzzing::ENTRIES,
-    martlet_protocol::fuzzing::FRAMES,
-    martlet_storage_node::fuzzing::LOG_TAIL,
-    martlet_s3compat::fuzzing::POLICIES,
-    martlet_ring::fuzzing::RING_FILE,
-    martlet_s3compat::fuzzing::SIGNATURES,
-];
+/// Folder that a program writes its seeds to, instead of running.
+const SEEDS: &str = "MARTLET_FUZZ_SEEDS";
+
+/// Begins a program. Writes the seeds of its target and ends it, if the environment names a folder
+/// for them.
+pub fn begin(target: &FuzzTarget) {
+    let Some(folder) = env::var_os(SEEDS) else { return };
+    let code = match write_seeds(target, folder.as_ref()) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!(
+                "could not write the seeds of {} to {}: {error}",
+                target.name,
+                folder.display()
+            );
+            1
+        }
+    };
+    process::exit(code);
+}
+
+fn write_seeds(target: &FuzzTarget, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for (number, seed) in (target.seeds)().iter().enumerate() {
+        fs::write(folder.join(format!("seed-{number:02}")), seed)?;
+    }
+    Ok(())
+}
 
 /// Checks one input, which may take as much heap as its target allows.
+///
+/// # Panics
+/// If a property of the target doesn't hold.
 pub fn run(target: &FuzzTarget, input: &[u8]) {
     let limit = HEAP.allocated().saturating_add(target.heap_bytes_max);
     HEAP.set_limit(limit).expect("the limit is above the heap");

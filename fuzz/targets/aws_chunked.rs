@@ -2,5 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use martlet_s3compat::fuzzing::AWS_CHUNKED;
 
-fuzz_target!(|input: &[u8]| martlet_fuzz::run(&martlet_s3compat::fuzzing::AWS_CHUNKED, input));
+fuzz_target!(init: martlet_fuzz::begin(&AWS_CHUNKED), |input: &[u8]| martlet_fuzz::run(&AWS_CHUNKED, input));

@@ -2,5 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use martlet_protocol::fuzzing::ENTRIES;
 
-fuzz_target!(|input: &[u8]| martlet_fuzz::run(&martlet_protocol::fuzzing::ENTRIES, input));
+fuzz_target!(init: martlet_fuzz::begin(&ENTRIES), |input: &[u8]| martlet_fuzz::run(&ENTRIES, input));

@@ -2,5 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use martlet_protocol::fuzzing::FRAMES;
 
-fuzz_target!(|input: &[u8]| martlet_fuzz::run(&martlet_protocol::fuzzing::FRAMES, input));
+fuzz_target!(init: martlet_fuzz::begin(&FRAMES), |input: &[u8]| martlet_fuzz::run(&FRAMES, input));

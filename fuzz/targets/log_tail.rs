@@ -2,5 +2,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use martlet_storage_node::fuzzing::LOG_TAIL;
 
-fuzz_target!(|input: &[u8]| martlet_fuzz::run(&martlet_storage_node::fuzzing::LOG_TAIL, input));
+fuzz_target!(init: martlet_fuzz::begin(&LOG_TAIL), |input: &[u8]| martlet_fuzz::run(&LOG_TAIL, input));
