@@ -161,9 +161,10 @@ Rss:                  16 kB
 
     #[test]
     fn a_profile_has_few_lines() {
-        let many: String = (0..100)
+        let many: Vec<String> = (0..100)
             .map(|n| format!("1-2 r--p 0 0:0 {n} /lib/lib{n}.so\nSize: 4 kB\nRss: {n} kB\n"))
             .collect();
+        let many = many.concat();
         let lines = lines(&many);
         assert_eq!((lines.len(), &*lines[LINES_MAX - 1].kind), (LINES_MAX, OTHERS));
         let resident: u64 = lines.iter().map(|line| line.resident_bytes).sum();
