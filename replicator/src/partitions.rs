@@ -117,7 +117,7 @@ mod tests {
     async fn a_scan_is_kept_until_the_device_the_ring_or_the_term_changes() {
         let (ring, mut partitions) = (small_ring(6), DevicePartitions::default());
         let term = Term::of(ring.change(), Phase::New);
-        let later = Term::of(ring.change() + 1, Phase::Old);
+        let later = Term::of(ring.change() + 1, Phase::Joint);
         let grown = successor(&ring, |builder| {
             builder.add(new_device(6)).unwrap();
         });

@@ -306,7 +306,9 @@ async fn a_newer_write_is_kept_whenever_it_comes() {
                 memory.write(device, write).now_or_never().unwrap().unwrap();
             };
             let done = it.collect_with(moment, event).await;
-            assert!(moment == Moment::Drop || done == 0, "{moment:?} on {device}");
+            // A device that has answered may get it: what is dropped elsewhere lies below.
+            let may_drop = matches!(moment, Moment::Drop | Moment::Everyone);
+            assert!(may_drop || done == 0, "{moment:?} on {device}");
             let held = it.world.held(device, &it.key).await.entry.unwrap();
             assert_eq!(held.write_id, newer.entry.write_id, "{moment:?} on {device}");
         }
