@@ -161,10 +161,9 @@ Rss:                  16 kB
 
     #[test]
     fn a_profile_has_few_lines() {
-        let many: String = (0..100)
-            .map(|n| format!("1-2 r--p 0 0:0 {n} /lib/lib{n}.so\nSize: 4 kB\nRss: {n} kB\n"))
-            .collect();
-        let lines = lines(&many);
+        let mapping = |n| format!("1-2 r--p 0 0:0 {n} /lib/lib{n}.so\nSize: 4 kB\nRss: {n} kB\n");
+        let many: Vec<String> = (0..100).map(mapping).collect();
+        let lines = lines(&many.concat());
         assert_eq!((lines.len(), &*lines[LINES_MAX - 1].kind), (LINES_MAX, OTHERS));
         let resident: u64 = lines.iter().map(|line| line.resident_bytes).sum();
         assert_eq!(resident, (0..100).sum::<u64>() * 1024);
