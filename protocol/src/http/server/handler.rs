@@ -41,7 +41,9 @@ pub struct ServerOptions {
     pub idle: Duration,
     /// Receiver of calls of channels that were made for clients' requests.
     pub call_observer: Option<CallObserver>,
-    /// Receiver of the spans of sampled requests; none if the node records no spans.
+    /// Receiver of the spans of sampled requests; none if the node records no spans. Calls of
+    /// channels have their scope already; a layer around the router gives requests over HTTP theirs,
+    /// by [`scope_of_headers`](crate::http::scope_of_headers).
     pub spans: Option<Arc<dyn SpanSink>>,
 }
 
