@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
 use martlet_protocol::backend::Want;
-use martlet_protocol::http::{ClientOptions, ServerOptions};
+use martlet_protocol::http::{ClientOptions, ServerOptions, router, scope_of_headers};
 use martlet_protocol::trace::{
     FinishedSpan, SpanContext, SpanKind, SpanScope, SpanSink, SpanValue,
 };
 use martlet_protocol::{Backend, BackendExt, Term};
 use parking_lot::Mutex;
 
-use crate::world::{DEVICE, TestNode, client, collect, extent, memory, register, soon, stream};
+use crate::world::{
+    DEVICE, TestNode, client, collect, extent, guard, memory, register, soon, stream,
+};
 
 #[derive(Default)]
 struct Kept(Mutex<Vec<FinishedSpan>>);
@@ -31,7 +35,18 @@ impl Kept {
 async fn node() -> (TestNode, Arc<Kept>) {
     let kept = Arc::new(Kept::default());
     let options = ServerOptions { spans: Some(kept.clone()), ..ServerOptions::default() };
-    (TestNode::with(memory(), options).await, kept)
+    let sink: Arc<dyn SpanSink> = kept.clone();
+    let scoped = from_fn(move |request: Request, next: Next| {
+        let scope = scope_of_headers(request.headers(), &sink);
+        async move {
+            match scope {
+                Some(scope) => scope.run(next.run(request)).await,
+                None => next.run(request).await,
+            }
+        }
+    });
+    let app = guard(router(memory(), options).layer(scoped));
+    (TestNode::serve("127.0.0.1:0".parse().unwrap(), app).await, kept)
 }
 
 /// Runs `work` as a sampled request; returns its context and the spans of the client.

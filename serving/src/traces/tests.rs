@@ -21,15 +21,15 @@ use super::queue::QUEUE_SPANS_MAX;
 use super::*;
 use crate::metrics::Metrics;
 
-/// Replies to come: status and `Retry-After`.
-type Replies = VecDeque<(StatusCode, Option<&'static str>)>;
+/// Status and pause of a reply.
+type TestReply = (StatusCode, Option<&'static str>);
 
 /// Collector that keeps what it receives.
 #[derive(Clone, Default)]
 struct TestCollector {
     received: Arc<Mutex<Vec<(HeaderMap, ExportTraceServiceRequest)>>>,
     /// Replies in place of acceptance, in their order.
-    replies: Arc<Mutex<Replies>>,
+    replies: Arc<Mutex<VecDeque<TestReply>>>,
 }
 
 impl TestCollector {
@@ -93,8 +93,12 @@ fn attribute(attributes: &[KeyValue], name: &str) -> Option<Value> {
     found.value.clone()?.value
 }
 
-fn text(value: &str) -> Value {
-    Value::StringValue(value.to_owned())
+/// Returns an attribute that is text.
+fn text_of(attributes: &[KeyValue], name: &str) -> Option<String> {
+    match attribute(attributes, name)? {
+        Value::StringValue(text) => Some(text),
+        other => panic!("{name} is {other:?}"),
+    }
 }
 
 fn metric(traces: &Traces, line: &str) -> u64 {
@@ -142,7 +146,7 @@ async fn spans_reach_the_collector_with_their_process() {
         ("martlet.zone", "z1"),
         ("deployment.environment.name", "test"),
     ] {
-        assert_eq!(attribute(&resource, name), Some(text(value)), "{name}");
+        assert_eq!(text_of(&resource, name).as_deref(), Some(value), "{name}");
     }
     let [child, parent]: [OtlpSpan; 2] = collector.spans().try_into().unwrap();
     assert_eq!((&*child.name, child.kind), ("write", span::SpanKind::Client as i32));
@@ -151,7 +155,7 @@ async fn spans_reach_the_collector_with_their_process() {
     assert_eq!((&parent.span_id, parent.parent_span_id.len()), (&child.parent_span_id, 0));
     assert!(parent.start_time_unix_nano <= child.start_time_unix_nano);
     assert!(parent.end_time_unix_nano >= child.end_time_unix_nano);
-    assert_eq!(attribute(&parent.attributes, "aws.s3.bucket"), Some(text("b")));
+    assert_eq!(text_of(&parent.attributes, "aws.s3.bucket").as_deref(), Some("b"));
     assert_eq!(attribute(&parent.attributes, "aws.s3.key"), None, "keys need a setting");
     let status = attribute(&parent.attributes, "http.response.status_code");
     assert_eq!(status, Some(Value::IntValue(503)));
@@ -175,7 +179,8 @@ async fn a_busy_collector_gets_its_batch_again_after_the_pause_that_it_asks_for(
     drop(span);
     soon("the third attempt", || collector.spans().len() == 1).await;
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
-    assert_eq!(attribute(&collector.spans()[0].attributes, "aws.s3.key"), Some(text("shown")));
+    let spans = collector.spans();
+    assert_eq!(text_of(&spans[0].attributes, "aws.s3.key").as_deref(), Some("shown"));
     assert_eq!(metric(&traces, "martlet_trace_export_failures_total"), 2);
     assert_eq!(metric(&traces, "martlet_trace_spans_exported_total"), 1);
     traces.stop().await;
