@@ -74,6 +74,7 @@ impl Backend for SpannedBackend {
         range: Range<u64>,
     ) -> Result<ByteStream> {
         let span = child(self.kind, CallKind::ReadExtent.name());
+        let length = range.end.saturating_sub(range.start);
         let work = self.backend.read_extent(device, id, range);
         let Some(span) = span else { return work.await };
         describe(&span, device);
@@ -81,7 +82,7 @@ impl Backend for SpannedBackend {
         if opened.is_err() {
             span.set_outcome(&opened);
         }
-        Ok(SpannedStream::new(opened?, span).boxed())
+        Ok(SpannedStream::new(opened?, length, span).boxed())
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

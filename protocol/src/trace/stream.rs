@@ -13,14 +13,16 @@ use crate::error::Result;
 /// Bytes of a stream, read under a span, which has their number and the outcome.
 pub struct SpannedStream {
     bytes: ByteStream,
+    /// Bytes of the whole stream.
+    length: u64,
     read: u64,
     span: Option<Span>,
 }
 
 impl SpannedStream {
-    /// Wraps a stream. The span ends with the stream.
-    pub fn new(bytes: ByteStream, span: Span) -> Self {
-        Self { bytes, read: 0, span: Some(span) }
+    /// Wraps a stream of `length` bytes. The span ends with the stream.
+    pub fn new(bytes: ByteStream, length: u64, span: Span) -> Self {
+        Self { bytes, length, read: 0, span: Some(span) }
     }
 
     fn end(&mut self, outcome: &Result<()>) {
@@ -56,6 +58,10 @@ impl Stream for SpannedStream {
 
 impl Drop for SpannedStream {
     fn drop(&mut self) {
+        // HTTP drops a body of known length after its last byte.
+        if self.read >= self.length {
+            self.end(&Ok(()));
+        }
         if let Some(span) = self.span.take() {
             span.set("martlet.bytes", self.read);
             span.set("martlet.outcome", "dropped");
@@ -91,7 +97,7 @@ mod tests {
         let bytes = futures::stream::iter(items).inspect(|_| {
             assert!(current_trace().is_some(), "the source is polled under the span");
         });
-        (SpannedStream::new(bytes.boxed(), root.child(SpanKind::Server, "read")), kept)
+        (SpannedStream::new(bytes.boxed(), 5, root.child(SpanKind::Server, "read")), kept)
     }
 
     #[tokio::test]
@@ -103,6 +109,7 @@ mod tests {
             (whole(), usize::MAX, 5, "ok"),
             (broken, usize::MAX, 5, "corrupt"),
             (whole(), 1, 3, "dropped"),
+            (whole(), 2, 5, "ok"),
         ] {
             let (stream, kept) = spanned(items);
             let _ = stream.take(taken).collect::<Vec<_>>().await;

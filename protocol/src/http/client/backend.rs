@@ -133,6 +133,7 @@ impl Backend for HttpBackend {
         id: ExtentId,
         range: Range<u64>,
     ) -> Result<ByteStream> {
+        let length = range.end.saturating_sub(range.start);
         let work = self.0.read_extent(device, id, range);
         let Some(span) = child(SpanKind::Client, CallKind::ReadExtent.name()) else {
             return Ok(work.await?.boxed());
@@ -142,7 +143,7 @@ impl Backend for HttpBackend {
         if opened.is_err() {
             span.set_outcome(&opened);
         }
-        Ok(SpannedStream::new(opened?.boxed(), span).boxed())
+        Ok(SpannedStream::new(opened?.boxed(), length, span).boxed())
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
