@@ -236,7 +236,7 @@ async fn adopt_buckets(cluster: &TestCluster, client: &mut S3, ids: [&str; 2]) {
     }
     let twice = admin(cluster, &adopt(ids[0], "other", "off"));
     assert!(!twice.status.success(), "another name has the id");
-    let versions = client.get("/versions?versioning").await.unwrap();
+    let versions = client.get("/versions?versioning=").await.unwrap();
     assert!(versions.text().contains("<Status>Enabled</Status>"), "{}", versions.text());
 }
 
