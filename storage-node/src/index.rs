@@ -159,8 +159,12 @@ impl Index {
     /// Opens or creates the index in `folder`. Blocks.
     pub(crate) fn open(folder: &Path, with: IndexContext) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
-        origin::check(&database, with.device)?;
-        build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
+        let is_bound = origin::check(&database, with.device)?;
+        let is_durable = build::ensure(&database, &with.secret)
+            .inspect_err(|error| database.note_damage(error))?;
+        if is_bound && !is_durable {
+            database.flush()?;
+        }
         let counting = Counting::load(&database);
         let counting = Arc::new(counting.inspect_err(|error| database.note_damage(error))?);
         let queue = Arc::new(Queue::default());

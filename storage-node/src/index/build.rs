@@ -23,11 +23,12 @@ const BATCH_BYTES: usize = 1024 * 1024;
 /// Sums of bins, by row key.
 pub(super) type Sums = BTreeMap<RowKey, Sum>;
 
-/// Builds the sums of an index, unless they exist. Blocks.
-pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
+/// Builds the sums of an index, unless they exist. Returns true if all that was written before is durable.
+/// Blocks.
+pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<bool> {
     let fingerprint = tree::fingerprint(secret);
     if database.get(Family::Meta, SECRET_KEY)?.is_some_and(|held| held == fingerprint) {
-        return Ok(());
+        return Ok(false);
     }
     let (meta, sums) = (database.family(Family::Meta), database.family(Family::Tree));
     let mut batch = WriteBatch::default();
@@ -35,7 +36,7 @@ pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
         // Without the log: RocksDB would allocate log space on a device that holds only extents.
         batch.put_cf(meta, SECRET_KEY, fingerprint);
         database.write_unlogged(batch)?;
-        return database.flush();
+        return database.flush().map(|()| true);
     }
     batch.delete_cf(meta, SECRET_KEY);
     batch.delete_range_cf(sums, &[][..], &LAST_ROW[..]);
@@ -47,7 +48,7 @@ pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
     if registers > 0 {
         tracing::info!(registers, "computed the hash tree of the device's registers");
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Writes the sums of all registers, a run at a time; returns the number of registers.

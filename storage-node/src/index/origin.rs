@@ -17,13 +17,14 @@ use super::family::Family;
 /// Key of the formatting in `meta`.
 const DEVICE_KEY: &[u8] = b"d";
 
-/// Checks that an index belongs to a formatting of its device; a new index gets it. Blocks.
+/// Checks that an index belongs to a formatting of its device. An index without a formatting gets it, and
+/// true is returned: the caller makes the row durable. Blocks.
 ///
 /// # Errors
 /// `Corrupt` if the index belongs to another formatting.
-pub(super) fn check(database: &Database, device: Uuid) -> Result<()> {
+pub(super) fn check(database: &Database, device: Uuid) -> Result<bool> {
     match database.get(Family::Meta, DEVICE_KEY)?.map(<[u8; 16]>::try_from) {
-        Some(Ok(held)) if held == device.0 => Ok(()),
+        Some(Ok(held)) if held == device.0 => Ok(false),
         Some(Ok(held)) => Err(Error::corrupt(format!(
             "the index belongs to another device or to an earlier formatting ({}, not {device})",
             Uuid(held)
@@ -33,8 +34,7 @@ pub(super) fn check(database: &Database, device: Uuid) -> Result<()> {
             let mut batch = WriteBatch::default();
             batch.put_cf(database.family(Family::Meta), DEVICE_KEY, device.0);
             // Without the log: RocksDB would allocate log space on a device that holds only extents.
-            database.write_unlogged(batch)?;
-            database.flush()
+            database.write_unlogged(batch).map(|()| true)
         }
     }
 }
