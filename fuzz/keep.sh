@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 files_max=${FILES_MAX:-240}
 bytes_max=${BYTES_MAX:-250000}
 names=("$@")
-[ "${#names[@]}" -ne 0 ] || mapfile -t names < <(ls corpus)
+[ "${#names[@]}" -ne 0 ] || mapfile -t names < <(basename -s .rs targets/*.rs)
 trap 'rm -rf "${merged:-}" "${seeds:-}"' EXIT
 for name in "${names[@]}"; do
   merged=$(mktemp -d) seeds=$(mktemp -d)

@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 seconds=${FUZZ_SECONDS:-60}
 names=("$@")
 if [ "${#names[@]}" -eq 0 ]; then
-  for folder in corpus/*/; do names+=("$(basename "$folder")"); done
+  for target in targets/*.rs; do names+=("$(basename "$target" .rs)"); done
 fi
 mkdir -p "${FUZZ_DIR:?}/findings" "$FUZZ_DIR/logs"
 
@@ -20,7 +20,7 @@ for name in "${names[@]}"; do
   fi
   grown="$FUZZ_DIR/corpus/$name"
   log="$FUZZ_DIR/logs/$name.log"
-  mkdir -p "$grown"
+  mkdir -p "$grown" "corpus/$name"
   before=$(find "$FUZZ_DIR/findings" -name "$name-*" | wc -l)
   # Ten seconds for one input are a hang. 16 KiB are two chunks of the shortest upload in parts.
   "$FUZZ_DIR/bin/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 \

@@ -237,13 +237,12 @@ impl ConsoleSettings {
             return Ok(RunningConsole::default());
         };
         self.check_redirect(listen::address_of(&port.listener)?)?;
-        let is_behind_tls = self.console_url.as_ref().is_some_and(|url| url.starts_with("https:"));
         let router = martlet_console::router(ConsoleParts {
             admin: operator.clone().router(),
             clock: Arc::new(GateClock(operator.clone())),
             hosts: self.console_hosts.clone(),
             url: self.console_url.clone(),
-            is_secure: port.certificate.is_some() || is_behind_tls,
+            is_secure: port.certificate.is_some() || self.is_behind_tls(),
             root_key: root_key.to_owned(),
             s3: slot.clone(),
             oidc: self.oidc(s3)?,
@@ -260,6 +259,12 @@ impl ConsoleSettings {
         let serving = listen::serve(port.for_http1(), service, limits, stopped, FAREWELL);
         let server = ConsoleServer { stop, task: tokio::spawn(serving) };
         Ok(RunningConsole { url: Some(url), server: Some(server) })
+    }
+
+    /// Returns true if browsers reach the console over TLS that a proxy ends: cookies are then for TLS
+    /// alone, although the port has no certificate.
+    fn is_behind_tls(&self) -> bool {
+        self.console_url.as_ref().is_some_and(|url| url.starts_with("https:"))
     }
 
     async fn listen(
@@ -321,6 +326,16 @@ mod tests {
         assert_eq!(read("off"), Ok(ConsoleAddress::Off));
         assert_eq!(read("127.0.0.1:9003"), Ok(ConsoleAddress::At(SERVER_CONSOLE)));
         assert!(read("here").unwrap_err().contains("or off"));
+    }
+
+    #[test]
+    fn cookies_are_for_tls_where_a_proxy_ends_it() {
+        let of = |url: Option<&str>| {
+            let console_url = url.map(str::to_owned);
+            ConsoleSettings { console_url, ..ConsoleSettings::default() }.is_behind_tls()
+        };
+        assert!(of(Some("https://console.example.com")));
+        assert!(!of(Some("http://console.example.com")) && !of(None));
     }
 
     #[tokio::test]
