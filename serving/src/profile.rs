@@ -51,6 +51,10 @@ struct CpuQuery {
     format: Option<String>,
 }
 
+/// Maximum of the seconds times the samples for each second. More cores take more samples, and all are
+/// in memory at the end.
+const SAMPLES_MAX: u64 = 10_000;
+
 /// Returns the routes of profiles, which each open process has.
 pub(crate) fn routes() -> ApiRoutes {
     let summary = "Sample the processor time of the process by functions; one profile at a time";
@@ -74,7 +78,13 @@ async fn cpu_profile(
     let name = who.name.as_deref().unwrap_or(&who.kind);
     tracing::info!(who = name, seconds = run.seconds, frequency = run.frequency, "a CPU profile");
     match run.take().await {
-        Ok(profile) => reply(&profile, format),
+        Ok(profile) => {
+            let is_folded = format == FOLDED;
+            // Tens of thousands of stacks are compressed.
+            tokio::task::spawn_blocking(move || reply(&profile, is_folded))
+                .await
+                .unwrap_or_else(|_| refuse(StatusCode::INTERNAL_SERVER_ERROR, "the request failed"))
+        }
         Err(ProfileError::Busy) => refuse(
             StatusCode::CONFLICT,
             "another CPU profile of this process is under way: try again after its end",
@@ -94,15 +104,18 @@ fn check(run: CpuRun, format: &str) -> Result<(), String> {
     if !(1..=FREQUENCY_MAX).contains(&run.frequency) {
         return Err(format!("frequency must be a number from 1 to {FREQUENCY_MAX}"));
     }
+    if run.seconds * u64::from(run.frequency) > SAMPLES_MAX {
+        return Err(format!("seconds times frequency must be at most {SAMPLES_MAX}"));
+    }
     if ![PPROF, FOLDED].contains(&format) {
         return Err(format!("format must be {PPROF} or {FOLDED}"));
     }
     Ok(())
 }
 
-fn reply(profile: &CpuProfile, format: &str) -> Response {
+fn reply(profile: &CpuProfile, is_folded: bool) -> Response {
     let samples = profile.samples().to_string();
-    let (media, bytes) = if format == FOLDED {
+    let (media, bytes) = if is_folded {
         (TEXT, folded::encode(&profile.stacks).into_bytes())
     } else {
         match pprof_file::encode(profile) {
@@ -135,7 +148,7 @@ mod tests {
     #[test]
     fn parameters_have_bounds() {
         let run = |seconds, frequency| CpuRun { seconds, frequency };
-        for (seconds, frequency) in [(1, 1), (SECONDS_MAX, FREQUENCY_MAX)] {
+        for (seconds, frequency) in [(1, 1), (10, FREQUENCY_MAX), (SECONDS_MAX, 99)] {
             assert_eq!(check(run(seconds, frequency), PPROF), Ok(()));
         }
         for (wrong, format, named) in [
@@ -143,6 +156,7 @@ mod tests {
             (run(SECONDS_MAX + 1, 99), PPROF, "seconds"),
             (run(1, 0), PPROF, "frequency"),
             (run(1, FREQUENCY_MAX + 1), FOLDED, "frequency"),
+            (run(SECONDS_MAX, FREQUENCY_MAX), FOLDED, "seconds times frequency"),
             (run(1, 99), "svg", "format"),
         ] {
             assert!(check(wrong, format).unwrap_err().starts_with(named));

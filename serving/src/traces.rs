@@ -43,7 +43,7 @@ use self::settings::TraceSettings;
 use crate::failure::Failure;
 
 /// Longest time until the exporter's task has ended, after its flush.
-const END_MAX: Duration = Duration::from_secs(6);
+const END_MAX: Duration = Duration::from_secs(7);
 
 /// Traces of a role.
 #[derive(Default)]

@@ -53,18 +53,15 @@ impl Backend for SpannedBackend {
         extent: NewExtent,
         body: ByteStream,
     ) -> Result<ExtentRef> {
+        let length = extent.length;
         let begin = |span: &Span| {
             describe(span, device);
-            if let Some(length) = extent.length {
+            if let Some(length) = length {
                 span.set("martlet.bytes", length);
             }
         };
-        let span = child(self.kind, CallKind::WriteExtent.name()).inspect(begin);
         let work = self.backend.write_extent(device, extent, body);
-        let Some(span) = span else { return work.await };
-        let outcome = span.scope().clone().run(work).await;
-        span.set_outcome(&outcome);
-        outcome
+        in_child(self.kind, CallKind::WriteExtent.name(), begin, work).await
     }
 
     async fn read_extent(

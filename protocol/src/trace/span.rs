@@ -201,6 +201,8 @@ impl SpanValue {
         match self {
             Self::Text(mut text) if text.len() > TEXT_BYTES_MAX => {
                 text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+                // Spans wait, and a client chooses some texts.
+                text.shrink_to_fit();
                 Self::Text(text)
             }
             other => other,

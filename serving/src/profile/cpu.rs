@@ -7,8 +7,8 @@
 //! * The handler is installed with `SA_RESTART`, so that calls of the disk go on. Waits that the
 //!   kernel doesn't restart (`epoll_wait`, timed waits of locks) are repeated by tokio and
 //!   `parking_lot`.
-//! * A signal that is pending when the profile ends meets tokio's handler, which ignores it. The
-//!   default action would end the process.
+//! * The profiler's end leaves SIGPROF ignored, so that a signal which is still pending is discarded.
+//!   The default action would end the process.
 //! * Samples within the C library and the unwinder are left out: a stack can't be walked safely
 //!   from there.
 
@@ -17,8 +17,6 @@ use std::time::Duration;
 
 use martlet_protocol::{Clock, SystemClock};
 use pprof::{Frames, ProfilerGuard, ProfilerGuardBuilder, Symbol};
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
@@ -85,7 +83,6 @@ impl CpuRun {
     /// Samples for the duration of the run. Returns `Busy` at once if another run is under way.
     pub(super) async fn take(self) -> Result<CpuProfile, ProfileError> {
         let _mark = RunningMark::set()?;
-        let _late = signal(SignalKind::from_raw(Signal::PROF.as_raw())).map_err(failed)?;
         let frequency = i32::try_from(self.frequency).unwrap_or(i32::MAX);
         let begin_ms = SystemClock.now_ms();
         let begin = move || {

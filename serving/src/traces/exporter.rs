@@ -98,12 +98,21 @@ impl Exporter {
         false
     }
 
-    /// Sends a batch, again after passing failures. A stop ends the pauses.
+    /// Sends a batch, again after passing failures. A stop ends the pauses, and soon the request that
+    /// is under way.
     async fn send(&mut self, body: Bytes) -> Result<u64, ExportError> {
         let mut pause = PAUSE_MIN;
         let mut attempts = 0;
         loop {
-            let outcome = self.client.send(body.clone()).await;
+            let stopped = &mut self.stopped;
+            let cut = async {
+                wait_for_stop(stopped).await;
+                sleep(PAUSE_MIN).await;
+            };
+            let outcome = tokio::select! {
+                outcome = self.client.send(body.clone()) => outcome,
+                () = cut => Err(ExportError::Passing("the process stops".to_owned(), None)),
+            };
             let Err(ExportError::Passing(_, asked)) = &outcome else { return outcome };
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             attempts += 1;

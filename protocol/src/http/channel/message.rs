@@ -6,7 +6,8 @@
 //! version 1   length of the head (4, little-endian) | head | content
 //! ```
 //!
-//! From version 1 a head is a [message](crate::http::message_codec): later releases append fields.
+//! From version 1 a head is a [message](crate::http::message_codec): later releases append fields; to
+//! calls, behind those of [`TracedCallHead`].
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl BodyLayout {
     }
 }
 
-/// Head of a call.
+/// Head of a call. Fixed: it is a part of [`TracedCallHead`], to which later releases append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::http) struct CallHead<'a> {
     /// Id of the device in the rings.
