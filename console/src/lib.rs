@@ -19,7 +19,8 @@
 //! * [`own_keys`]: keys of the session's user.
 //! * [`own_request`]: session and CSRF token of a request.
 //! * [`places`]: the bound on requests of one principal.
-//! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`]: its requests.
+//! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`], [`store_form`]: its
+//!   requests.
 //!
 //! Invariants:
 //! * Each figure and each change goes through the routes of the admin API, in process. Its gate
@@ -47,6 +48,7 @@ mod places;
 mod s3_slot;
 mod sessions;
 mod sign;
+mod store_form;
 mod target;
 mod user_login;
 mod web_identity;

@@ -6,23 +6,20 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::{Body, to_bytes};
 use axum::extract::{Query, Request, State};
-use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use martlet_serving::operator::refuse;
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::Console;
-use crate::objects::{HOST, NOT_OPEN, TOO_MANY};
+use crate::objects::{NOT_OPEN, TOO_MANY};
 use crate::own_request::{csrf_of, read_body, session_of};
-use crate::sign::{AccessKey, SignedService, SigningScope, UnsignedRequest};
+use crate::sign::{AccessKey, SignedService};
+use crate::store_form::{element, element_ms};
 use crate::target::{QUERY, encode};
-use crate::user_login::{FORM_TYPE, element};
 
-/// Maximum bytes of a request, and of a reply of the store.
+/// Maximum bytes of a request.
 const BYTES_MAX: usize = 64 * 1024;
 const NO_KEY: &str = "own keys are those of a user who signed in with an access key";
 const TEMPORARY: &str = "a session of a role has no keys: sign in with a key of a user";
@@ -126,7 +123,7 @@ async fn change(
         Ok(text) => text,
         Err(refusal) => return *refusal,
     };
-    let part = |name: &str| element(&text, name).map(str::to_owned);
+    let part = |name: &str| element(&text, name);
     let Some((access_key, secret_key)) = part("AccessKeyId").zip(part("SecretAccessKey")) else {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "the store's reply can't be read");
     };
@@ -161,57 +158,27 @@ impl Console {
         let too_many = || refused(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY);
         let _place = self.places.take(key.holder()).ok_or_else(too_many)?;
         let form = format!("{action}&Version=2010-05-08");
-        let headers = HeaderMap::from_iter([
-            (header::HOST, HeaderValue::from_static(HOST)),
-            (header::CONTENT_TYPE, HeaderValue::from_static(FORM_TYPE)),
-        ]);
-        let unsigned = UnsignedRequest {
-            method: &Method::POST,
-            uri: &format!("http://{HOST}/"),
-            headers: &headers,
-            body: Some(form.as_bytes()),
-            service: SignedService::Iam,
-        };
-        let scope = SigningScope { region: &s3.region, now_ms: self.clock.now_ms() };
-        let signed = key.sign(&unsigned, scope).ok_or_else(unreadable)?;
-        let mut request = Request::new(Body::from(form.clone()));
-        *request.method_mut() = Method::POST;
-        *request.headers_mut() = signed;
-        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(form.len()));
-        *request.extensions_mut() = connection.clone();
-        let reply = s3.ask(request).await;
-        let status = reply.status();
-        let body = to_bytes(reply.into_body(), BYTES_MAX).await.map_err(|_| unreadable())?;
-        let text = String::from_utf8_lossy(&body).into_owned();
-        if status.is_success() {
-            return Ok(text);
+        let signer = Some((key, SignedService::Iam));
+        let reply = self.send_form(s3, form, signer, connection).await.ok_or_else(unreadable)?;
+        if reply.status.is_success() {
+            return Ok(reply.text);
         }
-        let sentence = element(&text, "Message").map(unescaped);
-        Err(refused(status, &sentence.unwrap_or_else(|| "the store refused this".to_owned())))
+        let sentence = element(&reply.text, "Message");
+        Err(refused(reply.status, sentence.as_deref().unwrap_or("the store refused this")))
     }
-}
-
-/// Text of an element without the escapes of XML.
-fn unescaped(text: &str) -> String {
-    let pairs = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
-    pairs.iter().fold(text.to_owned(), |text, (escape, char)| text.replace(escape, char))
 }
 
 /// Keys in a list of the store.
 fn keys_of(text: &str, current: &str) -> Vec<OwnKey> {
-    let ms = |member: &str, name: &str| {
-        let time = OffsetDateTime::parse(element(member, name)?, &Rfc3339).ok()?;
-        u64::try_from(time.unix_timestamp()).ok()?.checked_mul(1000)
-    };
     let members = text.split("<member>").skip(1);
     let members = members.filter_map(|rest| Some(rest.split_once("</member>")?.0));
     let key = |member: &str| {
-        let access_key = unescaped(element(member, "AccessKeyId")?);
-        let created_ms = ms(member, "CreateDate")?;
+        let access_key = element(member, "AccessKeyId")?;
+        let created_ms = element_ms(member, "CreateDate")?;
         Some(OwnKey {
             is_current: access_key == current,
-            enabled: element(member, "Status") == Some("Active"),
-            rotated_ms: ms(member, "RotateDate").unwrap_or(created_ms),
+            enabled: element(member, "Status").as_deref() == Some("Active"),
+            rotated_ms: element_ms(member, "RotateDate").unwrap_or(created_ms),
             created_ms,
             access_key,
         })
@@ -239,10 +206,5 @@ mod tests {
         );
         assert_eq!(keys[0].rotated_ms, 1_795_833_000_000);
         assert_eq!(keys[1].rotated_ms - keys[1].created_ms, 1000);
-    }
-
-    #[test]
-    fn escapes_are_undone_once() {
-        assert_eq!(unescaped("&lt;b&gt; &amp;lt;"), "<b> &lt;");
     }
 }

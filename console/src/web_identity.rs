@@ -1,22 +1,17 @@
 //! Sessions of a role by the token of an identity provider: one unsigned request to the token
 //! service, whose trust documents decide.
 
-use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::{Extensions, HeaderValue, Method, StatusCode, header};
+use axum::http::{Extensions, StatusCode};
 use martlet_admin_api::audit::AuditRecord;
 use martlet_admin_api::principals::PrincipalLine;
 use martlet_protocol::http::Peer;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::Console;
-use crate::objects::HOST;
 use crate::oidc_login::{LoginRefusal, VerifiedLogin};
 use crate::s3_slot::S3Parts;
 use crate::sign::AccessKey;
+use crate::store_form::{element, element_ms};
 use crate::target::{QUERY, encode};
-use crate::user_login::{BYTES_MAX, FORM_TYPE, element};
 
 /// Name of logins in the audit log.
 const OPERATION: &str = "AssumeRoleWithWebIdentity";
@@ -49,25 +44,16 @@ impl Console {
         login: &VerifiedLogin,
         connection: &Extensions,
     ) -> Result<AccessKey, LoginRefusal> {
-        let form = form(login);
-        let mut request = Request::new(Body::from(form.clone()));
-        *request.method_mut() = Method::POST;
-        *request.extensions_mut() = connection.clone();
-        let headers = request.headers_mut();
-        headers.insert(header::HOST, HeaderValue::from_static(HOST));
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(FORM_TYPE));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(form.len()));
-        let reply = s3.ask(request).await;
-        let is_done = reply.status().is_success();
-        let body = to_bytes(reply.into_body(), BYTES_MAX).await.map_err(|_| LoginRefusal::STORE)?;
-        let text = String::from_utf8_lossy(&body);
-        if is_done {
-            return key_of(&text, login).ok_or(LoginRefusal::STORE);
+        let reply = self.send_form(s3, form(login), None, connection).await;
+        let reply = reply.ok_or(LoginRefusal::STORE)?;
+        let text = &reply.text;
+        if reply.status.is_success() {
+            return key_of(text, login).ok_or(LoginRefusal::STORE);
         }
-        let code = element(&text, "Code").unwrap_or_default();
-        let why = element(&text, "Message").unwrap_or_default();
+        let code = element(text, "Code").unwrap_or_default();
+        let why = element(text, "Message").unwrap_or_default();
         tracing::info!(code, why, role = login.role_arn, "could not take on the role of a login");
-        Err(match code {
+        Err(match code.as_str() {
             "AccessDenied" => LoginRefusal::UNTRUSTED,
             "InvalidIdentityToken" | "ExpiredTokenException" | "IDPRejectedClaim" => {
                 LoginRefusal::TOKEN
@@ -112,12 +98,11 @@ fn form(login: &VerifiedLogin) -> String {
 
 /// Temporary key in a reply of the token service.
 fn key_of(text: &str, login: &VerifiedLogin) -> Option<AccessKey> {
-    let part = |name: &str| element(text, name).map(str::to_owned);
-    let end = OffsetDateTime::parse(element(text, "Expiration")?, &Rfc3339).ok()?;
-    let end_ms = u64::try_from(end.unix_timestamp()).ok()?.checked_mul(1000)?;
+    let part = |name: &str| element(text, name);
+    let end_ms = element_ms(text, "Expiration")?;
     let (id, secret, token) =
         (part("AccessKeyId")?, part("SecretAccessKey")?, part("SessionToken")?);
-    let mut key = AccessKey::temporary(id, secret, token, end_ms).named(element(text, "Arn")?);
+    let mut key = AccessKey::temporary(id, secret, token, end_ms).named(&element(text, "Arn")?);
     key.name.clone_from(&login.name);
     Some(key)
 }
