@@ -1,70 +1,14 @@
 //! Devices that a pass asks, and passes over rings and terms that change.
 
-use std::ops::Range;
-
-use martlet_protocol::backend::{self, ByteStream, NewExtent, Reply};
-use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::{Backend, ExtentId};
-
 use super::*;
 use crate::testing::growth::{key_of, new_device, small_ring, successor};
-
-/// Requests to a node: none for its state, or a call.
-type NodeRequests = Arc<Mutex<Vec<(DeviceId, Option<CallKind>)>>>;
-
-/// A node that records all requests, those for its state too.
-struct RecordedNode {
-    device: DeviceId,
-    inner: Arc<dyn Backend>,
-    requests: NodeRequests,
-}
-
-#[async_trait]
-impl Backend for RecordedNode {
-    async fn call(&self, device: DeviceId, call: backend::Call<'_>) -> Result<Reply> {
-        self.requests.lock().push((device, Some(call.kind())));
-        self.inner.call(device, call).await
-    }
-
-    async fn write_extent(
-        &self,
-        device: DeviceId,
-        extent: NewExtent,
-        body: ByteStream,
-    ) -> Result<ExtentRef> {
-        self.inner.write_extent(device, extent, body).await
-    }
-
-    async fn read_extent(
-        &self,
-        device: DeviceId,
-        id: ExtentId,
-        range: Range<u64>,
-    ) -> Result<ByteStream> {
-        self.inner.read_extent(device, id, range).await
-    }
-
-    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        self.requests.lock().push((self.device, None));
-        self.inner.devices().await
-    }
-}
-
-fn recorded(count: u32) -> (MultiNodeWorld, NodeRequests) {
-    let requests = NodeRequests::default();
-    let seen = requests.clone();
-    let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = MultiNodeWorld::wrapped(count, clock, move |device, inner| {
-        Arc::new(RecordedNode { device, inner, requests: seen.clone() })
-    });
-    (world, requests)
-}
+use crate::testing::recorded::recorded;
 
 /// A node of a large cluster shares partitions with few devices. No other device is asked, also if the
 /// ring takes many batches.
 #[tokio::test]
 async fn a_pass_asks_only_devices_that_share_a_partition() {
-    let (world, requests) = recorded(200);
+    let (world, requests) = recorded(200, |reply| reply);
     world.edit(|parts| parts.index = Arc::new(small_ring(200)));
     let ring = world.index();
     // The first device with partitions, since 200 devices have 32 of them.
@@ -156,7 +100,7 @@ async fn a_term_that_rises_within_a_pass_keeps_the_registers_of_new_holders() {
 /// A device that left most of its partitions holds strays in runs of foreign partitions.
 #[tokio::test]
 async fn strays_in_long_runs_are_found_a_part_at_a_time() {
-    let (world, requests) = recorded(40);
+    let (world, requests) = recorded(40, |reply| reply);
     world.edit(|parts| parts.index = Arc::new(small_ring(3)));
     // Each key has a bucket of its own, so that all partitions hold something.
     let writes: Vec<EntryWrite> = (0..200).map(|n| world.write(&key_of(n))).collect();
