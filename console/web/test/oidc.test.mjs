@@ -58,7 +58,7 @@ for (const look of LOOKS) {
     assert.equal(new URL(page.url()).hash, "", "the token leaves the address");
     await visit(page, "/objects");
     await page.getByRole("link", { name: "train", exact: true }).click();
-    await page.getByRole("link", { name: "hello.txt" }).waitFor();
+    await page.getByRole("link", { name: "hello.txt", exact: true }).waitFor();
     assert.ok((await page.locator(".who").innerText()).includes("role reader until"), await page.locator(".who").innerText());
     assert.equal(await page.locator('nav a[href="/keys"], nav a[href="/accounts"]').count(), 0, "a role has no keys");
     assert.equal(await page.evaluate(() => window.hacked), undefined);
@@ -113,7 +113,7 @@ test("a callback is of one browser and of one use, and a link with a token opens
   await page.getByRole("button", { name: "Sign in" }).waitFor();
   await page.evaluate((token) => localStorage.setItem("martlet-csrf", token), csrf);
   // The session of the first browser goes on.
-  await page.goto(`${server.url}/#signed-in=${"0".repeat(32)}`);
+  await page.goto(`${server.url}/?y#signed-in=${"0".repeat(32)}`);
   await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
   idp.state.claims = { sub: "mallory" };
   await stranger.page.goto(server.url);

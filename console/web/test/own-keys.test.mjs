@@ -88,7 +88,7 @@ test("a user makes, rotates and deletes a key, and the secret is shown once", as
   await page.getByRole("button", { name: `Delete ${made.key}` }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByText(made.key).first().waitFor({ state: "detached" });
-  const audit = server.ask("audit", "--json", "--what", "research");
+  const audit = server.ask("audit", "--json", "--who", "alice");
   for (const operation of ["CreateAccessKey", "RotateAccessKey", "DeleteAccessKey"]) assert.ok(audit.includes(operation), audit);
   assert.ok(!audit.includes(made.secret) && !audit.includes(rotated.secret));
   assert.deepEqual(problems, []);
