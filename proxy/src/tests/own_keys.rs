@@ -122,6 +122,8 @@ async fn a_limited_key_makes_no_wider_one() {
     assert!(is_conflict(&own.rotate(&alice.access_key).await), "it may be used from anywhere");
     assert!(is_conflict(&own.delete(&alice.access_key).await), "it would remain alone");
     own.rotate(&limited.access_key).await.unwrap();
+    assert!(is_conflict(&own.rotate(&made.access_key).await), "the maker has another secret");
+    let own = accounts.own_keys(&limited.access_key).await.unwrap();
     own.rotate(&made.access_key).await.unwrap();
     // The unlimited key may replace the secret of the limited one.
     let whole = accounts.own_keys(&alice.access_key).await.unwrap();
@@ -149,6 +151,22 @@ async fn a_maker_that_is_changed_meanwhile_leaves_no_key() {
     let unborn = OwnKeys::new_access_key();
     assert!(is_conflict(&own.create(&unborn).await));
     assert!(is_missing(&accounts.keys().get(&unborn).await));
+}
+
+#[tokio::test]
+async fn a_maker_that_is_disabled_meanwhile_rotates_no_key() {
+    let (_harness, accounts, [alice, _]) = world().await;
+    let (made, _) = make(&accounts, &alice).await.unwrap();
+    let own = accounts.own_keys(&alice.access_key).await.unwrap();
+    accounts.keys().change(&alice.access_key, Some(true), None).await.unwrap();
+    let before = accounts.keys().get(&made.access_key).await.unwrap();
+    own.rotate(&made.access_key).await.unwrap_err();
+    assert_eq!(accounts.keys().get(&made.access_key).await.unwrap(), before);
+    accounts.keys().change(&alice.access_key, Some(false), None).await.unwrap();
+    // Its user is disabled instead.
+    accounts.users().change("t", "alice", Some(true), None).await.unwrap();
+    own.rotate(&made.access_key).await.unwrap_err();
+    assert_eq!(accounts.keys().get(&made.access_key).await.unwrap(), before);
 }
 
 #[tokio::test]

@@ -186,6 +186,23 @@ async fn an_upload_makes_a_version_once() {
 }
 
 #[tokio::test]
+async fn a_repeated_completion_finds_its_version_behind_a_thousand_later_ones() {
+    let harness = versioned().await;
+    let store = &harness.store;
+    let upload = super::multipart::begin(&harness, "key").await;
+    let part = super::multipart::send(&harness, upload, 1, &pattern(30_000, 1)).await.unwrap();
+    let complete = super::multipart::naming(&[(1, &part)]);
+    let written = store.uploads().complete("b", "key", upload, complete.clone()).await.unwrap();
+    let id = written.object.version.unwrap().name();
+    for _ in 0..=1000 {
+        put_version(store, "key", "later").await.unwrap();
+    }
+    let again = store.uploads().complete("b", "key", upload, complete).await.unwrap();
+    assert_eq!(again.object.version.map(|it| it.name()), Some(id));
+    assert_eq!(again.object.size, 30_000);
+}
+
+#[tokio::test]
 async fn a_bucket_without_versions_has_null_ones() {
     let harness = Harness::with_bucket(1).await;
     let store = &harness.store;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use martlet_protocol::backend::{Detail, ListStart, RegisterView, RowKinds, RowSelection, Want};
-use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::entry::{Entry, Object, Value};
 use martlet_protocol::{Level, RegisterKey, UploadId, VersionId, WriteId};
 
 use super::beside::{run_of, version_of};
@@ -12,8 +12,8 @@ use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::walk::{Bound, SEEN_MAX, Walk};
 
-/// Maximum number of versions of a key that are searched for that of an upload.
-const SEARCHED_MAX: usize = 1000;
+/// Number of versions of a key that a page of a search is likely to need.
+const SEARCHED_LIKELY: usize = 1000;
 
 /// Read of one version of a key, or of the current one.
 #[derive(Clone, Copy)]
@@ -45,8 +45,9 @@ impl VersionStore {
         }
     }
 
-    /// The version created by an upload, if it is among the latest ones beside a head, with a
-    /// bounded number of removed ones among them.
+    /// The version created by an upload, if it is beside a head. The search reads the versions of
+    /// this key page by page, the latest first, and ends at the first match. Its memory is that of a
+    /// page. None is an answer about all versions: a caller may give the upload up because of it.
     pub(crate) async fn version_of_upload(
         &self,
         context: &RequestContext,
@@ -56,13 +57,18 @@ impl VersionStore {
         let mut walk =
             Walk::new(&self.registers, context, &run_of(head), ListStart::First, 1, Level::Strict)?;
         walk.meter.pause_at(Bound::Rows(SEEN_MAX));
-        for _ in 0..SEARCHED_MAX {
-            let Some((_, entry)) = walk.next().await? else { break };
-            if matches!(&entry.value, Value::Object(object) if object.upload == Some(upload)) {
-                return Ok(Some(entry));
+        loop {
+            match walk.next().await? {
+                Some((_, entry)) => {
+                    let is_of = |object: &Object| object.upload == Some(upload);
+                    if matches!(&entry.value, Value::Object(object) if is_of(object)) {
+                        return Ok(Some(entry));
+                    }
+                }
+                None if walk.paused().is_some() => walk.meter.go_on(),
+                None => return Ok(None),
             }
         }
-        Ok(None)
     }
 }
 
@@ -77,8 +83,14 @@ impl VersionStore {
         head: &RegisterKey,
     ) -> Result<BTreeSet<WriteId>> {
         let start = ListStart::First;
-        let mut walk =
-            Walk::new(&self.registers, context, &run_of(head), start, SEARCHED_MAX, Level::Strict)?;
+        let mut walk = Walk::new(
+            &self.registers,
+            context,
+            &run_of(head),
+            start,
+            SEARCHED_LIKELY,
+            Level::Strict,
+        )?;
         // A removed version is a tombstone beside the head.
         walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::All };
         walk.meter.pause_at(Bound::Rows(SEEN_MAX));

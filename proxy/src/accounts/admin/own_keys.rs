@@ -230,26 +230,44 @@ impl OwnKeys<'_> {
         let made = self.accounts.keys().create_listed(new, self.maker.view).await?;
         // An operator who limits or disables the maker now may not know of its key. A user of the name
         // may be another one by now: ids differ then.
-        let now = self.accounts.own_keys(&self.maker.access_key).await;
-        if self.is_own(&made.0) && now.is_ok_and(|now| now.maker == self.maker) {
+        if self.is_own(&made.0) && self.check_maker(None).await.is_ok() {
             return Ok(made);
         }
         self.accounts.keys().delete(&made.0.access_key).await?;
-        Err(Error::AccountConflict(format!(
-            "the key {} was changed meanwhile: try again",
-            self.maker.access_key
-        )))
+        Err(self.changed_meanwhile())
     }
 
-    /// Replaces the secret of a key of the user.
+    /// Reads the maker again, and refuses if its key, user or tenant was changed or disabled. The
+    /// secret of the maker may have changed if the maker is the `rotated` key.
+    async fn check_maker(&self, rotated: Option<&str>) -> Result<()> {
+        let mut now = self.accounts.own_keys(&self.maker.access_key).await?.maker;
+        if rotated == Some(self.maker.access_key.as_str()) {
+            now.secret.clone_from(&self.maker.secret);
+            now.rotated_ms = self.maker.rotated_ms;
+        }
+        if now == self.maker { Ok(()) } else { Err(self.changed_meanwhile()) }
+    }
+
+    fn changed_meanwhile(&self) -> Error {
+        Error::AccountConflict(format!(
+            "the key {} was changed meanwhile: try again",
+            self.maker.access_key
+        ))
+    }
+
+    /// Replaces the secret of a key of the user. The maker is read before and after: the secret of a
+    /// rotation that an operator's change of the maker met is returned to nobody.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] if the maker has
     /// limits that the key doesn't have; [`Error::InvalidArgument`] for a malformed key.
     pub async fn rotate(&self, access_key: &str) -> Result<(Key, String)> {
         check_name(access_key)?;
+        self.check_maker(None).await?;
         let check = |key: &Key| self.check_reach(key);
-        self.accounts.keys().rotate_if(access_key, None, check).await
+        let rotated = self.accounts.keys().rotate_if(access_key, None, check).await?;
+        self.check_maker(Some(access_key)).await?;
+        Ok(rotated)
     }
 
     /// Deletes a key of the user, but not the key of the request.

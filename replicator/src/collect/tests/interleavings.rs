@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::ReplicateRegisters;
+use crate::rebuild::IndexLoss;
 use crate::testing::growth::{new_device, successor};
 
 /// Step before which something happens.
@@ -291,6 +292,24 @@ async fn a_ring_or_a_term_that_changes_within_a_collection_keeps_the_tombstone()
             assert!(it.has_tombstone().await, "{moment:?}, {is_local}");
             assert_eq!(run(&it.world).await.done, 0, "the new holders are unknown");
         }
+    }
+}
+
+#[tokio::test]
+async fn x8_a_hold_that_begins_within_a_collection_keeps_the_tombstone() {
+    for moment in BEFORE_THE_ANSWERS {
+        let it = Interleaving::new().await;
+        let (shared, clock) = (it.world.shared.clone(), it.world.clock.clone());
+        let event = move || {
+            let clock: Arc<dyn Clock> = clock;
+            IndexLoss::hold(&shared, &clock).now_or_never().unwrap().unwrap();
+        };
+        assert_eq!(it.collect_with(moment, event).await, 0, "{moment:?}");
+        assert!(it.has_tombstone().await, "{moment:?}");
+        assert_eq!(run(&it.world).await.done, 0, "{moment:?}: held");
+        let clock: Arc<dyn Clock> = it.world.clock.clone();
+        IndexLoss::release(&it.world.shared, &clock).await.unwrap();
+        assert_eq!(run(&it.world).await.done, 1, "{moment:?}: released");
     }
 }
 
