@@ -10,10 +10,11 @@ mod removal;
 mod uploads;
 
 use bytes::Bytes;
-use martlet_protocol::VersionId;
+use martlet_protocol::backend::{RegisterDrop, Want};
+use martlet_protocol::{BackendExt, DeviceId, RegisterKey, Term, Version, VersionId};
 
 use super::conditional::create_only;
-use super::harness::{Harness, body, collect, create, pattern, put};
+use super::harness::{Harness, body, collect, create, pattern, put, settle};
 use crate::{
     Deleted, Error, ListVersions, ListedVersion, ObjectName, ObjectStore, ReadConditions, Result,
     Selection, WriteConditions,
@@ -186,6 +187,26 @@ async fn an_upload_makes_a_version_once() {
 }
 
 #[tokio::test]
+async fn a_bucket_with_a_version_and_no_head_is_not_deleted() {
+    let harness = versioned().await;
+    let store = &harness.store;
+    let first = put_version(store, "key", "first").await.unwrap();
+    put_version(store, "key", "second").await.unwrap();
+    settle().await;
+    let bucket = store.bucket("b").await.unwrap();
+    let head = RegisterKey::object(bucket.id, bucket.index_shards, "key");
+    for device in (1..=3).map(DeviceId) {
+        let held = harness.memory.read(device, &head, Want::Entry, Term::ANY).await.unwrap();
+        let up_to = held.promise.max(held.entry.unwrap().order);
+        let drop = RegisterDrop { key: head.clone(), up_to, collectable: false };
+        harness.memory.drop_registers(device, &[drop]).await.unwrap();
+    }
+    let refused = store.buckets().delete("b").await;
+    assert!(matches!(refused, Err(Error::BucketNotEmpty)), "{refused:?}");
+    assert_eq!(get_version(store, "key", first).await.unwrap(), "first");
+}
+
+#[tokio::test]
 async fn a_repeated_completion_finds_its_version_behind_a_thousand_later_ones() {
     let harness = versioned().await;
     let store = &harness.store;
@@ -198,7 +219,7 @@ async fn a_repeated_completion_finds_its_version_behind_a_thousand_later_ones() 
         put_version(store, "key", "later").await.unwrap();
     }
     let again = store.uploads().complete("b", "key", upload, complete).await.unwrap();
-    assert_eq!(again.object.version.map(|it| it.name()), Some(id));
+    assert_eq!(again.object.version.map(Version::name), Some(id));
     assert_eq!(again.object.size, 30_000);
 }
 
