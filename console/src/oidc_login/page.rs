@@ -29,7 +29,7 @@ impl LoginRefusal {
     );
     pub(crate) const TOO_MANY: Self = Self::new(
         StatusCode::TOO_MANY_REQUESTS,
-        "Too many logins from your network have failed. Wait a minute.",
+        "Too many logins from your network have failed. Wait a minute, then begin the login again.",
     );
     pub(crate) const MALFORMED: Self = Self::new(
         StatusCode::BAD_REQUEST,
@@ -88,7 +88,7 @@ impl LoginRefusal {
 
     /// Returns true if the login of the browser's cookie is over.
     pub(crate) fn ends_login(self) -> bool {
-        ![Self::UNKNOWN_STATE, Self::MALFORMED, Self::TOO_MANY, Self::NOT_OPEN].contains(&self)
+        ![Self::UNKNOWN_STATE, Self::MALFORMED, Self::NOT_OPEN].contains(&self)
     }
 
     /// Writes the refusal to the log of the process.

@@ -437,8 +437,9 @@ async fn failed_logins_count_with_those_of_keys() {
         setting.refused(&wrong, &wrong.callback()).await;
     }
     let begun = setting.begin().await;
-    let (status, _) = setting.refused(&begun, &begun.callback()).await;
+    let (status, page) = setting.refused(&begun, &begun.callback()).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(page.contains("begin the login again"), "the state is used up: {page}");
     let reply = setting.console.login("root", ROOT_SECRET).await;
     assert_eq!(reply.status(), StatusCode::TOO_MANY_REQUESTS);
 }

@@ -11,11 +11,10 @@
 //! * The gate is held from opening the file until its sync, and while lines are taken back. An
 //!   operator may rename the file at any time, and no line goes to a file that was read already.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::{fs, io};
 
 use bytes::Bytes;
 use martlet_serving::folder::replace_file;
@@ -23,6 +22,7 @@ use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 
 use super::counts::Counts;
+use super::lines::LineFile;
 use super::spool::SpoolWriter;
 
 const REFUSED: &str = "refused.jsonl";
@@ -50,22 +50,8 @@ impl DeadLetters {
     pub(super) fn put(&self, message: &[u8]) -> io::Result<bool> {
         let _held = self.gate.lock();
         let path = self.folder.join(REFUSED);
-        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
-        let length = file.metadata()?.len();
-        let mut line = Vec::with_capacity(message.len() + 2);
-        if length > 0 && last_byte(&mut file)? != b'\n' {
-            // A crash left an unfinished line.
-            line.push(b'\n');
-        }
-        line.extend_from_slice(message);
-        line.push(b'\n');
-        if length + line.len() as u64 > self.bytes_max {
+        if !LineFile::open(&path)?.append(&[message], self.bytes_max)? {
             return Ok(false);
-        }
-        file.write_all(&line)?;
-        file.sync_data()?;
-        if length == 0 {
-            File::open(&self.folder)?.sync_all()?;
         }
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
         self.measure();
@@ -120,13 +106,6 @@ impl DeadLetters {
         let bytes = fs::metadata(self.folder.join(REFUSED)).map_or(0, |found| found.len());
         self.counts.refused_bytes.store(bytes, Ordering::Relaxed);
     }
-}
-
-fn last_byte(file: &mut File) -> io::Result<u8> {
-    let mut byte = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut byte)?;
-    Ok(byte[0])
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod delivery;
 mod destination;
 mod lane_owner;
 mod lanes;
+mod lines;
 mod queue_file;
 mod retry;
 mod settings;

@@ -6,13 +6,13 @@
 //!   batch makes a new file.
 //! * A long file is renamed to `NAME.1`, and that to `NAME.2` in turn. The oldest file is dropped.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use bytes::Bytes;
 use martlet_serving::folder::make_folder;
+
+use super::lines::LineFile;
 
 /// Size in bytes at which a file is renamed.
 const FILE_BYTES: u64 = 64 << 20;
@@ -48,26 +48,19 @@ impl QueueFile {
     /// Appends messages, one on each line, and syncs them.
     pub(super) fn append(&self, messages: &[Bytes]) -> io::Result<()> {
         let mut file = self.open()?;
-        if file.metadata()?.len() >= self.file_bytes {
+        if file.length() >= self.file_bytes {
             drop(file);
             self.rotate()?;
             file = self.open()?;
         }
-        let bytes: usize = messages.iter().map(|message| message.len() + 1).sum();
-        let mut lines = Vec::with_capacity(bytes);
-        for message in messages {
-            lines.extend_from_slice(message);
-            lines.push(b'\n');
-        }
-        file.write_all(&lines)?;
-        file.sync_data()
+        file.append(messages, u64::MAX).map(drop)
     }
 
-    fn open(&self) -> io::Result<File> {
+    fn open(&self) -> io::Result<LineFile> {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder)?;
         }
-        OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)
+        LineFile::open(&self.path)
     }
 
     fn rotate(&self) -> io::Result<()> {
@@ -132,6 +125,17 @@ mod tests {
         assert!(!place.path().join("events.jsonl.1").exists());
         let plain = QueueFile::new(place.path().join("events")).of_tenant("one");
         assert_eq!(plain.path, place.path().join("events-one"));
+    }
+
+    #[test]
+    fn a_batch_after_one_that_was_cut_off_is_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("events");
+        fs::write(&path, "{\"key\":\"a").unwrap();
+        let file = QueueFile::new(path.clone());
+        file.append(&[Bytes::from_static(b"{\"key\":\"a\"}"), Bytes::from_static(b"{}")]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\"key\":\"a\n{\"key\":\"a\"}\n{}\n");
     }
 
     #[test]

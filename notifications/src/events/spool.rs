@@ -266,11 +266,13 @@ impl SpoolReader {
         }
         let path = path_of(&self.folder, self.number);
         (self.number, self.offset) = (later, 0);
-        self.save()?;
-        match fs::remove_file(path) {
+        // The file goes first: the position needs a block, which a full disk has only afterwards. A
+        // position in a file that is gone means the first file.
+        let removed = match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
-        }
+        };
+        self.save().and(removed)
     }
 
     /// Passes messages, in their order.
@@ -362,6 +364,30 @@ mod tests {
         fs::remove_file(place.folder.path().join(POSITION)).unwrap();
         let (_, mut head) = place.open(ROOM);
         assert_eq!(texts(&head.read().unwrap()), ["three"], "without a position all comes again");
+    }
+
+    /// On a full disk the position can't be stored before a file is removed.
+    #[test]
+    fn a_passed_file_goes_though_the_position_cannot_be_stored() {
+        let place = SpoolFixture::new();
+        let (mut tail, mut head) = place.open(ROOM);
+        tail.append(&batch(&["one"])).unwrap();
+        let passed = head.read().unwrap();
+        head.acknowledge(&passed).unwrap();
+        drop((tail, head));
+        let (mut tail, mut head) = place.open(ROOM);
+        tail.append(&batch(&["two"])).unwrap();
+        fs::create_dir(place.folder.path().join(format!("{POSITION}.new"))).unwrap();
+        head.read().unwrap_err();
+        assert_eq!(numbers(place.folder.path()).unwrap(), [2], "the first file is gone");
+        assert_eq!(texts(&head.read().unwrap()), ["two"]);
+        drop((tail, head));
+        let (_, mut head) = place.open(ROOM);
+        assert_eq!(
+            texts(&head.read().unwrap()),
+            ["two"],
+            "the old position names a file that is gone"
+        );
     }
 
     /// A reader passes messages while the writer syncs them, and the count returns to zero.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use martlet_protocol::{Clock, SystemClock};
 use pprof::{Frames, ProfilerGuard, ProfilerGuardBuilder, Symbol};
+use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
@@ -79,26 +80,61 @@ impl Drop for RunningMark {
     }
 }
 
+/// Profiler that samples, and the mark of its run.
+struct RunningProfiler {
+    /// Both are there until the drop.
+    parts: Option<(ProfilerGuard<'static>, RunningMark)>,
+}
+
+impl RunningProfiler {
+    /// Ends the profiler, and then removes the mark. Makes large tables anew, so that the thread must
+    /// be one that may block.
+    fn end(mut self) {
+        drop(self.parts.take());
+    }
+}
+
+impl Drop for RunningProfiler {
+    /// Ends the profiler of a client that has left: on another thread, for this one serves requests.
+    fn drop(&mut self) {
+        let parts = self.parts.take();
+        if let Ok(runtime) = Handle::try_current()
+            && parts.is_some()
+        {
+            runtime.spawn_blocking(move || drop(parts));
+        }
+    }
+}
+
 impl CpuRun {
     /// Samples for the duration of the run. Returns `Busy` at once if another run is under way.
     pub(super) async fn take(self) -> Result<CpuProfile, ProfileError> {
-        let _mark = RunningMark::set()?;
+        let mark = RunningMark::set()?;
         let frequency = i32::try_from(self.frequency).unwrap_or(i32::MAX);
         let begin_ms = SystemClock.now_ms();
         let begin = move || {
-            ProfilerGuardBuilder::default().frequency(frequency).blocklist(&UNSAMPLED).build()
+            let builder = ProfilerGuardBuilder::default().frequency(frequency);
+            let guard = builder.blocklist(&UNSAMPLED).build()?;
+            pprof::Result::Ok(RunningProfiler { parts: Some((guard, mark)) })
         };
-        let guard = spawn_blocking(begin).await.map_err(failed)?.map_err(failed)?;
+        let running = spawn_blocking(begin).await.map_err(failed)?.map_err(failed)?;
         let began = Instant::now();
         sleep(Duration::from_secs(self.seconds)).await;
         let took = began.elapsed();
-        let stacks = spawn_blocking(move || stacks_of(&guard)).await.map_err(failed)??;
+        let stacks = spawn_blocking(move || {
+            let stacks = stacks_of(&running);
+            running.end();
+            stacks
+        })
+        .await
+        .map_err(failed)??;
         Ok(CpuProfile { stacks, frequency: self.frequency, begin_ms, took })
     }
 }
 
 /// Reads the stacks of a profiler, with names from the symbol table.
-fn stacks_of(guard: &ProfilerGuard<'_>) -> Result<Vec<SampledStack>, ProfileError> {
+fn stacks_of(running: &RunningProfiler) -> Result<Vec<SampledStack>, ProfileError> {
+    let (guard, _) = running.parts.as_ref().expect("the parts are there until the drop");
     let report = guard.report().build().map_err(failed)?;
     let stack = |(frames, count): (Frames, isize)| SampledStack {
         thread: frames.thread_name_or_id(),
@@ -160,5 +196,15 @@ mod tests {
         work.await.unwrap();
         let again = CpuRun { seconds: 1, frequency: 1 }.take().await;
         assert!(again.is_ok(), "the next run begins after the end of the first: {again:?}");
+        // A client that leaves ends its run.
+        let left = tokio::spawn(CpuRun { seconds: 3600, frequency: 1 }.take());
+        sleep(Duration::from_millis(200)).await;
+        assert!(IS_RUNNING.load(Ordering::Acquire));
+        left.abort();
+        while IS_RUNNING.load(Ordering::Acquire) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let again = CpuRun { seconds: 1, frequency: 1 }.take().await;
+        assert!(again.is_ok(), "{again:?}");
     }
 }
