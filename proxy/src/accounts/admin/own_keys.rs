@@ -255,8 +255,8 @@ impl OwnKeys<'_> {
         ))
     }
 
-    /// Replaces the secret of a key of the user. The maker is read before and after: the secret of a
-    /// rotation that an operator's change of the maker met is returned to nobody.
+    /// Replaces the secret of a key of the user. Reads the maker before and after: if an operator
+    /// changed the maker meanwhile, no caller gets the new secret.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] if the user has no such key; [`Error::AccountConflict`] if the maker has
