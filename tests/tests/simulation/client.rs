@@ -13,12 +13,14 @@ use martlet_proxy::{
     ReadConditions, Result, Selection, Session, WriteConditions, WrittenObject,
 };
 use martlet_tests::checkers::{Invocation, ListedKey, Listing, Response, Value};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::chance::SharedRng;
 use super::cluster::{SimulatedCluster, SimulatedProxy};
+use super::load::{Loads, ObjectAction};
 use super::payload;
 use super::record::{BegunOperation, RunRecord};
+use super::reduction::{OperationId, Reduction};
 use super::versions::is_absence;
 
 /// The bucket of every run.
@@ -44,6 +46,8 @@ pub(crate) struct SimulatedClient {
     pub(crate) keeps_versions: bool,
     /// True if the bucket has checkpoint sets.
     pub(crate) has_sets: bool,
+    /// Requests that all clients of the run make.
+    pub(crate) loads: Arc<Loads>,
 }
 
 /// A proxy and a session with it.
@@ -74,29 +78,38 @@ fn conditions(call: &Invocation, tag: Option<String>) -> WriteConditions {
 }
 
 impl SimulatedClient {
-    /// Makes so many random calls, with pauses.
-    pub(crate) async fn work(&self, operations: u64, pause_ms: u64) {
-        for _ in 0..operations {
-            sleep(Duration::from_millis(self.chance.below(pause_ms + 1))).await;
-            Box::pin(self.something()).await;
+    /// Makes so many random calls, with pauses. Each has a generator of its own, and a time before
+    /// which it doesn't begin, so that a call that is left out changes few others.
+    pub(crate) async fn work(&self, operations: u64, pause_ms: u64, reduction: &Reduction) {
+        let mut begins = Instant::now();
+        for number in 0..operations {
+            begins += Duration::from_millis(self.chance.below(pause_ms + 1));
+            let one = Self { chance: self.chance.fork(), ..self.clone() };
+            if reduction.has_operation(OperationId { client: self.number, number }) {
+                sleep_until(begins).await;
+                Box::pin(one.something()).await;
+            }
         }
     }
 
     async fn something(&self) {
+        if self.has_sets {
+            return self.something_with_sets().await;
+        }
         let key = self.keys[self.chance.index(self.keys.len())].clone();
         if self.keeps_versions && self.chance.per_mille(100) {
             return self.remove_an_old_version(key).await;
         }
-        match self.chance.below(100) {
-            0..18 => self.put(key, Invocation::Put(self.record.value())).await,
-            18..44 => drop(self.get(key).await),
-            44..52 => self.delete(key, Invocation::Delete).await,
-            52..64 => self.put(key, Invocation::Create(self.record.value())).await,
-            64..74 => self.replace(key).await,
-            74..80 => self.delete_found(key).await,
-            80..88 => self.list().await,
-            88..94 => Box::pin(self.upload(key)).await,
-            _ => self.copy(key).await,
+        match self.loads.objects.pick(&self.chance) {
+            ObjectAction::Put => self.put(key, Invocation::Put(self.record.value())).await,
+            ObjectAction::Get => drop(self.get(key).await),
+            ObjectAction::Delete => self.delete(key, Invocation::Delete).await,
+            ObjectAction::Create => self.put(key, Invocation::Create(self.record.value())).await,
+            ObjectAction::Replace => self.replace(key).await,
+            ObjectAction::DeleteFound => self.delete_found(key).await,
+            ObjectAction::List => self.list().await,
+            ObjectAction::Upload => Box::pin(self.upload(key)).await,
+            ObjectAction::Copy => self.copy(key).await,
         }
     }
 

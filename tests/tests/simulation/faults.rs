@@ -1,5 +1,6 @@
 //! Faults of a run and their times, drawn from the seed before the run begins.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use super::chance::SharedRng;
 use super::cluster::SimulatedCluster;
 use super::network::{Caller, LinkDirection, Weather};
 use super::node::NodeCondition;
+use super::reduction::Reduction;
 
 /// Length of a run in milliseconds above which tombstones are collected.
 pub(crate) const LONG_MS: u64 = 10 * 60 * 1000;
@@ -109,14 +111,28 @@ impl Climate {
         }
     }
 
+    /// Loses and repeats no message from now on, and delays none for long.
+    pub(crate) fn calm(&mut self) {
+        let delay_ms = self.weather.delay_ms;
+        self.weather = Weather { delay_ms, ..Weather::default() };
+    }
+
     /// Returns the node that dies for good, if any.
     pub(crate) fn dead(&self, chance: &SharedRng) -> Option<usize> {
         (self.crashes && chance.per_mille(300)).then_some(self.victim)
     }
 }
 
-/// Faults with their times in milliseconds.
-pub(crate) struct Schedule(Vec<(u64, ClusterFault)>);
+/// Faults in the order of their times.
+pub(crate) struct Schedule(Vec<ScheduledFault>);
+
+/// A fault, or the end of one, with its time.
+struct ScheduledFault {
+    at_ms: u64,
+    fault: ClusterFault,
+    /// Number of the fault; its end has the same number.
+    number: usize,
+}
 
 impl Schedule {
     /// Draws a schedule for `length_ms`.
@@ -127,6 +143,10 @@ impl Schedule {
         length_ms: u64,
     ) -> Self {
         let mut faults = Vec::new();
+        let mut number = 0;
+        let mut add = |number, at_ms, fault: Option<ClusterFault>| {
+            faults.extend(fault.map(|fault| ScheduledFault { at_ms, fault, number }));
+        };
         let mut at_ms = 0;
         while at_ms < length_ms {
             at_ms += chance.between(10, length_ms / 6);
@@ -137,24 +157,37 @@ impl Schedule {
                 chance.pick(&[20, 300, 2000, 8000])
             };
             let (fault, end) = one(climate, chance, (node, proxy));
-            faults.extend(fault.map(|fault| (at_ms, fault)));
-            faults.extend(end.map(|fault| (at_ms + lasts_ms, fault)));
+            add(number, at_ms, fault);
+            add(number, at_ms + lasts_ms, end);
+            number += 1;
         }
         if climate.wipe {
-            faults.push((chance.below(length_ms), ClusterFault::Wipe(climate.victim)));
+            add(number, chance.below(length_ms), Some(ClusterFault::Wipe(climate.victim)));
+            number += 1;
         }
         for _ in 0..if climate.flips { 3 } else { 0 } {
             let flip = ClusterFault::Flip(climate.victim, chance.below(1000));
-            faults.push((chance.below(length_ms), flip));
+            add(number, chance.below(length_ms), Some(flip));
+            number += 1;
         }
-        faults.sort_by_key(|(at_ms, _)| *at_ms);
+        faults.sort_by_key(|scheduled| scheduled.at_ms);
         Self(faults)
+    }
+
+    /// Leaves out faults, and their ends with them.
+    pub(crate) fn reduce(&mut self, reduction: &Reduction) {
+        self.0.retain(|scheduled| reduction.has_fault(scheduled.number));
+    }
+
+    /// Numbers of all faults.
+    pub(crate) fn numbers(&self) -> BTreeSet<usize> {
+        self.0.iter().map(|scheduled| scheduled.number).collect()
     }
 
     /// Causes all faults at their times.
     pub(crate) async fn happen(&self, simulated: &Arc<SimulatedCluster>) {
         let begun = Instant::now();
-        for (at_ms, fault) in &self.0 {
+        for ScheduledFault { at_ms, fault, .. } in &self.0 {
             sleep_until(begun + Duration::from_millis(*at_ms)).await;
             simulated.network.trace.note(format_args!("FAULT {fault:?}"));
             fault.happen(simulated).await;
@@ -249,6 +282,8 @@ pub(crate) fn heal(simulated: &SimulatedCluster) {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(at_ms, fault)| writeln!(f, "  {at_ms:>8} {fault:?}"))
+        self.0
+            .iter()
+            .try_for_each(|it| writeln!(f, "  {:>8} {:?} ({})", it.at_ms, it.fault, it.number))
     }
 }

@@ -2,8 +2,9 @@
 //! The network between them delays, loses, repeats and cuts; nodes and proxies crash, and clocks
 //! err. A seed determines every event, so that a failing run can be repeated.
 //!
-//! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`],
+//! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`load`] and [`upload`]s, [`faults`],
 //!   [`aftermath`].
+//! * [`shrink`] leaves out parts of a failed run ([`reduction`]) until few events are left.
 //! * [`versions`]: buckets that keep versions; [`sets`]: checkpoint sets.
 //! * [`network`] and [`link`]: the way of calls; [`node`]: crashes and losses of nodes.
 //! * [`workers`]: all background work, on replicators that come and go.
@@ -13,9 +14,11 @@
 //!
 //! Not simulated: bytes on disk and on the wire, threads, and computing time.
 //!
-//! `MARTLET_SIM_SEED=n` runs one seed and prints its trace. `MARTLET_SIM_SEEDS=n` runs so many
-//! seeds, from `MARTLET_SIM_FIRST` on, and stops at the first failure. With `MARTLET_SIM_LIST=1`
-//! all seeds run, and each failure is printed on a line.
+//! `MARTLET_SIM_SEED=n` runs one seed and prints its trace; with `MARTLET_SIM_REDUCTION=…`, as a shrunk
+//! failure names it, only parts of the run take place. `MARTLET_SIM_SEEDS=n` runs so many seeds, from
+//! `MARTLET_SIM_FIRST` on, and stops at the first failure, which it shrinks in at most
+//! `MARTLET_SIM_SHRINK=n` runs (600). With `MARTLET_SIM_LIST=1` all seeds run, and each failure is
+//! printed on a line.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod aftermath;
@@ -26,6 +29,7 @@ mod clock;
 mod cluster;
 mod faults;
 mod link;
+mod load;
 mod membership;
 mod network;
 mod node;
@@ -33,10 +37,12 @@ mod operator;
 mod payload;
 mod planted;
 mod record;
+mod reduction;
 mod rings;
 mod run;
 mod sets;
 mod shown;
+mod shrink;
 mod trace;
 mod upload;
 mod versions;
@@ -44,11 +50,14 @@ mod workers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use self::planted::Bug;
+use self::reduction::Reduction;
 use self::run::{RunOutcome, Subject, run};
+use self::shrink::shrink;
 
 /// Number of seeds of every test run.
 const SEEDS: u64 = 200;
@@ -56,27 +65,59 @@ const SEEDS: u64 = 200;
 const SEEDS_OF_SETS: u64 = 60;
 /// Number of seeds within which a planted bug must be caught.
 const SEEDS_TO_CATCH: u64 = 6000;
+/// Number of operations by which each planted bug must be shown.
+const OPERATIONS_TO_SHOW: usize = 40;
+/// Maximum number of runs that shrink a failed run.
+const RUNS_TO_SHRINK: usize = 600;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// Runs seeds on all cores until one fails. Returns the number of operations and the failed run.
+/// Work of the runs that passed.
+#[derive(Default)]
+struct Passed {
+    operations: AtomicU64,
+    /// Simulated milliseconds under load and faults.
+    simulated_ms: AtomicU64,
+}
+
+impl Passed {
+    fn add(&self, operations: usize, under_load: Duration) {
+        let ms = u64::try_from(under_load.as_millis()).expect("runs are short");
+        self.operations.fetch_add(operations as u64, Ordering::Relaxed);
+        self.simulated_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// Sums, and the simulated hours of an hour on this machine.
+    fn summary(self, took: Duration) -> String {
+        let operations = self.operations.into_inner();
+        let hours = Duration::from_millis(self.simulated_ms.into_inner()).as_secs_f64() / 3600.0;
+        let pace = hours * 3600.0 / took.as_secs_f64();
+        format!(
+            "{operations} operations of clients, {hours:.2} simulated hours of load and faults \
+             in {:.1} s: {pace:.0} hours an hour",
+            took.as_secs_f64()
+        )
+    }
+}
+
+/// Runs seeds on all cores until one fails. Returns sums of the others and the failed run.
 fn first_failure(
     seeds: impl Iterator<Item = u64> + Send,
     (subject, bug): (Subject, Bug),
     counts: impl Fn(&str) -> bool + Sync,
-) -> (u64, Option<RunOutcome>) {
+) -> (Passed, Option<RunOutcome>) {
     let seeds = Mutex::new(seeds);
-    let (operations, failed) = (AtomicU64::new(0), Mutex::new(None::<RunOutcome>));
+    let (passed, failed) = (Passed::default(), Mutex::new(None::<RunOutcome>));
     let worker = || {
         while failed.lock().is_none() {
             let Some(seed) = seeds.lock().next() else { return };
-            let ran = run(seed, subject, bug);
+            let ran = run(seed, subject, bug, Reduction::default());
             match &ran.verdict {
                 Ok(count) => {
-                    operations.fetch_add(*count as u64, Ordering::Relaxed);
+                    passed.add(*count, ran.setup.under_load);
                     continue;
                 }
                 Err(wrong) if !counts(wrong) => continue,
@@ -90,7 +131,7 @@ fn first_failure(
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(worker))));
-    (operations.into_inner(), failed.into_inner())
+    (passed, failed.into_inner())
 }
 
 #[test]
@@ -106,7 +147,7 @@ fn whatever_goes_wrong_checkpoints_are_whole_or_not_there() {
 /// Runs the seeds that the environment names, or so many.
 fn pass(subject: Subject, seeds: u64) {
     if let Some(seed) = number("MARTLET_SIM_SEED") {
-        let ran = run(seed, subject, Bug::None);
+        let ran = run(seed, subject, Bug::None, reduction());
         println!("{}", ran.trace);
         assert!(ran.verdict.is_ok(), "{}", ran.failure().unwrap());
         return;
@@ -115,32 +156,46 @@ fn pass(subject: Subject, seeds: u64) {
     let count = number("MARTLET_SIM_SEEDS").unwrap_or(seeds);
     if number("MARTLET_SIM_LIST").is_some() {
         let wrong = |seed| {
-            run(seed, subject, Bug::None).verdict.err().map(|wrong| format!("{seed} {wrong}"))
+            let ran = run(seed, subject, Bug::None, Reduction::default());
+            ran.verdict.err().map(|wrong| format!("{seed} {wrong}"))
         };
         let all: Vec<String> =
             (first..first + count).filter_map(wrong).inspect(|line| println!("{line}")).collect();
         assert!(all.is_empty(), "{} of {count} seeds from {first} on fail", all.len());
         return;
     }
-    let (operations, failed) = first_failure(first..first + count, (subject, Bug::None), |_| true);
-    if let Some(failure) = failed.and_then(|ran| ran.failure()) {
-        panic!("{failure}");
+    let begun = Instant::now();
+    let (passed, failed) = first_failure(first..first + count, (subject, Bug::None), |_| true);
+    if let Some(failed) = failed {
+        println!("{}", failed.failure().expect("it has failed"));
+        let runs = number("MARTLET_SIM_SHRINK");
+        let runs =
+            runs.map_or(RUNS_TO_SHRINK, |runs| usize::try_from(runs).expect("a number of runs"));
+        let smallest = shrink(failed, (subject, Bug::None), runs);
+        panic!("{}\n{}", smallest.failure().expect("it has failed"), smallest.account());
     }
-    println!("{count} seeds from {first} on: {operations} operations of clients");
+    println!("{count} seeds from {first} on: {}", passed.summary(begun.elapsed()));
+}
+
+/// The reduction that the environment names.
+fn reduction() -> Reduction {
+    let text = std::env::var("MARTLET_SIM_REDUCTION").unwrap_or_default();
+    text.parse().unwrap_or_else(|wrong| panic!("MARTLET_SIM_REDUCTION: {wrong}"))
 }
 
 #[test]
 fn a_seed_repeats_to_the_byte() {
     let of = |subject| [1, 2, 3, 5, 8, 13].map(|seed| (seed, subject));
     for (seed, subject) in [of(Subject::Objects), of(Subject::Sets)].concat() {
-        let (one, again) = (run(seed, subject, Bug::None), run(seed, subject, Bug::None));
+        let once = || run(seed, subject, Bug::None, Reduction::default());
+        let (one, again) = (once(), once());
         assert!(one.trace.len() > 10_000, "seed {seed} does little");
         let differ = one.trace.lines().zip(again.trace.lines()).find(|(one, again)| one != again);
         assert_eq!(differ, None, "seed {seed} does not repeat");
         assert_eq!(one.trace, again.trace);
         assert_eq!(one.verdict, again.verdict);
     }
-    let trace = |seed| run(seed, Subject::Objects, Bug::None).trace;
+    let trace = |seed| run(seed, Subject::Objects, Bug::None, Reduction::default()).trace;
     assert_ne!(trace(1), trace(2));
 }
 
@@ -157,7 +212,19 @@ fn caught_in(subject: Subject, bug: Bug, counts: impl Fn(&str) -> bool + Sync) {
     let (_, failed) = first_failure(0..SEEDS_TO_CATCH, (subject, bug), counts);
     let failed =
         failed.unwrap_or_else(|| panic!("{bug:?} was not caught in {SEEDS_TO_CATCH} seeds"));
-    println!("{bug:?} was caught: {}", failed.failure().unwrap());
+    let before = failed.setup.parts.operations.len();
+    let smallest = shrink(failed, (subject, bug), RUNS_TO_SHRINK);
+    let parts = &smallest.setup.parts;
+    println!(
+        "{bug:?} was caught, and shown by {} of {before} operations, {} faults and {} ring changes: \
+         {}\n{}",
+        parts.operations.len(),
+        parts.faults.len(),
+        parts.ring_changes,
+        smallest.failure().unwrap(),
+        smallest.account()
+    );
+    assert!(parts.operations.len() <= OPERATIONS_TO_SHOW, "{bug:?} does not shrink");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! cross the cut. Nothing is forged, and no bytes are changed. A caller without a reply gets a
 //! timeout, or waits forever, depending on the run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +53,9 @@ pub(crate) struct Weather {
 #[derive(Clone)]
 pub(crate) struct SimulatedNetwork {
     pub(crate) trace: Trace,
-    pub(crate) chance: SharedRng,
     pub(crate) bug: Bug,
+    /// Seed of the links' generators.
+    seed: u64,
     /// Timeout of callers in milliseconds; none to wait forever.
     pub(crate) patience_ms: Option<u64>,
     state: Arc<Mutex<NetworkState>>,
@@ -64,6 +65,7 @@ pub(crate) struct SimulatedNetwork {
 struct NetworkState {
     weather: Weather,
     cuts: BTreeSet<(Caller, usize, LinkDirection)>,
+    chances: BTreeMap<(Caller, usize), SharedRng>,
 }
 
 /// Effects of the network on one call.
@@ -75,8 +77,20 @@ struct Trip {
 }
 
 impl SimulatedNetwork {
-    pub(crate) fn new(trace: Trace, chance: SharedRng, bug: Bug, patience_ms: Option<u64>) -> Self {
-        Self { trace, chance, bug, patience_ms, state: Arc::default() }
+    pub(crate) fn new(trace: Trace, seed: u64, bug: Bug, patience_ms: Option<u64>) -> Self {
+        Self { trace, bug, seed, patience_ms, state: Arc::default() }
+    }
+
+    /// Returns the generator of a link. Each link has its own, so that a call that is left out
+    /// changes the fate of few others.
+    pub(crate) fn chance_of(&self, caller: Caller, node: usize) -> SharedRng {
+        let mut state = self.state.lock();
+        let number = match caller {
+            Caller::Proxy(place) => 2 * place as u64,
+            Caller::Worker(place) => 2 * place as u64 + 1,
+        };
+        let seed = self.seed ^ (number << 8 | node as u64);
+        state.chances.entry((caller, node)).or_insert_with(|| SharedRng::new(seed).fork()).clone()
     }
 
     pub(crate) fn set_weather(&self, weather: Weather) {
@@ -96,15 +110,14 @@ impl SimulatedNetwork {
         !self.state.lock().cuts.contains(&(caller, node, way))
     }
 
-    /// Returns true if a stream of bytes is to break off.
-    pub(crate) fn breaks(&self) -> bool {
+    /// Draws whether a stream of bytes is to break off.
+    pub(crate) fn breaks(&self, chance: &SharedRng) -> bool {
         let lost_per_mille = self.state.lock().weather.lost_per_mille;
-        self.chance.per_mille(lost_per_mille)
+        chance.per_mille(lost_per_mille)
     }
 
-    fn trip(&self) -> Trip {
+    fn trip(&self, chance: &SharedRng) -> Trip {
         let weather = self.state.lock().weather;
-        let chance = &self.chance;
         let delay = || {
             let is_long = chance.per_mille(weather.long_per_mille);
             chance.below(if is_long { weather.long_delay_ms } else { weather.delay_ms } + 1)
@@ -133,7 +146,7 @@ impl SimulatedNetwork {
         F: Future<Output = Result<T>> + Send + 'static,
         E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
     {
-        let trip = self.trip();
+        let trip = self.trip(&self.chance_of(caller, number));
         let (answer, answered) = oneshot::channel();
         let (network, member, node) = (self.clone(), member.clone(), node.clone());
         let call = CallInTransit { network, caller, member, number, node, what, effect };

@@ -86,6 +86,16 @@ impl RingChangePlan {
         Self { steps }
     }
 
+    /// Leaves out all changes but the first `count`.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.steps.truncate(count);
+    }
+
+    /// Number of changes.
+    pub(crate) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Makes the changes one after the other.
     pub(crate) async fn carry_out(&self, simulated: &SimulatedCluster, chance: &SharedRng) {
         let clock = SimulatedClock::new(simulated.network.trace.begun);

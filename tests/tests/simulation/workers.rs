@@ -28,7 +28,6 @@ const ROUND: Duration = Duration::from_secs(5);
 const GRACE_MS: u64 = 1000;
 
 /// Settings of background work in a run.
-#[expect(clippy::struct_field_names, reason = "units stand last in names")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Background {
     /// Maximum pause between two steps of a worker.
@@ -41,6 +40,9 @@ pub(crate) struct Background {
     pub(crate) young_ms: u64,
     /// Minimum age of a tombstone that is collected.
     pub(crate) reclaim_age_ms: u64,
+    /// Workers that do nothing until the faults are over: a bit for each, by its place in the list of
+    /// standard workers.
+    pub(crate) idle_mask: u64,
 }
 
 /// One run of a replicator in its place.
@@ -97,9 +99,17 @@ impl Replicator {
         Self { topology, workers, alive }
     }
 
-    /// Runs the steps of all workers, each worker's one after the other.
-    async fn live(&mut self, simulated: &SimulatedCluster, chance: &SharedRng, rest_ms: u64) {
-        let all = self.workers.iter_mut().map(|worker| {
+    /// Runs the steps of all workers but the idle ones, each worker's one after the other.
+    async fn live(
+        &mut self,
+        simulated: &SimulatedCluster,
+        chance: &SharedRng,
+        background: &Background,
+    ) {
+        let rest_ms = background.rest_ms;
+        let works = |place: usize| background.idle_mask >> (place % 64) & 1 == 0;
+        let at_work = self.workers.iter_mut().enumerate().filter(|(place, _)| works(*place));
+        let all = at_work.map(|(_, worker)| {
             let chance = chance.fork();
             async move {
                 loop {
@@ -132,7 +142,7 @@ pub(crate) async fn work(
                 tokio::select! {
                     biased;
                     () = sleep(Duration::from_millis(life_ms)) => {}
-                    () = replicator.live(simulated, &chance, background.rest_ms) => {}
+                    () = replicator.live(simulated, &chance, background) => {}
                 }
             }
         }
@@ -165,8 +175,14 @@ pub(crate) async fn to_the_end(
 
 /// Takes the census that operators use.
 pub(crate) async fn census(simulated: &SimulatedCluster) -> CensusReport {
-    let background =
-        Background { rest_ms: 0, life_ms: 0, grace_ms: 0, young_ms: 0, reclaim_age_ms: 0 };
+    let background = Background {
+        rest_ms: 0,
+        life_ms: 0,
+        grace_ms: 0,
+        young_ms: 0,
+        reclaim_age_ms: 0,
+        idle_mask: 0,
+    };
     let replicator =
         Replicator::begin(simulated, 0, &background, Arc::new(MemoryCursors::default()));
     martlet_replicator::census(&replicator.topology, CensusOptions::default(), &mut |_| {}).await

@@ -65,10 +65,11 @@ impl Link {
 
     /// Streams bytes in delayed chunks. Some streams break off, some hang.
     pub(super) fn stream(&self, bytes: Bytes) -> ByteStream {
-        let broken = self.network.breaks().then(|| self.network.chance.index(bytes.len()));
-        let hangs = self.network.chance.per_mille(500);
+        let chance = self.network.chance_of(self.caller, self.number);
+        let broken = self.network.breaks(&chance).then(|| chance.index(bytes.len()));
+        let hangs = chance.per_mille(500);
         let patience_ms = self.network.patience_ms.unwrap_or(HANGS_MS);
-        let chance = self.network.chance.fork();
+        let chance = chance.fork();
         let pieces = stream::unfold(Some((0, bytes)), move |state| {
             let chance = chance.clone();
             async move {

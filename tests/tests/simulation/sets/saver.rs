@@ -1,56 +1,47 @@
 //! Clients that write sets: saves in several orders, explicit commits, deletes, purges, withdrawals
 //! and holds.
 
-use std::time::Duration;
-
 use martlet_proxy::{NamedObject, NewCommit, WrittenObject};
 use martlet_tests::checkers::Invocation;
 use martlet_tests::checkers::sets::{SetCall, SetReply};
-use tokio::time::sleep;
 
 use super::{
     BUCKET, BegunSetOperation, MARKER, PUBLISHED, SETS, SHARDS, UNRULED, is_ambiguous, objects_of,
     reply_of,
 };
 use crate::client::SimulatedClient;
+use crate::load::SetAction;
 use crate::payload;
 
 /// Time for which holds last: longer than every run.
 const HOLD_MS: u64 = 24 * 3_600_000;
 
 impl SimulatedClient {
-    /// Makes so many random requests on sets and their objects, with pauses.
-    pub(crate) async fn work_on_sets(&self, operations: u64, pause_ms: u64) {
-        for _ in 0..operations {
-            sleep(Duration::from_millis(self.chance.below(pause_ms + 1))).await;
-            Box::pin(self.something_with_sets()).await;
-        }
-    }
-
-    async fn something_with_sets(&self) {
+    /// Makes a random request on sets and their objects.
+    pub(crate) async fn something_with_sets(&self) {
         let set = self.chance.pick(&SETS);
         let any_set = self.chance.pick(&[SETS[0], SETS[1], PUBLISHED]);
         let key = self.keys[self.chance.index(self.keys.len())].clone();
-        match self.chance.below(100) {
-            0..28 => self.save(set).await,
-            28..42 => self.list_view(any_set, None).await,
-            42..54 => self.get_view(any_set, None).await,
-            54..62 => self.read_by_number(any_set).await,
-            62..70 => drop(self.get(key).await),
-            70..75 => self.list_from("", None, 100).await,
-            75..79 => {
+        match self.loads.sets.pick(&self.chance) {
+            SetAction::Save => self.save(set).await,
+            SetAction::ListView => self.list_view(any_set, None).await,
+            SetAction::GetView => self.get_view(any_set, None).await,
+            SetAction::ReadByNumber => self.read_by_number(any_set).await,
+            SetAction::GetObject => drop(self.get(key).await),
+            SetAction::ListObjects => self.list_from("", None, 100).await,
+            SetAction::DeleteObject => {
                 let rest = self.chance.pick(&[MARKER, SHARDS[1]]);
                 self.delete_at(format!("{set}{rest}")).await;
             }
-            79..89 => self.remove_an_old_version(key).await,
-            89..95 => self.publish().await,
-            95..97 => self.withdraw(any_set).await,
-            97..98 => {
+            SetAction::RemoveOldVersion => self.remove_an_old_version(key).await,
+            SetAction::Publish => self.publish().await,
+            SetAction::Withdraw => self.withdraw(any_set).await,
+            SetAction::DeleteSet => {
                 for name in SHARDS.into_iter().chain([MARKER]) {
                     self.delete_at(format!("{set}{name}")).await;
                 }
             }
-            _ => self.hold(any_set).await,
+            SetAction::Hold => self.hold(any_set).await,
         }
     }
 
