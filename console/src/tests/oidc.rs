@@ -440,6 +440,10 @@ async fn failed_logins_count_with_those_of_keys() {
     let (status, page) = setting.refused(&begun, &begun.callback()).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     assert!(page.contains("begin the login again"), "the state is used up: {page}");
+    let begun = setting.begin().await;
+    let reply = setting.call(&begun, &begun.callback()).await;
+    let cookie = reply.headers()[header::SET_COOKIE].to_str().unwrap();
+    assert!(cookie.contains("martlet-login") && cookie.contains("Max-Age=0"), "{cookie}");
     let reply = setting.console.login("root", ROOT_SECRET).await;
     assert_eq!(reply.status(), StatusCode::TOO_MANY_REQUESTS);
 }

@@ -52,11 +52,12 @@ impl LineFile {
         if self.length.saturating_add(lines.len() as u64) > bytes_max {
             return Ok(false);
         }
-        self.file.write_all(&lines)?;
-        self.file.sync_data()?;
         if self.length == 0 {
+            // Before the first byte: a retry after a cut write finds a longer file.
             File::open(&self.folder)?.sync_all()?;
         }
+        self.file.write_all(&lines)?;
+        self.file.sync_data()?;
         Ok(true)
     }
 
