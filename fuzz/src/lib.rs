@@ -7,7 +7,7 @@
 use std::alloc::System;
 use std::hint::black_box;
 use std::path::Path;
-use std::{env, fs, io, process};
+use std::{env, fs, io, panic, process};
 
 use cap::Cap;
 use martlet_protocol::testing::fuzz_target::FuzzTarget;
@@ -22,6 +22,7 @@ const SEEDS: &str = "MARTLET_FUZZ_SEEDS";
 /// Begins a program. Writes the seeds of its target and ends it, if the environment names a folder
 /// for them.
 pub fn begin(target: &FuzzTarget) {
+    lift_the_limit_for_panics();
     let Some(folder) = env::var_os(SEEDS) else { return };
     let code = match write_seeds(target, folder.as_ref()) {
         Ok(()) => 0,
@@ -35,6 +36,16 @@ pub fn begin(target: &FuzzTarget) {
         }
     };
     process::exit(code);
+}
+
+/// Takes the bound off the heap when a check panics: the backtrace of a panic takes memory, and a
+/// failed allocation within a panic would hang instead of ending the process.
+fn lift_the_limit_for_panics() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        HEAP.set_limit(usize::MAX).expect("the limit is above the heap");
+        report(info);
+    }));
 }
 
 fn write_seeds(target: &FuzzTarget, folder: &Path) -> io::Result<()> {

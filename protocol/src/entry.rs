@@ -83,6 +83,10 @@ impl Entry {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (order, write_id) = Self::peek(bytes)?;
         let rest = &bytes[HEAD_BYTES..];
+        // Partial decoders read the kind as one byte. A longer number of the same kind is refused.
+        if rest.first().is_some_and(|kind| *kind >= 0x80) {
+            return Err(Error::corrupt("the kind of an index entry has more than one byte"));
+        }
         let value = match bytes[0] {
             VERSION_BEFORE_LEVELS => bucket_formats::decode_before_levels(rest),
             VERSION_BEFORE_SETTINGS => bucket_formats::decode_before_settings(rest),
@@ -148,6 +152,18 @@ mod tests {
 
     fn entry(value: Value) -> Entry {
         Entry { order: Stamp { time: 77, writer: WriterId(5) }, write_id: WriteId([3; 16]), value }
+    }
+
+    #[test]
+    fn the_kind_of_a_value_has_one_byte() {
+        let bytes = entry(Value::Tombstone).encode();
+        let (head, value) = bytes.split_at(HEAD_BYTES);
+        assert_eq!(value, [0]);
+        let longer = [head, &[0x80, 0]].concat();
+        assert!(postcard::from_bytes::<Value>(&longer[HEAD_BYTES..]).is_ok());
+        let refused = Entry::decode(&longer).unwrap_err();
+        assert_eq!(refused.kind(), crate::ErrorKind::Corrupt);
+        assert!(Entry::facts(&longer).is_err(), "facts agree");
     }
 
     #[test]
