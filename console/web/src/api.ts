@@ -50,6 +50,8 @@ export interface Live<T> {
   error: Signal<string>;
   at: Signal<number>;
   reload: () => Promise<void>;
+  /** Shows a value that was saved, and reads it again. A read that began before the save can't bring the old value back. */
+  saved: (value: T) => Promise<void>;
 }
 
 /** Requests again every `everyMs` while the page is visible. Zero requests once. */
@@ -71,7 +73,11 @@ export function useLive<T>(load: () => Promise<T>, everyMs: number, deps: readon
         if (own === turn) error.value = thrown instanceof Error ? thrown.message : String(thrown);
       }
     };
-    return { value, error, at, reload };
+    const saved = async (kept: T) => {
+      value.value = kept;
+      await reload();
+    };
+    return { value, error, at, reload, saved };
   }, deps);
   useEffect(() => {
     let ended = false;

@@ -283,3 +283,22 @@ test("heads of ring files are read as they are drawn", async () => {
   assert.throws(() => ringHead(Uint8Array.from(head.subarray(0, 50))), /no ring file/);
   for (const [file, name] of [["index.ring", "index"], ["data-12.ring", "data-12"], ["data-01.ring", undefined], ["x.ring", undefined], ["index.ring.txt", undefined]]) assert.equal(ringName(file), name);
 });
+
+test("a form changes the retention of one rule, and leaves the rest of the document", async () => {
+  const { withRetention } = await load("json/rules.ts");
+  const form = { pattern: "run-7/step-1/", profile: "dcp", keep: "2", minAge: "1", abandonAfter: "" };
+  assert.deepEqual(JSON.parse(withRetention("", form)), { rules: [{ pattern: "run-7/step-1/", profile: "dcp", keep: 2, min_age: 3600 }] });
+  const document = JSON.stringify({ rules: [{ pattern: "a/", profile: "hf", keep: 9 }, { pattern: "b/", profile: "custom", markers: ["x"], keep: 1, abandon_after: 7200 }] });
+  const changed = JSON.parse(withRetention(document, { ...form, pattern: "b/", profile: "custom", keep: "", minAge: " 0 " }));
+  assert.deepEqual(changed.rules, [{ pattern: "a/", profile: "hf", keep: 9 }, { pattern: "b/", markers: ["x"], profile: "custom", min_age: 0 }]);
+  for (const wrong of [{ pattern: "b" }, { keep: "-1" }, { keep: "1.5" }, { minAge: "h" }, { abandonAfter: "1e9" }]) assert.throws(() => withRetention(document, { ...form, ...wrong }), Error, JSON.stringify(wrong));
+  for (const wrong of ["{", '{"rules": 1}']) assert.throws(() => withRetention(wrong, form), /mend it first/);
+});
+
+test("a sentence of S3 without a place is found in a single statement", async () => {
+  const { locate } = await load("json/policy.ts");
+  const one = '{"Statement": [{"Effect": "Allow", "Action": "x", "Resource": "r"}]}';
+  assert.equal(locate(one, "Policy has invalid action"), one.indexOf('"x"'));
+  const two = '{"Statement": [{"Action": "x"}, {"Action": "y"}]}';
+  assert.equal(locate(two, "Policy has invalid action"), undefined);
+});

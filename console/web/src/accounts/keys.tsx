@@ -1,6 +1,6 @@
 // Access keys of a tenant: list, creation, state, new secrets, limits, view and deletion.
 import { useState } from "preact/hooks";
-import { change } from "../api";
+import { change, Refusal } from "../api";
 import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { Ask, Card, Empty, Field, Loaded, Secret, Select, Table } from "../ui/parts";
@@ -87,18 +87,31 @@ export function Keys({ tenant }: { tenant: string }) {
 function NewKey({ tenant, made, done, close }: { tenant: string; made: (shown: Shown) => void; done: () => Promise<void>; close: () => void }) {
   const [user, setUser] = useState("");
   const [networks, setNetworks] = useState("");
+  const [id, setId] = useState("");
+  const [secret, setSecret] = useState("");
   const create = async () => {
-    const body = { tenant, user: user || null, access_key: null, secret_key: null, networks: networksOf(networks) };
+    if (secret && !id) throw new Refusal("a chosen secret needs a chosen id");
+    // The server takes both or none.
+    const given = id ? secret || randomSecret() : null;
+    const body = { tenant, user: user || null, access_key: id || null, secret_key: given, networks: networksOf(networks) };
     const line = await change<Key>("POST", "/admin/v1/keys", {}, body);
-    made({ id: line.access_key, secret: line.secret_key ?? "" });
+    made({ id: line.access_key, secret: line.secret_key ?? given ?? "" });
     await done();
   };
   return (
     <Ask title={`New access key of ${tenant}`} verb="Create" run={create} close={close}>
       <Field label="User" value={user} on={setUser} hint="Empty for a key of the tenant itself." focus />
       <Field label="Networks" value={networks} on={setNetworks} hint="Such as 10.0.0.0/8. Empty: any network." />
+      <Field label="Id of the key" value={id} on={setId} hint="For clients that move here with their keys. Empty: a random one." />
+      <Field label="Secret of the key" type="password" auto="new-password" value={secret} on={setSecret} hint="Only with an id. Empty: a random one." />
     </Ask>
   );
+}
+
+/** Secret of 40 random characters. */
+function randomSecret(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(30));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_");
 }
 
 function View({ line, done, close }: { line: Key; done: () => Promise<void>; close: () => void }) {

@@ -86,7 +86,10 @@ export function locate(text: string, sentence: string): number | undefined {
   if (/must be unique/.test(sentence)) return twice(statements(root));
   if (/version string/.test(sentence)) return member(root, "Version")?.value.from ?? root?.from;
   if (/Statement is empty/.test(sentence)) return member(root, "Statement")?.value.from;
-  return root && quoted(root, sentence);
+  // Some sentences name no statement: S3's have no places. A single statement needs no number.
+  const [only, more] = statements(root);
+  const within = only && !more ? quoted(only, sentence) : undefined;
+  return within ?? (root && quoted(root, sentence));
 }
 
 /** Fault of a text that is no JSON object, with its offset. */

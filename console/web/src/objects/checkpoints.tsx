@@ -1,8 +1,9 @@
-// Generations of a checkpoint set, where the folder is one.
+// Generations of a checkpoint set, where the folder is one, and what retention will do with each.
 import { useLive } from "../api";
 import * as f from "../format";
 import { send } from "../s3/client";
-import { Badge, Card, Table } from "../ui/parts";
+import { Badge, Card, Failure, Table } from "../ui/parts";
+import { Fate, retention, when, type Withdrawal } from "./retention";
 
 interface Generation {
   generation: number;
@@ -20,9 +21,16 @@ export function Checkpoints({ bucket, folder }: { bucket: string; folder: string
   const live = useLive(load, 0, [bucket, folder]);
   const generations = live.value.value?.generations ?? [];
   if (generations.length === 0) return null;
+  return <Generations bucket={bucket} folder={folder} generations={generations} />;
+}
+
+function Generations({ bucket, folder, generations }: { bucket: string; folder: string; generations: Generation[] }) {
+  // A set is the first one of the names that begin with its own.
+  const plan = useLive(async () => (await retention(bucket, folder)).withdrawals.filter((one) => one.set === folder), 0, [bucket, folder]);
+  const [planned, error] = [plan.value.value, plan.error.value];
   return (
     <Card title="Checkpoint set" note="each generation is one complete state of this folder" wide>
-      <Table label="Generations" heads={["Generation", "State", { right: "Objects" }, { right: "Size" }, "Changed"]}>
+      <Table label="Generations" heads={["Generation", "State", { right: "Objects" }, { right: "Size" }, "Changed", "Retention"]}>
         {generations.map((one) => (
           <tr>
             <th scope="row">{one.generation}</th>
@@ -33,9 +41,19 @@ export function Checkpoints({ bucket, folder }: { bucket: string; folder: string
             <td class="right">{f.count(one.objects)}</td>
             <td class="right">{f.bytes(one.bytes)}</td>
             <td>{f.date(one.changed_ms)}</td>
+            <td><Fates state={one.state} planned={planned?.filter((due) => due.generation === one.generation)} /></td>
           </tr>
         ))}
       </Table>
+      {error && <Failure text={`What retention will do is not known: ${error}`} retry={() => void plan.reload()} />}
     </Card>
   );
+}
+
+/** Withdrawals of one generation; undefined while they are not known. */
+function Fates({ state, planned }: { state: string; planned: Withdrawal[] | undefined }) {
+  if (state === "removing") return <span class="quiet">withdrawn already</span>;
+  if (!planned) return <span class="quiet">–</span>;
+  if (planned.length === 0) return <span class="quiet">stays</span>;
+  return <>{planned.map((one) => <p>Withdrawn {when(one)}; objects <Fate one={one} /> <span class="quiet">{one.reason}</span></p>)}</>;
 }

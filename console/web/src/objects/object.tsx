@@ -9,6 +9,7 @@ import { list } from "../s3/listing";
 import { Ask, Badge, Card, Empty, Failure, Field, Head, Loaded, Table } from "../ui/parts";
 import { LinkDialog } from "./link";
 import { LockDialog } from "./lock";
+import { Places } from "./places";
 import { Preview } from "./preview";
 import { Trail } from "./trail";
 
@@ -51,6 +52,7 @@ export function ObjectPage({ bucket, name, version }: Named) {
           </>
         )}
       </Loaded>
+      <Places bucket={bucket} name={name} version={version} />
       <Versions bucket={bucket} name={name} version={version} />
       {dialog === "link" && <LinkDialog bucket={bucket} name={name} version={version} close={() => setDialog(undefined)} />}
       {dialog === "lock" && <LockDialog bucket={bucket} name={name} version={version ?? live.value.value?.version} details={live.value.value} done={live.reload} close={() => setDialog(undefined)} />}

@@ -1,4 +1,5 @@
-// Settings of a bucket: versions and lock, lifecycle, CORS, and checkpoint rules. S3 checks the documents, and its words are shown.
+// Settings of a bucket: versions and lock, encryption and tags, policy, lifecycle, CORS, and checkpoint rules. S3 checks the
+// documents, and its words are shown.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Refusal, useLive } from "../api";
@@ -6,6 +7,10 @@ import { checked, send, S3Refusal } from "../s3/client";
 import { lockState } from "../s3/head";
 import { element, parse } from "../s3/xml";
 import { Ask, Badge, Card, Failure, Field, Head, Loaded, Select } from "../ui/parts";
+import { CheckpointRules } from "./checkpoint-rules";
+import { BucketEncryption, BucketTags } from "./labels";
+import { BucketPolicy } from "./policy";
+import { RetentionPlan } from "./retention";
 import { CorsRule, LifecycleRule, withRule, type RuleForm } from "./rules";
 import { Trail } from "./trail";
 
@@ -17,10 +22,14 @@ export function BucketSettings({ bucket }: { bucket: string }) {
       <div class="grid">
         <Versioning bucket={bucket} />
         <Lock bucket={bucket} />
+        <BucketEncryption bucket={bucket} />
+        <BucketTags bucket={bucket} />
       </div>
+      <BucketPolicy bucket={bucket} />
       <Document bucket={bucket} title="Lifecycle" query="lifecycle" missing="NoSuchLifecycleConfiguration" template={LIFECYCLE} note="objects, versions and unfinished uploads that are removed by age" form={LifecycleRule} />
       <Document bucket={bucket} title="CORS" query="cors" missing="NoSuchCORSConfiguration" template={CORS} note="pages of other sites that may read this bucket" form={CorsRule} />
-      <Document bucket={bucket} title="Checkpoint rules" query="checkpoints" missing="NoSuchCheckpointConfiguration" template={CHECKPOINTS} note="folders that become visible as a whole" json />
+      <CheckpointRules bucket={bucket} />
+      <RetentionPlan bucket={bucket} />
     </>
   );
 }
@@ -32,7 +41,6 @@ const LIFECYCLE = element("LifecycleConfiguration", [
 const CORS = element("CORSConfiguration", [
   element("CORSRule", [element("AllowedOrigin", "https://www.example.com"), element("AllowedMethod", "GET"), element("AllowedHeader", "*"), element("MaxAgeSeconds", "3000")]),
 ]);
-const CHECKPOINTS = JSON.stringify({ rules: [{ pattern: "run-*/step-*/", profile: "dcp", keep: 3 }] }, null, 2);
 
 /** Document with one element on each line. */
 export function indented(document: string): string {
@@ -54,12 +62,11 @@ interface DocumentProps {
   missing: string;
   template: string;
   note: string;
-  json?: boolean;
   /** Form that adds a rule to the document. */
   form?: (props: RuleForm) => JSX.Element;
 }
 
-function Document({ bucket, title, query, missing, template, note, json, form: Form }: DocumentProps) {
+function Document({ bucket, title, query, missing, template, note, form: Form }: DocumentProps) {
   const load = async (): Promise<string> => {
     try {
       return await (await send("GET", { bucket }, { query: { [query]: "" } })).text();
@@ -69,28 +76,44 @@ function Document({ bucket, title, query, missing, template, note, json, form: F
     }
   };
   const live = useLive(load, 0, []);
+  /** Text in the editor, and the stored document from which it was begun. */
   const [text, setText] = useState<string>();
+  const [base, setBase] = useState("");
   const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
   const [removing, setRemoving] = useState(false);
-  const show = (document: string) => (json ? document : indented(document));
+  const begin = (document: string) => {
+    setError("");
+    setBase(document);
+    setText(indented(document || template));
+  };
   const save = async (event: Event) => {
     event.preventDefault();
     setError("");
+    setBusy(true);
     try {
-      if (json) JSON.parse(text ?? "");
-      else parse(text ?? "");
+      parse(text ?? "");
+      const now = await load();
+      if (now !== base) {
+        setBase(now);
+        throw new Refusal("The document was changed meanwhile. Saving again replaces that change.");
+      }
       // White space between elements is no part of the document.
-      const document = json ? (text ?? "") : (text ?? "").replace(/>\s+</g, "><").trim();
-      await send("PUT", { bucket }, { query: { [query]: "" }, ...(json ? { body: document, headers: { "content-type": "application/json" } } : checked(document)) });
-      setText(undefined);
-      await live.reload();
+      const document = (text ?? "").replace(/>\s+</g, "><").trim();
+      await send("PUT", { bucket }, { query: { [query]: "" }, ...checked(document) });
+      // The saved document is shown before the editor closes: another change must not begin from the old one.
+      await live.saved(document);
+      setBase(live.value.value ?? document);
+      // A text that was typed during the save stays.
+      setText((typed) => (typed === text ? undefined : typed));
     } catch (thrown) {
       setError(thrown instanceof Error ? thrown.message : String(thrown));
     }
+    setBusy(false);
   };
   const remove = async () => {
     await send("DELETE", { bucket }, { query: { [query]: "" } });
-    await live.reload();
+    await live.saved("");
   };
   return (
     <Card title={title} note={note} wide>
@@ -98,9 +121,9 @@ function Document({ bucket, title, query, missing, template, note, json, form: F
         {(document) =>
           text === undefined ? (
             <>
-              {document ? <pre class="content" tabIndex={0} aria-label={`${title} of ${bucket}`}>{show(document)}</pre> : <p class="quiet">None is set.</p>}
+              {document ? <pre class="content" tabIndex={0} aria-label={`${title} of ${bucket}`}>{indented(document)}</pre> : <p class="quiet">None is set.</p>}
               <div class="row">
-                <button onClick={() => setText(show(document || template))} aria-label={`${document ? "Change" : "Set"} ${title}`}>{document ? "Change" : "Set"}</button>
+                <button onClick={() => begin(document)} aria-label={`${document ? "Change" : "Set"} ${title}`}>{document ? "Change" : "Set"}</button>
                 {document && <button onClick={() => setRemoving(true)} aria-label={`Remove ${title}`}>Remove</button>}
               </div>
             </>
@@ -110,8 +133,8 @@ function Document({ bucket, title, query, missing, template, note, json, form: F
               {Form && <Form add={(rule) => setText(indented(withRule(text, rule)))} />}
               {error && <Failure text={error} />}
               <div class="row">
-                <button class="primary">Save</button>
-                <button type="button" onClick={() => setText(undefined)}>Cancel</button>
+                <button class="primary" disabled={busy}>Save</button>
+                <button type="button" disabled={busy} onClick={() => setText(undefined)}>Cancel</button>
               </div>
             </form>
           )

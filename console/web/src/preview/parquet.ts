@@ -1,11 +1,9 @@
 // Schema and first rows of a Parquet file. This file and its libraries are loaded with the first such preview.
-import { decompress } from "fzstd";
 import { parquetMetadataAsync, parquetReadObjects, parquetSchema, type SchemaTree } from "hyparquet";
+import { decoders } from "./codecs";
 import { COLUMNS, ROWS } from "./limits";
 import { OverBudget, type Source } from "./source";
 
-/** Bytes that one page may unpack to. */
-const PAGE_BYTES_MAX = 64 << 20;
 /** Bytes that the first rows may unpack to, by the file's own account. */
 const UNPACKED_MAX = 256 << 20;
 /** Bytes at the end of a file that are read for its footer at first. */
@@ -45,11 +43,6 @@ function shown(value: unknown): string {
   return String(value as string | number | bigint).slice(0, 200);
 }
 
-function unpack(packed: Uint8Array, bytes: number): Uint8Array {
-  if (bytes > PAGE_BYTES_MAX) throw new Error("a page of the file is too large for a preview");
-  return decompress(packed, new Uint8Array(bytes));
-}
-
 /** Refuses a footer that is longer than the file, or too long to be decoded here. */
 async function checkFooter(source: Source): Promise<void> {
   const tail = await source.read(source.size - TAIL, source.size);
@@ -82,9 +75,10 @@ export async function preview(source: Source, wanted: boolean): Promise<Preview>
   if (!wanted) return { ...described, first: undefined };
   const unpacked = chunks.reduce((sum, one) => sum + Number(one.meta_data?.total_uncompressed_size ?? 0), 0);
   if (unpacked > UNPACKED_MAX) throw new Error("the first rows unpack to too many bytes for a preview");
+  const compressors = await decoders(chunks.map((one) => one.meta_data?.codec ?? "UNCOMPRESSED"));
   try {
     const rowEnd = Math.min(ROWS, Number(group?.num_rows ?? 0));
-    const read = rowEnd === 0 ? [] : await parquetReadObjects({ file, metadata, columns: names, rowStart: 0, rowEnd, compressors: { ZSTD: unpack }, useOffsetIndex: true });
+    const read = rowEnd === 0 ? [] : await parquetReadObjects({ file, metadata, columns: names, rowStart: 0, rowEnd, compressors, useOffsetIndex: true });
     return { ...described, first: read.map((row) => names.map((name) => shown(row[name]))) };
   } catch (thrown) {
     if (thrown instanceof OverBudget) return { ...described, first: undefined };

@@ -1,10 +1,17 @@
 // Editor of a JSON document: shows the first fault while a text is typed, the server's words with their place, and never
 // loses what was typed.
+import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { JsonFault, placeOf } from "../json/scan";
 import { advice, faultOf, locate } from "../json/policy";
 import { draft, drop, keep } from "./drafts";
-import { Failure } from "./parts";
+import { Failure, useMounted } from "./parts";
+
+/** Text in the editor, and a way to put another one there. */
+export interface Adding {
+  text: string;
+  put: (text: string) => void;
+}
 
 interface Fault {
   sentence: string;
@@ -24,6 +31,8 @@ interface Props {
   current: () => Promise<string>;
   save: (text: string) => Promise<void>;
   close: () => void;
+  /** Form that changes the text. */
+  form?: (props: Adding) => ComponentChildren;
 }
 
 /** Document with one value on each line, if it is JSON. */
@@ -45,7 +54,7 @@ function excerpt(text: string, at: number): string {
   return `${number}${shown}\n${" ".repeat(number.length + column - 1 - from)}▲`;
 }
 
-export function DocumentEditor({ label, id, stored, template, current, save, close }: Props) {
+export function DocumentEditor({ label, id, stored, template, current, save, close, form }: Props) {
   const shown = stored ? pretty(stored) : template;
   const [text, setText] = useState(() => draft(id)?.text ?? shown);
   const [older, setOlder] = useState(() => (draft(id)?.text ?? shown) !== shown);
@@ -58,6 +67,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
   const [other, setOther] = useState<string>();
   const area = useRef<HTMLTextAreaElement>(null);
   const field = useId();
+  const isOpen = useMounted();
   useEffect(() => area.current?.focus(), []);
   const typed = (value: string) => {
     setText(value);
@@ -91,7 +101,8 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
       } else {
         await save(text);
         drop(id);
-        close();
+        // An editor that was closed must not close the next one.
+        if (isOpen()) close();
       }
     } catch (thrown) {
       const sentence = thrown instanceof Error ? thrown.message : String(thrown);
@@ -113,6 +124,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
         <textarea id={field} ref={area} rows={18} value={text} readOnly={busy} spellcheck={false} aria-describedby={`${field}-state`} aria-invalid={fault !== undefined} onInput={(event) => typed(event.currentTarget.value)} />
       </div>
       <p class="note" id={`${field}-state`} aria-live="polite">{state(text, live)}</p>
+      {form?.({ text, put: typed })}
       {fault && (
         <div class="fault">
           <Failure text={fault.sentence} />

@@ -183,19 +183,28 @@ export function Copy({ label, text }: { label: string; text: string }) {
   );
 }
 
+/** Returns a function that is true until the caller's component is removed: for replies that come late. */
+export function useMounted(): () => boolean {
+  const mounted = useRef(true);
+  useEffect(() => () => void (mounted.current = false), []);
+  return () => mounted.current;
+}
+
 /** Dialog that stays open, with the server's sentence, until its change has succeeded. */
 export function Ask(props: { title: string; verb: string; danger?: boolean; wide?: boolean; run: () => Promise<void>; close: () => void; children?: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const title = useId();
+  const isOpen = useMounted();
   useEffect(() => dialog.current?.showModal(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
     try {
       await props.run();
-      props.close();
+      // A dialog that was cancelled must not close the next one.
+      if (isOpen()) props.close();
     } catch (thrown) {
       setError(thrown instanceof Error ? thrown.message : String(thrown));
     }
