@@ -7,6 +7,7 @@
 //!                                   ├─ /api/… ───────▶ forward: cookie to bearer token ─▶ admin API
 //!                                   ├─ /s3/… ────────▶ objects: cookie to signature ────▶ S3
 //!                                   ├─ /own/keys ────▶ own_keys: IAM actions of the store
+//!                                   ├─ /own/layout ──▶ layout: LocateObject, without its tokens
 //!                                   └─ /links ───────▶ links: presigned links
 //! ```
 //!
@@ -16,7 +17,7 @@
 //! * [`cookies`]: names and attributes of cookies.
 //! * [`login`], [`user_login`], [`forward`], [`objects`], [`links`]: requests of the pages.
 //! * [`oidc_login`], [`web_identity`], [`id_tokens`]: logins by an identity provider.
-//! * [`own_keys`]: keys of the session's user.
+//! * [`own_keys`]: keys of the session's user; [`layout`]: extents and nodes of an object.
 //! * [`own_request`]: session and CSRF token of a request.
 //! * [`places`]: the bound on requests of one principal.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`], [`store_form`]: its
@@ -38,6 +39,7 @@ mod cookies;
 mod forward;
 mod guard;
 mod id_tokens;
+mod layout;
 mod links;
 mod login;
 mod objects;
@@ -131,6 +133,7 @@ pub fn router(parts: ConsoleParts) -> Router {
         .route("/links", post(links::make))
         .route("/own/keys", get(own_keys::list).post(own_keys::create).delete(own_keys::delete))
         .route("/own/keys/rotate", post(own_keys::rotate))
+        .route("/own/layout", get(layout::show))
         .fallback(assets::serve)
         .layer(middleware::from_fn_with_state(console.clone(), guard::check))
         .with_state(console)

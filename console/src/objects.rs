@@ -20,7 +20,7 @@ use crate::target::{S3Target, s3_query};
 /// Host that signed requests within this process name.
 pub(crate) const HOST: &str = "console";
 /// Name of this client in access logs.
-const AGENT: &str = "martlet-console";
+pub(crate) const AGENT: &str = "martlet-console";
 /// Headers of a request that S3 receives, besides those of S3 itself.
 const REQUEST: [HeaderName; 8] = [
     header::CONTENT_LENGTH,
@@ -53,7 +53,7 @@ const RENAMED: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "x-object-cache-control"),
     (header::EXPIRES, "x-object-expires"),
 ];
-const NO_KEY: &str = "this session is of an admin key, which has no rights at S3: sign in with an \
+pub(crate) const NO_KEY: &str = "this session is of an admin key, which has no rights at S3: sign in with an \
     access key";
 /// Refusal beyond the requests of one principal under way.
 pub(crate) const TOO_MANY: &str =

@@ -1,5 +1,6 @@
 //! Requests of browsers against a gate with real keys and rules.
 
+mod layout;
 mod oidc;
 mod users;
 

@@ -93,7 +93,7 @@ pub(super) async fn retention(
     let sets = api.store.checkpoints();
     let (planned, next) = match set {
         Some(set) => (sets.would_retire(&bucket, &set).await?, None),
-        None => sets.plan(&bucket, after.as_deref()).await?,
+        None => sets.plan(&bucket, "", after.as_deref()).await?,
     };
     let withdrawals = planned.into_iter().map(retired_line).collect();
     Ok(Json(RetentionPage { withdrawals, next }).into_response())

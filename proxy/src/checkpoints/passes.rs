@@ -3,7 +3,7 @@
 use martlet_protocol::checkpoints::{BucketWithSets, SetCounts};
 
 use super::commit::SetName;
-use super::requests::Checkpoints;
+use super::requests::{Checkpoints, SetRange};
 use super::rules::CheckpointRules;
 use super::set_store::{COMPANION_PREFIX, PARENT, parent_id};
 use super::upkeep::Visit;
@@ -49,7 +49,8 @@ impl Checkpoints<'_> {
             Err(error) => return Err(error),
         };
         let rules = CheckpointRules::of(&bucket)?;
-        let (names, more) = self.names(companion, after, SETS_AT_ONCE).await?;
+        let range = SetRange { prefix: "", after, limit: SETS_AT_ONCE };
+        let (names, more) = self.names(companion, range).await?;
         let rule_of = |set: &str| rules.as_ref().and_then(|rules| rules.of_set(set));
         let (mut counts, mut before) = (SetCounts::default(), after);
         for set in &names {

@@ -5,7 +5,7 @@ use martlet_protocol::entry::Bucket;
 use super::commit::SetName;
 use super::completion::PendingGeneration;
 use super::records::{GenerationState, Withdrawal};
-use super::requests::Checkpoints;
+use super::requests::{Checkpoints, SetRange};
 use super::retention::{RETIRED, beyond};
 use super::rules::{CheckpointRules, series_of};
 use super::set_store::companion_of;
@@ -50,20 +50,28 @@ struct Planned<'a> {
 }
 
 impl Checkpoints<'_> {
-    /// Withdrawals that rules demand for the sets of a bucket after a name, with their times; and the
-    /// name after which more sets follow.
+    /// Withdrawals that are due, now or later, of the sets of a bucket whose names begin with `prefix`
+    /// and follow `after`, with their times; and the name after which more sets follow. A page is made
+    /// from 20 sets. It has all withdrawals of the series that begin on it, for the number of
+    /// generations to keep.
+    ///
+    /// Sets of a bucket whose rules were removed are withdrawn too, as no rule covers them.
     ///
     /// # Errors
-    /// [`Error::InvalidBucketState`] for a bucket without rules; [`Error::NoSuchBucket`].
+    /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn plan(
         self,
         bucket: &str,
+        prefix: &str,
         after: Option<&str>,
     ) -> Result<(Vec<PlannedWithdrawal>, Option<String>)> {
         let name = bucket;
-        let (bucket, rules) = self.ruled(name).await?;
+        let context = self.committer.sets.context();
+        let bucket = self.committer.sets.catalog.bucket(&context, name).await?;
+        let rules = CheckpointRules::of(&bucket)?.unwrap_or_default();
         let planned = Planned { bucket: &bucket, name, rules: &rules };
-        let (sets, more) = match self.names(&companion_of(bucket.id), after, SETS_AT_ONCE).await {
+        let part = SetRange { prefix, after, limit: SETS_AT_ONCE };
+        let (sets, more) = match self.names(&companion_of(bucket.id), part).await {
             Err(Error::NoSuchBucket) => return Ok((Vec::new(), None)),
             names => names?,
         };
@@ -75,6 +83,8 @@ impl Checkpoints<'_> {
             self.plan_set(&planned, set, &mut plan).await?;
             before = Some(set.as_str());
         }
+        // A series is larger than the sets that a prefix selects of it.
+        plan.retain(|withdrawal| withdrawal.set.starts_with(prefix));
         Ok((plan, sets.last().filter(|_| more).cloned()))
     }
 

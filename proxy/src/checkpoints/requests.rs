@@ -59,6 +59,14 @@ pub struct SetState {
     pub generations: Vec<Generation>,
 }
 
+/// Sets of a bucket: at most `limit`, whose names begin with `prefix` and follow `after`.
+#[derive(Clone, Copy)]
+pub(super) struct SetRange<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) after: Option<&'a str>,
+    pub(super) limit: usize,
+}
+
 /// Checkpoint sets of a store.
 #[derive(Clone, Copy)]
 pub struct Checkpoints<'a> {
@@ -262,7 +270,8 @@ impl Checkpoints<'_> {
     ) -> Result<(Vec<SetState>, Option<String>)> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, bucket).await?;
-        let (names, more) = match self.names(&companion_of(bucket.id), after, limit).await {
+        let range = SetRange { prefix: "", after, limit };
+        let (names, more) = match self.names(&companion_of(bucket.id), range).await {
             Err(Error::NoSuchBucket) => return Ok((Vec::new(), None)),
             names => names?,
         };
@@ -276,19 +285,21 @@ impl Checkpoints<'_> {
         Ok((states, next))
     }
 
-    /// Names of at most `limit` sets of a companion bucket, in order; and true if more follow.
+    /// Names of sets of a companion bucket, in order; and true if more follow.
     pub(super) async fn names(
         self,
         companion: &str,
-        after: Option<&str>,
-        limit: usize,
+        range: SetRange<'_>,
     ) -> Result<(Vec<String>, bool)> {
+        let SetRange { prefix, after, limit } = range;
         let sets = &self.committer.sets;
         let context = sets.context();
         let companion = sets.catalog.bucket(&context, companion).await?;
-        let start = after
-            .map_or(ListStart::First, |set| ListStart::After(format!("{RECORDS}{set}").into()));
-        let mut walk = sets.records(&context, &companion, "", start, limit)?;
+        let start = match after {
+            Some(set) if set > prefix => ListStart::After(format!("{RECORDS}{set}").into()),
+            _ => ListStart::First,
+        };
+        let mut walk = sets.records(&context, &companion, prefix, start, limit)?;
         let mut names = Vec::new();
         while let Some((name, entry)) = walk.next().await? {
             if !matches!(entry.value, Value::Object(_)) {

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod late;
+mod planned;
 mod removal;
 mod repeats;
 mod shared;

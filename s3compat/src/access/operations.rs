@@ -35,6 +35,10 @@ pub(crate) fn actions(operation: Operation, case: RequestTraits) -> Vec<Action> 
     if operation == Operation::GetObjectAttributes {
         return vec![version((A::GetObject, A::GetObjectVersion)), own];
     }
+    // The names of sets are those of folders, which a listing shows.
+    if operation == Operation::GetCheckpointRetention {
+        return vec![own, A::ListBucket];
+    }
     let mut actions = vec![own];
     if own.scope() != ResourceKind::Object {
         return actions;
@@ -72,7 +76,7 @@ own_actions! {
     AbortMultipartUpload: AbortMultipartUpload;
     CommitCheckpoint: CommitCheckpoint;
     DeleteCheckpoint: DeleteCheckpoint;
-    GetCheckpoint: GetCheckpoint;
+    GetCheckpoint GetCheckpointRetention: GetCheckpoint;
     GetBucketCheckpoints: GetCheckpointRules;
     HoldCheckpoint: HoldCheckpoint;
     PutBucketCheckpoints DeleteBucketCheckpoints: PutCheckpointRules;
@@ -169,6 +173,8 @@ mod tests {
         ] {
             assert_eq!(actions(operation, case)[0].name(), action, "{operation:?}");
         }
+        let retention = actions(Operation::GetCheckpointRetention, case);
+        assert_eq!(retention, [Action::GetCheckpoint, Action::ListBucket]);
         let both = actions(Operation::GetObjectAttributes, case);
         assert_eq!(both, [Action::GetObjectVersion, Action::GetObjectVersionAttributes]);
     }

@@ -59,6 +59,7 @@ fn resource_name(operation: Operation) -> Option<&'static str> {
         O::GetBucketCheckpoints | O::PutBucketCheckpoints | O::DeleteBucketCheckpoints => {
             "CHECKPOINTS"
         }
+        O::GetCheckpointRetention => "CHECKPOINT_RETENTION",
         O::GetCheckpoint | O::CommitCheckpoint | O::HoldCheckpoint | O::DeleteCheckpoint => {
             "CHECKPOINT"
         }

@@ -40,7 +40,7 @@ operations! {
     GetPublicAccessBlock PutPublicAccessBlock DeletePublicAccessBlock GetBucketRequestPayment
     GetBucketTagging PutBucketTagging DeleteBucketTagging GetBucketVersioning
     PutBucketVersioning GetBucketCheckpoints PutBucketCheckpoints DeleteBucketCheckpoints
-    GetCheckpoint CommitCheckpoint HoldCheckpoint DeleteCheckpoint ListObjectVersions HeadObject GetObjectAcl PutObjectAcl
+    GetCheckpointRetention GetCheckpoint CommitCheckpoint HoldCheckpoint DeleteCheckpoint ListObjectVersions HeadObject GetObjectAcl PutObjectAcl
     GetObjectAttributes GetObjectLegalHold PutObjectLegalHold GetObjectRetention
     PutObjectRetention GetObjectTagging ListParts LocateObject GetObject PutObjectTagging UploadPartCopy
     UploadPart CopyObject PutObject CreateMultipartUpload CompleteMultipartUpload

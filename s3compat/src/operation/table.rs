@@ -240,6 +240,13 @@ pub static TABLE: [OperationRow; Operation::COUNT] = {
             BodyKind::Text { bytes_max: 48 * KIB },
         ),
         row(O::DeleteBucketCheckpoints, "DELETE", Bucket, &["checkpoints"], &[]),
+        row(
+            O::GetCheckpointRetention,
+            "GET",
+            Bucket,
+            &["checkpoints", "retention"],
+            &["prefix", "after"],
+        ),
         row(O::GetCheckpoint, "GET", Bucket, &["checkpoint"], &[]),
         with_body(
             row(O::CommitCheckpoint, "POST", Bucket, &["checkpoint"], &["as"]),

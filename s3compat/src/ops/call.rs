@@ -74,6 +74,7 @@ methods! {
         GetBucketTagging => get_bucket_tagging,
         GetBucketVersioning => get_bucket_versioning,
         GetCheckpoint => get_checkpoint,
+        GetCheckpointRetention => get_checkpoint_retention,
         GetObject => get_object,
         GetObjectAcl => get_object_acl,
         GetObjectAttributes => get_object_attributes,

@@ -3,7 +3,9 @@
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
-use martlet_proxy::{CheckpointOutcome, GenerationState, NamedObject, NewCommit};
+use martlet_proxy::{
+    CheckpointOutcome, GenerationState, NamedObject, NewCommit, PlannedWithdrawal,
+};
 use s3s::S3Result;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,25 @@ struct WireGeneration {
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_until_ms: Option<u64>,
+}
+
+/// Page of withdrawals that are to come.
+#[derive(Serialize)]
+struct WireRetention {
+    withdrawals: Vec<WirePlanned>,
+    /// Name of a set, after which the next page begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// Withdrawal that is to come. Times are in milliseconds since 1970.
+#[derive(Serialize)]
+struct WirePlanned {
+    set: String,
+    generation: u64,
+    reason: String,
+    due_ms: u64,
+    deletes_objects: bool,
 }
 
 /// Reply to a withdrawal.
@@ -157,6 +178,23 @@ impl Operations {
             held_until_ms: Some(it.held_until_ms).filter(|until_ms| *until_ms > 0),
         });
         json(&WireSet { set: state.name, generations: generations.collect() })
+    }
+
+    /// Dry run of the worker: nothing is changed.
+    pub(super) async fn get_checkpoint_retention(
+        &self,
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        let query = request.query()?;
+        let prefix = query.get("prefix").unwrap_or_default();
+        let plan = self.store.checkpoints().plan(request.bucket(), prefix, query.get("after"));
+        let (withdrawals, next) = Box::pin(plan).await.map_err(s3_error)?;
+        let withdrawals = withdrawals.into_iter().map(|planned| {
+            let PlannedWithdrawal { set, number, reason, due_ms, deletes_objects } = planned;
+            WirePlanned { set, generation: number, reason, due_ms, deletes_objects }
+        });
+        json(&WireRetention { withdrawals: withdrawals.collect(), next })
     }
 
     pub(super) async fn commit_checkpoint(&self, request: &OperationRequest) -> S3Result<Reply> {

@@ -118,6 +118,7 @@ async fn enter(
         | Operation::HeadBucket
         | Operation::GetBucketLocation
         | Operation::GetCheckpoint
+        | Operation::GetCheckpointRetention
         | Operation::HoldCheckpoint => {}
         _ => return Err(messages::METHOD_NOT_ALLOWED.error()),
     }

@@ -19,6 +19,7 @@ mod multipart;
 mod objects;
 mod ownership;
 mod policies;
+mod retention;
 mod roles;
 mod tags;
 mod tenants;

@@ -103,10 +103,10 @@ async fn the_newest_of_a_series_stay() {
     let expected = [("run-1/step-2/".to_owned(), 1), ("run-1/step-1/".to_owned(), 1)];
     assert_eq!(named(&dry), expected);
     assert!(dry.iter().all(|it| it.deletes_objects && it.due_ms < clock.now_ms()));
-    let (plan, next) = store.checkpoints().plan("b", None).await.unwrap();
+    let (plan, next) = store.checkpoints().plan("b", "", None).await.unwrap();
     assert_eq!((named(&plan), next), (expected.to_vec(), None), "of all series");
     upkeep(store).await;
-    assert_eq!(store.checkpoints().plan("b", None).await.unwrap().0, [], "it is done");
+    assert_eq!(store.checkpoints().plan("b", "", None).await.unwrap().0, [], "it is done");
     let shards = |step: u32| format!("run-1/step-{step}/__0_0.distcp");
     assert!(matches!(view(store, &shards(2)).await, Err(Error::NoSuchKey)));
     assert_eq!(view(store, &shards(1)).await.unwrap(), "1");

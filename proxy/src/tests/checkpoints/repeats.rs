@@ -93,7 +93,7 @@ async fn replaced(rules: &str) -> (Harness, Arc<ManualClock>) {
 async fn a_generation_that_cannot_be_completed_ends_after_a_day() {
     let (harness, clock) = replaced(RULES).await;
     let store = &harness.store;
-    let (plan, _) = store.checkpoints().plan("b", None).await.unwrap();
+    let (plan, _) = store.checkpoints().plan("b", "", None).await.unwrap();
     assert_eq!((plan.len(), plan[0].deletes_objects), (1, false));
     clock.advance_ms(plan[0].due_ms - clock.now_ms() - 1);
     upkeep(store).await;

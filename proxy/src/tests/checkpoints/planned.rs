@@ -1,0 +1,104 @@
+//! Dry run of the worker: parts of a bucket, pages, and buckets whose rules were removed.
+
+use martlet_protocol::Clock;
+
+use super::*;
+use crate::PlannedWithdrawal;
+
+const KEEP_ONE: &str =
+    r#"{"rules": [{"pattern": "run-*/step-*/", "profile": "dcp", "keep": 1, "min_age": 600}]}"#;
+const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
+
+fn named(plan: &[PlannedWithdrawal]) -> Vec<String> {
+    plan.iter().map(|it| format!("{}@{}", it.set, it.number)).collect()
+}
+
+/// Withdrawals of all pages, and the number of pages.
+async fn pages(store: &ObjectStore, prefix: &str) -> (Vec<String>, usize) {
+    let (mut found, mut after, mut count) = (Vec::new(), None::<String>, 0);
+    loop {
+        let page = store.checkpoints().plan("b", prefix, after.as_deref()).await.unwrap();
+        found.extend(named(&page.0));
+        count += 1;
+        after = page.1;
+        if after.is_none() {
+            return (found, count);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_selects_sets_of_a_series() {
+    let (harness, clock) = ruled(KEEP_ONE).await;
+    let store = &harness.store;
+    let mut saved_ms = Vec::new();
+    for step in 1..=3 {
+        save_set(store, &format!("run-1/step-{step}/"), b"one").await;
+        saved_ms.push(clock.now_ms());
+        clock.advance_ms(MINUTE_MS);
+    }
+    save_set(store, "run-2/step-1/", b"alone in its series").await;
+    let sets = store.checkpoints();
+    let (plan, next) = sets.plan("b", "run-1/step-2/", None).await.unwrap();
+    assert_eq!((named(&plan), next), (vec!["run-1/step-2/@1".to_owned()], None));
+    assert_eq!(plan[0].due_ms, saved_ms[1] + 10 * MINUTE_MS, "its age counts from its commit");
+    assert!(plan[0].deletes_objects);
+    for prefix in ["run-1/step-3/", "run-2/", "nothing/"] {
+        assert_eq!(sets.plan("b", prefix, None).await.unwrap(), (Vec::new(), None), "{prefix}");
+    }
+    let all = ["run-1/step-2/@1".to_owned(), "run-1/step-1/@1".to_owned()];
+    assert_eq!(pages(store, "").await, (all.to_vec(), 1));
+    // A start before the prefix begins with the prefix, and one behind it finds nothing.
+    let early = sets.plan("b", "run-1/", Some("a/")).await.unwrap().0;
+    assert_eq!(named(&early), all);
+    assert_eq!(sets.plan("b", "run-1/", Some("z/")).await.unwrap(), (Vec::new(), None));
+    assert!(matches!(sets.plan("none", "", None).await, Err(Error::NoSuchBucket)));
+    // Nothing was changed.
+    assert_eq!(view(store, "run-1/step-1/__0_0.distcp").await.unwrap(), "one");
+}
+
+#[tokio::test]
+async fn pages_together_name_each_withdrawal_once() {
+    let (harness, clock) = ruled(KEEP_ONE).await;
+    let store = &harness.store;
+    let mut expected = Vec::new();
+    // Series longer than a page, and many short ones.
+    for set in (10..35).map(|step| format!("run-1/step-{step}/")) {
+        save_set(store, &set, b"one").await;
+        expected.push(format!("{set}@1"));
+        clock.advance_ms(1);
+    }
+    expected.pop();
+    for run in 20..35 {
+        for step in [1, 2] {
+            save_set(store, &format!("run-{run}/step-{step}/"), b"one").await;
+            clock.advance_ms(1);
+        }
+        expected.push(format!("run-{run}/step-1/@1"));
+    }
+    expected.sort();
+    let (mut found, count) = pages(store, "").await;
+    assert_eq!(count, 3, "of 20 sets each");
+    found.sort();
+    assert_eq!(found, expected);
+    let (found, count) = pages(store, "run-2").await;
+    assert_eq!((found.len(), count), (10, 1));
+}
+
+#[tokio::test]
+async fn sets_that_no_rule_covers_are_planned_too() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    save_set(store, SET, b"one").await;
+    store.checkpoints().delete_rules("b").await.unwrap();
+    clock.advance_ms(3000);
+    upkeep(store).await;
+    let removed_ms = clock.now_ms();
+    clock.advance_ms(MINUTE_MS);
+    let (plan, _) = store.checkpoints().plan("b", "", None).await.unwrap();
+    assert_eq!(named(&plan), [format!("{SET}@1")]);
+    assert_eq!((plan[0].due_ms, plan[0].deletes_objects), (removed_ms + DAY_MS, false));
+    clock.advance_ms(DAY_MS);
+    upkeep(store).await;
+    assert_eq!(store.checkpoints().plan("b", "", None).await.unwrap().0, []);
+}
