@@ -35,6 +35,24 @@ export function parseCount(text: string): number {
   return count;
 }
 
+function isNetwork(text: string): boolean {
+  const [, address = "", bits = "0"] = /^([0-9A-Fa-f.:]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
+  if (!address.includes(":")) return Number(bits) <= 32 && /^((25[0-5]|2[0-4]\d|1?\d?\d)(\.(?!$)|$)){4}$/.test(address) && !/(^|\.)0\d/.test(address);
+  try {
+    return Number(bits) <= 128 && new URL(`http://[${address}]/`) !== null;
+  } catch {
+    return false;
+  }
+}
+
+/** Networks that a text names, separated by commas or white space. The server's refusal would name a column alone. */
+export function parseNetworks(text: string): string[] {
+  const networks = text.split(/[\s,]+/).filter(Boolean);
+  const wrong = networks.find((one) => !isNetwork(one));
+  if (wrong !== undefined) throw new Refusal(`"${wrong}" is not a network: write 10.0.0.0/8, 2001:db8::/32 or one address`);
+  return networks;
+}
+
 export type Bound = "none" | { at: number };
 
 /** New bound that a text names, or null if it is the old one. Empty and `none` mean no bound. */

@@ -6,13 +6,14 @@ const hash = (bytes) => createHash("sha256").update(bytes).digest("hex");
 const encode = (text) => encodeURIComponent(text).replace(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
 
 /** Sends a signed request. Returns status, headers and the body as bytes. */
-export async function s3(server, { key, secret }, method, bucket, name = "", { query = {}, headers = {}, body = "" } = {}) {
+export async function s3(server, { key, secret, token }, method, bucket, name = "", { query = {}, headers = {}, body = "", service = "s3" } = {}) {
   const host = new URL(server.s3).host;
   const date = new Date().toISOString().replace(/[:-]|\.\d{3}/g, "");
-  const scope = `${date.slice(0, 8)}/us-east-1/s3/aws4_request`;
+  const scope = `${date.slice(0, 8)}/us-east-1/${service}/aws4_request`;
   const path = `/${bucket}${name ? `/${name.split("/").map(encode).join("/")}` : ""}`;
   const text = Object.keys(query).sort().map((one) => `${encode(one)}=${encode(query[one])}`).join("&");
-  const all = { ...headers, host, "x-amz-date": date, "x-amz-content-sha256": hash(body) };
+  const session = token ? { "x-amz-security-token": token } : {};
+  const all = { ...headers, ...session, host, "x-amz-date": date, "x-amz-content-sha256": hash(body) };
   const names = Object.keys(all).sort();
   const canonical = [method, path, text, ...names.map((one) => `${one}:${all[one]}`), "", names.join(";"), hash(body)].join("\n");
   const toSign = ["AWS4-HMAC-SHA256", date, scope, hash(canonical)].join("\n");

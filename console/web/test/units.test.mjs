@@ -270,6 +270,16 @@ test("sizes, counts and spans are read as the commands read them", async () => {
   assert.equal(sizeText(null), "none");
 });
 
+test("networks are read as the server reads them, and the wrong one is named", async () => {
+  const { parseNetworks } = await load("units.ts");
+  const right = ["10.0.0.0/8", "0.0.0.0/0", "255.255.255.255", "192.0.2.7/32", "2001:db8::/32", "::/0", "::1", "::ffff:10.0.0.1/128"];
+  assert.deepEqual(parseNetworks(` ${right.join(", ")}\n`), right);
+  assert.deepEqual(parseNetworks(" , "), []);
+  for (const wrong of ["10.0.0.0/33", "10.0.0/8", "10.0.0.0.0", "10.0.0.0/", "10.0.0.0/+8", "256.0.0.1", "010.0.0.1", "::/129", "1::2::3", "fe80::1%eth0", "x", "<img>", "10.0.0.0./8"]) {
+    assert.throws(() => parseNetworks(`10.0.0.0/8, ${wrong}`), (error) => error.message.startsWith(`"${wrong}" is not a network`), wrong);
+  }
+});
+
 test("heads of ring files are read as they are drawn", async () => {
   const { ringHead, ringName } = await load("rings/file.ts");
   const head = Buffer.alloc(120);

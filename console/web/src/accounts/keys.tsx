@@ -5,7 +5,8 @@ import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { Ask, Card, Empty, Field, Loaded, Secret, Select, Table } from "../ui/parts";
 import { Pager } from "../ui/pager";
-import { Enabled, Limits, Turn, networksOf, useAccounts } from "./parts";
+import { parseNetworks } from "../units";
+import { Enabled, Limits, Turn, useAccounts } from "./parts";
 
 type Key = Schemas["KeyLine"];
 type What = "turn" | "limit" | "view" | "rotate" | "delete";
@@ -93,7 +94,7 @@ function NewKey({ tenant, made, done, close }: { tenant: string; made: (shown: S
     if (secret && !id) throw new Refusal("a chosen secret needs a chosen id");
     // The server takes both or none.
     const given = id ? secret || randomSecret() : null;
-    const body = { tenant, user: user || null, access_key: id || null, secret_key: given, networks: networksOf(networks) };
+    const body = { tenant, user: user || null, access_key: id || null, secret_key: given, networks: parseNetworks(networks) };
     const line = await change<Key>("POST", "/admin/v1/keys", {}, body);
     made({ id: line.access_key, secret: line.secret_key ?? given ?? "" });
     await done();

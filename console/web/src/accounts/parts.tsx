@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { change, get, useLive } from "../api";
 import { Ask, Badge, Field } from "../ui/parts";
 import { usePages } from "../ui/pager";
-import { bound, countText, parseBytes, parseCount, sizeText } from "../units";
+import { bound, countText, parseBytes, parseCount, parseNetworks, sizeText } from "../units";
 import type { Schemas } from "../session";
 
 export interface Page<T> {
@@ -46,9 +46,6 @@ export function Enabled({ enabled }: { enabled: boolean }) {
   return <Badge tone={enabled ? "good" : "calm"}>{enabled ? "enabled" : "disabled"}</Badge>;
 }
 
-/** Networks that a text names, separated by commas or white space. */
-export const networksOf = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
-
 interface Limited {
   title: string;
   networks: string[];
@@ -69,7 +66,7 @@ export function Limits({ title, networks, rate, path, body, done, close }: Limit
   const save = async () => {
     await change("PUT", path, {}, {
       ...body,
-      networks: from === before.networks ? null : networksOf(from),
+      networks: from === before.networks ? null : parseNetworks(from),
       rate: { requests: bound(requests, before.requests, parseCount), bytes: bound(bytes, before.bytes, parseBytes) },
     });
     await done();

@@ -5,7 +5,8 @@ import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { Ask, Card, Empty, Field, Loaded, Table } from "../ui/parts";
 import { Pager } from "../ui/pager";
-import { Enabled, Limits, Turn, networksOf, useAccounts } from "./parts";
+import { parseNetworks } from "../units";
+import { Enabled, Limits, Turn, useAccounts } from "./parts";
 
 type Tenant = Schemas["TenantLine"];
 type What = "turn" | "limit" | "delete";
@@ -71,7 +72,7 @@ function NewTenant({ done, close }: { done: () => Promise<void>; close: () => vo
   const [display, setDisplay] = useState("");
   const [networks, setNetworks] = useState("");
   const create = async () => {
-    await change("POST", "/admin/v1/tenants", {}, { tenant: name, display_name: display || null, networks: networksOf(networks) });
+    await change("POST", "/admin/v1/tenants", {}, { tenant: name, display_name: display || null, networks: parseNetworks(networks) });
     await done();
   };
   return (
