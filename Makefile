@@ -244,11 +244,11 @@ dashboards: python-tools ## Make the dashboards and alert rules of dist/observab
 	  $(if $(RUNBOOKS),--runbooks '$(RUNBOOKS)') $(if $(JOBS),--jobs '$(JOBS)')
 
 .PHONY: observability
-observability: python-tools ## Check dashboards, alert rules and runbooks: generated files, and series for each alert
+observability: python-tools ## Check dashboards, alert rules and runbooks: generated files, series and a fault for each alert
 	@MARTLET_CACHE=$(CACHE) dist/tests/observability.sh dist/tests/alert_rules.py
 
 .PHONY: test-alerts
-test-alerts: build tools ## Make faults in a real cluster: alerts fire and end, dashboards have data (needs root, a quarter of an hour)
+test-alerts: build tools ## Make faults in a real cluster: alerts fire and end, dashboards have data (needs root, half an hour)
 	$(SUDO) env MARTLET_CACHE=$(CACHE) MARTLET_BIN=$(RELEASE_BIN) dist/tests/observability.sh dist/tests/alert_faults.py $(ARGS)
 
 .PHONY: python-tools
@@ -348,6 +348,7 @@ tools:
 	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \
 	command -v ip >/dev/null || [ -x /sbin/ip ] || missing="$$missing iproute2"; \
 	command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$$missing nftables"; \
+	command -v openssl >/dev/null || missing="$$missing openssl"; \
 	command -v valgrind >/dev/null || missing="$$missing valgrind"; \
 	if [ -n "$$missing" ]; then \
 	  echo "installing:$$missing"; \

@@ -184,7 +184,7 @@ def workers(t):
               "The audit at {{ $labels.instance }} is to read every byte within 30 days. Its oldest unverified byte is "
               "{{ $value | humanizeDuration }} old."),
         Alert("MartletWorkerFails", "warning", "15m",
-              f"increase({m.WORKER_FAILURES.of()}[{quarter}]) > 0.5 * increase({m.WORKER_STEPS.of()}[{quarter}])",
+              f"increase({m.WORKER_FAILURES.of()}[{quarter}]) > increase({m.WORKER_STEPS.of()}[{quarter}])",
               "The worker {{ $labels.worker }} at {{ $labels.instance }} fails",
               "More than half of the steps of the worker {{ $labels.worker }} have failed for 15 minutes."),
         Alert("MartletWorkerPanics", "warning", "", f"increase({m.WORKER_PANICS.of()}[{hour}]) > 0",

@@ -165,7 +165,7 @@ CASES = {
     "MartletRepairOld": [Case({worker(m.WORKER_OLDEST_AGE): spell(0, 7 * HOUR_S, 60)}, AT_WORKER, "7h 0m 0s", 74, 76, 121)],
     "MartletAuditBehind": [Case({worker(m.WORKER_OLDEST_AGE, "audit"): spell(0, 36 * 24 * HOUR_S, 120)},
                                 {**AT_WORKER, "worker": "audit"}, "36d 0h 0m 0s", 119, 121, 181)],
-    "MartletWorkerFails": [Case({worker(m.WORKER_FAILURES): burst(45, 60)}, AT_WORKER, "", 80, 90, 135)],
+    "MartletWorkerFails": [Case({worker(m.WORKER_FAILURES): burst(90, 60)}, AT_WORKER, "", 80, 90, 135)],
     "MartletWorkerPanics": [Case({worker(m.WORKER_PANICS): burst(1, 1)}, AT_WORKER, "1", 59, 61, 122)],
     "MartletErrors": [Case({request("PutObject", "503"): burst(600, 30)}, AT_CLUSTER, "9.091%", 64, 75, 96)],
     "MartletReadsSlow": [Case({bucket(bound): f"0+6000x60 366000+5000x29 {511000 + 6000}+6000x1400" for bound in ("0.5", "2.0")},

@@ -14,6 +14,7 @@ import yaml
 
 import alert_cases
 import alerts
+import faults
 import generate
 import metrics
 
@@ -106,6 +107,8 @@ def main():
         check_names()
         count = check_rules(found)
         check_runbooks(found)
+        incomplete = faults.wrong(alerts.names())
+        check(not incomplete, f"dist/tests/faults: {'; '.join(incomplete)}")
     except Wrong as wrong:
         sys.exit(f"observability: FAILED: {wrong}")
     print(f"observability: {len(found)} alerts hold in {count} tests; dashboards, rules and runbooks fit together")

@@ -1,5 +1,8 @@
 """A cluster of real processes on small disks, a Prometheus that scrapes it, and a webhook that can refuse."""
 
+import contextlib
+import datetime
+import fcntl
 import http.server
 import json
 import os
@@ -8,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -67,7 +71,7 @@ class Disk:
     """File system in a file, mounted by loop. Its size bounds a device."""
 
     def __init__(self, image, folder):
-        self.folder = folder
+        self.image, self.folder, self.is_cut = image, folder, False
         folder.mkdir(parents=True)
         with open(image, "wb") as file:
             file.truncate(DISK_BYTES)
@@ -89,6 +93,32 @@ class Disk:
     def release(self):
         """Removes the foreign file."""
         self.filler.unlink(missing_ok=True)
+
+    def fill(self):
+        """Takes all space by a foreign file."""
+        self.leave(1 << 20)
+        with open(self.filler, "ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    def cut(self):
+        """Lets every call fail with EIO until the file system is mounted anew. What was not synced is lost."""
+        about = os.open(self.folder, os.O_RDONLY)
+        try:
+            # EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
+            fcntl.ioctl(about, 0x8004587D, struct.pack("I", 2))
+        finally:
+            os.close(about)
+        self.is_cut = True
+
+    def mount_anew(self):
+        """Mounts the file system again. A process that has files open keeps it busy for a while."""
+        def is_unmounted():
+            return subprocess.run(["umount", self.folder], check=False, capture_output=True).returncode == 0
+
+        until(START_MAX_S, is_unmounted, f"{self.folder} is busy")
+        run("mount", "-o", "loop", self.image, self.folder)
+        self.is_cut = False
 
     def freeze(self):
         """Lets all writes hang."""
@@ -135,14 +165,39 @@ class Hook(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
 
+class Certificate:
+    """Certificate of loopback that signs itself, and its key."""
+
+    def __init__(self, folder):
+        self.folder, self.key, self.file = folder, folder / "key.pem", folder / "certificate.pem"
+        folder.mkdir()
+        (folder / "index.txt").touch()
+        (folder / "settings").write_text(
+            f"[ca]\ndefault_ca = own\n[own]\ndatabase = {folder}/index.txt\nnew_certs_dir = {folder}\ndefault_md = sha256\n"
+            f"serial = {folder}/serial\npolicy = names\nunique_subject = no\nx509_extensions = more\n[names]\ncommonName = supplied\n"
+            "[more]\nsubjectAltName = IP:127.0.0.1\n")
+        run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=127.0.0.1",
+            "-keyout", self.key, "-out", folder / "request.pem")
+        self.make()
+
+    def make(self, lasts_s=365 * 86_400):
+        """Replaces the certificate by one that ends after so many seconds."""
+        end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=lasts_s)
+        new = self.folder / "new.pem"
+        run("openssl", "ca", "-selfsign", "-batch", "-notext", "-create_serial", "-config", self.folder / "settings",
+            "-keyfile", self.key, "-in", self.folder / "request.pem", "-out", new, "-enddate", f"{end:%Y%m%d%H%M%SZ}")
+        new.replace(self.file)
+
+
 class Cluster:
     """Three nodes with a device each, their replicators, and a proxy."""
 
     def __init__(self, folder, hook):
         self.binary, self.folder = pathlib.Path(os.environ["MARTLET_BIN"]).resolve(), folder / "c"
+        self.certificate = Certificate(folder / "certificate")
         self.disks = [Disk(folder / f"disk{at}", self.folder / f"n{at}" / "d1") for at in range(1, NODES + 1)]
         self.logs = Disk(folder / "logs.image", folder / "logs")
-        self.port = free_port()
+        self.port, self.apart = free_port(), {}
         variables = {**os.environ, **SETTINGS, "MARTLET_NOTIFICATIONS": f"hook={hook.url()}",
                      "MARTLET_ACCESS_LOG": str(self.logs.folder / "access.log")}
         self.log = folder / "log"
@@ -153,22 +208,63 @@ class Cluster:
                 env=variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def wait(self):
-        """Waits until all processes serve, and lets the proxy have its further settings."""
+        """Waits until all processes serve, and gives two of them further settings."""
         until(START_MAX_S, lambda: "Ctrl-C stops" in self.log.read_text(), self.log.read_text)
         rows = re.findall(r"^(\w+) +(storage-node|replicator|proxy) +\d+ +(\S+) +(\S+)", self.log.read_text(), re.MULTILINE)
         self.admin = {name: address for name, _, _, address in rows}
+        self.addresses = {name: address for name, _, address, _ in rows}
         self.roles = {name: role for name, role, _, _ in rows}
         keys = dict(line.split("=", 1) for line in (self.folder / "credentials").read_text().split())
         self.s3 = S3("127.0.0.1", self.port, keys["MARTLET_ROOT_ACCESS_KEY"], keys["MARTLET_ROOT_SECRET_KEY"])
-        file = self.folder / "p1/proxy.toml"
-        file.write_text(f'notification_spool = "{SPOOL}"\n{file.read_text()}')
-        self.control("stop", "p1")
-        self.control("start", "p1")
+        self.set("n1", data_tls_certificate=self.certificate.file, data_tls_key=self.certificate.key)
+        self.set("p1", notification_spool=SPOOL, audit_log=self.logs.folder / "audit")
         until(START_MAX_S, lambda: self.s3.request("GET", "/")[0] == 200, "the proxy doesn't come back")
 
-    def control(self, verb, name):
+    def set(self, name, **settings):
+        """Starts a process again with further settings."""
+        file = self.folder / name / f"{self.roles[name]}.toml"
+        lines = "".join(f'{key} = "{value}"\n' for key, value in settings.items())
+        file.write_text(lines + file.read_text())
+        self.control("stop", name)
+        self.start(name)
+
+    def control(self, verb, *names):
         """Runs `martlet cluster VERB NAME`."""
-        return run(self.binary, "cluster", verb, name, "--data-dir", self.folder)
+        return run(self.binary, "cluster", verb, *names, "--data-dir", self.folder)
+
+    def status(self):
+        """Returns the state of all processes, as JSON."""
+        return self.control("status", "--json")
+
+    def pid(self, name):
+        """Returns the id of a process."""
+        return next(it["pid"] for it in json.loads(self.status())["processes"] if it["name"] == name)
+
+    def run_apart(self, name, *flags, **variables):
+        """Runs a process outside of `martlet cluster`, with flags of setpriv and further variables."""
+        about = pathlib.Path(f"/proc/{self.pid(name)}")
+        words = [word for word in (about / "cmdline").read_text().split("\0") if word][1:]
+        environment = dict(it.split("=", 1) for it in (about / "environ").read_text().split("\0") if "=" in it)
+        self.control("stop", name)
+        with open(self.folder / name / "log", "ab") as log:
+            self.apart[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *map(str, flags), str(self.binary), *words],
+                env=environment | variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        until(START_MAX_S, lambda: self.is_ready(name), f"{name} isn't ready")
+
+    def run_within(self, name):
+        """Ends a process that runs apart, and lets `martlet cluster` start it again."""
+        if process := self.apart.pop(name, None):
+            process.terminate()
+            process.wait(60)
+        self.start(name)
+
+    def is_ready(self, name):
+        """Returns true if a process answers and is ready."""
+        try:
+            return "martlet_ready 1" in self.page(name)
+        except OSError:
+            return False
 
     def begin(self, verb, name):
         """Runs `martlet cluster VERB NAME` and doesn't wait for its end."""
@@ -199,6 +295,9 @@ class Cluster:
 
     def close(self):
         """Stops all processes and unmounts everything."""
+        for process in self.apart.values():
+            process.terminate()
+            process.wait(60)
         for disk in (*self.disks, self.logs):
             subprocess.run(["fsfreeze", "-u", str(disk.folder)], check=False, capture_output=True)
         self.process.send_signal(signal.SIGINT)

@@ -140,7 +140,7 @@ impl Device {
     /// Opens the device. A device that does not open is offline, with the reason. Blocks.
     pub(crate) fn open(&self) {
         let _attending = self.attending.lock();
-        self.or_offline(|| self.try_open());
+        self.or_offline(|| self.try_open(false));
     }
 
     /// Threads on which calls wait for its disk.
@@ -383,8 +383,7 @@ impl Device {
                 return;
             }
         }
-        self.reopened.fetch_add(1, Ordering::Relaxed);
-        self.try_open();
+        self.try_open(true);
     }
 
     /// Reopens a device whose index is damaged.
@@ -408,7 +407,9 @@ impl Device {
         }
     }
 
-    fn try_open(&self) {
+    /// Opens the device. An opening that fails is not counted as a reopening: a dead disk would look
+    /// like one that comes and goes.
+    fn try_open(&self, is_again: bool) {
         let mut damage = self.damage.lock();
         let damaged = damage.is_some();
         let (counters, threads) = (&self.counters, &self.threads);
@@ -421,6 +422,7 @@ impl Device {
             Ok(opened) => {
                 self.tries.store(0, Ordering::Relaxed);
                 self.remember(&opened);
+                self.reopened.fetch_add(u64::from(is_again), Ordering::Relaxed);
                 *self.state.write() = DeviceState::Online(Arc::new(opened));
                 // The level may have risen since the opening began.
                 if let Err(error) = self.raise_format() {

@@ -125,10 +125,16 @@ fn a_device_that_somebody_had_open_is_tried_again() {
     flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
     device.open();
     assert!(device.offline().unwrap().contains("in use"));
+    for _ in 0..3 {
+        clock.advance_ms(TRY_EVERY_MS);
+        device.tend();
+    }
+    assert!(device.offline().unwrap().contains("in use"));
+    assert_eq!(device.metrics().reopened, 0, "an attempt that fails is no reopening");
     drop(other);
     clock.advance_ms(TRY_EVERY_MS);
     device.tend();
-    assert_eq!(device.offline(), None);
+    assert_eq!((device.offline(), device.metrics().reopened), (None, 1));
 }
 
 #[test]
