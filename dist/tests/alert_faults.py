@@ -16,6 +16,7 @@ import alerts
 import dashboards
 import faults
 import generate
+import metrics
 from runbooks import try_commands
 from watched import Cluster, Failed, Hook, Load, Prometheus, check, folder_of_test, until
 
@@ -80,6 +81,12 @@ class Test:
         self.seen |= firing
         return firing
 
+    def waiting(self):
+        """Returns hints and items of workers that still wait."""
+        found = [self.prometheus.get("query", query=f"{metric} > 0")["result"] for metric in (
+            metrics.DEVICE_HINTS.of(), metrics.WORKER_BACKLOG.of(alerts.REPAIR))]
+        return [{**it["metric"], "value": it["value"][1]} for result in found for it in result]
+
     def bring_about(self, kinds):
         """Makes faults, waits for their alerts, repairs them, and waits for the end of all alerts. No other one may fire."""
         made, began = [kind(self) for kind in kinds], time.time()
@@ -106,11 +113,13 @@ class Test:
                 fault.end()
         repaired = time.time()
         until(ENDS_MAX_S, lambda: not self.look(), lambda: f"{sorted(self.prometheus.firing())} didn't end")
+        ended = time.time()
+        until(ENDS_MAX_S, lambda: not self.waiting(), lambda: f"after the repair {self.waiting()} wait")
         fired = self.prometheus.fired(began, time.time())
         self.made |= expected
         times = ", ".join(f"{name} after {first[name]:.0f} s" for name in sorted(expected, key=first.get))
         names = ", ".join(kind.__name__ for kind in kinds)
-        print(f"{names}: {times or 'none'}; all ended {time.time() - repaired:.0f} s "
+        print(f"{names}: {times or 'none'}; all ended {ended - repaired:.0f} s "
               f"after the repair; besides {', '.join(sorted(fired - expected)) or 'none'}", flush=True)
         unexpected = {name: self.seen.get(name, {}).get("labels") for name in sorted(fired - expected - possible)}
         check(not unexpected, f"no fault of {names} should cause {json.dumps(unexpected)}")
