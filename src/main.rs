@@ -14,6 +14,7 @@ mod node;
 mod pages;
 mod policies;
 mod process;
+mod progress;
 mod proxy;
 mod replicator;
 mod ring;

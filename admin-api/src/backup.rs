@@ -2,6 +2,8 @@
 //!
 //! A record of a key has the secret as the index stores it: sealed by a master key.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +32,9 @@ pub struct BackupLine {
     pub kinds: Vec<String>,
     /// Names of the rings in use: `index`, `data-0` and the like.
     pub rings: Vec<String>,
+    /// Estimated number of records by kind, for kinds with an estimate: buckets, by their last counts.
+    #[serde(default)]
+    pub expected: BTreeMap<String, u64>,
 }
 
 /// Item of a backup.

@@ -4,6 +4,8 @@
 //! restored record leave audit records; a record is restored by one request, so that its name is in
 //! one.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
@@ -23,6 +25,7 @@ use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use crate::api::{ApiError, ApiResult, read};
 
@@ -30,6 +33,8 @@ use crate::api::{ApiError, ApiResult, read};
 const READS_AT_ONCE: usize = 16;
 /// Items on a page that names no number.
 const PAGE_DEFAULT: usize = 100;
+/// Time for the estimate of the number of buckets.
+const ESTIMATE_TIME: Duration = Duration::from_secs(5);
 /// Name of the ring of entries.
 const INDEX: &str = "index";
 /// Begin of the names of rings of extents.
@@ -83,12 +88,18 @@ struct RingQuery {
 
 async fn begin(State(api): State<BackupApi>) -> ApiResult {
     let cluster = api.store.topology().cluster();
+    let buckets = timeout(ESTIMATE_TIME, api.accounts.backups().expected_buckets()).await;
+    let buckets = buckets.ok().and_then(Result::ok);
     let data = cluster.policies().map(|ring| format!("{DATA}{}", ring.identity().policy.0));
     let line = BackupLine {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         made_ms: api.accounts.backups().now_ms(),
         kinds: RecordKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
         rings: std::iter::once(INDEX.to_owned()).chain(data).collect(),
+        expected: buckets
+            .map(|buckets| (RecordKind::Bucket.name().to_owned(), buckets))
+            .into_iter()
+            .collect(),
     };
     Ok(Json(line).into_response())
 }

@@ -95,9 +95,16 @@ pub(crate) fn is_hash(line: &RingLine, hash: &RingHash) -> bool {
     !line.hash.is_empty() && hex::encode(hash).starts_with(&line.hash)
 }
 
-/// Queries all storage nodes of a file, many at once. Each has five seconds.
-pub async fn survey(spec: &ClusterSpec, credentials: &Credentials) -> Vec<NodeSurvey> {
-    let queries = spec.storage_nodes().into_iter().map(|(name, address)| async move {
+/// Queries all storage nodes of a file, many at once. Each has five seconds. `on_reply` receives the
+/// number of nodes that replied or were given up, in the order of the file, and the number of all.
+pub async fn survey(
+    spec: &ClusterSpec,
+    credentials: &Credentials,
+    mut on_reply: impl FnMut(usize, usize),
+) -> Vec<NodeSurvey> {
+    let nodes = spec.storage_nodes();
+    let (mut done, all) = (0, nodes.len());
+    let queries = nodes.into_iter().map(|(name, address)| async move {
         let client = credentials.client(&address);
         let report = match tokio::time::timeout(PATIENCE, client.get(routes::STATUS)).await {
             Err(_) => Err("it does not answer in time".to_owned()),
@@ -108,7 +115,11 @@ pub async fn survey(spec: &ClusterSpec, credentials: &Credentials) -> Vec<NodeSu
         };
         NodeSurvey { name, address, report }
     });
-    futures::stream::iter(queries).buffered(AT_ONCE).collect().await
+    let replies = futures::stream::iter(queries).buffered(AT_ONCE).inspect(|_| {
+        done += 1;
+        on_reply(done, all);
+    });
+    replies.collect().await
 }
 
 /// Returns the fill level of all devices that nodes have reported.

@@ -37,6 +37,11 @@ pub struct Counters {
     /// Objects at the target that the source does not have.
     pub(crate) only_target: Tally,
     pub(crate) is_verifying: AtomicBool,
+    /// True if the copy pass went through all objects, and not only those that an earlier run left.
+    pub(crate) is_whole_pass: AtomicBool,
+    /// Objects counted ahead of the comparison; final when `is_counted_to_compare`.
+    pub(crate) to_compare: Tally,
+    pub(crate) is_counted_to_compare: AtomicBool,
 }
 
 /// Number of objects and of their bytes.
@@ -84,6 +89,9 @@ pub struct ProgressSnapshot {
     pub is_verifying: bool,
     /// Objects that were compared.
     pub compared: u64,
+    /// Objects to compare. `None` until they are counted: while the copy of an interrupted import goes
+    /// on, only the rest is counted for the copy.
+    pub to_compare: Option<u64>,
 }
 
 impl Counters {
@@ -97,6 +105,37 @@ impl Counters {
             streamed_bytes: self.streamed_bytes.load(Ordering::Relaxed),
             is_verifying: self.is_verifying.load(Ordering::Relaxed),
             compared: self.compared.amount().objects,
+            to_compare: self.to_compare(),
         }
+    }
+
+    /// Returns the number of objects to compare, if it is known.
+    pub(crate) fn to_compare(&self) -> Option<u64> {
+        if self.is_whole_pass.load(Ordering::Relaxed) && self.is_verifying.load(Ordering::Relaxed) {
+            return Some(self.done.amount().objects);
+        }
+        let is_counted = self.is_counted_to_compare.load(Ordering::Relaxed);
+        is_counted.then(|| self.to_compare.amount().objects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_to_compare_are_those_of_a_whole_copy_or_counted() {
+        let counters = Counters::default();
+        for _ in 0..3 {
+            counters.done.add(10);
+        }
+        counters.to_compare.add(10);
+        assert_eq!(counters.snapshot().to_compare, None, "the count goes on");
+        counters.is_counted_to_compare.store(true, Ordering::Relaxed);
+        assert_eq!(counters.snapshot().to_compare, Some(1));
+        counters.is_whole_pass.store(true, Ordering::Relaxed);
+        assert_eq!(counters.snapshot().to_compare, Some(1), "the copy goes on");
+        counters.is_verifying.store(true, Ordering::Relaxed);
+        assert_eq!(counters.snapshot().to_compare, Some(3));
     }
 }

@@ -137,14 +137,7 @@ impl Import {
             Some(state) => state.open_ranges(),
             None => self.fresh_ranges().await?,
         };
-        let counting = self.plan.counts_ahead.then(|| {
-            AbortOnDrop(tokio::spawn(count_ahead(
-                self.plan.clone(),
-                self.stores.clone(),
-                self.counters.clone(),
-                ranges.clone(),
-            )))
-        });
+        let counting = self.count_ahead(CountPurpose::Copy, &ranges);
         let outcome = self.copy_ranges(ranges, state.as_ref(), stop).await;
         drop(counting);
         let Some(state) = state else { return outcome };
@@ -178,6 +171,7 @@ impl Import {
         let state = ImportState::open(&self.plan.state_file, &self.plan.identity())?;
         self.abort_uploads(&state).await?;
         if state.is_new() {
+            self.counters.is_whole_pass.store(true, Ordering::Relaxed);
             state.divide(divide(&self.stores.source, &self.plan.prefix).await?)?;
         }
         Ok(Arc::new(state))
@@ -328,7 +322,24 @@ impl Import {
             ranges: LISTERS,
             keys: self.plan.concurrency.div_ceil(LISTERS),
         };
-        verifier.run(divide(&self.stores.source, &self.plan.prefix).await?).await
+        let ranges = self.fresh_ranges().await?;
+        // A copy of all objects has counted them.
+        let is_known = self.counters.to_compare().is_some();
+        let _counting =
+            if is_known { None } else { self.count_ahead(CountPurpose::Compare, &ranges) };
+        verifier.run(ranges.into_iter().map(|range| range.keys).collect()).await
+    }
+
+    /// Counts objects beside the run, unless the plan forbids that.
+    fn count_ahead(&self, purpose: CountPurpose, ranges: &[OpenRange]) -> Option<AbortOnDrop> {
+        let count = ObjectCount {
+            plan: self.plan.clone(),
+            stores: self.stores.clone(),
+            counters: self.counters.clone(),
+            purpose,
+        };
+        let ranges = ranges.to_vec();
+        self.plan.counts_ahead.then(|| AbortOnDrop(tokio::spawn(count.run(ranges))))
     }
 }
 
@@ -418,28 +429,43 @@ impl Lister {
     }
 }
 
-/// Counts the objects of the ranges. A count that fails leaves the run without an ETA.
-async fn count_ahead(
+/// Pass that a count is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CountPurpose {
+    Copy,
+    Compare,
+}
+
+/// Count of objects ahead of a pass. A count that fails leaves the pass without an ETA.
+struct ObjectCount {
     plan: Arc<ImportPlan>,
     stores: Stores,
     counters: Arc<Counters>,
-    ranges: Vec<OpenRange>,
-) {
-    let (plan, stores, total) = (&plan, &stores, &counters.total);
-    let counted = stream::iter(ranges)
-        .map(|range| async move {
-            let mut listing = Listing::open(stores.source.clone(), &plan.prefix, range.keys);
-            while let Some(object) = listing.next().await? {
-                if plan.filter.selects(&object.key) {
-                    total.add(object.size);
+    purpose: CountPurpose,
+}
+
+impl ObjectCount {
+    async fn run(self, ranges: Vec<OpenRange>) {
+        let Self { plan, stores, counters, purpose } = &self;
+        let (total, is_counted) = match purpose {
+            CountPurpose::Copy => (&counters.total, &counters.is_counted),
+            CountPurpose::Compare => (&counters.to_compare, &counters.is_counted_to_compare),
+        };
+        let counted = stream::iter(ranges)
+            .map(|range| async move {
+                let mut listing = Listing::open(stores.source.clone(), &plan.prefix, range.keys);
+                while let Some(object) = listing.next().await? {
+                    if plan.filter.selects(&object.key) {
+                        total.add(object.size);
+                    }
                 }
-            }
-            Ok::<_, Error>(())
-        })
-        .buffer_unordered(COUNTERS)
-        .all(|outcome| async move { outcome.is_ok() })
-        .await;
-    counters.is_counted.store(counted, Ordering::Relaxed);
+                Ok::<_, Error>(())
+            })
+            .buffer_unordered(COUNTERS)
+            .all(|outcome| async move { outcome.is_ok() })
+            .await;
+        is_counted.store(counted, Ordering::Relaxed);
+    }
 }
 
 /// Task that ends with its owner.

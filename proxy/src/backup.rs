@@ -45,6 +45,15 @@ impl<'a> Backups<'a> {
         self.accounts.store.services.registers.stamps.now_ms()
     }
 
+    /// Returns the number of buckets with a count of their usage: an estimate of the number of
+    /// records of buckets.
+    ///
+    /// # Errors
+    /// Fails if no quorum replies.
+    pub async fn expected_buckets(self) -> Result<u64> {
+        Ok(self.accounts.store.directory().usages(None).await?.len() as u64)
+    }
+
     /// Returns a page of records of a kind, above `after`. It examines at most `limit` items.
     ///
     /// # Errors

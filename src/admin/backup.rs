@@ -7,12 +7,13 @@
 //! ```
 //!
 //! * [`secret`]: passphrase or key; [`sealed`]: encryption and integrity; [`lines`]: contents.
-//! * [`create`], [`restore`]: the commands.
+//! * [`create`], [`restore`]: the commands. [`progress`]: their progress.
 //!
 //! Neither command holds more than one page of records, at most 500 or about 32 MiB, and one ring.
 
 mod create;
 mod lines;
+mod progress;
 mod restore;
 mod sealed;
 mod secret;

@@ -4,11 +4,12 @@
 //! A rebalance, a drain or a repair is done when a census is clean.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
+use martlet_admin_api::accounts::ListPage;
+use martlet_admin_api::buckets::{BUCKETS, BucketSummary, PAGE_MAX};
 use martlet_admin_api::jobs::{JobLine, JobRequest};
 use martlet_admin_api::{self as wire, ServerStatus};
 use martlet_membership::{ClusterSecret, RingName, RingSet, TlsArgs, client_options, routes};
@@ -21,9 +22,10 @@ use martlet_topology::{Cluster, Topology};
 
 use super::client::AdminEndpoint;
 use super::job;
+use crate::progress::CountedWork;
 
-/// Interval between two lines of progress.
-const PRINT_INTERVAL: Duration = Duration::from_secs(1);
+/// Pages of buckets whose last counts are added up for an estimate.
+const BUCKET_PAGES_MAX: usize = 50;
 
 /// Arguments of `martlet admin census`.
 #[derive(Args, Debug)]
@@ -70,6 +72,7 @@ pub(super) fn take(
     if let Some(why) = rings_in_motion(&status) {
         return Err(Failure::refused(why));
     }
+    let expected = expected_registers(server);
     let tls = args.tls.load()?;
     let reach = |address: &str| {
         let options = client_options(Arc::new(SystemClock), tls.clone());
@@ -83,7 +86,7 @@ pub(super) fn take(
         let rings = rings(&status, reach).await?;
         let topology = topology(&rings, Term(status.term), reach)?;
         let options = CensusOptions { pause: args.pause, ..CensusOptions::default() };
-        let report = census(&topology, options, &mut progress_printer()).await;
+        let report = census(&topology, options, &mut progress_display(expected, json)).await;
         Ok(CensusOutcome::Report(Box::new(report)))
     })
 }
@@ -165,22 +168,63 @@ fn topology(
     Ok(topology)
 }
 
-/// Returns an observer that prints progress on a terminal.
-fn progress_printer() -> impl FnMut(&CensusProgress) + Send {
-    let is_seen = std::io::stderr().is_terminal();
-    let mut printed = Instant::now();
-    move |progress: &CensusProgress| {
-        if is_seen && printed.elapsed() >= PRINT_INTERVAL {
-            printed = Instant::now();
-            eprintln!("{}", line(progress));
+/// Returns the number of versions at the last counts of all buckets, an estimate of the registers.
+/// None if the process has no list of buckets, or the list is long.
+fn expected_registers(server: &AdminEndpoint) -> Option<u64> {
+    let limit = PAGE_MAX.to_string();
+    let (mut sum, mut after) = (0, None::<String>);
+    for _ in 0..BUCKET_PAGES_MAX {
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(after.as_deref().map(|after| ("after", after)));
+        let page: ListPage<BucketSummary> = server.request_json(BUCKETS, &query).ok()?;
+        sum += page.items.iter().filter_map(|bucket| bucket.objects).sum::<u64>();
+        after = page.next;
+        if after.is_none() {
+            return (sum > 0).then_some(sum);
         }
+    }
+    None
+}
+
+/// Returns an observer that shows the progress.
+fn progress_display(expected: Option<u64>, json: bool) -> impl FnMut(&CensusProgress) + Send {
+    let mut work = CountedWork::begin("census", json);
+    move |progress: &CensusProgress| {
+        let half = CensusHalf::of(progress, expected);
+        work.show(&line(progress, half.estimate), half.unit, half.done, half.total);
     }
 }
 
-fn line(progress: &CensusProgress) -> String {
+/// Half of a census, registers or extents, with its amount. The time left is that of the half.
+#[derive(Debug, PartialEq, Eq)]
+struct CensusHalf {
+    unit: &'static str,
+    done: u64,
+    total: Option<u64>,
+    /// Estimated number of registers.
+    estimate: Option<u64>,
+}
+
+impl CensusHalf {
+    /// Devices report the number of their extents. That of registers is the estimate `expected`.
+    fn of(progress: &CensusProgress, expected: Option<u64>) -> Self {
+        let CensusProgress { registers, extent_copies, counted_copies, .. } = *progress;
+        if counted_copies > 0 {
+            let total = Some(extent_copies.max(counted_copies));
+            return Self { unit: "copies", done: counted_copies, total, estimate: None };
+        }
+        let estimate = expected.filter(|expected| *expected >= registers);
+        Self { unit: "registers", done: registers, total: estimate, estimate }
+    }
+}
+
+fn line(progress: &CensusProgress, estimate: Option<u64>) -> String {
     let CensusProgress { registers, extents, extent_copies, faults, .. } = progress;
+    let of = estimate.map(|all| format!(" of about {all} (by the last counts of buckets)"));
+    let of = of.unwrap_or_default();
     format!(
-        "{registers} registers and {extents} extents (of {extent_copies} copies) counted, {faults} faults"
+        "{registers} registers{of} and {extents} extents (of {extent_copies} copies) counted, {faults} \
+         faults"
     )
 }
 
@@ -215,6 +259,32 @@ mod tests {
             faults: 1,
             ..CensusProgress::default()
         };
-        assert_eq!(line(&progress), "5 registers and 2 extents (of 6 copies) counted, 1 faults");
+        let text = "5 registers and 2 extents (of 6 copies) counted, 1 faults";
+        assert_eq!(line(&progress, None), text);
+        let estimated = line(&progress, Some(9));
+        assert!(
+            estimated.starts_with("5 registers of about 9 (by the last counts of buckets) and 2"),
+            "{estimated}"
+        );
+    }
+
+    #[test]
+    fn each_half_of_a_census_has_its_own_total() {
+        let progress = |registers, counted_copies| CensusProgress {
+            registers,
+            counted_copies,
+            extent_copies: 60,
+            ..CensusProgress::default()
+        };
+        let half = |unit, done, total, estimate| CensusHalf { unit, done, total, estimate };
+        for (progress, expected, then) in [
+            (progress(5, 0), None, half("registers", 5, None, None)),
+            (progress(5, 0), Some(100), half("registers", 5, Some(100), Some(100))),
+            (progress(101, 0), Some(100), half("registers", 101, None, None)),
+            (progress(101, 20), Some(100), half("copies", 20, Some(60), None)),
+            (progress(101, 70), None, half("copies", 70, Some(70), None)),
+        ] {
+            assert_eq!(CensusHalf::of(&progress, expected), then);
+        }
     }
 }

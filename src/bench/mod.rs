@@ -8,6 +8,7 @@
 //! cpu ─ CPU seconds of the server      report ─ text or JSON
 //! slices ─ results by time slice       chunked ─ bodies as SDKs encode them
 //! baseline ─ work without a server     error ─ the reason for a failed run
+//! stage ─ progress of the preparation
 //! ```
 //!
 //! It shares its cores with the measured server, so it does little work itself. A thread runs a
@@ -28,6 +29,7 @@ mod report;
 mod requests;
 mod sign;
 mod slices;
+mod stage;
 mod tally;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use super::connection::{Connection, RequestOutcome};
 use super::error::{BenchError, BenchResult};
 use super::plan::{BenchRequest, prepared_key};
 use super::requests::Requests;
+use super::stage::StageProgress;
 
 /// Number of concurrent requests of preparation and cleanup. A preparation uses the run's
 /// concurrency if that is higher.
@@ -23,6 +24,7 @@ pub(super) struct Preparation {
     objects: u64,
     concurrency: usize,
     bucket_made: AtomicBool,
+    json: bool,
 }
 
 impl Preparation {
@@ -33,6 +35,7 @@ impl Preparation {
             objects: args.objects_prepared(),
             concurrency: args.concurrency.max(STAGE_CONCURRENCY),
             bucket_made: AtomicBool::new(false),
+            json: args.json,
         }
     }
 
@@ -43,21 +46,23 @@ impl Preparation {
             Err(code) if code == "BucketAlreadyOwnedByYou" => {}
             Err(code) => return Err(failed("make the bucket", &code)),
         }
+        let progress = &StageProgress::begin("written", self.objects, self.json);
         stream::iter(0..self.concurrency)
-            .map(|first| self.write_objects(first))
+            .map(|first| self.write_objects(first, progress))
             .buffer_unordered(self.concurrency)
             .try_collect()
             .await
     }
 
     /// Writes every object whose number leaves the remainder `first`, by one connection.
-    async fn write_objects(&self, first: usize) -> BenchResult<()> {
+    async fn write_objects(&self, first: usize, progress: &StageProgress) -> BenchResult<()> {
         let mut requests = self.requests.clone();
         let mut connection = Connection::new(&requests.endpoint);
         for index in (first as u64..self.objects).step_by(self.concurrency) {
             let call = BenchRequest::Put { key: prepared_key(&self.prefix, index) };
             answered(connection.send(requests.request(&call)).await)
                 .map_err(|code| failed("write an object", &code))?;
+            progress.advance(1);
         }
         Ok(())
     }
@@ -67,10 +72,13 @@ impl Preparation {
     pub(super) async fn clean(&self, made: &[String]) -> BenchResult<()> {
         let prepared = (0..self.objects).map(|index| prepared_key(&self.prefix, index));
         let keys: Vec<_> = prepared.chain(made.iter().cloned()).collect();
+        let progress = &StageProgress::begin("deleted", keys.len() as u64, self.json);
         stream::iter(keys.chunks(DELETE_KEYS_MAX))
             .map(|keys| async move {
                 let call = BenchRequest::DeleteMany { keys: keys.to_vec() };
-                self.send(&call).await.map_err(|code| failed("delete the objects", &code))
+                self.send(&call).await.map_err(|code| failed("delete the objects", &code))?;
+                progress.advance(keys.len() as u64);
+                Ok::<_, BenchError>(())
             })
             .buffer_unordered(STAGE_CONCURRENCY)
             .try_collect::<()>()

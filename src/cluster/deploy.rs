@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::args::DeployArgs;
 use crate::node;
+use crate::progress::CountedWork;
 
 /// Prints the plan of a file.
 pub(super) fn plan(args: &DeployArgs) -> Result<(), Failure> {
@@ -95,7 +96,14 @@ fn make(
     }
     let credentials = if args.offline { None } else { Credentials::of_folder(spec, &args.out)? };
     let nodes: Vec<NodeSurvey> = match &credentials {
-        Some(credentials) => runtime.block_on(survey(spec, credentials)),
+        Some(credentials) => {
+            let mut work = CountedWork::begin("cluster", args.json);
+            let on_reply = |done: usize, all: usize| {
+                let text = format!("{done} of {all} nodes asked");
+                work.show(&text, "nodes", done as u64, Some(all as u64));
+            };
+            runtime.block_on(survey(spec, credentials, on_reply))
+        }
         None => Vec::new(),
     };
     let options = PlanOptions {

@@ -13,6 +13,7 @@ use martlet_serving::Failure;
 use serde::Serialize;
 
 use super::lines::{BackupWriter, EndLine, FileLine, Line};
+use super::progress::{CreateProgress, KindProgress};
 use super::sealed::Header;
 use super::secret::SecretArgs;
 use crate::admin::client::AdminEndpoint;
@@ -53,7 +54,7 @@ impl CreateArgs {
             let (header, key) = Header::new(&secret, begun.version.clone(), begun.made_ms)?;
             let to = io::stdout().lock();
             let writer = BackupWriter::new(to, &header, &key)?;
-            let (_, end) = fill(writer, server, &begun, included)?;
+            let (_, end) = fill(writer, server, &begun, included, json)?;
             eprintln!("{}", summary(&end));
             return Ok(());
         }
@@ -62,7 +63,7 @@ impl CreateArgs {
         let (header, key) = Header::new(&secret, begun.version.clone(), begun.made_ms)?;
         let to = io::BufWriter::new(partial.open()?);
         let writer = BackupWriter::new(to, &header, &key)?;
-        let (to, end) = fill(writer, server, &begun, included)?;
+        let (to, end) = fill(writer, server, &begun, included, json)?;
         let file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
         partial.keep(&file)?;
         if json {
@@ -81,7 +82,9 @@ fn fill<W: Write>(
     server: &AdminEndpoint,
     begun: &BackupLine,
     included: Vec<FileLine>,
+    json: bool,
 ) -> Result<(W, EndLine), Failure> {
+    let mut progress = CreateProgress::begin(begun.kinds.len(), begun.expected.clone(), json);
     for name in &begun.rings {
         let ring: RingFile = server.request_json(RING, &[("ring", name)])?;
         let RingFile { ring, epoch, file } = ring;
@@ -91,12 +94,15 @@ fn fill<W: Write>(
     for file in included {
         writer.push(&Line::File(file))?;
     }
-    for kind in &begun.kinds {
+    for (number, kind) in (1..).zip(&begun.kinds) {
         let mut after: Option<String> = None;
+        let mut progressed = KindProgress { name: kind, number, records: 0 };
         loop {
             let mut query = vec![("kind", kind.as_str()), ("limit", PAGE)];
             query.extend(after.as_deref().map(|after| ("after", after)));
             let page: ListPage<RecordLine> = server.request_json(RECORDS, &query)?;
+            progressed.records += page.items.len() as u64;
+            progress.show(&progressed);
             for record in page.items {
                 writer.push(&Line::Record(record))?;
             }

@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use super::lines::{BackupReader, FileLine, Line};
 use super::open;
+use super::progress::{RestoreProgress, RestoredRecords};
 use super::secret::{BackupSecret, SecretArgs};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::connection::AdminConnection;
@@ -121,16 +122,21 @@ impl RestoreArgs {
             return Err(Failure::usage("name the folder for the rings with --files-to"));
         }
         let server = self.has_records().then(|| connection.endpoint()).transpose()?;
-        let mut report = self.planned(&secret, server.as_ref())?;
+        let file_bytes = fs::metadata(&self.file).map_or(0, |file| file.len());
+        let mut progress = RestoreProgress::begin(file_bytes, json);
+        let mut report = self.planned(&secret, server.as_ref(), &mut progress)?;
+        // No bar stands between the lines of the plan.
+        drop(progress);
         report.dry_run = self.dry_run;
         if !json {
             print!("{}", plan_text(&report, self.replace));
             io::stdout().flush()?;
         }
         if !self.dry_run {
-            self.write_files(&secret)?;
+            let mut progress = RestoreProgress::begin(file_bytes, json);
+            self.write_files(&secret, &mut progress)?;
             if let Some(server) = &server {
-                self.restore(&secret, server, &mut report)?;
+                self.restore(&secret, server, &mut report, &mut progress)?;
             }
         }
         show(&report, json, outcome_text);
@@ -161,10 +167,12 @@ impl RestoreArgs {
     fn read(
         &self,
         secret: &BackupSecret,
-        mut on_batch: impl FnMut(&mut Batch) -> Result<(), Failure>,
+        progress: &mut RestoreProgress,
+        mut on_batch: impl FnMut(&mut Batch, &mut RestoreProgress) -> Result<(), Failure>,
         mut on_file: impl FnMut(FileLine) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let (header, file) = open(&self.file)?;
+        let file = progress.counted(file);
         let mut reader = BackupReader::new(file, &header, &header.open(secret)?);
         let mut batch = Batch::default();
         while let Some(line) = reader.next()? {
@@ -172,7 +180,7 @@ impl RestoreArgs {
                 Line::Record(record) if self.wants(&record.kind) => {
                     let bytes = serde_json::to_vec(&record).map_or(0, |bytes| bytes.len());
                     if batch.is_full_before(&record, bytes) {
-                        on_batch(&mut batch)?;
+                        on_batch(&mut batch, progress)?;
                         batch = Batch::default();
                     }
                     batch.bytes += bytes;
@@ -182,7 +190,7 @@ impl RestoreArgs {
                 _ => {}
             }
         }
-        if batch.records.is_empty() { Ok(()) } else { on_batch(&mut batch) }
+        if batch.records.is_empty() { Ok(()) } else { on_batch(&mut batch, progress) }
     }
 
     /// Checks the file to its end, and compares its records with the cluster.
@@ -190,11 +198,14 @@ impl RestoreArgs {
         &self,
         secret: &BackupSecret,
         server: Option<&AdminEndpoint>,
+        progress: &mut RestoreProgress,
     ) -> Result<Report, Failure> {
-        let (mut report, mut files) = (Report::default(), Vec::new());
-        let on_batch = |batch: &mut Batch| {
+        let (mut report, mut files, mut compared) = (Report::default(), Vec::new(), 0);
+        let on_batch = |batch: &mut Batch, progress: &mut RestoreProgress| {
             let Some(server) = server else { return Ok(()) };
             let verdicts = batch.compare(server)?;
+            compared += batch.records.len() as u64;
+            progress.show_check(compared);
             for (record, verdict) in batch.records.iter().zip(verdicts) {
                 report.note(record, verdict);
             }
@@ -204,15 +215,19 @@ impl RestoreArgs {
             files.push(file.name);
             Ok(())
         };
-        self.read(secret, on_batch, on_file)?;
+        self.read(secret, progress, on_batch, on_file)?;
         report.files = files;
         Ok(report)
     }
 
-    fn write_files(&self, secret: &BackupSecret) -> Result<(), Failure> {
+    fn write_files(
+        &self,
+        secret: &BackupSecret,
+        progress: &mut RestoreProgress,
+    ) -> Result<(), Failure> {
         let Some(folder) = &self.files_to else { return Ok(()) };
         make_folder(folder)?;
-        self.read(secret, |_| Ok(()), |file| write_file(folder, &file))
+        self.read(secret, progress, |_, _| Ok(()), |file| write_file(folder, &file))
     }
 
     fn restore(
@@ -220,8 +235,12 @@ impl RestoreArgs {
         secret: &BackupSecret,
         server: &AdminEndpoint,
         report: &mut Report,
+        progress: &mut RestoreProgress,
     ) -> Result<(), Failure> {
-        let on_batch = |batch: &mut Batch| {
+        let all = report.plan.values().flat_map(BTreeMap::values).sum();
+        let mut seen = 0;
+        let on_batch = |batch: &mut Batch, progress: &mut RestoreProgress| {
+            seen += batch.records.len() as u64;
             let verdicts = batch.compare(server)?;
             let records = std::mem::take(&mut batch.records).into_iter().zip(verdicts);
             let wanted = records.filter(|(_, verdict)| verdict.state.is_written(self.replace));
@@ -237,9 +256,11 @@ impl RestoreArgs {
                     }
                 }
             }
+            let (restored, failed) = (report.restored, report.failed);
+            progress.show_restore(RestoredRecords { seen, restored, failed }, all);
             Ok(())
         };
-        self.read(secret, on_batch, |_| Ok(()))
+        self.read(secret, progress, on_batch, |_| Ok(()))
     }
 }
 

@@ -1,20 +1,18 @@
-//! Progress of an import: a bar on a terminal, elsewhere a line every ten seconds.
+//! Progress of an import.
 
 use std::collections::VecDeque;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use martlet_importer::{Counters, ProgressSnapshot, size};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Interval between two updates of the bar.
+use crate::progress::{ProgressDisplay, WorkState, left_text};
+
+/// Interval between two updates.
 const TICK: Duration = Duration::from_millis(250);
-/// Interval between two lines.
-const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Period over which rates are taken.
 const PERIOD: Duration = Duration::from_secs(30);
 /// Steps of the bar.
@@ -42,10 +40,8 @@ impl Display {
 }
 
 async fn show(counters: Arc<Counters>, mut stopped: oneshot::Receiver<()>) {
-    let is_terminal = std::io::stderr().is_terminal();
-    let bar = if is_terminal { ProgressBar::new(STEPS) } else { ProgressBar::hidden() };
-    bar.set_style(ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid"));
-    let mut ticks = interval(if is_terminal { TICK } else { LINE_EVERY });
+    let mut display = ProgressDisplay::begin("import", false);
+    let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     let mut rates = Rates::default();
@@ -56,21 +52,19 @@ async fn show(counters: Arc<Counters>, mut stopped: oneshot::Receiver<()>) {
         }
         let now = counters.snapshot();
         rates.add(Instant::now(), now);
-        let text = rates.text(now);
-        if is_terminal {
-            bar.set_position(share(now));
-            bar.set_message(text);
-        } else {
-            eprintln!("import: {text}");
-        }
+        let (done, total) = (share(now), Some(STEPS));
+        display.show(&WorkState { done, total, text: rates.text(now) });
     }
-    bar.finish_and_clear();
 }
 
 /// Returns the part of the work that is done, in steps of the bar.
 fn share(now: ProgressSnapshot) -> u64 {
     let of =
         |done: u64, total: u64| u128::from(done) * u128::from(STEPS) / u128::from(total.max(1));
+    if now.is_verifying {
+        let share = now.to_compare.map_or(0, |total| of(now.compared, total));
+        return u64::try_from(share).unwrap_or(STEPS).min(STEPS);
+    }
     let bytes = of(now.done.bytes, now.total.bytes);
     let objects = of(now.done.objects, now.total.objects);
     let share = if now.is_counted { bytes.min(objects) } else { 0 };
@@ -88,6 +82,10 @@ struct TimedSnapshot {
 
 impl Rates {
     fn add(&mut self, at: Instant, progress: ProgressSnapshot) {
+        // Rates of the copy don't count for the comparison.
+        if self.0.back().is_some_and(|last| last.progress.is_verifying != progress.is_verifying) {
+            self.0.clear();
+        }
         self.0.push_back(TimedSnapshot { at, progress });
         while self.0.len() > 2 && self.0.front().is_some_and(|it| at - it.at > PERIOD) {
             self.0.pop_front();
@@ -104,11 +102,9 @@ impl Rates {
         if seconds > 0.0 { grown / seconds } else { 0.0 }
     }
 
-    /// Returns the time left, once all objects are counted: the longer one by objects and by bytes.
+    /// Returns the time left of the pass, once all its objects are counted: the longer one by objects
+    /// and by bytes for the copy, the one by objects for the comparison.
     fn left(&self, now: ProgressSnapshot) -> Option<Duration> {
-        if !now.is_counted || now.is_verifying {
-            return None;
-        }
         let by = |done: u64, total: u64, rate: f64| {
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
             let left = total.saturating_sub(done) as f64;
@@ -118,6 +114,13 @@ impl Rates {
                 Duration::try_from_secs_f64(left / rate).ok()
             }
         };
+        if now.is_verifying {
+            let total = now.to_compare.filter(|total| *total >= now.compared)?;
+            return by(now.compared, total, self.per_second(|it| it.compared));
+        }
+        if !now.is_counted {
+            return None;
+        }
         let bytes = by(now.done.bytes, now.total.bytes, self.per_second(|it| it.done.bytes))?;
         let objects =
             by(now.done.objects, now.total.objects, self.per_second(|it| it.done.objects))?;
@@ -126,7 +129,7 @@ impl Rates {
 
     fn text(&self, now: ProgressSnapshot) -> String {
         if now.is_verifying {
-            return format!("{} objects compared", now.compared);
+            return self.comparison_text(now);
         }
         let more = if now.is_counted { "" } else { "+" };
         let total = if now.total.objects > 0 {
@@ -142,7 +145,7 @@ impl Rates {
         let rate = self.per_second(|it| it.streamed_bytes) as u64;
         let failed =
             if now.failed > 0 { format!(", {} FAILED", now.failed) } else { String::new() };
-        let left = self.left(now).map(|left| format!(", {} left", span(left))).unwrap_or_default();
+        let left = self.left(now).map(left_text).unwrap_or_default();
         format!(
             "{}{total} objects, {}, {}/s{left}{failed}",
             now.done.objects,
@@ -150,16 +153,13 @@ impl Rates {
             size(rate)
         )
     }
-}
 
-/// Formats a time span by its two largest units.
-fn span(span: Duration) -> String {
-    let seconds = span.as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+    fn comparison_text(&self, now: ProgressSnapshot) -> String {
+        let of = now.to_compare.map(|total| format!(" of {}", total.max(now.compared)));
+        let rate = self.per_second(|it| it.compared);
+        let left = self.left(now).map(left_text).unwrap_or_default();
+        let of = of.unwrap_or_default();
+        format!("{}{of} objects compared, {rate:.0}/s{left}", now.compared)
     }
 }
 
@@ -200,6 +200,29 @@ mod tests {
         rates.add(begin, still);
         rates.add(begin + Duration::from_secs(1), still);
         assert_eq!(rates.text(still), "1 of 100 objects, 1 B, 0 B/s, 2 FAILED");
-        assert_eq!(span(Duration::from_secs(90_061)), "1 d 1 h");
+    }
+
+    #[test]
+    fn a_comparison_has_its_own_total_and_rate() {
+        let mut rates = Rates::default();
+        let begin = Instant::now();
+        rates.add(begin, at(100, 1 << 30, true));
+        let verifying = |compared, to_compare| ProgressSnapshot {
+            is_verifying: true,
+            compared,
+            to_compare,
+            ..at(100, 1 << 30, true)
+        };
+        let later = begin + Duration::from_mins(1);
+        rates.add(later, verifying(0, None));
+        rates.add(later + Duration::from_secs(10), verifying(200, None));
+        assert_eq!(rates.text(verifying(200, None)), "200 objects compared, 20/s");
+        assert_eq!(share(verifying(200, None)), 0);
+        let counted = verifying(200, Some(1000));
+        assert_eq!(rates.text(counted), "200 of 1000 objects compared, 20/s, 40 s left");
+        assert_eq!(share(counted), STEPS / 5);
+        let more = verifying(1100, Some(1000));
+        assert_eq!(rates.text(more), "1100 of 1100 objects compared, 20/s");
+        assert_eq!(share(more), STEPS);
     }
 }
