@@ -17,6 +17,10 @@ pub const HISTORY_MAX: usize = 100;
 pub const CENSUS: &str = "census";
 /// Kind of the job that moves a bucket's objects to its storage policy.
 pub const REWRITE: &str = "rewrite";
+/// Kind of the job that wraps a bucket's data keys by the first master key.
+pub const REWRAP: &str = "rewrap";
+/// Kind of the job that counts the usage of a bucket.
+pub const BUCKET_COUNT: &str = "bucket-count";
 /// Kind of the job that returns votes to devices whose registers are lost.
 pub const ACCEPT_LOSS: &str = "index-accept-loss";
 /// Kind of the job that makes entries from extents.
@@ -44,6 +48,20 @@ pub enum JobRequest {
         /// Maximum bytes per second, at least 1 MiB. Default: unlimited while clients don't wait.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes_per_s: Option<u64>,
+    },
+    /// Wraps a bucket's data keys by the first master key.
+    Rewrap {
+        /// Name of the bucket.
+        bucket: String,
+        /// Maximum number of versions examined in a second, at least 1. Default: unlimited while
+        /// clients don't wait.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        versions_per_s: Option<u32>,
+    },
+    /// Counts the usage of a bucket, and publishes the count. Its detail is a `QuotaLine`.
+    BucketCount {
+        /// Name of the bucket.
+        bucket: String,
     },
     /// Returns votes to devices that lost their registers and that no peer can fill. Collection is
     /// held from then on.
@@ -93,10 +111,11 @@ pub struct RebuildRequest {
 pub struct JobLine {
     /// Id of the job. A restart of the process forgets all jobs, and ids are not used again.
     pub id: String,
-    /// `census`, `rewrite`, `index-accept-loss`, `index-rebuild` or `ring-push`.
+    /// `census`, `rewrite`, `rewrap`, `bucket-count`, `index-accept-loss`, `index-rebuild` or
+    /// `ring-push`.
     pub kind: String,
-    /// Name of the bucket that is rewritten; scope of a rebuild; names and epochs of the rings that are
-    /// pushed. Empty for other kinds.
+    /// Name of the bucket that is rewritten, rewrapped or counted; scope of a rebuild; names and epochs
+    /// of the rings that are pushed. Empty for other kinds.
     pub subject: String,
     /// `running`, `done`, `failed` or `cancelled`.
     pub state: String,
@@ -110,8 +129,8 @@ pub struct JobLine {
     pub eta_s: Option<u64>,
     /// Reason for a failure.
     pub error: Option<String>,
-    /// Figures of a rewrite or rebuild; a census's report and an accepted loss, once it is done; the
-    /// answers of nodes to rings. `None` in lists of jobs.
+    /// Figures of a rewrite, rewrap or rebuild; usage of a bucket, a census's report and an accepted
+    /// loss, once it is done; the answers of nodes to rings. `None` in lists of jobs.
     pub detail: Option<Value>,
 }
 
@@ -146,6 +165,13 @@ mod tests {
         let text = r#"{"kind":"rewrite","bucket":"b","bytes_per_s":5}"#;
         let rewrite: JobRequest = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&rewrite).unwrap(), text);
+        let text = r#"{"kind":"bucket-count","bucket":"b"}"#;
+        let count: JobRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(count, JobRequest::BucketCount { bucket: "b".into() });
+        let text = r#"{"kind":"rewrap","bucket":"b","versions_per_s":7}"#;
+        let rewrap: JobRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(rewrap, JobRequest::Rewrap { bucket: "b".into(), versions_per_s: Some(7) });
+        assert_eq!(serde_json::to_string(&rewrap).unwrap(), text);
         let text = r#"{"kind":"index-rebuild","partition":3,"apply":true}"#;
         let JobRequest::IndexRebuild(rebuild) = serde_json::from_str(text).unwrap() else {
             panic!("another kind")

@@ -1,8 +1,7 @@
-//! Admin API of buckets: their list, settings beyond S3's, rewraps of data keys, and checkpoint sets.
+//! Admin API of buckets: their list, settings beyond S3's, and checkpoint sets.
 
 mod checkpoints;
 mod list;
-mod rewrap;
 
 use std::sync::Arc;
 
@@ -15,12 +14,10 @@ use martlet_admin_api::buckets::{self, BucketSummary};
 use martlet_admin_api::checkpoints::{
     self as sets, RetentionPage, RulesLine, SetPage, WithdrawnLine,
 };
-use martlet_admin_api::rewrap::{self as rewrapping, RewrapLine};
 use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::entry::{Bucket, ETagKind};
 use martlet_protocol::{Level, Settings};
 use martlet_proxy::{Error, ObjectStore, set_etag_kind};
-use martlet_replicator::Foreground;
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
 use martlet_serving::operator::refuse;
@@ -29,9 +26,9 @@ use serde::Deserialize;
 
 use crate::api::{OF_BUCKET, OF_TENANT};
 
-/// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
-pub fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> ApiRoutes {
-    let api = Arc::new(BucketsApi { store, foreground });
+/// Routes of `martlet admin bucket`.
+pub fn routes(store: ObjectStore) -> ApiRoutes {
+    let api = Arc::new(BucketsApi { store });
     settings_routes().merge(checkpoint_routes()).with_state(api)
 }
 
@@ -48,15 +45,10 @@ fn settings_routes() -> ApiRoutes<Arc<BucketsApi>> {
         RouteAccess::TenantChange(OF_BUCKET),
         "Change settings of a bucket",
     );
-    let rewrap = ApiDoc::reply::<RewrapLine>(
-        RouteAccess::Operate,
-        "Rewrap the data keys of a page of versions",
-    );
     ApiRoutes::new()
         .get(buckets::BUCKETS, list.query::<list::BucketsQuery>(), list::list)
         .get(wire::BUCKET, show.query::<BucketQuery>(), self::show)
         .put(wire::BUCKET, set.query::<BucketChange>(), self::set)
-        .put(rewrapping::REWRAP, rewrap.query::<rewrap::RewrapRequest>(), rewrap::rewrap)
 }
 
 fn checkpoint_routes() -> ApiRoutes<Arc<BucketsApi>> {
@@ -94,7 +86,6 @@ fn checkpoint_routes() -> ApiRoutes<Arc<BucketsApi>> {
 
 struct BucketsApi {
     store: ObjectStore,
-    foreground: Arc<Foreground>,
 }
 
 type BucketsState = State<Arc<BucketsApi>>;

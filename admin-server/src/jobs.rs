@@ -1,13 +1,15 @@
 //! Admin API of jobs: long work that runs as tasks of this process.
 //!
 //! * [`table`]: start, history and cancellation.
-//! * [`census`], [`rewrite`], [`accept_loss`], [`rebuild`], [`ring_push`]: the work.
+//! * [`census`], [`count`], [`rewrite`], [`rewrap`], [`accept_loss`], [`rebuild`], [`ring_push`]: the work.
 //! * [`census_pace`]: the estimate of a census's end.
 
 mod accept_loss;
 mod census;
 mod census_pace;
+mod count;
 mod rebuild;
+mod rewrap;
 mod rewrite;
 mod ring_push;
 mod table;
@@ -25,7 +27,7 @@ use martlet_admin_api::jobs::{self as wire, JobLine, JobRequest, RebuildRequest}
 use martlet_admin_api::ring_push::RingFile;
 use martlet_membership::Member;
 use martlet_protocol::{Clock, DeviceId};
-use martlet_proxy::{ClientsWait, ObjectStore, RewriteOptions};
+use martlet_proxy::{ClientsWait, ObjectStore, RewrapOptions, RewriteOptions};
 use martlet_replicator::{CensusOptions, Foreground, WorkerPace};
 use martlet_serving::access::RouteAccess;
 use martlet_serving::api::{ApiDoc, ApiRoutes};
@@ -37,7 +39,9 @@ use tokio::sync::Semaphore;
 use self::accept_loss::AcceptWork;
 use self::census::CensusWork;
 use self::census_pace::PastCensus;
+use self::count::CountWork;
 use self::rebuild::RebuildWork;
+use self::rewrap::RewrapWork;
 use self::rewrite::RewriteWork;
 use self::ring_push::RingPushWork;
 use self::table::{JobWork, Jobs};
@@ -132,6 +136,14 @@ async fn start(State(api): State<JobsApi>, body: Bytes) -> ApiResult {
         JobRequest::Rewrite { bucket, bytes_per_s } => {
             Arc::new(api.rewrite(&bucket, bytes_per_s).await?)
         }
+        JobRequest::BucketCount { bucket } => {
+            // A misspelt name is refused at once.
+            api.store.bucket(&bucket).await?;
+            Arc::new(CountWork::new(api.store.clone(), bucket))
+        }
+        JobRequest::Rewrap { bucket, versions_per_s } => {
+            Arc::new(api.rewrap(&bucket, versions_per_s).await?)
+        }
         JobRequest::IndexAcceptLoss { devices } => {
             api.rebuilds.check_obstacles().await?;
             let devices = devices.into_iter().map(DeviceId).collect();
@@ -188,6 +200,21 @@ impl JobsApi {
         self.store.bucket(bucket).await?;
         let options = RewriteOptions { bytes_per_s: rate, clients_wait: Some(self.clients_wait()) };
         Ok(RewriteWork::new(self.store.clone(), bucket, options))
+    }
+
+    async fn rewrap(&self, bucket: &str, rate: Option<u32>) -> Result<RewrapWork, ApiError> {
+        if rate == Some(0) {
+            return Err(ApiError::bad("the rate must be at least 1 version per second"));
+        }
+        if !self.store.data_keys().can_wrap() {
+            let sentence = "this process has no master key to wrap data keys with";
+            return Err(ApiError(StatusCode::CONFLICT, sentence.to_owned()));
+        }
+        // A misspelt name is refused at once.
+        self.store.bucket(bucket).await?;
+        let clients_wait = Some(self.clients_wait());
+        let options = RewrapOptions { versions_per_s: rate, clients_wait };
+        Ok(RewrapWork::new(self.store.clone(), bucket, options))
     }
 
     async fn rebuild(&self, request: RebuildRequest) -> Result<RebuildWork, ApiError> {

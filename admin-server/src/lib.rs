@@ -6,10 +6,10 @@
 //!
 //! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
 //! * [`backup`]: backup and restore of accounts and of buckets' settings.
-//! * [`buckets`]: settings of buckets beyond S3's; rewraps of data keys by a new master key.
+//! * [`buckets`]: settings of buckets beyond S3's.
 //! * `index`: hold on collection, and buckets whose register is lost, as part of the routes of jobs.
-//! * [`jobs`]: censuses, moves of buckets to another storage policy, and the rebuild of lost index
-//!   partitions, as jobs of the process.
+//! * [`jobs`]: censuses, moves of buckets to another storage policy, rewraps of data keys by a new
+//!   master key, and the rebuild of lost index partitions, as jobs of the process.
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * [`principals`]: keys and sessions of the admin API itself, and the accounts that its gate reads.
@@ -26,8 +26,7 @@
 //! turns the outcome into a reply. Errors are sentences for people, with a status that scripts can
 //! test.
 //!
-//! Long passes over a bucket don't hold a request: a rewrite runs as a task whose progress is
-//! queried, and a rewrap answers after each page.
+//! Long passes over a bucket don't hold a request: they run as tasks whose progress is queried.
 
 pub mod accounts;
 mod api;

@@ -58,7 +58,8 @@ fn apply(change: &QuotaChange, quota: &mut Quota) {
     Bound::set(change.index, &mut quota.index);
 }
 
-fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
+/// Quota of a name, with its usage and the begin of its count.
+pub(crate) fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
     QuotaLine {
         name: name.to_owned(),
         bytes_max: quota.bytes,

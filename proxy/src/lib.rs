@@ -139,11 +139,11 @@ pub use martlet_topology::{Cluster, Topology};
 pub use multipart::Uploads;
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
-pub use quota::{Exceeded, Whose, is_of_tenant};
+pub use quota::{CountProgress, Exceeded, Whose, is_of_tenant};
 pub use rebuild::{
     HoldCheck, KeyOutcome, NotRebuilt, REBUILT, Rebuild, RebuildConsent, RefusedBody,
 };
-pub use rewrap::{DataKeys, Rewrapped};
+pub use rewrap::{DataKeys, Rewrap, RewrapOptions, RewrapProgress};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::Session;
 pub use store::ObjectStore;

@@ -36,4 +36,5 @@ mod set;
 pub(crate) use self::charge::{Charge, RequestedUsage};
 pub(crate) use self::client::Quotas;
 pub use self::client::is_of_tenant;
+pub use self::count::CountProgress;
 pub use self::exceeded::{Exceeded, Whose};

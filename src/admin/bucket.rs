@@ -15,7 +15,7 @@ use martlet_serving::{Failure, Size};
 use super::checkpoints::RulesArgs;
 use super::client::AdminEndpoint;
 use super::job;
-use super::limits::{self, QuotaArgs, UsageArgs};
+use super::limits::{QuotaArgs, UsageArgs};
 use super::print;
 
 /// Subcommands of `martlet admin bucket`.
@@ -63,12 +63,14 @@ Examples:
     /// Rewrap the data keys of encrypted objects with the first master key
     #[command(after_help = "\
 Run it for each bucket after every proxy lists the new master key before the old one. Object data \
-is not moved. Interrupting the command stops it; running it again skips finished versions. After \
-it succeeds for all buckets, the old master key is no longer needed.
+is not moved. The proxy at the admin address rewraps as a job, and this command follows the job: \
+interrupting the command doesn't stop the rewrap. If a rewrap ends early, start it again: it skips \
+finished versions. After it succeeds for all buckets, the old master key is no longer needed.
 
 Examples:
   martlet admin bucket rewrap archive
-  martlet admin bucket rewrap archive --rate 500")]
+  martlet admin bucket rewrap archive --rate 500
+  martlet admin bucket rewrap archive --stop")]
     Rewrap(rewrap::RewrapArgs),
 }
 
@@ -109,11 +111,7 @@ pub(super) struct RewriteArgs {
 
 impl BucketCommand {
     /// Sends the command's request and prints the answer.
-    pub(super) fn run(&self, server: AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let server = match self {
-            Self::Usage(_) => &server.patient(limits::PATIENCE),
-            _ => &server,
-        };
+    pub(super) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let answer = match self {
             Self::List(args) => return args.run(server, json),
             Self::Show { bucket } => show(server, bucket)?,

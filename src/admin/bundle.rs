@@ -21,6 +21,7 @@ mod collect;
 mod metrics;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Args;
@@ -30,6 +31,7 @@ use self::archive::Archive;
 use self::collect::Collector;
 use super::connection::AdminConnection;
 use crate::doctor::ExaminedRole;
+use crate::progress::CountedWork;
 
 /// Arguments of `martlet admin support-bundle`.
 #[derive(Args, Debug)]
@@ -72,10 +74,12 @@ pub(super) fn run(
     args: &BundleArgs,
     connection: &AdminConnection,
     program: &clap::Command,
+    json: bool,
 ) -> Result<(), Failure> {
     let server = connection.endpoint()?;
     let mut archive = Archive::new(args.max_size.0, args.timeout);
-    Collector { args, connection, server, program }.collect(&mut archive);
+    let progress = Mutex::new(CountedWork::begin("support-bundle", json));
+    Collector { args, connection, server, program, progress }.collect(&mut archive);
     let (written, missing) = (archive.count(), archive.missing());
     let path = archive.write(args.output.as_deref())?;
     println!("{}: {written} parts, {missing} missing (see index.json)", path.display());

@@ -121,6 +121,19 @@ impl AdminEndpoint {
         self.send(Method::POST, path, &[], json(body))
     }
 
+    /// Sends a POST request with a JSON body. Returns none if the principal may not send it.
+    pub(crate) fn post_if_permitted<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Option<T>, Failure> {
+        let (status, body) = self.reply_to(Method::POST, path, &[], json(body))?;
+        if status == StatusCode::FORBIDDEN {
+            return Ok(None);
+        }
+        self.decode(status, &body).map(Some)
+    }
+
     /// Sends a POST request with a query and returns the bytes of the reply.
     pub(crate) fn post_for_bytes(
         &self,

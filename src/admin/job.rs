@@ -1,11 +1,9 @@
 //! `martlet admin job`: long work of a process, which goes on without the command that started it.
 
-use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::jobs::{JOB, JOBS, JobLine, JobRequest};
 use martlet_serving::Failure;
@@ -13,8 +11,12 @@ use martlet_serving::Failure;
 use super::client::AdminEndpoint;
 use super::print::{show, span};
 use crate::columns::table;
+use crate::progress::{ProgressDisplay, WorkState};
 
-/// Interval between two requests for the progress.
+/// Interval before the first request for the progress: many jobs are quick. Each next one is twice as
+/// long, up to `TICK`.
+const FIRST_TICK: Duration = Duration::from_millis(20);
+/// Longest interval between two requests for the progress.
 const TICK: Duration = Duration::from_millis(300);
 
 /// Subcommands of `martlet admin job`.
@@ -80,6 +82,14 @@ pub(super) fn start(server: &AdminEndpoint, request: &JobRequest) -> Result<JobL
     server.post(JOBS, request)
 }
 
+/// Starts a job, or finds the one that is running. None if the principal may not start jobs.
+pub(super) fn start_if_permitted(
+    server: &AdminEndpoint,
+    request: &JobRequest,
+) -> Result<Option<JobLine>, Failure> {
+    server.post_if_permitted(JOBS, request)
+}
+
 /// Prints a job that was started and is not followed.
 pub(super) fn show_detached(line: &JobLine, json: bool) {
     show(line, json, |line| {
@@ -117,31 +127,27 @@ pub(super) fn cancel_running_kind(server: &AdminEndpoint, kind: &str) -> Result<
     follow(server, line, true)
 }
 
-/// Polls a job until its end. A terminal shows the progress, unless the output is JSON.
+/// Polls a job until its end, and shows its progress, unless the output is JSON.
 pub(super) fn follow(
     server: &AdminEndpoint,
     mut line: JobLine,
     json: bool,
 ) -> Result<JobLine, Failure> {
-    let is_seen = !json && std::io::stderr().is_terminal();
-    let bar = if is_seen { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    let template = if line.progress.total.is_some() { "{bar:30} {msg}" } else { "{spinner} {msg}" };
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
+    let mut display = ProgressDisplay::begin(title(&line), json);
+    let mut pause = FIRST_TICK;
     while line.is_running() {
-        bar.set_length(line.progress.total.unwrap_or_default().max(1));
-        bar.set_position(line.progress.done);
-        bar.set_message(message(&line));
-        bar.tick();
-        rest();
+        let (done, total) = (line.progress.done, line.progress.total);
+        display.show(&WorkState { done, total, text: message(&line) });
+        rest(pause);
+        pause = (pause * 2).min(TICK);
         line = server.request_json(JOB, &[("id", &line.id)])?;
     }
-    bar.finish_and_clear();
     Ok(line)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command's only thread has no other work")]
-fn rest() {
-    thread::sleep(TICK);
+fn rest(span: Duration) {
+    thread::sleep(span);
 }
 
 /// Fails if the job has failed or was cancelled.
@@ -164,12 +170,17 @@ fn message(line: &JobLine) -> String {
     }
 }
 
+/// Formats kind and subject of a job.
+fn title(JobLine { kind, subject, .. }: &JobLine) -> String {
+    if subject.is_empty() { kind.clone() } else { format!("{kind} of {subject}") }
+}
+
 /// Formats a job.
 fn details(line: &JobLine) -> String {
-    let JobLine { id, kind, subject, state, error, .. } = line;
-    let subject = if subject.is_empty() { String::new() } else { format!(" of {subject}") };
+    let JobLine { id, state, error, .. } = line;
+    let title = title(line);
     let error = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-    format!("{id}: {kind}{subject}, {state}{error}\n{}\n", message(line))
+    format!("{id}: {title}, {state}{error}\n{}\n", message(line))
 }
 
 /// Formats jobs as a table.

@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use clap::Args;
-use martlet_admin_api::limits::{BUCKET_USAGE, Bound, QuotaChange, QuotaLine, RateLine};
+use martlet_admin_api::jobs::JobRequest;
+use martlet_admin_api::limits::{
+    BUCKET_QUOTA, BUCKET_USAGE, Bound, QuotaChange, QuotaLine, RateLine,
+};
 use martlet_serving::{Failure, Size};
 
 use super::client::AdminEndpoint;
+use super::job;
 use super::print::show;
 use crate::columns::table;
 
-/// Timeout for counting a bucket.
-pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+/// Timeout for counting a bucket within a request.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Parses a number or `none`.
 pub(super) fn count(text: &str) -> Result<Bound, String> {
@@ -84,11 +88,26 @@ pub(super) struct UsageArgs {
 impl UsageArgs {
     /// Fetches and prints the usage of a bucket.
     pub(super) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let now = if self.now { "true" } else { "false" };
-        let query = [("bucket", self.bucket.as_str()), ("now", now)];
-        let line: QuotaLine = server.request_json(BUCKET_USAGE, &query)?;
+        let known: QuotaLine = server.request_json(BUCKET_QUOTA, &[("bucket", &self.bucket)])?;
+        let is_enough = !self.now && known.counted_ms.is_some();
+        let line = if is_enough { known } else { self.count(server, json)? };
         show(&line, json, quota);
         Ok(())
+    }
+
+    /// Counts the bucket as a job. Viewers and admins of tenants start no jobs: for them the process
+    /// counts within the request.
+    fn count(&self, server: &AdminEndpoint, json: bool) -> Result<QuotaLine, Failure> {
+        let request = JobRequest::BucketCount { bucket: self.bucket.clone() };
+        let Some(begun) = job::start_if_permitted(server, &request)? else {
+            let query = [("bucket", self.bucket.as_str()), ("now", "true")];
+            return server.clone().patient(PATIENCE).request_json(BUCKET_USAGE, &query);
+        };
+        let ended = job::follow(server, begun, json)?;
+        job::check_outcome(&ended)?;
+        serde_json::from_value(ended.detail.unwrap_or_default()).map_err(|error| {
+            Failure::refused(format!("the count is not one of this version: {error}"))
+        })
     }
 }
 

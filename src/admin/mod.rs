@@ -206,9 +206,9 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
         AdminCommand::SupportBundle(command) => {
-            bundle::run(command, &connection, program)?;
+            bundle::run(command, &connection, program, args.json)?;
         }
-        AdminCommand::Bucket(command) => command.run(server()?, args.json)?,
+        AdminCommand::Bucket(command) => command.run(&server()?, args.json)?,
         AdminCommand::Checkpoints(command) => command.run(&server()?, args.json)?,
         AdminCommand::Tenant(command) => command.run(&server()?, args.json)?,
         AdminCommand::User(command) => command.run(&server()?, args.json)?,

@@ -226,7 +226,7 @@ impl RunningProxy<'_> {
                 .merge(event_routes::routes(figures, &settings.member.data_dir(DATA_DIR)))
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
-                .merge(buckets::routes(store.clone(), foreground.clone()))
+                .merge(buckets::routes(store.clone()))
                 .merge(jobs::routes(store, foreground.clone(), clock, Some(of_jobs)))
                 .merge(routes),
         });

@@ -196,7 +196,7 @@ impl RunningServer<'_> {
                 .merge(event_routes::routes(store.observers.figures(), &settings.data_dir))
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
-                .merge(buckets::routes(store.objects.clone(), foreground.clone()))
+                .merge(buckets::routes(store.objects.clone()))
                 .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
                 .merge(store.accounts.clone()),
         });

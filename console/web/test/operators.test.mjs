@@ -167,7 +167,8 @@ test("a bucket is rewritten as a job and rewrapped, and its objects are found", 
   await page.locator("dt").getByText("seen", { exact: true }).waitFor();
   assert.ok(json("job", "list").some((job) => job.kind === "rewrite" && job.subject === "train" && job.state === "done"));
   await page.getByRole("button", { name: "Rewrap the keys" }).click();
-  await page.getByText(/0 of 3 versions rewrapped\./).waitFor();
+  await page.getByRole("heading", { name: "rewrap of train" }).waitFor();
+  await page.getByText(/^3\b.* examined, 0 rewrapped, 0 failed/).waitFor();
   await page.getByLabel("Key of the object").fill("a");
   await page.getByRole("button", { name: "Look up" }).click();
   await page.getByText(/19\.5 KiB, in 1 places/).waitFor();

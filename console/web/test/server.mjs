@@ -8,9 +8,12 @@ export const ROOT = { key: "rootkey", secret: "1234567890123456" };
 /** Name that would run a script if a page wrote it as HTML. */
 export const HOSTILE = `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>`;
 
-/** Starts a server. Returns its addresses, a way to run `martlet admin`, and its end. */
-export async function start(binary, more = {}) {
-  const folder = mkdtempSync(join(tmpdir(), "martlet-console-"));
+/**
+ * Starts a server, in a new folder unless one is given. Returns its addresses, a way to run `martlet admin`, and its end, which
+ * removes the folder unless it is to be kept.
+ */
+export async function start(binary, more = {}, kept = undefined) {
+  const folder = kept ?? mkdtempSync(join(tmpdir(), "martlet-console-"));
   const data = join(folder, "data");
   const env = { PATH: process.env.PATH, HOME: folder, MARTLET_ROOT_ACCESS_KEY: ROOT.key, MARTLET_ROOT_SECRET_KEY: ROOT.secret, ...more };
   const anywhere = ["--s3-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"];
@@ -42,10 +45,10 @@ export async function start(binary, more = {}) {
     const line = Array.isArray(made) ? made[0] : made;
     return { key: line.access_key, secret: line.secret_key };
   };
-  const end = async () => {
+  const end = async (keep = false) => {
     child.kill("SIGTERM");
     await ended;
-    rmSync(folder, { recursive: true, force: true });
+    if (!keep) rmSync(folder, { recursive: true, force: true });
   };
   return { ...found, folder, ask, key, accessKey, end };
 }

@@ -214,7 +214,7 @@ impl Fences {
     }
 
     /// Refuses unless every device replies that it keeps no hints for the bucket.
-    pub(super) async fn check_no_hints(&self, bucket: &Bucket) -> Result<()> {
+    pub(crate) async fn check_no_hints(&self, bucket: &Bucket) -> Result<()> {
         for kind in RegisterKind::IN_BUCKETS {
             self.check_nothing_kept(Paths::all(bucket, kind)).await?;
         }

@@ -69,12 +69,54 @@ impl UsageCounter for ObjectStore {
     }
 }
 
+/// Progress of the count of a bucket by listing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountProgress {
+    /// Versions, uploads and parts counted so far.
+    pub seen: u64,
+    /// Of these, those in shards that are counted to their end.
+    pub seen_in_shards: u64,
+    /// Shards that are counted to their end.
+    pub shards: u16,
+    /// All shards of the bucket. Names are spread over them by their hash, so shards are about
+    /// equal. 0 while no listing has begun.
+    pub all_shards: u16,
+    /// Versions at the last count of the bucket. None before a count.
+    pub last: Option<u64>,
+}
+
+impl CountProgress {
+    fn note(&mut self, count: &Count) {
+        self.all_shards = count.bucket.index_shards;
+        self.seen += count.seen;
+        let shards = match &count.at {
+            CountAt::Versions(shard, _) => shard.0,
+            CountAt::Uploads(_) | CountAt::Done => count.bucket.index_shards,
+        };
+        if shards > self.shards {
+            (self.shards, self.seen_in_shards) = (shards, self.seen);
+        }
+    }
+}
+
 impl ObjectStore {
     /// Counts one bucket: by the rows of devices, or from start to end.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn count_bucket(&self, name: &str) -> Result<Count> {
+        self.count_bucket_with(name, &mut |_| ()).await
+    }
+
+    /// Counts one bucket. `observe` receives the progress of a listing after each page.
+    ///
+    /// # Errors
+    /// Those of [`ObjectStore::count_bucket`].
+    pub async fn count_bucket_with(
+        &self,
+        name: &str,
+        observe: &mut (dyn FnMut(&CountProgress) + Send),
+    ) -> Result<Count> {
         let session = self.session(ConsistencyOptions::STRICT);
         let bucket = session.bucket(name).await?;
         let limited = !quota_of(&bucket).is_none();
@@ -84,9 +126,14 @@ impl ObjectStore {
         if let Some(Some(usage)) = Box::pin(added_up).await?.pop() {
             return Ok(Count::done(countable, began_ms, usage));
         }
+        let last = self.services.directory.bucket_usage(&bucket).await;
+        let last = last.ok().flatten().map(|last| last.usage.objects);
+        let mut progress = CountProgress { last, ..CountProgress::default() };
         let mut count = Count::begin(countable, began_ms);
         while count.at != CountAt::Done {
             Box::pin(count_on(&session, &mut count)).await?;
+            progress.note(&count);
+            observe(&progress);
         }
         Ok(count)
     }

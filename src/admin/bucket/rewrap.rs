@@ -1,60 +1,62 @@
-//! Rewrap of a bucket's data keys, page by page.
+//! Rewrap of a bucket's data keys, as a job.
 
 use std::fmt::Write as _;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use martlet_admin_api::rewrap::{REWRAP, RewrapLine};
+use martlet_admin_api::jobs::{JobLine, JobRequest, REWRAP};
+use martlet_admin_api::rewrap::RewrapLine;
 use martlet_serving::Failure;
 
 use crate::admin::client::AdminEndpoint;
-use crate::admin::print;
+use crate::admin::{job, print};
 
 /// Arguments of `martlet admin bucket rewrap`.
 #[derive(Args, Debug)]
 pub(in crate::admin) struct RewrapArgs {
     /// Bucket
     bucket: String,
-    /// Maximum versions per second [default: unlimited]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum versions per second [default: unlimited while clients don't wait]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "stop")]
     rate: Option<u32>,
+    /// Stop the running rewrap
+    #[arg(long)]
+    stop: bool,
+    /// Start the rewrap, print its job and return
+    #[arg(long, conflicts_with = "stop")]
+    detach: bool,
 }
 
 impl RewrapArgs {
     pub(super) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
-        let mut all = RewrapLine::default();
-        loop {
-            let began = Instant::now();
-            let mut query = vec![("bucket", self.bucket.as_str())];
-            query.extend(all.after_key.as_deref().map(|key| ("after_key", key)));
-            query.extend(all.after_version.as_deref().map(|id| ("after_version", id)));
-            let page: RewrapLine = server.set(REWRAP, &query)?;
-            let seen = page.seen;
-            all = all.and(page);
-            if all.after_key.is_none() {
-                break;
-            }
-            rest(span_of(seen, self.rate).saturating_sub(began.elapsed()));
+        let bucket = self.bucket.clone();
+        if self.stop {
+            let job = job::cancel_running(server, REWRAP, &bucket)?;
+            print::show(&line_of(&job)?, json, text);
+            return Ok(());
         }
-        print::show(&all, json, text);
-        check_outcome(&all)
+        let begun = job::start(server, &JobRequest::Rewrap { bucket, versions_per_s: self.rate })?;
+        if self.detach {
+            job::show_detached(&begun, json);
+            return Ok(());
+        }
+        let line = line_of(&job::follow(server, begun, json)?)?;
+        print::show(&line, json, text);
+        check_outcome(&line)
     }
 }
 
-/// Minimum duration of a page with this many versions.
-fn span_of(seen: u64, rate: Option<u32>) -> Duration {
-    rate.map_or(Duration::ZERO, |rate| Duration::from_secs(seen) / rate)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the command's only thread has no other work")]
-fn rest(span: Duration) {
-    thread::sleep(span);
+/// Returns the figures of a rewrap from its job.
+fn line_of(job: &JobLine) -> Result<RewrapLine, Failure> {
+    let detail = job.detail.clone().unwrap_or_default();
+    serde_json::from_value(detail).map_err(|error| {
+        Failure::refused(format!("the job {} is not a rewrap of this version: {error}", job.id))
+    })
 }
 
 fn text(line: &RewrapLine) -> String {
-    let RewrapLine { bucket, seen, rewrapped, failed, uploads, .. } = line;
-    let mut text = format!("{bucket}: rewrapped the keys of {rewrapped} of {seen} versions\n");
+    let RewrapLine { bucket, state, seen, rewrapped, failed, uploads, .. } = line;
+    let mut text =
+        format!("{bucket}: {state}, rewrapped the keys of {rewrapped} versions, {seen} examined\n");
     if let Some(failure) = &line.failure {
         let _ = writeln!(text, "{failed} versions failed, last: {failure}");
     }
@@ -64,16 +66,14 @@ fn text(line: &RewrapLine) -> String {
     text
 }
 
-/// Fails while the old master key is still needed.
+/// Fails while the old master key may still be needed.
 fn check_outcome(line: &RewrapLine) -> Result<(), Failure> {
-    match (line.failed, line.uploads) {
-        (0, 0) => Ok(()),
-        (0, uploads) => Err(Failure::refused(format!(
-            "{uploads} open uploads need the old master key: run the command again after they end"
+    match (&line.error, line.failed, line.uploads) {
+        (Some(error), ..) => Err(Failure::refused(format!(
+            "the rewrap ended early, so the old master key is still needed: {error}"
         ))),
-        (failed, _) => Err(Failure::refused(format!(
-            "{failed} versions still need the old master key: run the command again later"
-        ))),
+        (None, 0, 0) if line.state == "done" => Ok(()),
+        _ => Err(Failure::refused("the rewrap is not done: run the command again")),
     }
 }
 
@@ -81,28 +81,39 @@ fn check_outcome(line: &RewrapLine) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn pages_add_up_and_the_last_says_where_to_go_on() {
-        let page = |seen, failure: Option<&str>, after: Option<&str>| RewrapLine {
+    fn done() -> RewrapLine {
+        RewrapLine {
             bucket: "b".into(),
-            seen,
-            rewrapped: seen,
-            failed: u64::from(failure.is_some()),
-            failure: failure.map(str::to_owned),
-            after_key: after.map(str::to_owned),
+            state: "done".into(),
+            pass: 1,
+            seen: 5,
+            rewrapped: 3,
             ..RewrapLine::default()
-        };
-        let all = page(3, Some("k: no"), Some("m")).and(page(2, None, None));
-        assert_eq!((all.seen, all.rewrapped, all.failed), (5, 5, 1));
-        assert_eq!((all.failure.as_deref(), all.after_key.as_deref()), (Some("k: no"), None));
-        assert!(text(&all).contains("of 5 versions\n1 versions failed, last: k: no"));
-        assert!(check_outcome(&all).is_err() && check_outcome(&page(9, None, None)).is_ok());
-        assert!(check_outcome(&RewrapLine { uploads: 1, ..page(9, None, None) }).is_err());
+        }
     }
 
     #[test]
-    fn a_page_takes_its_time() {
-        assert_eq!(span_of(200, Some(100)), Duration::from_secs(2));
-        assert_eq!(span_of(200, None), Duration::ZERO);
+    fn only_a_run_that_left_nothing_ends_well() {
+        assert!(check_outcome(&done()).is_ok());
+        assert_eq!(text(&done()), "b: done, rewrapped the keys of 3 versions, 5 examined\n");
+        let ended = RewrapLine { state: "ended".into(), error: Some("why".into()), ..done() };
+        assert!(check_outcome(&ended).unwrap_err().to_string().ends_with("still needed: why"));
+        for left in [
+            RewrapLine { state: "running".into(), ..done() },
+            RewrapLine { uploads: 1, ..done() },
+            RewrapLine { failed: 1, ..done() },
+        ] {
+            assert!(check_outcome(&left).is_err(), "{left:?}");
+        }
+        let failed = RewrapLine { failed: 2, failure: Some("k: no".into()), uploads: 1, ..done() };
+        assert!(text(&failed).contains("2 versions failed, last: k: no\n1 earlier uploads"));
+    }
+
+    #[test]
+    fn a_job_of_another_kind_is_no_rewrap() {
+        let detail = serde_json::to_value(done()).ok();
+        let job = JobLine { detail, ..JobLine::default() };
+        assert_eq!(line_of(&job).unwrap(), done());
+        assert!(line_of(&JobLine::default()).is_err());
     }
 }

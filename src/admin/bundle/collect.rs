@@ -23,6 +23,7 @@ use crate::admin::address::AdminAddress;
 use crate::admin::client::AdminEndpoint;
 use crate::admin::connection::AdminConnection;
 use crate::doctor;
+use crate::progress::CountedWork;
 
 /// Most processes that are asked.
 const PROCESSES_MAX: usize = 256;
@@ -42,6 +43,28 @@ pub(super) struct Collector<'a> {
     pub(super) connection: &'a AdminConnection,
     pub(super) server: AdminEndpoint,
     pub(super) program: &'a clap::Command,
+    pub(super) progress: Mutex<CountedWork>,
+}
+
+/// Processes that have been asked, and those of them without a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AskedProcesses {
+    done: u64,
+    silent: u64,
+    all: u64,
+}
+
+impl AskedProcesses {
+    fn note(&mut self, parts: &ProcessParts) {
+        self.done += 1;
+        self.silent += u64::from(parts.settings.is_err());
+    }
+
+    fn text(self) -> String {
+        let Self { done, silent, all } = self;
+        let silent = if silent > 0 { format!(", {silent} without a reply") } else { String::new() };
+        format!("{done} of {all} processes asked{silent}")
+    }
 }
 
 /// Replies of a process.
@@ -53,8 +76,22 @@ struct ProcessParts {
 }
 
 impl Collector<'_> {
+    /// Shows a step whose amount is unknown.
+    fn show_step(&self, text: &str) {
+        if let Ok(mut progress) = self.progress.lock() {
+            progress.show(text, "steps", 0, None);
+        }
+    }
+
+    fn show_processes(&self, asked: AskedProcesses) {
+        if let Ok(mut progress) = self.progress.lock() {
+            progress.show(&asked.text(), "processes", asked.done, Some(asked.all));
+        }
+    }
+
     /// Adds all parts that can be had, and the reasons for the others.
     pub(super) fn collect(&self, archive: &mut Archive) {
+        self.show_step("asking for the state of the cluster");
         let status = self.ask(archive, "status.json", wire::STATUS, |status: &mut ServerStatus| {
             let nodes = status.nodes.iter_mut().filter_map(|node| node.report.as_mut());
             let members = status.members.iter_mut().map(|member| &mut member.report);
@@ -77,6 +114,7 @@ impl Collector<'_> {
             let metrics = metrics.map(|text| metrics::filter(&text).into_bytes());
             archive.add(&format!("processes/{name}/metrics.txt"), &source, metrics);
         }
+        self.show_step("checking this machine");
         archive.add_json("doctor.json", "this machine", self.doctor(archive.left()));
         self.add_census(archive);
         self.add_logs(archive);
@@ -116,8 +154,10 @@ impl Collector<'_> {
     fn ask_processes(&self, archive: &Archive, status: Option<&ServerStatus>) -> Vec<ProcessParts> {
         let processes = status.map(|status| processes(status, self.server.address()));
         let end = Instant::now() + archive.left().unwrap_or_default();
-        let waiting = Mutex::new(VecDeque::from(processes.unwrap_or_default()));
-        let done = Mutex::new(Vec::new());
+        let waiting = VecDeque::from(processes.unwrap_or_default());
+        let all = waiting.len() as u64;
+        let asked = Mutex::new(AskedProcesses { all, ..AskedProcesses::default() });
+        let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
@@ -125,6 +165,10 @@ impl Collector<'_> {
                         let next = waiting.lock().ok().and_then(|mut queue| queue.pop_front());
                         let Some(process) = next else { return };
                         let parts = self.ask_process(process, end);
+                        if let Ok(mut asked) = asked.lock() {
+                            asked.note(&parts);
+                            self.show_processes(*asked);
+                        }
                         if let Ok(mut done) = done.lock() {
                             done.push(parts);
                         }
@@ -281,6 +325,21 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["storage-node-n1", "replicator-r-1", "proxy-p1"]);
         assert_eq!(found[2].address, "10.0.0.9:9001".parse().unwrap());
+    }
+
+    #[test]
+    fn processes_without_a_reply_are_counted_among_those_asked() {
+        let mut asked = AskedProcesses { all: 3, ..AskedProcesses::default() };
+        assert_eq!(asked.text(), "0 of 3 processes asked");
+        let parts = |settings| ProcessParts {
+            name: "n".into(),
+            address: "10.0.0.9:9001".parse().unwrap(),
+            settings,
+            metrics: Err(String::new()),
+        };
+        asked.note(&parts(Ok(SettingsReply::default())));
+        asked.note(&parts(Err("silent".into())));
+        assert_eq!(asked.text(), "2 of 3 processes asked, 1 without a reply");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod import;
 mod in_place;
 mod jobs;
 mod locate;
+mod long_commands;
 mod memory;
 mod memory_at_scale;
 mod metrics_page;

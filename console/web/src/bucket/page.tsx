@@ -29,7 +29,7 @@ export function BucketPage({ bucket }: { bucket: string }) {
         <Quota of="bucket" name={bucket} />
       </div>
       {may("get /admin/v1/jobs") && <Rewrite bucket={bucket} />}
-      {may("put /admin/v1/bucket/rewrap") && <Rewrap bucket={bucket} />}
+      {may("get /admin/v1/jobs") && <Rewrap bucket={bucket} />}
       <CheckpointRules bucket={bucket} />
       <CheckpointSets bucket={bucket} />
       {may("get /admin/v1/extents") && <Extents bucket={bucket} />}

@@ -13,6 +13,8 @@ const TONES: Record<string, Tone> = { running: "busy", done: "good", failed: "ba
 const LOST: Record<string, string> = {
   census: "Its counts are lost. Nothing else changes.",
   rewrite: "Objects that were moved stay moved. Another rewrite goes on with the rest.",
+  rewrap: "Versions that were rewrapped stay so. Another rewrap goes on with the rest.",
+  "bucket-count": "The last count stays. Nothing else changes.",
   "ring-push": "Nodes that have the rings keep them, and others fetch the rings from those.",
 };
 
@@ -98,18 +100,19 @@ export function ReportOf({ job }: { job: Job }) {
   return <Figures detail={job.detail as Record<string, unknown>} />;
 }
 
-/** Figures of a rewrite, by the names of the API. */
+/** Figures of a rewrite or rewrap, by the names of the API. */
 function Figures({ detail }: { detail: Record<string, unknown> }) {
   const shown = (name: string, value: unknown) => {
     if (typeof value !== "number") return String(value);
     if (name.includes("bytes")) return f.bytes(value);
+    if (name.endsWith("_per_s")) return f.count(value);
     return name.endsWith("_s") ? f.span(value) : f.count(value);
   };
   return (
     <dl class="pairs text">
       {Object.entries(detail).filter(([, value]) => value !== null).map(([name, value]) => (
         <>
-          <dt>{name.replace(/_(s)$/, "").replace(/_/g, " ")}</dt>
+          <dt>{name.replace(/_per_s$/, "_per_second").replace(/_(s)$/, "").replace(/_/g, " ")}</dt>
           <dd>{shown(name, value)}</dd>
         </>
       ))}

@@ -1,29 +1,22 @@
 //! Rewrapping of data keys from an old master key to the new one, for versions of all kinds.
 
+mod run;
+
 use martlet_protocol::VersionId;
 use martlet_protocol::entry::Attributes;
 
 use super::super::harness::{Harness, body, pattern};
 use super::{customer, get, managed, put, session, with_keys};
 use crate::{
-    Error, Keys, NewUpload, ObjectName, ObjectStore, ReadConditions, Rewrapped, Selection,
+    Error, Keys, NewUpload, ObjectName, ObjectStore, ReadConditions, Result, Rewrap, RewrapOptions,
+    RewrapProgress, Selection,
 };
 
-/// Rewraps all pages of so many versions; returns the sum.
-async fn rewrap(store: &ObjectStore, page: usize) -> Rewrapped {
-    let (mut all, mut after) = (Rewrapped::default(), None);
-    loop {
-        let one = store.data_keys().rewrap("b", after, page).await.unwrap();
-        assert!(one.seen <= page as u64);
-        all.seen += one.seen;
-        all.changed += one.changed;
-        all.failed += one.failed;
-        all.failure = one.failure.or(all.failure);
-        after = one.next;
-        if after.is_none() {
-            return all;
-        }
-    }
+/// Rewraps the bucket, in pages of so many versions.
+async fn rewrap(store: &ObjectStore, page: usize) -> (Result<()>, RewrapProgress) {
+    let rewrap = Rewrap::new("b", RewrapOptions::default()).with_page(page);
+    let outcome = store.data_keys().rewrap(&rewrap).await;
+    (outcome, rewrap.progress())
 }
 
 async fn get_version(store: &ObjectStore, id: VersionId) -> crate::Result<u64> {
@@ -49,11 +42,15 @@ async fn every_version_is_wrapped_anew_and_stays_what_it_was() {
     super::super::versions::delete(&old, "k").await;
     let both = with_keys(&harness.store, &[2, 1]);
     put(&both, managed(), "z", body(pattern(3000, 3))).await.unwrap();
-    let refused = harness.store.data_keys().rewrap("b", None, 10).await;
+    let (refused, _) = rewrap(&harness.store, 10).await;
     assert!(matches!(refused, Err(Error::NoMasterKey)));
-    let expected = Rewrapped { seen: 8, changed: 4, ..Rewrapped::default() };
-    assert_eq!(rewrap(&both, 2).await, expected);
-    assert_eq!(rewrap(&both, 100).await, Rewrapped { changed: 0, ..expected });
+    assert!(both.data_keys().can_wrap() && !harness.store.data_keys().can_wrap());
+    for (page, changed) in [(2, 4), (100, 0), (1, 0)] {
+        let (outcome, progress) = rewrap(&both, page).await;
+        outcome.unwrap();
+        assert_eq!((progress.seen, progress.rewrapped, progress.failed), (8, changed, 0));
+        assert_eq!((progress.pass, progress.expected), (1, None));
+    }
     let new = with_keys(&harness.store, &[2]);
     let whole = Selection::Whole;
     assert_eq!(get(&new, Keys::default(), "a", whole).await.unwrap(), pattern(100_000, 1));
@@ -73,11 +70,14 @@ async fn data_keys_that_can_not_be_unwrapped_are_counted_and_kept() {
     let harness = Harness::with_bucket(1).await;
     put(&with_keys(&harness.store, &[1]), managed(), "k", body(pattern(3000, 1))).await.unwrap();
     let new = with_keys(&harness.store, &[2]);
-    let rewrapped = rewrap(&new, 10).await;
-    assert_eq!((rewrapped.changed, rewrapped.failed), (0, 1));
-    assert!(rewrapped.failure.unwrap().contains("was not given"));
+    let (outcome, progress) = rewrap(&new, 10).await;
+    let sentence = outcome.unwrap_err().to_string();
+    assert!(sentence.contains("1 versions still need the old master key"), "{sentence}");
+    assert_eq!((progress.rewrapped, progress.failed), (0, 1));
+    assert!(progress.failure.unwrap().contains("was not given"));
     let both = with_keys(&harness.store, &[2, 1]);
-    assert_eq!(rewrap(&both, 10).await.changed, 1);
+    let (outcome, progress) = rewrap(&both, 10).await;
+    assert_eq!((outcome.is_ok(), progress.rewrapped), (true, 1));
     assert!(get(&new, Keys::default(), "k", Selection::Whole).await.is_ok());
 }
 
@@ -96,6 +96,11 @@ async fn uploads_that_began_before_are_counted() {
     let both = with_keys(&harness.store, &[2, 1]);
     begin(&both, managed()).await;
     assert_eq!(both.data_keys().outdated_uploads("b").await.unwrap(), 1);
+    let (outcome, progress) = rewrap(&both, 10).await;
+    let sentence = outcome.unwrap_err().to_string();
+    assert!(sentence.contains("1 open uploads need the old master key"), "{sentence}");
+    assert_eq!((progress.uploads, progress.pass), (1, 1));
     both.uploads().abort("b", "up", upload).await.unwrap();
     assert_eq!(both.data_keys().outdated_uploads("b").await.unwrap(), 0);
+    assert!(rewrap(&both, 10).await.0.is_ok());
 }

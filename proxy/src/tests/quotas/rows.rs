@@ -4,6 +4,7 @@ use martlet_protocol::usage::{Count, CountAt, Usage, UsageCounter};
 use martlet_protocol::{BackendExt, DeviceId};
 
 use super::*;
+use crate::CountProgress;
 
 /// Counts by a listing, whatever rows there are.
 async fn listed(store: &ObjectStore, bucket: &str) -> Usage {
@@ -105,6 +106,40 @@ async fn one_device_that_missed_writes_changes_nothing_and_too_few_count_nothing
     assert_eq!(kept(store, "b").await, None);
     let count = store.count_bucket("b").await.unwrap();
     assert_eq!((count.usage.bytes, count.usage.objects), (690, 20), "it was listed");
+}
+
+#[tokio::test]
+async fn a_listing_reports_its_progress_by_shards() {
+    let harness = Harness::new(3, 3);
+    let (store, memory) = (&harness.store, &harness.memory);
+    create(store, "b").await;
+    for number in 0..20 {
+        put(store, &format!("k{number}"), 10).await.unwrap();
+    }
+    settle().await;
+    let mut seen: Vec<CountProgress> = Vec::new();
+    store.count_bucket_with("b", &mut |progress| seen.push(*progress)).await.unwrap();
+    assert_eq!(seen, [], "rows need no listing");
+    for device in [1, 2] {
+        memory.set_earlier(DeviceId(device), true);
+    }
+    let shards = store.bucket("b").await.unwrap().index_shards;
+    for last_count in [None, Some(20)] {
+        seen.clear();
+        let counted = store.count_bucket_with("b", &mut |progress| seen.push(*progress)).await;
+        let last = *seen.last().unwrap();
+        let whole = CountProgress {
+            seen: 20,
+            seen_in_shards: 20,
+            shards,
+            all_shards: shards,
+            last: last_count,
+        };
+        assert_eq!(last, whole);
+        assert!(seen.is_sorted_by_key(|progress| (progress.shards, progress.seen)), "{seen:?}");
+        assert!(seen.iter().all(|progress| progress.seen_in_shards <= progress.seen), "{seen:?}");
+        store.report(&counted.unwrap()).await.unwrap();
+    }
 }
 
 #[tokio::test]
