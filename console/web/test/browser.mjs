@@ -10,7 +10,8 @@ export const SHOTS = process.env.CONSOLE_SHOTS ?? join(homedir(), ".cache/martle
 export const LOOKS = [
   { name: "light", colorScheme: "light", viewport: { width: 1280, height: 860 } },
   { name: "dark", colorScheme: "dark", viewport: { width: 1280, height: 860 } },
-  { name: "phone", colorScheme: "light", viewport: { width: 390, height: 844 } },
+  { name: "phone", colorScheme: "light", viewport: { width: 375, height: 812 } },
+  { name: "phone-dark", colorScheme: "dark", viewport: { width: 375, height: 812 } },
 ];
 let browser;
 let home;
@@ -70,9 +71,24 @@ export async function visit(page, path) {
   await page.waitForFunction(() => !document.querySelector("main .loading"));
 }
 
-export async function violations(page) {
+/** Gives an open page another look. */
+export async function wear(page, { colorScheme, viewport }) {
+  await page.emulateMedia({ colorScheme });
+  await page.setViewportSize(viewport);
+}
+
+/** Pixels by which a page, or its open dialog, is wider than the screen. */
+export async function excess(page) {
+  return await page.evaluate(() => {
+    const dialogs = [...document.querySelectorAll("dialog[open]")].map((dialog) => Math.max(dialog.scrollWidth - dialog.clientWidth, dialog.getBoundingClientRect().right - innerWidth));
+    return Math.max(document.documentElement.scrollWidth - innerWidth, ...dialogs);
+  });
+}
+
+/** Violations of axe's rules in the page, or in a part of it. */
+export async function violations(page, within) {
   // Playwright evaluates through the debugger, which the policy of the page does not bind.
-  await page.evaluate(AXE);
-  const found = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(AXE);
+  const found = await page.evaluate((within) => window.axe.run(within ?? document, { resultTypes: ["violations"] }), within);
   return found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ")}`);
 }

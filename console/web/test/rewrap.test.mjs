@@ -16,7 +16,7 @@ let viewer;
 async function startWith(keys) {
   const folder = server?.folder;
   await server?.end(true);
-  server = await start(process.env.MARTLET_BIN, { MARTLET_SSE_MASTER_KEY: keys.join(",") }, folder);
+  server = await start(process.env.MARTLET_BIN, { MARTLET_SSE_MASTER_KEY: keys.join(",") }, { kept: folder });
 }
 
 before(async () => {

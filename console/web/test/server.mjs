@@ -9,12 +9,12 @@ export const ROOT = { key: "rootkey", secret: "1234567890123456" };
 export const HOSTILE = `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>`;
 
 /**
- * Starts a server, in a new folder unless one is given. Returns its addresses, a way to run `martlet admin`, and its end, which
- * removes the folder unless it is to be kept.
+ * Starts a server with its data in a folder of this name, within a new folder unless one is given. Returns its addresses, a way
+ * to run `martlet admin`, and its end, which removes the folder unless it is to be kept.
  */
-export async function start(binary, more = {}, kept = undefined) {
+export async function start(binary, more = {}, { kept, name = "data" } = {}) {
   const folder = kept ?? mkdtempSync(join(tmpdir(), "martlet-console-"));
-  const data = join(folder, "data");
+  const data = join(folder, name);
   const env = { PATH: process.env.PATH, HOME: folder, MARTLET_ROOT_ACCESS_KEY: ROOT.key, MARTLET_ROOT_SECRET_KEY: ROOT.secret, ...more };
   const anywhere = ["--s3-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"];
   const child = spawn(binary, ["server", "--data-dir", data, "--reserve", "64MiB", ...anywhere], { env, stdio: ["ignore", "pipe", "pipe"] });
