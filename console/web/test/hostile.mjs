@@ -97,3 +97,15 @@ async function events(server) {
   await done(server, ROOT, "PUT", "events", "", { query: { notification: "" }, body: EVENTS });
   for (const key of Object.values(KEYS)) await done(server, ROOT, "PUT", "events", key, { body: "x" });
 }
+
+/** Names of nodes and devices have 255 bytes at most. */
+const NODES = [SHOWN, "n".repeat(255), `${TURNED}${"👩‍🚀".repeat(15)}`];
+const deviceOf = (name, device) => ({ device, name, node: name, region: 1, zone: device % 2, total_bytes: 1e13, used_bytes: 5e12, extent_bytes: 5e12, reserve_bytes: 0, replicas: 100, replicas_coming: 1, replicas_going: 1, bytes_in: 1e9, bytes_out: 1e9, fullness: 0.5, fullness_projected: 0.6, fullness_peak: 0.99, high_water: 0.98 });
+const lineOf = (name, device) => ({ device, name, path: `/mnt/${name}`, health: "suspect", reason: name, voting: true, total_bytes: 1e13, free_bytes: 5e12, extents: 1, extent_bytes: 1, quarantined: 3, hints: 2 });
+const nodeOf = (name, at) => ({ name, address: `${name.slice(0, 80)}:6201`, answers: at !== 1, replies: 1, silences: 0, latency_us: 1, rings: [{ name: "index", epoch: 3, hash: "aa" }], report: at !== 1 ? { version: name, role: `storage-node ${name}`, ready: false, reasons: [name], devices: [lineOf(name, at)] } : undefined });
+/** Replies of the admin API about a cluster whose nodes, devices, reasons and versions are such names. */
+export const CLUSTER = {
+  capacity: { devices: NODES.map(deviceOf), replicas: 3, redundancy: "replicated", total_bytes: 1e17, used_bytes: 5e16, extent_bytes: 5e16, writable_until_first_full_bytes: 1, writable_until_all_full_bytes: 1, warnings: NODES, silent: NODES },
+  status: { version: NODES[1], role: `proxy ${SHOWN}`, ready: false, reasons: NODES, members: [{ role: SHOWN, version: NODES[1], ready: true, reasons: NODES }], moves: [{ ring: "data-0", epoch: 5, partitions: 65_536, replicas: 196_608, partitions_moving: 900, replicas_moving: 900 }], nodes: NODES.map(nodeOf) },
+  dispersion: [{ ring: "data-0", epoch: 5, devices: 3, partitions: 65_536, replicas: 3, balance: 12.5, dispersion: 1.25, replicas_moving: 900, worst: NODES.map((place, device) => ({ device, place, replicas: 10, desired: 8, deviation: 25 })), crowded: NODES.map((place) => ({ place, partitions: 9, replicas_max: 3 })) }],
+};

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { close, excess, launch, LOOKS, open, SHOTS, violations, wear } from "./browser.mjs";
-import { hostileStore } from "./hostile.mjs";
+import { CLUSTER, hostileStore } from "./hostile.mjs";
 import { PLACES, pagesOfSource, shapeOf } from "./places.mjs";
 import { ROOT } from "./server.mjs";
 import { go, settled, signedIn, until } from "./steps.mjs";
@@ -82,6 +82,24 @@ for (const place of PLACES) {
     assert.deepEqual(problems, []);
   });
 }
+
+// Names of nodes and devices come from rings, which a server alone doesn't have: their replies are made here.
+test("nodes and devices with hostile names are whole in all looks", async () => {
+  const { page, problems } = sessions.root;
+  problems.length = 0;
+  for (const name of ["capacity", "status", "dispersion"]) await page.route(`**/api/admin/v1/${name}`, (route) => route.fulfill({ json: CLUSTER[name] }));
+  for (const path of ["/", "/devices", "/rings", "/census", "/settings"]) {
+    await arrive(page, { path });
+    assert.deepEqual(await page.locator("main .failure").allInnerTexts(), []);
+    assert.ok((await page.locator("main").innerText()).includes("<img src=x"), path);
+    await looks(page, `hostile-cluster${path.replace("/", "-")}`);
+    await walkPage(page, `${path} of a hostile cluster`);
+  }
+  await page.unrouteAll();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  assert.equal(await page.locator("main img").count(), 0);
+  assert.deepEqual(problems, []);
+});
 
 test("each page of the source, and each link of a page, has a line in the table", () => {
   const shapes = new Set(PLACES.map(({ path }) => shapeOf(path)));

@@ -34,7 +34,7 @@ export function AdminKeys() {
             ) : (
               <Table label="Admin keys" heads={["Key", "Name", "Role", "Ends", { right: "Change" }]}>
                 {page.items.map((line) => (
-                  <tr>
+                  <tr key={line.key}>
                     <th scope="row"><code>{line.key}</code></th>
                     <td>{line.name || <span class="quiet">none</span>}</td>
                     <td>{line.role}{line.tenant ? ` of ${line.tenant}` : ""}</td>

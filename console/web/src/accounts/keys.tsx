@@ -43,7 +43,7 @@ export function Keys({ tenant }: { tenant: string }) {
             ) : (
               <Table label="Access keys" heads={["Access key", "User", "State", "Secret since", "Networks", "View", { right: "Change" }]}>
                 {page.items.map((one) => (
-                  <tr>
+                  <tr key={one.access_key}>
                     <th scope="row"><code>{one.access_key}</code></th>
                     <td>{one.user ?? <span class="quiet">the tenant itself</span>}</td>
                     <td><Enabled enabled={one.enabled} /></td>

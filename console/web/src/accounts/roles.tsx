@@ -39,7 +39,7 @@ export function Roles({ tenant }: { tenant: string }) {
               ) : (
                 <Table label="Roles" heads={["Role", "State", { right: "Longest session" }, "Trusts", "Created", { right: "Change" }]}>
                   {page.items.map((one) => (
-                    <tr class={one.role === shown ? "chosen" : ""}>
+                    <tr key={one.role} class={one.role === shown ? "chosen" : ""}>
                       <th scope="row"><button class="link" aria-pressed={one.role === shown} onClick={() => setShown(one.role)}>{one.role}</button></th>
                       <td><Enabled enabled={one.enabled} /></td>
                       <td class="right">{f.span(one.max_session_seconds)}</td>

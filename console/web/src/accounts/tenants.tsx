@@ -32,7 +32,7 @@ export function Tenants({ chosen, choose }: { chosen: string | undefined; choose
             ) : (
               <Table label="Tenants" heads={["Tenant", "State", "Networks", "Created", { right: "Change" }]}>
                 {page.items.map((one) => (
-                  <tr class={one.tenant === chosen ? "chosen" : ""}>
+                  <tr key={one.tenant} class={one.tenant === chosen ? "chosen" : ""}>
                     <th scope="row">
                       <button class="link" aria-pressed={one.tenant === chosen} onClick={() => choose(one.tenant)}>{one.tenant}</button>
                       {one.display_name !== one.tenant && <small class="quiet"> {one.display_name}</small>}

@@ -48,7 +48,7 @@ export function Users({ tenant }: { tenant: string }) {
               ) : (
                 <Table label="Users" heads={["User", "Role", "Own policy", "State", "Created", { right: "Change" }]}>
                   {page.items.map((one) => (
-                    <tr>
+                    <tr key={one.user}>
                       <th scope="row">{one.user}</th>
                       <td>{one.role}</td>
                       <td><PolicyButton line={one} open={() => setPolicyOf(one.user)} /></td>

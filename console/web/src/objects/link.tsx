@@ -1,8 +1,9 @@
 // Presigned links, which the server makes: the secret is not in the browser.
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import { Refusal } from "../api";
 import { CSRF, farewell, sentence, session } from "../session";
 import * as f from "../format";
+import { useDialog } from "../ui/dialog";
 import { Copy, Failure, Field, Select } from "../ui/parts";
 
 const SPANS: Record<string, number> = { "15 minutes": 900, "1 hour": 3600, "12 hours": 43_200, "1 day": 86_400, "3 days": 259_200, "7 days": 604_800 };
@@ -30,7 +31,7 @@ async function make(body: Record<string, unknown>): Promise<Link> {
 }
 
 export function LinkDialog({ bucket, name, version, close }: { bucket: string; name: string; version: string | undefined; close: () => void }) {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const dialog = useDialog();
   const title = useId();
   const [span, setSpan] = useState("1 hour");
   const [method, setMethod] = useState("Download (GET)");
@@ -38,7 +39,6 @@ export function LinkDialog({ bucket, name, version, close }: { bucket: string; n
   const [link, setLink] = useState<Link>();
   const [error, setError] = useState("");
   const dotted = name.split("/").some((part) => part === "." || part === "..");
-  useEffect(() => dialog.current?.showModal(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     setError("");

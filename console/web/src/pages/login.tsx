@@ -12,6 +12,7 @@ export function Login() {
   useEffect(() => void provider().then(setOidc), []);
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (busy) return;
     setBusy(true);
     const refusal = await login(key, secret);
     setSecret("");
@@ -28,7 +29,7 @@ export function Login() {
         <Field label="Key" value={key} on={setKey} required auto="username" focus />
         <Field label="Secret" type="password" value={secret} on={setSecret} required auto="current-password" />
         {error && <Failure text={error} />}
-        <button class="primary" disabled={busy}>{busy ? "Signing in…" : "Sign in"}</button>
+        <button class="primary" aria-disabled={busy}>{busy ? "Signing in…" : "Sign in"}</button>
         {oidc !== null && <a class="button" href="/login/oidc" onClick={beginLogin}>Sign in with {oidc}</a>}
         <small>The secret is sent once, and not kept in this browser.</small>
       </form>

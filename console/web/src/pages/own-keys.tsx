@@ -64,7 +64,7 @@ export function OwnKeys() {
             ) : (
               <Table label="Access keys" heads={["Access key", "State", "Created", "Secret since", { right: "Change" }]}>
                 {page.items.map((key) => (
-                  <tr>
+                  <tr key={key.access_key}>
                     <th scope="row"><code>{key.access_key}</code> {key.is_current && <Badge tone="calm">this session</Badge>}</th>
                     <td>{key.enabled ? <Badge tone="good">enabled</Badge> : <Badge tone="bad">disabled</Badge>}</td>
                     <td>{f.date(key.created_ms)}</td>

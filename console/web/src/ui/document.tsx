@@ -89,6 +89,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
   };
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (busy) return;
     const broken = faultOf(text);
     if (broken) return refuse(broken.message, broken.at, "");
     setBusy(true);
@@ -134,7 +135,7 @@ export function DocumentEditor({ label, id, stored, template, current, save, clo
       )}
       {other !== undefined && <pre class="content" tabIndex={0} aria-label="Document of the other operator">{other ? pretty(other) : "The document was removed."}</pre>}
       <div class="row">
-        <button class="primary" disabled={busy}>Save</button>
+        <button class="primary" aria-disabled={busy}>Save</button>
         <button type="button" onClick={close}>Close</button>
         <span class="note">A text that is not saved is kept in this tab.</span>
       </div>

@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Live } from "../api";
+import { useDialog } from "./dialog";
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "busy";
 
@@ -190,16 +191,21 @@ export function useMounted(): () => boolean {
   return () => mounted.current;
 }
 
-/** Dialog that stays open, with the server's sentence, until its change has succeeded. */
+/**
+ * Dialog that stays open, with the server's sentence, until its change has succeeded. Its button is never disabled, since a
+ * disabled one loses the focus.
+ */
 export function Ask(props: { title: string; verb: string; danger?: boolean; wide?: boolean; run: () => Promise<void>; close: () => void; children?: ComponentChildren }) {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const dialog = useDialog();
+  const running = useRef(false);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const title = useId();
   const isOpen = useMounted();
-  useEffect(() => dialog.current?.showModal(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (running.current) return;
+    running.current = true;
     setBusy(true);
     try {
       await props.run();
@@ -208,6 +214,7 @@ export function Ask(props: { title: string; verb: string; danger?: boolean; wide
     } catch (thrown) {
       setError(thrown instanceof Error ? thrown.message : String(thrown));
     }
+    running.current = false;
     setBusy(false);
   };
   return (
@@ -218,7 +225,7 @@ export function Ask(props: { title: string; verb: string; danger?: boolean; wide
         {error && <Failure text={error} />}
         <footer>
           <button type="button" onClick={() => dialog.current?.close()}>Cancel</button>
-          <button class={props.danger ? "danger" : "primary"} disabled={busy}>{props.verb}</button>
+          <button class={props.danger ? "danger" : "primary"} aria-disabled={busy}>{props.verb}</button>
         </footer>
       </form>
     </dialog>
@@ -227,9 +234,8 @@ export function Ask(props: { title: string; verb: string; danger?: boolean; wide
 
 /** Dialog with a new secret, which is shown this once. */
 export function Secret({ name, id, secret, close }: { name: string; id: string; secret: string; close: () => void }) {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const dialog = useDialog();
   const title = useId();
-  useEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} aria-labelledby={title} onClose={close}>
       <h2 id={title}>{name}</h2>
