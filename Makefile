@@ -59,11 +59,20 @@ console-tools:
 	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 18 ? 0 : 1)' || \
 	  { echo "the console needs Node.js 18 or newer, and this is $$(node --version): update it"; exit 1; }
 
+# Clients whose programs the console shows. Their environments are those of `make clients`, torch among them (5 GB).
+CONSOLE_CLIENTS := boto3 awscli duckdb s3torchconnector
+
 .PHONY: test-console
-test-console: console ## Test the console in Chromium; screenshots go to ~/.cache/martlet/console-shots
+test-console: console python-tools ## Test the console in Chromium; screenshots go to ~/.cache/martlet/console-shots
 	@command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium; }
+	clients/run.sh --prepare $(CONSOLE_CLIENTS)
 	cargo build $(CARGO_FLAGS) --bins --test cluster
 	cd $(CONSOLE_WEB) && MARTLET_BIN=$(TEST_BIN) npm test
+
+.PHONY: test-console-keys
+test-console-keys: console ## Scroll a bucket of KEYS (100,000) real keys in Chromium: some minutes
+	cargo build $(CARGO_FLAGS) --bin martlet
+	cd $(CONSOLE_WEB) && MARTLET_BIN=$(TEST_BIN) MARTLET_TEST_KEYS=$(or $(KEYS),100000) node --test test/keys.slow.mjs
 
 # `make observability` unpacks it, unless there is one in PATH.
 PROMTOOL := $(CACHE)/tools/prometheus/usr/bin/promtool

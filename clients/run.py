@@ -32,13 +32,16 @@ def main(names):
         print("\n".join(environments.CLIENTS))
         return 0
     plain = Cluster if "--cluster" in names else harness.Server
-    names = [name for name in names if name != "--cluster"]
+    only_prepare = "--prepare" in names
+    names = [name for name in names if name not in ("--cluster", "--prepare")]
     unknown = sorted(set(names) - set(environments.CLIENTS))
     if unknown:
         known = " ".join(environments.CLIENTS)
         print(f"there is no client {unknown[0]!r}; there are: {known}", file=sys.stderr)
         return 2
     names = names or list(environments.CLIENTS)
+    if only_prepare:
+        return prepare(names)
     folder = Path(tempfile.mkdtemp(prefix="martlet-clients-"))
     passed = 0
     # Ended from outside, the servers and the folder still have to go.
@@ -55,6 +58,17 @@ def main(names):
         shutil.rmtree(folder, ignore_errors=True)
     print(f"clients: {passed} passed, {len(names) - passed} failed")
     return 0 if passed == len(names) else 1
+
+
+def prepare(names):
+    """Installs clients, and runs none."""
+    for name in names:
+        try:
+            environments.prepare(name)
+        except environments.Unprepared as error:
+            print(f"{name} could not be installed: {error}", file=sys.stderr)
+            return 1
+    return 0
 
 
 def cluster(folder):

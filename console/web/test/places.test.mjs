@@ -1,12 +1,11 @@
 // Every place of the console, over a store of hostile names: in light and dark and at phone width, by axe, by the keyboard alone.
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { close, excess, launch, LOOKS, open, SHOTS, violations, wear } from "./browser.mjs";
+import { close, launch, LOOKS, open, wear } from "./browser.mjs";
 import { CLUSTER, hostileStore } from "./hostile.mjs";
 import { PLACES, pagesOfSource, shapeOf } from "./places.mjs";
 import { ROOT } from "./server.mjs";
-import { go, settled, signedIn, until } from "./steps.mjs";
+import { go, looks, settled, signedIn, until } from "./steps.mjs";
 import { walkDialogs, walkPage } from "./walk.mjs";
 
 let store;
@@ -50,16 +49,6 @@ test("the login is whole, and the keyboard reaches all of it", async () => {
   assert.deepEqual(problems, []);
   await context.close();
 });
-
-async function looks(page, name) {
-  for (const look of LOOKS) {
-    await wear(page, look);
-    assert.deepEqual(await violations(page), [], `${name} in ${look.name}`);
-    const wide = await excess(page);
-    assert.ok(wide <= 0, `${name} in ${look.name} is ${wide} pixels too wide`);
-    await page.screenshot({ path: join(SHOTS, `${name}-${look.name}.png`), fullPage: true });
-  }
-}
 
 for (const place of PLACES) {
   test(`${place.name} is whole in all looks and by keyboard, with hostile names`, async () => {

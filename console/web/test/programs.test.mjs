@@ -11,8 +11,8 @@ import { done } from "./s3.mjs";
 import { start } from "./server.mjs";
 
 const run = promisify(execFile);
-/** Environments of `make clients`. */
-const CLIENTS = join(homedir(), ".cache/martlet/clients");
+/** Environments of `make clients`, which `make test-console` makes. */
+const CLIENTS = process.env.MARTLET_CLIENTS ?? join(homedir(), ".cache/martlet/clients");
 let server;
 let key;
 
@@ -44,12 +44,18 @@ async function program(client, endpoint) {
   return text;
 }
 
+/** Folder of a client's environment. A program that can't be run is a failure. */
+function installed(name) {
+  const folder = join(CLIENTS, name);
+  assert.ok(existsSync(join(folder, ".installed")), `${folder} is missing: clients/run.sh --prepare ${name} makes it`);
+  return folder;
+}
+
 const environment = (folder) => ({ PATH: `${folder}/bin:${process.env.PATH}`, HOME: server.folder, AWS_SECRET_ACCESS_KEY: key.secret });
 
 for (const [client, name, expected] of [["boto3", "boto3", "folder/one.bin 1"], ["PyTorch (s3torchconnector)", "s3torchconnector", "1"], ["DuckDB", "duckdb", "s3://train/folder/one.bin"]]) {
-  const folder = join(CLIENTS, name);
-  const missing = existsSync(join(folder, "bin/python")) ? false : `SKIPPED: ${folder} is made by make clients ARGS=${name}`;
-  test(`the program for ${client} works as pasted`, { skip: missing }, async () => {
+  test(`the program for ${client} works as pasted`, async () => {
+    const folder = installed(name);
     let text = await program(client);
     // The tests reach no network: the extension comes from its package.
     if (name === "duckdb") text = text.replace("INSTALL httpfs; LOAD httpfs", "LOAD '{}'").replace(`"LOAD '{}'"`, `"LOAD '" + str(next(__import__("pathlib").Path(__import__("duckdb_extension_httpfs").__path__[0]).rglob("httpfs.duckdb_extension"))) + "'"`);
@@ -58,11 +64,20 @@ for (const [client, name, expected] of [["boto3", "boto3", "folder/one.bin 1"], 
   });
 }
 
-test("the program for awscli works as pasted", { skip: existsSync(join(CLIENTS, "awscli/bin/aws")) ? false : "SKIPPED: make clients ARGS=awscli makes its environment" }, async () => {
+test("the program for awscli works as pasted", async () => {
+  const folder = installed("awscli");
   const text = await program("awscli");
-  const child = run("bash", ["-c", text], { env: { ...environment(join(CLIENTS, "awscli")), AWS_SECRET_ACCESS_KEY: "" } });
+  const child = run("bash", ["-c", text], { env: { ...environment(folder), AWS_SECRET_ACCESS_KEY: "" } });
   child.child.stdin.end(`${key.secret}\n`);
   assert.match((await child).stdout, /PRE folder\//);
+});
+
+test("each client of the page is run here", async () => {
+  const { context, page } = await open();
+  await signIn(page, key);
+  await page.goto(`${server.url}/objects?bucket=train&view=clients`);
+  assert.deepEqual((await page.getByLabel("Client").locator("option").allInnerTexts()).sort(), ["DuckDB", "PyTorch (s3torchconnector)", "awscli", "boto3"]);
+  await context.close();
 });
 
 test("a hostile endpoint stays a text in every program", async () => {

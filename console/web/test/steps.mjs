@@ -1,6 +1,7 @@
 // Steps that tests of pages have in common: a login, a place of the console, a request beside the page, a wait for the server.
 import assert from "node:assert/strict";
-import { open, signIn } from "./browser.mjs";
+import { join } from "node:path";
+import { excess, LOOKS, open, SHOTS, signIn, violations, wear } from "./browser.mjs";
 
 export async function signedIn(principal, look) {
   const opened = await open(look);
@@ -18,6 +19,18 @@ export async function go(page, server, path) {
 export async function settled(page) {
   await page.locator("main h1").waitFor();
   await page.waitForFunction(() => !document.querySelector("main .loading"));
+}
+
+/** Tests a page, or its open dialog, in all looks: no violation of axe's rules, no line wider than the screen. Leaves the first look. */
+export async function looks(page, name) {
+  for (const look of LOOKS) {
+    await wear(page, look);
+    assert.deepEqual(await violations(page), [], `${name} in ${look.name}`);
+    const wide = await excess(page);
+    assert.ok(wide <= 0, `${name} in ${look.name} is ${wide} pixels too wide`);
+    await page.screenshot({ path: join(SHOTS, `${name}-${look.name}.png`), fullPage: true });
+  }
+  await wear(page, LOOKS[0]);
 }
 
 /** Waits until a condition of the server holds, for 20 seconds at most. */
