@@ -177,8 +177,7 @@ def main():
     try:
         test.start()
         quiet = test.quiet()
-        try_commands(test.cluster, folder)
-        failures = []
+        failures = attempt(try_commands, test.cluster, folder)
         for kinds in faults.GROUPS:
             if chosen := [kind for kind in kinds if not args.only or kind.__name__ in args.only]:
                 failures += attempt(test.bring_about, chosen)

@@ -174,8 +174,8 @@ class Certificate:
         (folder / "index.txt").touch()
         (folder / "settings").write_text(
             f"[ca]\ndefault_ca = own\n[own]\ndatabase = {folder}/index.txt\nnew_certs_dir = {folder}\ndefault_md = sha256\n"
-            f"serial = {folder}/serial\npolicy = names\nunique_subject = no\nx509_extensions = more\n[names]\ncommonName = supplied\n"
-            "[more]\nsubjectAltName = IP:127.0.0.1\n")
+            f"serial = {folder}/serial\npolicy = names\nunique_subject = no\nx509_extensions = more\n"
+            "[names]\ncommonName = supplied\n[more]\nsubjectAltName = IP:127.0.0.1\n")
         run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=127.0.0.1",
             "-keyout", self.key, "-out", folder / "request.pem")
         self.make()
