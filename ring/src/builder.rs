@@ -258,7 +258,9 @@ impl Builder {
 
     /// Makes the current state the ring of the next epoch.
     fn commit(&mut self) -> Result<()> {
-        self.epoch += 1;
+        let next = self.epoch.checked_add(1).filter(|_| self.change < u64::MAX);
+        let none_left = || Error::invalid("no epoch is left for another ring: make a new builder");
+        self.epoch = next.ok_or_else(none_left)?;
         self.parent = self.hash;
         self.changed = false;
         self.hash = self.ring()?.hash();
@@ -282,6 +284,11 @@ impl Builder {
     /// Settings of the ring.
     pub fn settings(&self) -> &RingSettings {
         &self.settings
+    }
+
+    /// Random id that all rings of the builder share.
+    pub fn lineage(&self) -> Lineage {
+        self.lineage
     }
 
     /// Epoch of the last ring; 0 before the first.

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The operating system returned an error.
     Io,
+    /// The caller ended the work.
+    Stopped,
 }
 
 /// An error with a kind and a message.
@@ -52,6 +54,10 @@ impl Error {
 
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
+    }
+
+    pub(crate) fn stopped() -> Self {
+        Self::new(ErrorKind::Stopped, "the rebalance was ended before it was done")
     }
 
     pub(crate) fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {

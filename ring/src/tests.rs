@@ -2,6 +2,7 @@
 
 mod aims;
 mod crowded;
+mod edited_files;
 mod files;
 mod handoffs;
 mod histories;

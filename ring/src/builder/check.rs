@@ -85,6 +85,9 @@ impl Builder {
         let (devices, removed) = self.slots();
         let slots = (0u16..).zip(removed).filter(|(_, gone)| !**gone).map(|(slot, _)| slot);
         let tree = Tree::new(devices, slots);
+        if tree.elements.is_empty() {
+            return 0.0;
+        }
         if f64::from(tree.element(super::tree::ROOT).devices) < self.settings.replicas {
             return 0.0;
         }

@@ -13,6 +13,10 @@ use crate::table::{PART_POWER_MAX, Table};
 const NAME_BYTES_MAX: usize = 255;
 /// Longest metadata, in bytes.
 const META_BYTES_MAX: usize = 4096;
+/// Largest weight. Sums of weights stay exact enough to divide them.
+const WEIGHT_MAX: f64 = 1e15;
+/// Smallest weight above zero. A share of replicas stays finite.
+const WEIGHT_MIN: f64 = 1e-9;
 
 /// A device to add; the builder assigns its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,10 +53,13 @@ impl Builder {
         check_weight(new.weight)?;
         self.check_room()?;
         let id = DeviceId(self.next_id);
+        let next_id = self.next_id.checked_add(1).ok_or_else(|| {
+            Error::invalid("no device id is left: make a new builder from the ring in use")
+        })?;
         let NewDevice { region, zone, node, name, weight, meta } = new;
         let device = Device { id, region, zone, node, name, weight, meta };
         self.check_names(&device)?;
-        self.next_id += 1;
+        self.next_id = next_id;
         self.devices.push(device);
         self.removed.push(false);
         self.changed = true;
@@ -300,7 +307,7 @@ impl Builder {
 }
 
 /// Checks the lengths of names, address and metadata, which fields of the ring file bound.
-fn check_lengths(device: &Device) -> Result<()> {
+pub(super) fn check_lengths(device: &Device) -> Result<()> {
     let fields = [
         ("node name", &device.node.name, NAME_BYTES_MAX),
         ("address", &device.node.address, NAME_BYTES_MAX),
@@ -316,9 +323,14 @@ fn check_lengths(device: &Device) -> Result<()> {
     }
 }
 
-fn check_weight(weight: f64) -> Result<()> {
-    if weight.is_finite() && weight >= 0.0 {
+/// Checks that a weight is 0, or 10^-9 to 10^15.
+pub(super) fn check_weight(weight: f64) -> Result<()> {
+    if weight == 0.0 || (WEIGHT_MIN..=WEIGHT_MAX).contains(&weight) {
         return Ok(());
+    }
+    if weight.is_finite() && weight > 0.0 {
+        let message = format!("a weight must be 0, or 10^-9 to 10^15, not {weight}");
+        return Err(Error::invalid(message));
     }
     Err(Error::invalid(format!(
         "a weight must be a finite number of at least 0, such as the size in GB, not {weight}. To \

@@ -8,13 +8,14 @@ use std::path::Path;
 use martlet_protocol::{DeviceId, Partition};
 use serde::{Deserialize, Serialize};
 
+use super::edit::{check_lengths, check_weight};
 use super::layout;
 use super::{Builder, Drain, HistoryEntry, RingSettings, StartedMove};
 use crate::device::Device;
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::ring::Move;
-use crate::table::{NOBODY, Table};
+use crate::table::{DEVICES_MAX, NOBODY, PART_POWER_MAX, REPLICAS_MAX, Table};
 
 const FORMAT: u32 = 1;
 
@@ -153,6 +154,7 @@ impl Builder {
 
 impl BuilderFile {
     fn into_builder(self) -> Result<Builder> {
+        self.settings.check()?;
         let (width, extra) = (self.width()?, self.extra()?);
         let table = self
             .assignment
@@ -166,6 +168,13 @@ impl BuilderFile {
         {
             return Err(Error::corrupt("the builder file's devices are not sorted by id"));
         }
+        check_devices(&devices)?;
+        check_drains(&self.drains, &devices)?;
+        if !(self.handoff_unit.is_finite() && self.handoff_unit > 0.0) {
+            return Err(Error::corrupt("the builder file has an impossible handoff unit"));
+        }
+        let moves = all_begun(&self.moves, self.epoch);
+        check_moves(&moves, table.as_ref())?;
         if let Some(table) = &table
             && table.rows().any(|(_, row)| row.iter().any(|s| usize::from(*s) >= devices.len()))
         {
@@ -183,7 +192,7 @@ impl BuilderFile {
             removed,
             drains: self.drains,
             table,
-            moves: all_begun(&self.moves, self.epoch),
+            moves,
             changed: self.changed_since_rebalance,
             history: self.history,
             ..Builder::create(self.settings, [0; 16])?
@@ -211,6 +220,43 @@ impl BuilderFile {
             .count();
         u32::try_from(full).map_err(|_| Error::corrupt("the builder file has too many partitions"))
     }
+}
+
+/// Checks the devices of a file, which an operator may have edited, as the edits of a builder do.
+fn check_devices(devices: &[Device]) -> Result<()> {
+    if devices.len() > DEVICES_MAX {
+        return Err(Error::corrupt(format!(
+            "the builder file has more than {DEVICES_MAX} devices"
+        )));
+    }
+    devices.iter().try_for_each(|device| {
+        check_weight(device.weight).and_then(|()| check_lengths(device)).map_err(|error| {
+            Error::corrupt(format!("the builder file's device {}: {error}", device.id))
+        })
+    })
+}
+
+fn check_drains(drains: &[Drain], devices: &[Device]) -> Result<()> {
+    let is_known = |drain: &Drain| devices.binary_search_by_key(&drain.device, |it| it.id).is_ok();
+    if drains.iter().all(|drain| is_known(drain) && drain.step.is_finite() && drain.step > 0.0) {
+        return Ok(());
+    }
+    Err(Error::corrupt("the builder file drains an unknown device, or in impossible steps"))
+}
+
+/// Checks that each move is of a replica of the assignment, and that no replica has two moves.
+fn check_moves(moves: &[StartedMove], table: Option<&Table>) -> Result<()> {
+    let is_there = |begun: &StartedMove| {
+        let Move { partition, replica, .. } = begun.replica;
+        table.is_some_and(|table| {
+            partition.0 < table.parts() && usize::from(replica) < table.replicas_of(partition.0)
+        })
+    };
+    let place = |begun: &StartedMove| (begun.replica.partition, begun.replica.replica);
+    if moves.iter().all(is_there) && moves.is_sorted_by(|a, b| place(a) < place(b)) {
+        return Ok(());
+    }
+    Err(Error::corrupt("the builder file moves replicas that its assignment doesn't have"))
 }
 
 fn row_lengths(line: &str) -> impl Iterator<Item = usize> + '_ {
@@ -274,7 +320,15 @@ fn table_from_lines(lines: &[String], part_power: u8, width: usize, extra: u32) 
              from its ring file with `reconstruct`",
         )
     };
-    if part_power > crate::table::PART_POWER_MAX || extra > 1 << part_power {
+    if part_power > PART_POWER_MAX
+        || width > REPLICAS_MAX
+        || !(1..=1 << part_power).contains(&extra)
+    {
+        return Err(damaged());
+    }
+    // The text bounds the memory of the table.
+    let digits: u64 = lines.iter().map(|line| line.len() as u64).sum();
+    if digits < (((width as u64 - 1) << part_power) + u64::from(extra)) * 4 {
         return Err(damaged());
     }
     let mut table = Table::empty(part_power, width, extra);

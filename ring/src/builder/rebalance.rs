@@ -56,7 +56,21 @@ struct StepResult {
 impl Builder {
     /// Adapts the assignment to the devices.
     pub fn rebalance(&mut self, occasion: RebalanceContext) -> Result<Report> {
+        self.rebalance_while(occasion, &|| true)
+    }
+
+    /// Adapts the assignment to the devices while `goes_on` returns true. It is called before each
+    /// computation of an assignment, of which a rebalance makes 1 to 33. After an error of the kind
+    /// `Stopped` the builder is in no usable state.
+    fn rebalance_while(
+        &mut self,
+        occasion: RebalanceContext,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Report> {
         self.check_can_rebalance(occasion.now_ms)?;
+        if !goes_on() {
+            return Err(Error::stopped());
+        }
         let was = (self.table.clone(), self.moves.clone());
         let step = self.step(occasion);
         if self.changed || was.0 != self.table || was.1 != self.moves {
@@ -70,7 +84,7 @@ impl Builder {
             locked: step.locked,
             balance: figures.balance,
             dispersion: figures.dispersion,
-            rebalances_to_go: self.rebalances_to_go(&step, occasion),
+            rebalances_to_go: self.rebalances_to_go(&step, occasion, goes_on)?,
         })
     }
 
@@ -89,7 +103,7 @@ impl Builder {
         }
         let last_ms = self.moves.iter().map(|begun| begun.at_ms).max().unwrap_or(LONG_AGO_MS);
         let hours = self.settings.min_part_hours;
-        let next_ms = last_ms + u64::from(hours) * HOUR_MS;
+        let next_ms = last_ms.saturating_add(u64::from(hours) * HOUR_MS);
         if last_ms == LONG_AGO_MS || next_ms <= now_ms {
             return Ok(());
         }
@@ -122,7 +136,7 @@ impl Builder {
         let Solution { table, moved, placed, is_final } = solution;
         let locked = locked.iter().filter(|locked| **locked).count() as u64;
         if self.table.as_ref() != Some(&table) {
-            self.change += 1;
+            self.change = self.change.saturating_add(1);
         }
         self.note_moves(&shaped, &table, now_ms);
         self.table = Some(table);
@@ -222,23 +236,31 @@ impl Builder {
     }
 
     /// Returns the number of further rebalances that would move replicas, if each completes first.
-    fn rebalances_to_go(&self, this: &StepResult, occasion: RebalanceContext) -> u32 {
+    fn rebalances_to_go(
+        &self,
+        this: &StepResult,
+        occasion: RebalanceContext,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<u32> {
         if this.is_final && self.drains.is_empty() {
-            return 0;
+            return Ok(0);
         }
         let mut ahead = self.clone();
         ahead.moves.clear();
         for count in 0..AHEAD_MAX {
+            if !goes_on() {
+                return Err(Error::stopped());
+            }
             let draining = !ahead.drains.is_empty();
             let step = ahead.step_ahead(occasion.seed);
             if step.moved == 0 && !draining {
-                return count;
+                return Ok(count);
             }
             if step.is_final && ahead.drains.is_empty() {
-                return count + 1;
+                return Ok(count + 1);
             }
         }
-        AHEAD_MAX
+        Ok(AHEAD_MAX)
     }
 
     /// Computes only the next assignment, assuming that all moves are complete.
@@ -253,8 +275,21 @@ impl Builder {
 
     /// Returns the builder after a rebalance, and its report; `self` is unchanged.
     pub fn rehearse(&self, occasion: RebalanceContext) -> Result<(Self, Report)> {
+        self.rehearse_while(occasion, &|| true)
+    }
+
+    /// Rehearses a rebalance while `goes_on` returns true. It is called before each computation of
+    /// an assignment, of which a rebalance makes 1 to 33.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if `goes_on` returned false.
+    pub fn rehearse_while(
+        &self,
+        occasion: RebalanceContext,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(Self, Report)> {
         let mut rehearsal = self.clone();
-        let report = rehearsal.rebalance(occasion)?;
+        let report = rehearsal.rebalance_while(occasion, goes_on)?;
         Ok((rehearsal, report))
     }
 }

@@ -104,6 +104,9 @@ fn weighted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
 /// the tree allows.
 pub(crate) fn spread(tree: &Tree, replicas: f64) -> Vec<(f64, f64)> {
     let mut spread = vec![(0.0, 0.0); tree.elements.len()];
+    if spread.is_empty() {
+        return spread;
+    }
     spread[ROOT as usize] = (replicas.floor(), replicas.ceil());
     for level in 1..LEVELS {
         for index in tree.level(level) {
