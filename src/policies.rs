@@ -7,13 +7,10 @@
 
 use martlet_protocol::Redundancy;
 use martlet_ring::Ring;
+use martlet_ring_steps::policy::{FIRST_NAME, check_name, code};
 use martlet_serving::Failure;
 use martlet_topology::is_same_policy;
 use serde::{Deserialize, Serialize};
-
-/// Default name of policy 0.
-pub(crate) const FIRST_NAME: &str = "default";
-const NAME_BYTES_MAX: usize = 64;
 
 /// Requested erasure-coded policy, such as `ec=4+2`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,42 +54,6 @@ impl NamedCode {
     pub(crate) fn devices(&self) -> usize {
         self.code.fragments().map_or(0, usize::from)
     }
-}
-
-/// Refuses names that a request could not carry in its headers, and `STANDARD`.
-pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
-        return Err(Failure::usage(format!(
-            "\"{name}\" is not a policy name: use 1 to {NAME_BYTES_MAX} letters, digits, -, _ and ."
-        )));
-    }
-    if is_same_policy(name, "STANDARD") {
-        return Err(Failure::usage(
-            "a policy can't be named STANDARD, the storage class of the bucket's policy",
-        ));
-    }
-    Ok(())
-}
-
-/// Parses an erasure code such as `4+2`.
-pub(crate) fn code(text: &str) -> Result<Redundancy, Failure> {
-    match text.parse() {
-        Ok(code @ Redundancy::Erasure { .. }) => Ok(code),
-        Ok(Redundancy::Replicated) => {
-            Err(Failure::usage(format!("\"{text}\" is not an erasure code such as 4+2")))
-        }
-        Err(error) => Err(Failure::usage(error.to_string())),
-    }
-}
-
-/// Returns advice for a code with `m` parity fragments; only m = 1 has any.
-pub(crate) fn advice(m: u8) -> Option<String> {
-    (m == 1).then(|| {
-        "with one parity fragment, writes need all fragments on disk: use more devices than \
-         fragments, or writes fail while one device is out"
-            .to_owned()
-    })
 }
 
 /// Refuses erasure-coded rings on a machine whose CPU lacks the instructions for them.
@@ -139,12 +100,5 @@ mod tests {
             let sentence = refusal(texts);
             assert!(sentence.contains(words), "{texts:?}: {sentence}");
         }
-        assert!(check_name(&"x".repeat(64)).is_ok() && check_name(&"x".repeat(65)).is_err());
-    }
-
-    #[test]
-    fn one_fragment_of_parity_is_worth_a_word() {
-        assert!(advice(1).is_some_and(|words| words.contains("fail while one device is out")));
-        assert_eq!(advice(2), None);
     }
 }

@@ -20,6 +20,7 @@
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
 //! * [`profile`]: profiles of processor time and memory.
+//! * [`ring_builder`]: steps on builders of rings, plans, and the builders that result.
 //! * [`ring_push`]: answers of nodes to rings that operators push.
 //! * [`events`]: event targets, and messages that they refused.
 //! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
@@ -48,6 +49,7 @@ pub mod principals;
 pub mod profile;
 pub mod rewrap;
 pub mod rewrite;
+pub mod ring_builder;
 pub mod ring_push;
 pub mod roles;
 mod status;

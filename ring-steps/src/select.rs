@@ -6,7 +6,7 @@ use martlet_serving::Failure;
 /// Returns the devices that `text` names: a device by id (`d7` or `7`), all devices of a region,
 /// zone or node (`r1`, `r1z2`, `r1z2-alpha`), or one device of a node (`r1z2-alpha/sdb`). No match
 /// is an error.
-pub(super) fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failure> {
+pub fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failure> {
     let chosen: Vec<Device> =
         builder.devices().filter(|device| matches(device, text)).cloned().collect();
     if chosen.is_empty() {
@@ -19,7 +19,7 @@ pub(super) fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failu
 }
 
 /// Returns the one device that `text` names. Several matches are an error.
-pub(super) fn select_one(builder: &Builder, text: &str) -> Result<Device, Failure> {
+pub fn select_one(builder: &Builder, text: &str) -> Result<Device, Failure> {
     let mut chosen = select(builder, text)?;
     if chosen.len() > 1 {
         return Err(Failure::refused(format!(
@@ -32,7 +32,7 @@ pub(super) fn select_one(builder: &Builder, text: &str) -> Result<Device, Failur
 }
 
 /// Returns all devices that several words name, without duplicates, in the order of ids.
-pub(super) fn select_all(builder: &Builder, words: &[String]) -> Result<Vec<Device>, Failure> {
+pub fn select_all(builder: &Builder, words: &[String]) -> Result<Vec<Device>, Failure> {
     let mut all = Vec::new();
     for word in words {
         all.extend(select(builder, word)?);
@@ -53,7 +53,7 @@ fn matches(device: &Device, text: &str) -> bool {
 }
 
 /// Formats devices as `d7 (r1z2-alpha/sdb)` or `12 devices (d0 to d11)`.
-pub(super) fn name(devices: &[Device]) -> String {
+pub fn name(devices: &[Device]) -> String {
     match devices {
         [one] => format!("{} ({one})", one.id),
         [first, .., last] => format!("{} devices ({} to {})", devices.len(), first.id, last.id),

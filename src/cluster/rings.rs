@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::{Clock, PolicyId, Redundancy, SystemClock};
 use martlet_ring::{Builder, NewDevice, RebalanceContext, Report, Ring, RingSettings};
+use martlet_ring_steps::policy::FIRST_NAME;
 use martlet_serving::Failure;
 
 use super::layout::{ClusterLayout, NodeLayout};
 use super::ports::loopback;
-use crate::policies::FIRST_NAME;
 
 pub(super) const INDEX: &str = "index";
 /// Target number of replicas of a device, so that its share is exact within a few percent.

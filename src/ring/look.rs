@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use martlet_admin_api::ring_builder::StepLine;
 use martlet_protocol::DeviceId;
 use martlet_ring::{Builder, Device, Diff, Figures, Ring};
+use martlet_ring_steps::select;
+use martlet_ring_steps::text::{count, counted};
 use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::BuilderCommand;
 use super::output::CommandOutput;
-use super::select::select;
-use super::text::{append_line, bar, count, counted, deviation, row};
+use super::text::{append_line, bar, deviation, row};
 use super::tree;
 use crate::columns::table;
 
@@ -131,7 +133,8 @@ fn validate(builder: &Builder) -> Result<CommandOutput, Failure> {
     if builder.is_changed() {
         notes.push("devices or settings have changed since the last rebalance".to_owned());
     }
-    Ok(CommandOutput::done("the builder is valid: every replica has its own device", &notes))
+    let done = "the builder is valid: every replica has its own device".to_owned();
+    Ok(CommandOutput::done(&StepLine { done, notes, ..StepLine::default() }))
 }
 
 fn history(builder: &Builder) -> CommandOutput {

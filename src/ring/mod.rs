@@ -1,6 +1,7 @@
 //! `martlet ring`: edits a ring's builder and previews the cost of changes.
 //!
-//! Placement itself is in [`martlet_ring`]. A command opens the builder file ([`session`]), edits
+//! Placement itself is in [`martlet_ring`], and the steps on a builder are those of
+//! [`martlet_ring_steps`]. A command opens the builder file ([`session`]), edits
 //! it ([`edit`]), makes a ring from it ([`rebalance`]) or inspects it ([`look`]). Its answer is text
 //! and JSON ([`output`]).
 
@@ -11,7 +12,6 @@ mod look;
 mod output;
 mod plan;
 mod rebalance;
-mod select;
 mod session;
 #[cfg(test)]
 mod tests;

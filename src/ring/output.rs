@@ -1,5 +1,6 @@
 //! Output of a command: text for people, JSON for programs.
 
+use martlet_admin_api::ring_builder::StepLine;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,11 +24,11 @@ impl CommandOutput {
     }
 
     /// Makes an answer that reports a completed change, with notes for the operator.
-    pub(super) fn done(sentence: &str, advice: &[String]) -> Self {
-        let mut text = sentence.to_owned();
-        for line in advice {
+    pub(super) fn done(StepLine { done, notes, .. }: &StepLine) -> Self {
+        let mut text = done.clone();
+        for line in notes {
             append_line(&mut text, format_args!("\n  note: {line}"));
         }
-        Self::new(text, &json!({ "done": sentence, "notes": advice }))
+        Self::new(text, &json!({ "done": done, "notes": notes }))
     }
 }

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use martlet_protocol::DeviceId;
 use martlet_ring::{DevicePlan, RebalancePlan, Usage};
+use martlet_ring_steps::text::{count, counted};
 use martlet_serving::Failure;
 use serde::Deserialize;
 
 use super::args::PlanArgs;
-use super::text::{append_line, count, counted, row, size};
+use super::text::{append_line, row, size};
 use crate::columns::table;
 
 /// Usage by device, in the hand-written form or in the form of a server's report.

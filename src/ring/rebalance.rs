@@ -2,18 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use martlet_ring::{Builder, Error, MovePace, RebalanceContext, RebalancePlan, Report, Ring};
+use martlet_admin_api::ring_builder::StepLine;
+use martlet_ring::{Builder, MovePace, Ring};
+use martlet_ring_steps::{self as steps, PlanOccasion, Rehearsal};
 use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::PlanArgs;
 use super::output::CommandOutput;
 use super::plan as print;
-use super::text::{count, counted};
-
-fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> RebalanceContext {
-    RebalanceContext { now_ms, seed: args.seed.unwrap_or(builder.epoch() + 1) }
-}
 
 /// Rebalances the builder. Returns the result and the next steps for the operator.
 pub(super) fn rebalance(
@@ -21,63 +18,10 @@ pub(super) fn rebalance(
     args: &PlanArgs,
     now_ms: u64,
 ) -> Result<CommandOutput, Failure> {
-    let before = builder.epoch();
-    let report = builder.rebalance(occasion(builder, args, now_ms))?;
-    builder.validate()?;
-    let mut answer = CommandOutput::done(&sentence(&report, before), &notes(builder, &report));
+    let (line, report) = steps::rebalance(builder, args.seed, now_ms)?;
+    let mut answer = CommandOutput::done(&line);
     answer.json["report"] = json!(report);
     Ok(answer)
-}
-
-fn sentence(report: &Report, before: u64) -> String {
-    if report.epoch == before {
-        let (what, how) = if report.rebalances_to_go == 0 {
-            ("nothing to do", "can't be improved")
-        } else {
-            ("nothing moved", "stays")
-        };
-        return format!(
-            "{what}: the ring of epoch {before} {how} (balance {:.2} %, dispersion {:.2} %)",
-            report.balance, report.dispersion
-        );
-    }
-    format!(
-        "made the ring of epoch {}: {} moved, {} placed, balance {:.2} %, dispersion {:.2} %",
-        report.epoch,
-        counted(report.moved, "replica"),
-        count(report.placed),
-        report.balance,
-        report.dispersion
-    )
-}
-
-fn notes(builder: &Builder, report: &Report) -> Vec<String> {
-    let mut notes = Vec::new();
-    if report.locked > 0 {
-        notes.push(format!(
-            "{} skipped, because their earlier moves aren't settled: after `martlet admin census` \
-             is clean, run `settle` and rebalance again",
-            counted(report.locked, "partition")
-        ));
-    }
-    if report.rebalances_to_go > 0 {
-        notes.push(format!(
-            "{} to go, each after the moves of the previous one: at most one replica of a \
-             partition moves at a time",
-            counted(u64::from(report.rebalances_to_go), "more rebalance")
-        ));
-    }
-    let (required, overload) = (builder.required_overload(), builder.settings().overload);
-    if report.dispersion > 0.0 && required > overload {
-        notes.push(format!(
-            "replicas are closer together than necessary: `set-overload {:.2}` spreads them as far \
-             as the devices allow, at the cost of balance",
-            (required * 100.0).ceil() / 100.0
-        ));
-    }
-    notes.extend(builder.advice());
-    notes.push("`write-ring` writes the file that servers read".to_owned());
-    notes
 }
 
 /// Rehearses a rebalance. Returns its plan and the ring that it would make.
@@ -86,24 +30,14 @@ pub(super) fn plan(
     args: &PlanArgs,
     now_ms: u64,
 ) -> Result<(CommandOutput, Ring), Failure> {
-    if !(args.high_water > 0.0 && args.high_water <= 1.0) {
-        return Err(Failure::usage(format!(
-            "--high-water must be above 0 and at most 1, such as 0.9, not {}",
-            args.high_water
-        )));
-    }
     let usage = match &args.usage {
         Some(file) => print::read_usage(file)?,
         None => std::collections::BTreeMap::new(),
     };
-    let (rehearsal, report) = builder.rehearse(occasion(builder, args, now_ms))?;
-    let after = rehearsal.ring()?;
     let pace = MovePace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
-    // Before the first rebalance no device holds a replica, so nothing moves.
-    let before = builder.current_ring().or_else(|_: Error| rehearsal.current_ring())?;
-    let plan = RebalancePlan::new(&before, &after, &usage, pace);
-    let mut text = sentence(&report, builder.epoch()).replacen("made", "would make", 1) + "\n";
-    text += &print::plan(&plan, &usage, args);
+    let when = PlanOccasion { seed: args.seed, now_ms, goes_on: &|| true };
+    let Rehearsal { sentence, report, plan, after, .. } = steps::plan(builder, when, &usage, pace)?;
+    let text = sentence + "\n" + &print::plan(&plan, &usage, args);
     Ok((CommandOutput::new(text, &json!({ "report": report, "plan": plan })), after))
 }
 
@@ -125,7 +59,7 @@ pub(super) fn write_ring(
     check_replaced(&ring, &to)?;
     ring.save(&to)?;
     let sentence = format!("wrote the ring of epoch {} to {}", ring.epoch(), to.display());
-    let mut answer = CommandOutput::done(&sentence, &[]);
+    let mut answer = CommandOutput::done(&StepLine { done: sentence, ..StepLine::default() });
     answer.json["epoch"] = json!(ring.epoch());
     answer.json["file"] = json!(to);
     answer.json["blake3"] = json!(hex::encode(ring.hash()));

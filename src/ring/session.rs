@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use martlet_ring::{Builder, Ring};
+use martlet_ring_steps as steps;
 use martlet_serving::Failure;
 
 use super::args::{BuilderCommand, RingArgs};
@@ -51,17 +52,16 @@ impl RingSession<'_> {
                 self.path.display()
             )));
         }
-        let (mut builder, sentence, advice) = match command {
+        let (mut builder, line) = match command {
             BuilderCommand::Create(args) => edit::create(args)?,
             BuilderCommand::Reconstruct { ring, min_part_hours, overload } => {
-                let ring = Ring::load(ring)?;
-                edit::reconstruct(&ring, *min_part_hours, *overload, self.now_ms)?
+                edit::reconstruct(ring, *min_part_hours, *overload, self.now_ms)?
             }
             _ => unreachable!("only `create` and `reconstruct` make a builder"),
         };
-        self.record(&mut builder, &sentence);
+        self.record(&mut builder, &line.done);
         builder.save(self.path)?;
-        Ok((CommandOutput::done(&sentence, &advice), builder.current_ring().ok()))
+        Ok((CommandOutput::done(&line), builder.current_ring().ok()))
     }
 
     /// Changes the builder and saves it.
@@ -107,8 +107,7 @@ impl RingSession<'_> {
     }
 
     fn record(&self, builder: &mut Builder, what: &str) {
-        let who = self.args.who.as_deref().filter(|who| !who.is_empty());
-        builder.record(self.now_ms, who.unwrap_or("unknown"), what);
+        steps::record(builder, self.now_ms, self.args.who.as_deref().unwrap_or_default(), what);
     }
 
     /// Loads the builder. Returns it with the bytes of its file.

@@ -1,4 +1,4 @@
-//! Text output: bars, sizes and counts.
+//! Text output: bars, sizes and rows.
 
 use std::fmt::{self, Write};
 
@@ -40,24 +40,6 @@ pub(super) fn size(bytes: u64) -> String {
     let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0).unwrap_or(0);
     let number = bytes as f64 / (1u64 << (10 * power)) as f64;
     if power == 0 { format!("{bytes} B") } else { format!("{number:.1} {}", UNITS[power]) }
-}
-
-/// Formats a count such as `1,234,567`.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Formats a counted noun: `1 device`, `2 devices`.
-pub(super) fn counted(number: u64, thing: &str) -> String {
-    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// Appends formatted text.

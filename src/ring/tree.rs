@@ -4,12 +4,13 @@ use std::path::Path;
 
 use martlet_protocol::Redundancy;
 use martlet_ring::{Builder, Device, DeviceFigures, Figures};
+use martlet_ring_steps::redundancy_text;
+use martlet_ring_steps::text::{count, counted};
 use serde_json::json;
 
 use super::args::Depth;
-use super::edit::replicas;
 use super::output::CommandOutput;
-use super::text::{append_line, bar, count, counted, deviation, row};
+use super::text::{append_line, bar, deviation, row};
 use crate::columns::table;
 
 /// Maximum number of devices that are listed one by one without `--depth`.
@@ -70,7 +71,7 @@ fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
         settings.part_power,
         match settings.redundancy {
             Redundancy::Replicated => format!("{} replicas", settings.replicas),
-            Redundancy::Erasure { .. } => replicas(settings),
+            Redundancy::Erasure { .. } => redundancy_text(settings),
         },
         counted(builder.devices().count() as u64, "device"),
         settings.min_part_hours,

@@ -18,7 +18,7 @@ use martlet_tests::workspace::{
 };
 
 /// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
-const MAY: [(&str, &[&str], &[&str]); 21] = [
+const MAY: [(&str, &[&str], &[&str]); 22] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
@@ -30,6 +30,17 @@ const MAY: [(&str, &[&str], &[&str]); 21] = [
         "martlet-topology",
         &["martlet-protocol", "martlet-ring"],
         &["tokio", "futures", "async-trait", "hyper"],
+    ),
+    (
+        "martlet-ring-steps",
+        &[
+            "martlet-protocol",
+            "martlet-ring",
+            "martlet-topology",
+            "martlet-admin-api",
+            "martlet-serving",
+        ],
+        &["rocksdb", "s3s", "axum", "clap", "tokio"],
     ),
     ("martlet-storage-node", &["martlet-protocol"], &["hyper", "s3s"]),
     (
@@ -100,6 +111,7 @@ const MAY: [(&str, &[&str], &[&str]); 21] = [
             "martlet-membership",
             "martlet-protocol",
             "martlet-ring",
+            "martlet-ring-steps",
             "martlet-topology",
             "martlet-proxy",
             "martlet-s3compat",

@@ -1,0 +1,146 @@
+//! Rebalances: rehearsed with their cost, or carried out.
+
+use std::collections::BTreeMap;
+
+use martlet_admin_api::ring_builder::StepLine;
+use martlet_protocol::DeviceId;
+use martlet_ring::{
+    Builder, Error, MovePace, RebalanceContext, RebalancePlan, Report, Ring, Usage,
+};
+use martlet_serving::Failure;
+
+use crate::text::{count, counted};
+
+/// Rehearsal of a rebalance. The builder that was rehearsed is unchanged.
+pub struct Rehearsal {
+    /// Sentence that announces the result, without notes.
+    pub sentence: String,
+    /// Result of the rebalance.
+    pub report: Report,
+    /// Cost of the rebalance.
+    pub plan: RebalancePlan,
+    /// Ring that the rebalance makes.
+    pub after: Ring,
+    /// Builder after the rebalance.
+    pub builder: Builder,
+    /// Sentence and notes of the rebalance, once it is carried out.
+    pub done: StepLine,
+}
+
+fn occasion(builder: &Builder, seed: Option<u64>, now_ms: u64) -> RebalanceContext {
+    RebalanceContext { now_ms, seed: seed.unwrap_or(builder.epoch().wrapping_add(1)) }
+}
+
+/// Rebalances the builder. Returns the sentence with the next steps for the operator, and the report.
+/// The seed is derived from the epoch by default, so that a rebalance follows its plan.
+///
+/// # Errors
+/// The devices are too few, or an earlier move is too recent.
+pub fn rebalance(
+    builder: &mut Builder,
+    seed: Option<u64>,
+    now_ms: u64,
+) -> Result<(StepLine, Report), Failure> {
+    let before = builder.epoch();
+    let report = builder.rebalance(occasion(builder, seed, now_ms))?;
+    builder.validate()?;
+    Ok((step_line(builder, &report, before), report))
+}
+
+fn step_line(builder: &Builder, report: &Report, before: u64) -> StepLine {
+    let (done, notes) = (sentence(report, before), notes(builder, report));
+    StepLine { done, notes, added: Vec::new() }
+}
+
+fn sentence(report: &Report, before: u64) -> String {
+    if report.epoch == before {
+        let (what, how) = if report.rebalances_to_go == 0 {
+            ("nothing to do", "can't be improved")
+        } else {
+            ("nothing moved", "stays")
+        };
+        return format!(
+            "{what}: the ring of epoch {before} {how} (balance {:.2} %, dispersion {:.2} %)",
+            report.balance, report.dispersion
+        );
+    }
+    format!(
+        "made the ring of epoch {}: {} moved, {} placed, balance {:.2} %, dispersion {:.2} %",
+        report.epoch,
+        counted(report.moved, "replica"),
+        count(report.placed),
+        report.balance,
+        report.dispersion
+    )
+}
+
+fn notes(builder: &Builder, report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.locked > 0 {
+        notes.push(format!(
+            "{} skipped, because their earlier moves aren't settled: after `martlet admin census` \
+             is clean, run `settle` and rebalance again",
+            counted(report.locked, "partition")
+        ));
+    }
+    if report.rebalances_to_go > 0 {
+        notes.push(format!(
+            "{} to go, each after the moves of the previous one: at most one replica of a \
+             partition moves at a time",
+            counted(u64::from(report.rebalances_to_go), "more rebalance")
+        ));
+    }
+    let (required, overload) = (builder.required_overload(), builder.settings().overload);
+    if report.dispersion > 0.0 && required > overload {
+        notes.push(format!(
+            "replicas are closer together than necessary: `set-overload {:.2}` spreads them as far \
+             as the devices allow, at the cost of balance",
+            (required * 100.0).ceil() / 100.0
+        ));
+    }
+    notes.extend(builder.advice());
+    notes.push("`write-ring` writes the file that servers read".to_owned());
+    notes
+}
+
+/// Rehearses a rebalance while `goes_on` returns true. Without `usage` of devices the plan has no
+/// bytes and hours.
+///
+/// # Errors
+/// `pace.high_water` isn't above 0 and at most 1, the devices are too few, an earlier move is too
+/// recent, or `goes_on` returned false.
+pub fn plan(
+    builder: &Builder,
+    when: PlanOccasion<'_>,
+    usage: &BTreeMap<DeviceId, Usage>,
+    pace: MovePace,
+) -> Result<Rehearsal, Failure> {
+    if !(pace.high_water > 0.0 && pace.high_water <= 1.0) {
+        return Err(Failure::usage(format!(
+            "--high-water must be above 0 and at most 1, such as 0.9, not {}",
+            pace.high_water
+        )));
+    }
+    let PlanOccasion { seed, now_ms, goes_on } = when;
+    let (rehearsed, report) = builder.rehearse_while(occasion(builder, seed, now_ms), goes_on)?;
+    rehearsed.validate()?;
+    let after = rehearsed.ring()?;
+    // Before the first rebalance no device holds a replica, so nothing moves.
+    let before = builder.current_ring().or_else(|_: Error| rehearsed.current_ring())?;
+    let plan = RebalancePlan::new(&before, &after, usage, pace);
+    let sentence = sentence(&report, builder.epoch()).replacen("made", "would make", 1);
+    let done = step_line(&rehearsed, &report, builder.epoch());
+    Ok(Rehearsal { sentence, report, plan, after, builder: rehearsed, done })
+}
+
+/// Seed and time of a plan, and the condition under which its computation goes on.
+#[derive(Clone, Copy)]
+pub struct PlanOccasion<'a> {
+    /// Seed for ties. By default it is derived from the epoch.
+    pub seed: Option<u64>,
+    /// Present time, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// Returns false to end the computation. Called before each assignment, of which a plan computes 1
+    /// to 33.
+    pub goes_on: &'a dyn Fn() -> bool,
+}
