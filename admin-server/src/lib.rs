@@ -13,6 +13,7 @@
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * [`principals`]: keys and sessions of the admin API itself, and the accounts that its gate reads.
+//! * [`ring_builder`]: edits, plans and rebalances of ring builders, which belong to requests.
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
 //! * `api`: parameters, bodies, pages and refusals that the routes share.
 //!
@@ -38,3 +39,4 @@ pub mod objects;
 pub mod policies;
 pub mod principals;
 mod quotas;
+pub mod ring_builder;

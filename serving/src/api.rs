@@ -68,6 +68,8 @@ pub struct ApiDoc {
     query: Option<SchemaSource>,
     body: Option<SchemaSource>,
     body_bytes_max: usize,
+    /// True if the operation changes nothing, whatever its method.
+    computes: bool,
     reply: ReplyDoc,
 }
 
@@ -88,19 +90,43 @@ impl ApiDoc {
     /// `access` to each request.
     pub fn reply<R: JsonSchema>(access: RouteAccess, summary: &'static str) -> Self {
         let reply = ReplyDoc::Json(SchemaGenerator::subschema_for::<R>);
-        Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
+        Self {
+            access,
+            summary,
+            query: None,
+            body: None,
+            body_bytes_max: BODY_BYTES_MAX,
+            computes: false,
+            reply,
+        }
     }
 
     /// Describes an operation that replies with bytes of this media type.
     pub(crate) fn bytes(access: RouteAccess, summary: &'static str, media: &'static str) -> Self {
         let reply = ReplyDoc::Bytes(media);
-        Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
+        Self {
+            access,
+            summary,
+            query: None,
+            body: None,
+            body_bytes_max: BODY_BYTES_MAX,
+            computes: false,
+            reply,
+        }
     }
 
     /// Describes an operation without authentication that replies with text of this media type.
     pub(crate) fn text(summary: &'static str, media: &'static str) -> Self {
         let (access, reply) = (RouteAccess::Public, ReplyDoc::Text(media));
-        Self { access, summary, query: None, body: None, body_bytes_max: BODY_BYTES_MAX, reply }
+        Self {
+            access,
+            summary,
+            query: None,
+            body: None,
+            body_bytes_max: BODY_BYTES_MAX,
+            computes: false,
+            reply,
+        }
     }
 
     /// Adds the query parameters: the fields of `Q`.
@@ -121,6 +147,13 @@ impl ApiDoc {
     pub fn body_bytes_max(self, body_bytes_max: usize) -> Self {
         Self { body_bytes_max, ..self }
     }
+
+    /// Marks an operation that computes its reply from the body and changes nothing, though its method
+    /// is POST. Such requests have no audit records, and end with their connection.
+    #[must_use]
+    pub fn computes(self) -> Self {
+        Self { computes: true, ..self }
+    }
 }
 
 /// Rule of a route, as the gate needs it.
@@ -134,6 +167,8 @@ pub(crate) struct RouteRule {
     pub(crate) has_body: bool,
     /// Maximum bytes of a body.
     pub(crate) body_bytes_max: usize,
+    /// True if the operation changes nothing, whatever its method.
+    pub(crate) computes: bool,
 }
 
 impl RouteRule {
@@ -323,13 +358,13 @@ impl ApiRoutes {
 
 impl ApiOperation {
     fn rule(&self) -> RouteRule {
-        let (ApiDoc { access, body, body_bytes_max, .. }, Self { method, path, .. }) =
-            (self.doc, self);
-        RouteRule { method: *method, path, access, has_body: body.is_some(), body_bytes_max }
+        let ApiDoc { access, body, body_bytes_max, computes, .. } = self.doc;
+        let (method, path, has_body) = (self.method, self.path, body.is_some());
+        RouteRule { method, path, access, has_body, body_bytes_max, computes }
     }
 
     fn describe(&self, schemas: &mut SchemaGenerator) -> Value {
-        let ApiDoc { access, summary, query, body, reply, .. } = self.doc;
+        let ApiDoc { access, summary, query, body, reply, computes, .. } = self.doc;
         let rest = self.path.strip_prefix(BASE).unwrap_or(self.path).trim_start_matches('/');
         let words = rest.replace(['/', '.', '-'], "_").replace(['{', '}'], "");
         let tag = rest.split('/').next().unwrap_or_default();
@@ -347,6 +382,9 @@ impl ApiOperation {
         } else {
             let roles: Vec<&str> = access.roles().iter().map(|role| role.name()).collect();
             operation["x-roles"] = json!(roles);
+        }
+        if computes {
+            operation["x-computes"] = json!(true);
         }
         if let Some(field) = access.tenant_field() {
             operation["x-tenant-of"] = json!(field.name());

@@ -16,7 +16,7 @@ mod settings;
 use std::sync::Arc;
 
 use martlet_admin_server::jobs::{self, JobsCluster};
-use martlet_admin_server::{accounts, buckets, objects, policies};
+use martlet_admin_server::{accounts, buckets, objects, policies, ring_builder};
 use martlet_console::S3Slot;
 use martlet_membership::{
     ClusterSecret, Member, MemberRole, NodeCollector, RingCollector, StatusSource,
@@ -227,7 +227,8 @@ impl RunningProxy<'_> {
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
                 .merge(buckets::routes(store.clone()))
-                .merge(jobs::routes(store, foreground.clone(), clock, Some(of_jobs)))
+                .merge(jobs::routes(store, foreground.clone(), clock.clone(), Some(of_jobs)))
+                .merge(ring_builder::routes(clock))
                 .merge(routes),
         });
         let service = MeasuredService::new(service, requests, foreground, traces.tracer());

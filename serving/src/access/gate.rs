@@ -142,7 +142,7 @@ async fn judge(
 
 impl Admitted {
     async fn run(self, gate: &Arc<GateState>, head: Parts, next: Next) -> Response {
-        if !is_change(&head.method) {
+        if self.rule.computes || !is_change(&head.method) {
             let Self { principal, body, refusal, .. } = self;
             return match refusal {
                 Some(refusal) => refusal,

@@ -123,6 +123,7 @@ fn routes(reached: &Arc<AtomicUsize>) -> ApiRoutes {
         .delete("/tenant", change, handler())
         .put("/operate", operate, handler())
         .post("/echo", operate, echo)
+        .post("/compute", operate.computes(), echo)
         .post("/panics", operate, panics);
     for (path, access) in PATHS {
         routes = routes.get(path, ApiDoc::reply::<String>(access, "Read"), handler());
@@ -355,6 +356,21 @@ async fn each_change_leaves_one_record_whatever_its_outcome() {
     assert_eq!(process.records(TENANTS), ["PUT /operate refused"], "they push no other out");
     let echoed = process.signed(&operator, "POST", "/echo", "the body").await;
     assert_eq!((echoed.status, echoed.text.as_str()), (StatusCode::OK, "the body"));
+}
+
+#[tokio::test]
+async fn a_computation_is_for_its_roles_and_leaves_no_record() {
+    let process = TestProcess::new(Kind::WithAccounts).await;
+    let [viewer, operator] = [AdminRole::Viewer, AdminRole::Operator].map(|it| process.key(it));
+    let computed = process.signed(&operator, "POST", "/compute", "a body").await;
+    assert_eq!((computed.status, computed.text.as_str()), (StatusCode::OK, "a body"));
+    assert!(!computed.id);
+    let refused = process.signed(&viewer, "POST", "/compute", "a body").await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    process.signed(&operator, "PUT", "/operate", "{}").await;
+    assert_eq!(process.records(""), ["PUT /operate done"]);
+    let outcomes = std::fs::read_to_string(process.folder.path().join("tenants/audit-1.jsonl"));
+    assert!(outcomes.unwrap_or_default().is_empty(), "the refusal has no record either");
 }
 
 #[tokio::test]

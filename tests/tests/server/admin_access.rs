@@ -93,11 +93,13 @@ struct Operation {
     /// Field that names the tenant, a bucket or an access key of the tenant.
     tenant_field: Option<String>,
     has_body: bool,
+    /// True if it changes nothing, though its method is POST.
+    computes: bool,
 }
 
 impl Operation {
     fn is_change(&self) -> bool {
-        self.method != "GET"
+        self.method != "GET" && !self.computes
     }
 
     /// Target and body of a request for what belongs to `tenant`.
@@ -144,6 +146,7 @@ fn operations(document: &Value) -> Vec<Operation> {
                 roles: roles.iter().map(|role| role.as_str().unwrap().to_owned()).collect(),
                 tenant_field: about["x-tenant-of"].as_str().map(str::to_owned),
                 has_body: about["requestBody"].is_object(),
+                computes: about["x-computes"] == true,
             });
         }
     }

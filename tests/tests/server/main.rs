@@ -33,6 +33,7 @@ mod private;
 mod profile;
 mod refusals;
 mod rewrite;
+mod ring_builder;
 mod soak;
 mod start;
 mod stop;
