@@ -105,7 +105,7 @@ impl RingPush {
     }
 
     /// Sends the rings to each node, and forgets the rings: runs once. `client` makes the client of
-    /// an address, `on_answer` receives each answer.
+    /// an address, `on_answer` receives each answer after the progress that counts it.
     ///
     /// A node receives the rings in their order, up to the first request that fails.
     pub async fn run(
@@ -121,21 +121,27 @@ impl RingPush {
                     return;
                 }
                 let client = client(address);
-                for (named, file) in rings {
+                for (at, (named, file)) in rings.iter().enumerate() {
                     let line = offer(&client, node, address, named, file.clone()).await;
-                    on_answer(&line);
                     let is_out = line.outcome == PushOutcome::Unreachable;
-                    self.progress.lock().answers.push(line);
+                    self.note(line.clone(), is_out || at + 1 == rings.len());
+                    on_answer(&line);
                     if is_out {
                         break;
                     }
                 }
-                self.progress.lock().nodes_done += 1;
             }
         });
         // The futures are boxed, since their type would name the lifetime of each node.
         let pushes: Vec<_> = pushes.map(futures::FutureExt::boxed).collect();
         stream::iter(pushes).buffer_unordered(self.nodes_at_once).for_each(|()| async {}).await;
+    }
+
+    /// Adds an answer to the progress, and its node if the answer is the node's last one.
+    fn note(&self, line: RingPushLine, is_last: bool) {
+        let mut progress = self.progress.lock();
+        progress.answers.push(line);
+        progress.nodes_done += usize::from(is_last);
     }
 }
 
@@ -177,4 +183,34 @@ pub fn node_addresses(ring: &Ring) -> BTreeMap<String, String> {
     let node =
         |device: &martlet_ring::Device| (device.node.name.clone(), device.node.address.clone());
     ring.devices().iter().map(node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::http::ClusterKey;
+    use martlet_protocol::{PolicyId, SystemClock};
+
+    use super::*;
+    use crate::push_options;
+    use crate::testing::ring;
+
+    /// A node that is out is answered for once, whatever the number of rings.
+    #[tokio::test]
+    async fn each_answer_is_counted_before_it_is_shown() {
+        let rings = vec![(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), ring(0, 3))];
+        let push = RingPush::new(rings, BTreeMap::new());
+        let key: ClusterKey = "ab".repeat(32).parse().expect("64 hexadecimal digits");
+        let client = |_: &str| {
+            let options = push_options(Arc::new(SystemClock), None);
+            HttpBackend::new("127.0.0.1:1", key.clone(), options, Arc::new(|_| ()))
+        };
+        let shown = Mutex::new(Vec::new());
+        push.run(client, |line| shown.lock().push((push.nodes_done(), line.outcome))).await;
+        let shown = shown.into_inner();
+        assert_eq!(shown.len(), 3, "{shown:?}");
+        assert!(shown.iter().all(|(_, outcome)| *outcome == PushOutcome::Unreachable));
+        let mut done: Vec<usize> = shown.iter().map(|(done, _)| *done).collect();
+        done.sort_unstable();
+        assert_eq!((done, push.node_count()), (vec![1, 2, 3], 3));
+    }
 }

@@ -210,7 +210,7 @@ async fn offer(
 }
 
 /// Sends rings to all nodes of the cluster, and of the rings themselves. Prints each answer as it
-/// comes, unless the output is JSON.
+/// comes, after the number of nodes that have answered, unless the output is JSON.
 async fn push_to_all(
     credentials: &NodeCredentials,
     rings: Vec<NamedRing>,
@@ -220,7 +220,7 @@ async fn push_to_all(
     let push = RingPush::new(rings, node_addresses(&index_of(credentials, first).await?));
     let print = |answer: &RingPushLine| {
         if !json {
-            println!("{}", answer.text());
+            println!("{} of {} nodes: {}", push.nodes_done(), push.node_count(), answer.text());
         }
     };
     push.run(|address| client(credentials, address), print).await;
