@@ -24,6 +24,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Time without messages after which a lane closes its connection to a broker.
 const IDLE: Duration = Duration::from_mins(1);
+/// Interval between two attempts to save a position while no message comes.
+const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Interval between two checks for messages to resend.
 const RESEND_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -103,6 +105,7 @@ pub(super) struct DeliveryTask {
     pub(super) counts: Arc<Counts>,
     pub(super) written: Arc<Notify>,
     pub(super) state: DeliveryState,
+    pub(super) saving: SaveState,
 }
 
 /// Delivery state of the message at the head.
@@ -113,6 +116,19 @@ pub(super) struct DeliveryState {
     is_failing: bool,
     /// True if there was no room to set the message aside.
     is_stuck: bool,
+}
+
+/// Outcome of the last attempt to save a position, which is no matter of the target.
+#[derive(Debug, Default)]
+pub(super) struct SaveState {
+    is_failing: bool,
+}
+
+impl SaveState {
+    /// Records an outcome. Returns true if it differs from the one before, and is to be logged.
+    fn note(&mut self, is_failing: bool) -> bool {
+        std::mem::replace(&mut self.is_failing, is_failing) != is_failing
+    }
 }
 
 impl Default for DeliveryState {
@@ -143,6 +159,7 @@ impl DeliveryTask {
             self.head = head;
             let outcome = match read {
                 Ok(messages) if messages.is_empty() => {
+                    self = self.save().await;
                     self.wait().await;
                     continue;
                 }
@@ -161,6 +178,10 @@ impl DeliveryTask {
 
     /// Waits for messages. Closes the connection of a lane that has none for long.
     async fn wait(&self) {
+        if self.head.is_unsaved() {
+            let _ = tokio::time::timeout(SAVE_AGAIN_AFTER, self.written.notified()).await;
+            return;
+        }
         if tokio::time::timeout(IDLE, self.written.notified()).await.is_err() {
             self.destination.rest().await;
             self.written.notified().await;
@@ -192,15 +213,30 @@ impl DeliveryTask {
                 }
             };
             let (done, rest) = messages.split_at(count);
-            let done = done.to_vec();
-            let (head, noted) = off_thread(self.head, move |head| head.acknowledge(&done)).await;
-            self.head = head;
-            if let Err(error) = noted {
-                return (self, Err(error.into()));
-            }
+            self.head.acknowledge(done);
+            self = self.save().await;
             messages = rest;
         }
         (self, Ok(()))
+    }
+
+    /// Saves the position of delivered messages. A failure delays nothing: it is logged once, and the
+    /// next call tries again.
+    async fn save(mut self) -> Self {
+        let (head, saved) = off_thread(self.head, SpoolReader::save).await;
+        self.head = head;
+        if self.saving.note(saved.is_err()) {
+            let name = &self.name;
+            match saved {
+                Ok(()) => tracing::info!(name, "saving the position of delivered events again"),
+                Err(error) => tracing::warn!(
+                    name,
+                    %error,
+                    "could not save the position of delivered events: a restart delivers them again"
+                ),
+            }
+        }
+        self
     }
 
     /// Sets a message aside. Returns false if the file is full, and the message stays.
@@ -253,6 +289,13 @@ fn jittered(pause: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_saving_is_logged_once() {
+        let mut saving = SaveState::default();
+        let logged = [false, true, true, true, false, false, true].map(|it| saving.note(it));
+        assert_eq!(logged, [false, true, false, false, true, false, true]);
+    }
 
     #[test]
     fn pauses_of_lanes_differ() {

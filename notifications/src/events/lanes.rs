@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use super::counts::Counts;
 use super::dead_letter::DeadLetters;
-use super::delivery::{DeliveryState, DeliveryTask, SpoolTask};
+use super::delivery::{DeliveryState, DeliveryTask, SaveState, SpoolTask};
 use super::destination::Destination;
 use super::lane_owner::{LaneOwner, OTHERS, TENANTS, TENANTS_MAX};
 use super::retry::Limits;
@@ -102,6 +102,7 @@ impl LaneSettings {
             counts: counts.clone(),
             written: written.clone(),
             state: DeliveryState::default(),
+            saving: SaveState::default(),
         };
         (SpoolTask { tail, queue, aside, counts, written }, delivery)
     }

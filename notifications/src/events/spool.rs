@@ -53,6 +53,8 @@ pub(super) struct SpoolReader {
     counts: Arc<Counts>,
     number: u64,
     offset: u64,
+    /// True if the stored position lags behind.
+    is_unsaved: bool,
 }
 
 /// Position of a message in a spool: file number, and offset in bytes within that file.
@@ -97,7 +99,8 @@ pub(super) fn open(
     }
     counts.waiting_bytes.store(waiting.saturating_sub(offset), Ordering::Relaxed);
     let (folder, counts) = (folder.to_owned(), counts.clone());
-    let head = SpoolReader { folder: folder.clone(), counts: counts.clone(), number, offset };
+    let (of, counted) = (folder.clone(), counts.clone());
+    let head = SpoolReader { folder: of, counts: counted, number, offset, is_unsaved: false };
     Ok((SpoolWriter { folder, counts, bytes_max, number: next, file: None, bytes: 0 }, head))
 }
 
@@ -224,7 +227,7 @@ impl SpoolReader {
                 continue;
             }
             let Some(later) = later else { return Ok(Vec::new()) };
-            self.leave(bytes.len() as u64, later)?;
+            self.leave(bytes.len() as u64, later);
         }
     }
 
@@ -259,7 +262,7 @@ impl SpoolReader {
     }
 
     /// Continues in a later file. The rest of this file is a torn line.
-    fn leave(&mut self, torn_bytes: u64, later: u64) -> io::Result<()> {
+    fn leave(&mut self, torn_bytes: u64, later: u64) {
         if torn_bytes > 0 {
             self.counts.lose(1);
             self.pass(torn_bytes);
@@ -268,24 +271,38 @@ impl SpoolReader {
         (self.number, self.offset) = (later, 0);
         // The file goes first: the position needs a block, which a full disk has only afterwards. A
         // position in a file that is gone means the first file.
-        let removed = match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
-        self.save().and(removed)
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "a passed file of events stays until the \
+                                                            next start");
+        }
+        self.is_unsaved = true;
     }
 
-    /// Passes messages, in their order.
-    pub(super) fn acknowledge(&mut self, messages: &[SpooledMessage]) -> io::Result<()> {
+    /// Passes messages, in their order. They are not read again before the next start, even if the
+    /// position can't be saved afterwards.
+    pub(super) fn acknowledge(&mut self, messages: &[SpooledMessage]) {
         let bytes = messages.iter().map(|message| message.line_bytes).sum();
         self.pass(bytes);
-        self.save()
+        self.is_unsaved = true;
     }
 
-    fn save(&self) -> io::Result<()> {
-        let fresh = self.folder.join(format!("{POSITION}.new"));
-        fs::write(&fresh, format!("{} {}\n", self.number, self.offset))?;
-        fs::rename(fresh, self.folder.join(POSITION))
+    /// Saves the position, if it has changed since it was saved last. After an error the position stays
+    /// unsaved, and messages since then are delivered again after a restart.
+    pub(super) fn save(&mut self) -> io::Result<()> {
+        if self.is_unsaved {
+            let fresh = self.folder.join(format!("{POSITION}.new"));
+            fs::write(&fresh, format!("{} {}\n", self.number, self.offset))?;
+            fs::rename(fresh, self.folder.join(POSITION))?;
+            self.is_unsaved = false;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the stored position lags behind.
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.is_unsaved
     }
 }
 
@@ -337,9 +354,9 @@ mod tests {
         assert_eq!(texts(&messages), ["one", "two", "three"]);
         assert!(messages.is_sorted_by(|before, after| before.position < after.position));
         assert_eq!(head.read().unwrap(), messages, "positions stay");
-        head.acknowledge(&messages[..2]).unwrap();
+        head.acknowledge(&messages[..2]);
         assert_eq!(texts(&head.read().unwrap()), ["three"]);
-        head.acknowledge(&messages[2..]).unwrap();
+        head.acknowledge(&messages[2..]);
         assert!(head.read().unwrap().is_empty());
         assert_eq!((place.waiting(), place.lost()), (0, 0));
     }
@@ -351,13 +368,14 @@ mod tests {
         tail.append(&batch(&["one", "two"])).unwrap();
         head.read().unwrap();
         let done = head.read().unwrap();
-        head.acknowledge(&done[..1]).unwrap();
+        head.acknowledge(&done[..1]);
+        head.save().unwrap();
         drop((tail, head));
         let (mut tail, mut head) = place.open(ROOM);
         tail.append(&batch(&["three"])).unwrap();
         let rest = head.read().unwrap();
         assert_eq!(texts(&rest), ["two"]);
-        head.acknowledge(&rest).unwrap();
+        head.acknowledge(&rest);
         assert_eq!(texts(&head.read().unwrap()), ["three"]);
         assert_eq!(numbers(place.folder.path()).unwrap(), [2], "the first file is done with");
         drop((tail, head));
@@ -373,13 +391,16 @@ mod tests {
         let (mut tail, mut head) = place.open(ROOM);
         tail.append(&batch(&["one"])).unwrap();
         let passed = head.read().unwrap();
-        head.acknowledge(&passed).unwrap();
+        head.acknowledge(&passed);
+        head.save().unwrap();
         drop((tail, head));
         let (mut tail, mut head) = place.open(ROOM);
         tail.append(&batch(&["two"])).unwrap();
         fs::create_dir(place.folder.path().join(format!("{POSITION}.new"))).unwrap();
-        head.read().unwrap_err();
+        assert_eq!(texts(&head.read().unwrap()), ["two"]);
         assert_eq!(numbers(place.folder.path()).unwrap(), [2], "the first file is gone");
+        head.save().unwrap_err();
+        assert!(head.is_unsaved());
         assert_eq!(texts(&head.read().unwrap()), ["two"]);
         drop((tail, head));
         let (_, mut head) = place.open(ROOM);
@@ -399,7 +420,7 @@ mod tests {
             let mut count = 0;
             while count < 200 {
                 let messages = head.read().unwrap();
-                head.acknowledge(&messages).unwrap();
+                head.acknowledge(&messages);
                 count += messages.len();
             }
         });
@@ -425,11 +446,11 @@ mod tests {
         assert_eq!(texts(&head.read().unwrap()), ["two"]);
         tail.append(&batch(&["four"])).unwrap();
         let messages = head.read().unwrap();
-        head.acknowledge(&messages).unwrap();
+        head.acknowledge(&messages);
         let messages = head.read().unwrap();
         assert_eq!(texts(&messages), ["four"]);
         assert_eq!(place.lost(), 2);
-        head.acknowledge(&messages).unwrap();
+        head.acknowledge(&messages);
         assert!(head.read().unwrap().is_empty());
         assert_eq!(place.waiting(), 0);
     }
@@ -444,7 +465,7 @@ mod tests {
         assert_eq!(place.lost(), 2);
         let messages = head.read().unwrap();
         assert_eq!(messages.len(), 2);
-        head.acknowledge(&messages).unwrap();
+        head.acknowledge(&messages);
         tail.append(&batch(&["z", "a\nb"])).unwrap();
         assert_eq!(texts(&head.read().unwrap()), ["z"]);
         assert_eq!(place.lost(), 3);
@@ -466,7 +487,7 @@ mod tests {
                 break;
             }
             count += messages.len();
-            head.acknowledge(&messages).unwrap();
+            head.acknowledge(&messages);
         }
         assert_eq!((count, place.waiting()), (50, 0));
         assert_eq!(numbers(place.folder.path()).unwrap(), [2]);

@@ -149,6 +149,36 @@ async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
     running.stop().await;
 }
 
+/// A failed save of the position is no failed delivery: nothing pauses, and the save is repeated.
+#[tokio::test]
+async fn messages_are_delivered_once_while_their_position_cannot_be_saved() {
+    let place = tempfile::tempdir().unwrap();
+    let (path, data) = (place.path().join("queue"), place.path().join("data"));
+    let settings = format!("[t]\nqueue_file = '{}'", path.display());
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    let spool = data.join("events/t");
+    std::fs::create_dir_all(spool.join("position.new")).unwrap();
+    let running = EventsFixture::start(&data, &settings, 1 << 20);
+    let mut expected = String::new();
+    for number in 0..20 {
+        running.offer(&[&number.to_string()]);
+        expected.push_str(&format!("{number}\n"));
+        until(|| read() == expected).await;
+    }
+    let figures = running.events.figures().remove(0);
+    assert_eq!((figures.delivered, figures.failures, figures.waiting_bytes), (20, 0, 0));
+    assert!(!spool.join("position").exists());
+    std::fs::remove_dir(spool.join("position.new")).unwrap();
+    // No message comes, and the position is saved all the same.
+    until(|| spool.join("position").exists()).await;
+    running.stop().await;
+    let running = EventsFixture::start(&data, &settings, 1 << 20);
+    running.offer(&["20"]);
+    expected.push_str("20\n");
+    until(|| read() == expected).await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_tenant_that_floods_a_target_drives_out_its_own_messages_alone() {
     let place = tempfile::tempdir().unwrap();
