@@ -11,18 +11,20 @@
 //! Reclaim checks if they are still needed, and keeps those that a completed object took over.
 //!
 //! Parts are removed before their upload: without the upload, no worker could detect that they are
-//! unneeded. The upload stays as long as a part of it may still be written, so that no part is left
-//! alone.
+//! unneeded. The upload stays as long as a part of it may still be written. Parts that come later,
+//! from a device that was out, are orphans.
 //!
 //! A completion may be decided and never end, because its proxy died and its client never came
 //! back. The object layer then continues it: only the object layer can judge the condition of the
 //! completion, and so find out if the object was written. Without an object layer the upload stays.
 //!
-//! * [`buckets`]: the buckets with their rules; [`parts`]: the parts of an upload.
+//! * [`buckets`]: the buckets with their rules; [`parts`]: the parts of an upload; [`orphans`]: parts
+//!   that came after their upload was removed.
 //! * [`objects`]: the walk over the objects of buckets that have rules.
 
 mod buckets;
 mod objects;
+mod orphans;
 mod parts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +33,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::{Bucket, Entry, Upload, UploadState, Value};
 use martlet_protocol::key::{index_placement, shard_of};
@@ -39,13 +40,14 @@ use martlet_protocol::lifecycle::{Day, Lifecycle, ObjectExpiry, Subject, Version
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
     BackendExt, BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Setting, Shard,
-    Stamp, StampSource, WriteId,
+    StampSource,
 };
 use martlet_topology::Topology;
 
 use self::buckets::buckets;
 use self::objects::{Objects, Task};
-use self::parts::parts_of;
+use self::orphans::{OrphanInputs, OrphanWalk, PartListing};
+use self::parts::{free_parts, written};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::cursors::Cursors;
 use crate::identity::{Candidate, replace};
@@ -53,8 +55,6 @@ use crate::worker::{StepProgress, Worker};
 
 /// Uploads visited by one step.
 const BATCH: usize = 64;
-/// Parts freed concurrently.
-const AT_ONCE: usize = 16;
 /// Maximum rest between two passes.
 const REST_MAX: Duration = Duration::from_mins(10);
 /// Days shorter than this are looked at this often; a longer one is looked at once.
@@ -104,6 +104,7 @@ pub struct Expire {
     /// Listings left in this pass; none before a pass.
     lists: Option<VecDeque<UploadListing>>,
     left: u64,
+    orphans: OrphanWalk,
     /// Object layer that carries out rules on objects, if this process has one.
     objects: Option<Objects>,
 }
@@ -185,8 +186,9 @@ impl Expire {
         options: ExpireOptions,
     ) -> Self {
         let stamps = StampSource::new(clock.clone());
-        let (topology, objects) = (topology.into(), None);
-        Self { topology, clock, scope, options, stamps, lists: None, left: 0, objects }
+        let (topology, orphans) = (topology.into(), OrphanWalk::default());
+        let (lists, left, objects) = (None, 0, None);
+        Self { topology, clock, scope, options, stamps, lists, left, orphans, objects }
     }
 
     /// Adds `expiry`, which carries out rules on objects; `cursors` store the position of the walk.
@@ -240,7 +242,7 @@ impl Expire {
             UploadAction::Abort => self.abort(cluster, at).await,
             UploadAction::FreeParts | UploadAction::Forget => {
                 let Value::Upload(upload) = &entry.value else { return Ok(false) };
-                let freed = self.free_parts(cluster, at, upload).await?;
+                let freed = free_parts(cluster, &self.stamps, at, upload.id).await?;
                 if action == UploadAction::FreeParts {
                     return Ok(freed > 0);
                 }
@@ -280,29 +282,6 @@ impl Expire {
         };
         Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
     }
-
-    /// Frees all parts of an ended upload; returns their number.
-    async fn free_parts(
-        &self,
-        cluster: &StepTopology,
-        at: &RegisterKey,
-        upload: &Upload,
-    ) -> Result<usize> {
-        let parts = parts_of(cluster, at, upload).await?;
-        let freed = parts.iter().map(|name| async move {
-            let key = RegisterKey { kind: RegisterKind::Part, name: name.clone(), ..at.clone() };
-            let decide = |found: Option<Candidate>| {
-                let is_part = matches!(found?.entry.value, Value::Part(_));
-                is_part.then(|| written(Value::Tombstone))
-            };
-            replace(cluster, &self.stamps, &key, decide).await.map(drop)
-        });
-        let mut freed = futures::stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        while let Some(part) = freed.next().await {
-            part?;
-        }
-        Ok(parts.len())
-    }
 }
 
 impl Expire {
@@ -311,12 +290,24 @@ impl Expire {
     async fn begin(&mut self, cluster: &StepTopology) -> Result<()> {
         self.left = 0;
         let (lists, tasks) = self.lists(cluster).await?;
-        self.lists = Some(lists);
         let (now_ms, period_ms) = (self.clock.now_ms(), self.options.period_ms());
+        let parts = |it: &UploadListing| PartListing::new(it.bucket, it.device, it.shards.clone());
+        self.orphans.await_turn(lists.iter().map(parts), now_ms);
+        self.lists = Some(lists);
         if let Some(objects) = &mut self.objects {
             objects.await_turn(tasks, now_ms, period_ms);
         }
         Ok(())
+    }
+
+    /// Ends a step over uploads or parts. Objects follow after both.
+    fn end_step(&mut self, mut progress: StepProgress) -> StepProgress {
+        self.left += progress.kept;
+        let is_listed = self.lists.is_none() && !self.orphans.is_under_way();
+        let objects = self.objects.as_mut().filter(|_| is_listed);
+        let goes_on = !is_listed || objects.is_some_and(Objects::begin);
+        (progress.backlog, progress.idle) = (self.left, !goes_on);
+        progress
     }
 
     /// Visits some of the objects.
@@ -338,12 +329,6 @@ fn rules_of(bucket: &Bucket) -> Arc<Lifecycle> {
         None
     });
     Arc::new(rules.unwrap_or_default())
-}
-
-/// Makes a new write, whose order the ballot sets.
-fn written(value: Value) -> Candidate {
-    let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value };
-    Candidate { entry, inline: None, keep_body: false }
 }
 
 impl Expire {
@@ -434,6 +419,13 @@ impl Worker for Expire {
             return Ok(self.step_objects().await);
         }
         let cluster = StepTopology::of(&self.topology);
+        let mut progress = StepProgress::default();
+        if self.lists.is_none() && self.orphans.is_under_way() {
+            let (stamps, age_ms) = (&self.stamps, self.options.ended_grace_ms);
+            let with = OrphanInputs { cluster: &cluster, stamps, age_ms };
+            self.orphans.step(with, &mut progress).await;
+            return Ok(self.end_step(progress));
+        }
         if self.lists.is_none()
             && let Err(error) = self.begin(&cluster).await
         {
@@ -441,18 +433,13 @@ impl Worker for Expire {
             return Ok(StepProgress { kept: 1, idle: true, ..StepProgress::default() });
         }
         let mut lists = self.lists.take().unwrap_or_default();
-        let mut progress = StepProgress::default();
         if let Some(listing) = lists.pop_front()
             && let Some(rest) = self.resume(&cluster, listing, &mut progress).await
         {
             lists.push_front(rest);
         }
-        self.left += progress.kept;
         self.lists = Some(lists).filter(|lists| !lists.is_empty());
-        let objects = self.objects.as_mut().filter(|_| self.lists.is_none());
-        let goes_on = self.lists.is_some() || objects.is_some_and(Objects::begin);
-        (progress.backlog, progress.idle) = (self.left, !goes_on);
-        Ok(progress)
+        Ok(self.end_step(progress))
     }
 }
 

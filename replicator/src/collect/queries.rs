@@ -54,14 +54,14 @@ pub(super) fn pages_of(due: Vec<(RegisterKey, Stamp)>) -> Vec<Vec<(RegisterKey, 
 ///
 /// # Errors
 /// Unless every device of the index ring answers with its votes, at the highest known term.
-pub(super) async fn check_everyone(cluster: &StepTopology) -> Result<BTreeSet<DeviceId>> {
+pub(crate) async fn check_everyone(cluster: &StepTopology) -> Result<BTreeSet<DeviceId>> {
     let statuses = cluster.statuses().await;
     let term = cluster.term();
     for device in cluster.index_devices() {
         let answers = statuses.get(&device).is_some_and(|it| it.voting && it.term == term);
         if !answers {
             return Err(Error::unavailable(format!(
-                "device {device} does not answer with votes: tombstones stay until then"
+                "device {device} does not answer with votes at the highest term"
             )));
         }
     }

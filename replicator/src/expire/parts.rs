@@ -1,27 +1,64 @@
-//! Parts of an upload, by a quorum.
+//! Parts of an upload: their names by a quorum, and their removal.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::future::join_all;
 use martlet_protocol::backend::{ListRequest, ListStart};
-use martlet_protocol::entry::{Entry, Upload};
-use martlet_protocol::{Error, RegisterKey, RegisterKind, Result};
+use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::{
+    Error, RegisterKey, RegisterKind, Result, Stamp, StampSource, UploadId, WriteId,
+};
 
 use crate::cluster::StepTopology;
+use crate::identity::{Candidate, replace};
 use crate::needed_extents::{QuerySource, list};
 
+/// Parts freed concurrently.
+const AT_ONCE: usize = 16;
+
+/// Makes a new write, whose order the ballot sets.
+pub(super) fn written(value: Value) -> Candidate {
+    let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value };
+    Candidate { entry, inline: None, keep_body: false }
+}
+
+/// Frees all parts of an upload that has ended or is gone; returns their number. `at` is any register in
+/// the upload's shard.
+pub(super) async fn free_parts(
+    cluster: &StepTopology,
+    stamps: &StampSource,
+    at: &RegisterKey,
+    upload: UploadId,
+) -> Result<usize> {
+    let parts = parts_of(cluster, at, upload).await?;
+    let freed = parts.iter().map(|name| async move {
+        let key = RegisterKey { kind: RegisterKind::Part, name: name.clone(), ..at.clone() };
+        let decide = |found: Option<Candidate>| {
+            let is_part = matches!(found?.entry.value, Value::Part(_));
+            is_part.then(|| written(Value::Tombstone))
+        };
+        replace(cluster, stamps, &key, decide).await.map(drop)
+    });
+    let mut freed = futures::stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+    while let Some(part) = freed.next().await {
+        part?;
+    }
+    Ok(parts.len())
+}
+
 /// Returns the names of the parts of an upload that any quorum may know.
-pub(super) async fn parts_of(
+async fn parts_of(
     cluster: &StepTopology,
     at: &RegisterKey,
-    upload: &Upload,
+    upload: UploadId,
 ) -> Result<Vec<Bytes>> {
     let request = ListRequest {
         bucket: at.bucket,
         shards: vec![at.shard],
         kind: RegisterKind::Part,
-        prefix: Bytes::copy_from_slice(&upload.id.0),
+        prefix: Bytes::copy_from_slice(&upload.0),
         start: ListStart::First,
         limit: 1000,
         fold: None,

@@ -1,5 +1,6 @@
 //! Uploads that are removed, in order; and objects that are visited.
 
+mod late_parts;
 mod rules;
 
 use martlet_protocol::backend::EntryWrite;
@@ -7,7 +8,7 @@ use martlet_protocol::entry::{
     Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Object, Part,
 };
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{Level, PolicyId, UploadId};
+use martlet_protocol::{Level, PolicyId, Stamp, UploadId, WriteId};
 
 use super::*;
 use crate::run_once;
