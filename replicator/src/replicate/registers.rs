@@ -236,7 +236,9 @@ impl ReplicateRegisters {
                 Ok(progress)
             }
             Task::Pair { device, peer, look } => {
-                let (found, next) = look.resume(cluster, device, peer).await?;
+                let (mut found, next) = look.resume(cluster, device, peer).await?;
+                // The ring or the term may have changed since the devices were compared.
+                found.retain(|it| are_members(cluster, it.key.placement(), [device, peer]));
                 self.failures.forget(peer);
                 for look in next.into_iter().rev() {
                     self.tasks.push_front(Task::Pair { device, peer, look });
@@ -281,6 +283,12 @@ impl ReplicateRegisters {
         let idle = self.advance(cluster);
         Ok(StepProgress { idle, ..StepProgress::default() })
     }
+}
+
+/// Returns true if all of these devices decide about a placement.
+fn are_members(cluster: &StepTopology, placement: u64, devices: [DeviceId; 2]) -> bool {
+    let sets = cluster.sets(placement);
+    devices.iter().all(|device| sets.contains(*device))
 }
 
 /// Returns true if the deciding devices are known, and the device has the highest known term.

@@ -28,6 +28,25 @@ pub(super) struct RegisterRepair<'a> {
     pub(super) clock: &'a dyn Clock,
 }
 
+/// Outcome of a copy from one device to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BringOutcome {
+    /// The first device holds nothing.
+    Nothing,
+    /// The second device holds the entry of the first.
+    Brought,
+    /// The second device holds a newer entry.
+    Superseded,
+}
+
+/// Reply of a device to a copy.
+enum CopyReply {
+    Holds,
+    Superseded,
+    /// A promise refuses it.
+    Behind(Stamp),
+}
+
 impl RegisterRepair<'_> {
     /// Copies the newer of two devices' entries to the other, register by register.
     pub(super) async fn repair_all(
@@ -40,7 +59,7 @@ impl RegisterRepair<'_> {
         for Difference { key, mine, theirs } in found {
             let (from, to) = if mine >= theirs { (device, peer) } else { (peer, device) };
             ways.push(async move {
-                let brought = self.repair(&key, from, to).await;
+                let brought = self.repair_both(&key, from, to).await;
                 brought.inspect_err(|error| {
                     tracing::debug!(?key, %from, %to, %error, "could not repair a register, \
                                                                retrying later");
@@ -59,6 +78,18 @@ impl RegisterRepair<'_> {
         progress
     }
 
+    /// Copies an entry from `from` to `to`. If `to` holds a newer one, that one is copied back: devices
+    /// don't compare marked tombstones, so an entry beside one looks like the newer. Returns true if a
+    /// device held an entry.
+    async fn repair_both(&self, key: &RegisterKey, from: DeviceId, to: DeviceId) -> Result<bool> {
+        match self.bring(key, from, to).await? {
+            BringOutcome::Superseded => {
+                self.bring(key, to, from).await.map(|back| back != BringOutcome::Nothing)
+            }
+            brought => Ok(brought != BringOutcome::Nothing),
+        }
+    }
+
     /// Copies an entry from `from` to `to`; returns true if `from` held one.
     pub(super) async fn repair(
         &self,
@@ -66,18 +97,26 @@ impl RegisterRepair<'_> {
         from: DeviceId,
         to: DeviceId,
     ) -> Result<bool> {
+        self.bring(key, from, to).await.map(|brought| brought != BringOutcome::Nothing)
+    }
+
+    async fn bring(&self, key: &RegisterKey, from: DeviceId, to: DeviceId) -> Result<BringOutcome> {
         let read_ms = self.clock.now_ms();
         let node = self.cluster.node(from)?;
         let view = in_time(node.read(from, key, Want::EntryAndInline, Term::ANY)).await?;
         if view.entry.is_none() {
-            return Ok(false);
+            return Ok(BringOutcome::Nothing);
         }
         let candidate = Candidate::of(view)
             .ok_or_else(|| Error::unavailable(format!("device {from} lacks bytes of {key:?}")))?;
-        let Some(above) = self.copy(key, to, &candidate, read_ms).await? else { return Ok(true) };
+        let above = match self.copy(key, to, &candidate, read_ms).await? {
+            CopyReply::Holds => return Ok(BringOutcome::Brought),
+            CopyReply::Superseded => return Ok(BringOutcome::Superseded),
+            CopyReply::Behind(above) => above,
+        };
         let known = ReadCandidate { candidate, read_ms };
         self.settle_and_copy(key, &[from, to], known, above).await?;
-        Ok(true)
+        Ok(BringOutcome::Brought)
     }
 
     /// Settles a register whose repair a promise refuses, and copies the outcome to devices that
@@ -98,23 +137,23 @@ impl RegisterRepair<'_> {
         Ok(())
     }
 
-    /// Sends a write to a device. Returns none if the device now holds this order or a newer one,
-    /// else the promise that refuses the write.
+    /// Sends a write to a device.
     async fn copy(
         &self,
         key: &RegisterKey,
         to: DeviceId,
         candidate: &Candidate,
         read_ms: u64,
-    ) -> Result<Option<Stamp>> {
+    ) -> Result<CopyReply> {
         if self.clock.now_ms().saturating_sub(read_ms) > READ_AGE_MS_MAX {
             return Err(Error::unavailable("the read is too old for a repair"));
         }
         let reply =
             in_time(self.cluster.node(to)?.write(to, candidate.repair(key, read_ms))).await?;
         match reply {
-            WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted => Ok(None),
-            WriteReply::Behind(floor) => Ok(Some(floor)),
+            WriteReply::Stored | WriteReply::Unvoted => Ok(CopyReply::Holds),
+            WriteReply::Superseded => Ok(CopyReply::Superseded),
+            WriteReply::Behind(floor) => Ok(CopyReply::Behind(floor)),
             WriteReply::OutOfTime => {
                 Err(Error::unavailable(format!("a repair reached device {to} too late")))
             }

@@ -14,6 +14,7 @@ use crate::sync::SyncDevices;
 use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 use crate::{RingChange, run_all_once, run_once};
 
+mod healing;
 mod peers;
 
 fn worker(world: &MultiNodeWorld) -> ReplicateRegisters {
