@@ -62,8 +62,8 @@ pub trait IntroducedDevices: Send + Sync {
     async fn confirm(&self, device: DeviceId, current: Incarnation) -> Result<()>;
     /// Records that peers remember another opening.
     async fn refuse(&self, device: DeviceId, by: Incarnation) -> Result<()>;
-    /// Grants or revokes the votes of a device.
-    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()>;
+    /// Grants the votes of a device, if its formatting is that of `current`.
+    async fn grant_votes(&self, device: DeviceId, current: Incarnation) -> Result<()>;
     /// Begins a new generation of an open device.
     async fn advance(&self, device: DeviceId) -> Result<()>;
     /// Begins a refused device anew, without votes.
@@ -219,7 +219,7 @@ impl Introducer {
                 }
                 Ok(())
             }
-            IntroductionOutcome::Votes => self.devices.set_voting(device, true).await.inspect(|()| {
+            IntroductionOutcome::Votes => self.devices.grant_votes(device, it.current).await.inspect(|()| {
                 tracing::info!(%device, "a new device of a new cluster got its votes");
             }),
             IntroductionOutcome::Elsewhere(id) => {

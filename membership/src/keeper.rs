@@ -19,6 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use martlet_protocol::backend::{RingEpoch, RingEpochs};
 use martlet_protocol::http::{Announcement, RingTag, RingTags};
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{Phase, Term};
@@ -53,6 +54,8 @@ pub struct RingKeeper {
     /// Held while a ring is checked, written and put into use.
     changing: Mutex<()>,
     changed: watch::Sender<u64>,
+    /// Epochs of the data rings, for conditions of releases (rule X9).
+    data_epochs: Arc<RingEpochs>,
 }
 
 struct CurrentRings {
@@ -81,7 +84,9 @@ impl RingKeeper {
         let now = RwLock::new(CurrentRings::of(rings));
         let waiting = WaitingRings::load(&folder);
         let (known, changing) = (KnownTerm::default(), Mutex::new(()));
-        let keeper = Self { folder, now, waiting, known, changing, changed };
+        let data_epochs = Arc::new(RingEpochs::default());
+        let keeper = Self { folder, now, waiting, known, changing, changed, data_epochs };
+        keeper.raise_data_epochs();
         for file in files {
             keeper.take_file(file)?;
         }
@@ -123,6 +128,17 @@ impl RingKeeper {
     /// Returns the highest known term, which object layer and workers share and raise too.
     pub fn known_term(&self) -> KnownTerm {
         self.known.clone()
+    }
+
+    /// Returns the epochs of the data rings, as they rise.
+    pub fn data_epochs(&self) -> Arc<RingEpochs> {
+        self.data_epochs.clone()
+    }
+
+    fn raise_data_epochs(&self) {
+        for (policy, ring) in self.rings().data() {
+            self.data_epochs.raise(RingEpoch { policy, epoch: ring.epoch() });
+        }
     }
 
     /// Returns the first ring of the index that waits for the ring change before it. Later rings
@@ -232,6 +248,7 @@ impl RingKeeper {
         let file = format!("{name}.ring");
         self.folder.replace(&file, &ring.encode()).map_err(|failure| failure.to_string())?;
         *self.now.write() = CurrentRings::of(next);
+        self.raise_data_epochs();
         self.changed.send_modify(|changes| *changes += 1);
         tracing::info!(%name, epoch = ring.epoch(), "a ring is in use");
         Ok(())

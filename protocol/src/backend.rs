@@ -9,10 +9,12 @@
 //! * `call`: [`Call`], a call without a stream as a value, with the invariants of each, and
 //!   [`Reply`].
 //! * `ext`: [`BackendExt`], a typed method for each call.
+//! * `conditions`: conditions of calls that must not come late.
 //! * `claims`, `devices`, `extents`, `old_registers`, `registers`: types of arguments and results.
 
 mod call;
 mod claims;
+mod conditions;
 mod contract;
 mod devices;
 mod ext;
@@ -26,6 +28,7 @@ pub use self::claims::{
     CLAIM_EXTENTS_MAX, CLAIM_ROWS_MAX, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
     ClaimsRequest, DeviceClaims, OwnerClaim, SpilledManifest,
 };
+pub use self::conditions::{DeviceCondition, ReleaseCondition, RingEpoch, RingEpochs};
 pub use self::contract::{Backend, ByteStream};
 pub use self::devices::{DeviceHealth, DeviceStatus};
 pub use self::ext::{BackendExt, ReplyFuture};

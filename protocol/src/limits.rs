@@ -50,6 +50,9 @@ pub const INDEX_SHARDS_DEFAULT: u16 = 16;
 pub const INDEX_SHARDS_MAX: u16 = 4096;
 /// Longest time that a stamp may lie ahead of a replica's clock (rule C1).
 pub const CLOCK_SKEW_MS_MAX: u64 = 60_000;
+/// Time in which a call with a condition may be executed. A node whose clock differs by the most that
+/// is allowed still has a minute (rules G1, X9).
+pub const CONDITION_MS: u64 = CLOCK_SKEW_MS_MAX + 60_000;
 /// Time after a write's first extent in which the write may commit (rule X2).
 pub const COMMIT_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 /// Age from which first-hand writes and ballots are refused (rule T2).

@@ -75,7 +75,6 @@ impl RingChange {
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<(bool, u64)>> {
         self.joining.retain(|joining| joining.is_unchanged(cluster, statuses));
-        let now_ms = self.clock.now_ms();
         if self.joining.len() < JOINING_MAX {
             match self.begin(cluster, waiting, statuses) {
                 Ok(joining) => self.joining.extend(joining),
@@ -84,7 +83,7 @@ impl RingChange {
             }
         }
         let Some(mut joining) = self.joining.pop_front() else { return Ok(None) };
-        match joining.resume(cluster, &self.stamps, now_ms).await {
+        match joining.resume(cluster, &self.stamps).await {
             Ok((true, items)) => Ok(Some((true, items))),
             Ok((false, items)) => {
                 self.joining.push_back(joining);

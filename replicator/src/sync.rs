@@ -49,7 +49,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::backend::{DeviceCondition, DeviceStatus};
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 use martlet_protocol::{
     BackendExt, Clock, DeviceId, DeviceIdentity, Error, Partition, Result, Stamp, StampSource, Term,
@@ -256,9 +256,12 @@ impl SyncDevices {
                 "device {device} has no vote yet, and may get it as a new device"
             )));
         }
-        let floor = floor_at(self.clock.now_ms());
-        let raised = voters.iter().map(|peer| async move {
-            in_time(cluster.node(*peer)?.raise_floor(*peer, floor)).await.map(|()| *peer)
+        let now_ms = self.clock.now_ms();
+        let floor = floor_at(now_ms);
+        let raised = voters.iter().filter_map(identity).map(|(peer, identity)| async move {
+            let condition = DeviceCondition::at(identity, now_ms);
+            let raised = cluster.node(peer)?.raise_floor_of(peer, condition, floor);
+            in_time(raised).await.map(|()| peer)
         });
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
         if !accepts_loss {
@@ -311,7 +314,7 @@ impl SyncDevices {
         if let Some(accepted) = &self.accepted {
             IndexLoss::check_accepted(&self.topology, accepted).await?;
         }
-        session.end(cluster).await?;
+        session.end(cluster, &*self.clock).await?;
         tracing::info!(device = %session.device, passes = session.passes, "a device has synced and \
                                                                            has votes again");
         Ok((true, items))
@@ -383,9 +386,11 @@ impl SyncSession {
             && self.peers.iter().all(|(peer, identity)| same(peer, identity, true))
     }
 
-    /// Gives the device its votes, if no peer has lost its votes or identity.
-    async fn end(&self, cluster: &StepTopology) -> Result<()> {
+    /// Gives the device its votes, if no peer has lost its votes or identity. A device that takes its
+    /// place meanwhile, or loses its votes later, gets none by these calls.
+    async fn end(&self, cluster: &StepTopology, clock: &dyn Clock) -> Result<()> {
         copy_fences(cluster, self.device, self.peers.keys()).await?;
+        let condition = DeviceCondition::at(self.identity, clock.now_ms());
         let statuses = cluster.statuses().await;
         let everyone = cluster.index_devices();
         let mut needed: Vec<&DeviceId> = self.peers.keys().chain([&self.device]).collect();
@@ -404,12 +409,12 @@ impl SyncSession {
         let node = cluster.node(self.device)?;
         if !self.peers.is_empty() || self.accepts_loss {
             let floor = self.floor.max(self.promise);
-            in_time(node.raise_floor(self.device, floor)).await?;
+            in_time(node.raise_floor_of(self.device, condition, floor)).await?;
         }
         if self.term > Term::NONE {
             in_time(node.raise_term(self.device, self.term)).await?;
         }
-        in_time(node.set_voting(self.device, true)).await
+        in_time(node.set_voting_of(self.device, condition, true)).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! A cluster of one node in memory, and tests' writes to it. [`multi_node`] has several nodes,
-//! [`growth`] adds nodes, [`recorded`] records requests, [`stripes`] stores fragments, and [`storm`] runs concurrent clients.
+//! [`growth`] adds nodes, [`recorded`] records requests, [`delayed`] delays calls, [`stripes`] stores fragments, and [`storm`] runs concurrent clients.
 
+pub(crate) mod delayed;
 pub(crate) mod growth;
 pub(crate) mod multi_node;
 pub(crate) mod recorded;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use martlet_membership::IntroducedDevices;
-use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::backend::{DeviceCondition, DeviceStatus};
 use martlet_protocol::opening::{Incarnation, OpeningStatus};
-use martlet_protocol::{Backend, BackendExt, DeviceId, Result};
+use martlet_protocol::{Backend, BackendExt, DeviceId, DeviceIdentity, Result};
 use martlet_storage_node::StorageNode;
 
 /// Storage node whose devices are introduced.
@@ -30,8 +30,11 @@ impl IntroducedDevices for IntroducedNode {
         self.0.refuse(device, by).await
     }
 
-    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
-        self.0.set_voting(device, voting).await
+    async fn grant_votes(&self, device: DeviceId, current: Incarnation) -> Result<()> {
+        let identity = DeviceIdentity(current.device.0);
+        // Nothing delays the call within the process.
+        let condition = DeviceCondition { identity, not_after_ms: u64::MAX };
+        self.0.set_voting_of(device, condition, true).await
     }
 
     async fn advance(&self, device: DeviceId) -> Result<()> {

@@ -159,6 +159,7 @@ async fn open(
         format_level: member.level.get(),
         tree_key,
         lends: settings.direct.lends(),
+        rings: Some(member.keeper.data_epochs()),
         ..memory(settings).node_options()
     };
     tokio::task::spawn_blocking(move || StorageNode::open(configs, options))

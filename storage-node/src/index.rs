@@ -90,7 +90,7 @@ use martlet_protocol::backend::{
 use martlet_protocol::opening::Uuid;
 use martlet_protocol::trace::{self, SpanKind};
 use martlet_protocol::tree::TreeKey;
-use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp, Term};
+use martlet_protocol::{Clock, DeviceIdentity, Error, RegisterKey, Result, Stamp, Term};
 use tokio::sync::oneshot;
 
 use self::audit_sessions::AuditSessions;
@@ -172,6 +172,7 @@ impl Index {
         let voting_state = Arc::new(VotingState::load(&database, with.votes, with.confirmed)?);
         let committer = Committer {
             name: with.name.clone(),
+            identity: DeviceIdentity(with.device.0),
             fences: fences.clone(),
             voting_state: voting_state.clone(),
             counting: counting.clone(),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::try_join_all;
-use martlet_protocol::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
+use martlet_protocol::backend::{
+    Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply, RingEpochs,
+};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 use martlet_protocol::release::FORMATS;
@@ -21,6 +23,7 @@ use crate::index::Caches;
 use crate::metrics::NodeMetrics;
 
 mod claims;
+mod conditional;
 mod lending;
 mod monitor;
 mod patience;
@@ -53,6 +56,9 @@ pub struct NodeOptions {
     pub format_level: u16,
     /// True if devices lend descriptors of their extents to other processes.
     pub lends: bool,
+    /// Data rings of the process, if other processes may have other rings: a release by an earlier ring
+    /// is refused (rule X9).
+    pub rings: Option<Arc<RingEpochs>>,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
     /// Bytes of index writes gathered in memory, for all devices together. At least
@@ -75,6 +81,7 @@ impl Default for NodeOptions {
             tree_key: TreeKey::default(),
             format_level: FORMATS.oldest,
             lends: false,
+            rings: None,
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
             open_files_max: 512,
@@ -101,7 +108,7 @@ impl StorageNode {
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
         let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
             options;
-        let lends = options.lends;
+        let (lends, rings) = (options.lends, options.rings);
         let level = Arc::new(DeviceLevel::new(options.format_level, FORMATS));
         let write_bytes =
             options.write_buffer_bytes.max(configs.len().saturating_mul(WRITE_BUFFER_BYTES_MIN));
@@ -116,6 +123,7 @@ impl StorageNode {
             tree_key,
             level: level.clone(),
             lends,
+            rings,
             stall_after: options.patience.calls,
         };
         let devices: Vec<_> = configs
@@ -304,6 +312,11 @@ impl Backend for StorageNode {
             Call::HeldBuckets { before, after, limit } => {
                 index.held_buckets(before, after, limit).await?.into()
             }
+            call @ (Call::RaiseFloorOf { .. }
+            | Call::SetVotingOf { .. }
+            | Call::SetJoinedOf { .. }
+            | Call::ReleaseCopies { .. }
+            | Call::PresenceBy { .. }) => conditional::answer(&opened, call).await?,
         })
     }
 

@@ -52,6 +52,32 @@ fn p3_damaged_and_contradicting_rings_are_refused_and_the_old_one_stays() {
     assert_eq!(Ring::load(&place.path().join("index.ring")).unwrap().hash(), mine.hash());
 }
 
+/// Releases of copies are compared with rings that are on disk (rule X9).
+#[test]
+fn x9_epochs_of_data_rings_rise_with_the_rings_and_are_there_at_the_start() {
+    let place = tempfile::tempdir().unwrap();
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    let by =
+        |ring: &Ring| [RingEpoch { policy: martlet_protocol::PolicyId(0), epoch: ring.epoch() }];
+    let keeper = keeper(&place);
+    let epochs = keeper.data_epochs();
+    assert!(epochs.check_statement(&by(&first)).is_err(), "no ring is known");
+    keeper.offer(DATA, &first.encode()).unwrap();
+    assert!(
+        epochs.check_release(&by(&first)).is_ok() && epochs.check_statement(&by(&first)).is_ok()
+    );
+    keeper.offer(DATA, &second.encode()).unwrap();
+    drop(keeper);
+    for epochs in [epochs, self::keeper(&place).data_epochs()] {
+        assert!(epochs.check_release(&by(&first)).is_err());
+        assert!(epochs.check_release(&by(&second)).is_ok());
+        assert!(epochs.check_statement(&by(&second)).is_ok());
+    }
+}
+
 #[test]
 fn it_knows_who_is_ahead() {
     let place = tempfile::tempdir().unwrap();

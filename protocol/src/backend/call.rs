@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::claims::{ClaimsReply, ClaimsRequest};
+use super::conditions::{DeviceCondition, ReleaseCondition, RingEpoch};
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
 use super::old_registers::{HeldBuckets, OldList, OldPage, OldPlace};
 use super::registers::{
@@ -16,7 +17,7 @@ use super::registers::{
     PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
-use crate::extent::ExtentRecord;
+use crate::extent::{ExtentRecord, ExtentRef};
 use crate::extent_sums::PolicySums;
 use crate::id::{BucketId, ExtentId, PolicyId};
 use crate::key::RegisterKey;
@@ -145,15 +146,16 @@ calls! {
     Fences "fences",
 
     /// Promises for every register of a device to accept nothing below the floor (rule G2). A floor
-    /// never falls.
+    /// never falls. Sent by releases before [`Call::RaiseFloorOf`], and by tests.
     RaiseFloor "raise-floor" (Stamp),
 
     /// Grants a device its votes, or withdraws them (rule G1). A device without votes stores writes
-    /// and answers [`WriteReply::Unvoted`]; it refuses reads, lists and promises.
+    /// and answers [`WriteReply::Unvoted`]; it refuses reads, lists and promises. Sent by releases
+    /// before [`Call::SetVotingOf`], and by tests.
     SetVoting "set-voting" (bool),
 
     /// Releases copies that other devices hold: as [`Call::DeleteExtents`], but the deletion isn't
-    /// remembered.
+    /// remembered. Sent by releases before [`Call::ReleaseCopies`], and by tests.
     ReleaseExtents "release-extents" (Cow<'a, [ExtentId]>),
 
     /// Returns for each extent, in the order of the ids, if the device holds it.
@@ -192,7 +194,7 @@ calls! {
     RaiseTerm "raise-term" (Term),
 
     /// Records that a device holds everything that a numbered ring change moved to it (rule P2).
-    /// The number never falls.
+    /// The number never falls. Sent by releases before [`Call::SetJoinedOf`], and by tests.
     SetJoined "set-joined" (u64),
 
     /// Returns for each owner the extents that its entries need, on several devices of the node.
@@ -224,6 +226,26 @@ calls! {
 
     /// Returns buckets above `after` of which the device has an entry with an order below `before`.
     HeldBuckets "held-buckets" { before: Stamp, after: Option<BucketId>, limit: usize },
+
+    /// [`Call::RaiseFloor`] of the device that the condition names.
+    RaiseFloorOf "raise-floor-of" { condition: DeviceCondition, floor: Stamp },
+
+    /// [`Call::SetVoting`] of the device that the condition names.
+    SetVotingOf "set-voting-of" { condition: DeviceCondition, voting: bool },
+
+    /// [`Call::SetJoined`] of the device that the condition names.
+    SetJoinedOf "set-joined-of" { condition: DeviceCondition, change: u64 },
+
+    /// Releases exactly these copies, while the condition holds (rule X9). The deletion isn't
+    /// remembered. Missing copies, and copies with other bytes, are no error, and stay.
+    ReleaseCopies "release-copies" {
+        extents: Cow<'a, [ExtentRef]>,
+        condition: Cow<'a, ReleaseCondition>,
+    },
+
+    /// Returns presences as [`Call::Presence`], by a node that has these rings or later ones. From then
+    /// on the node releases none of these copies by an earlier ring (rule X9).
+    PresenceBy "presence-by" { ids: Cow<'a, [ExtentId]>, rings: Cow<'a, [RingEpoch]> },
 
     --
 
@@ -306,6 +328,15 @@ impl Call<'_> {
             Self::OldRegisters { list, after, limit } => Call::OldRegisters { list, after, limit },
             Self::HeldBuckets { before, after, limit } => {
                 Call::HeldBuckets { before, after, limit }
+            }
+            Self::RaiseFloorOf { condition, floor } => Call::RaiseFloorOf { condition, floor },
+            Self::SetVotingOf { condition, voting } => Call::SetVotingOf { condition, voting },
+            Self::SetJoinedOf { condition, change } => Call::SetJoinedOf { condition, change },
+            Self::ReleaseCopies { extents, condition } => {
+                Call::ReleaseCopies { extents: owned(extents), condition: owned(condition) }
+            }
+            Self::PresenceBy { ids, rings } => {
+                Call::PresenceBy { ids: owned(ids), rings: owned(rings) }
             }
         }
     }

@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 
 use super::call::{Call, Reply};
 use super::{
-    AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest, EntryWrite,
-    ExtentStat, Garbage, GarbageId, HeldBuckets, Hint, Holding, ListReply, ListRequest, OldList,
-    OldPage, OldPlace, Presence, PromiseReply, RegisterDrop, RegisterView, RowSelection, Sought,
-    Walk, Want, WriteReply,
+    AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest,
+    DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId, HeldBuckets, Hint, Holding,
+    ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply, RegisterDrop,
+    RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
-use crate::extent::ExtentRecord;
+use crate::extent::{ExtentRecord, ExtentRef};
 use crate::extent_sums::PolicySums;
 use crate::id::{BucketId, DeviceId, ExtentId, PolicyId};
 use crate::key::RegisterKey;
@@ -389,6 +389,58 @@ pub trait BackendExt: Backend {
         limit: usize,
     ) -> ReplyFuture<'_, HeldBuckets> {
         send(self, device, Call::HeldBuckets { before, after, limit })
+    }
+
+    /// [`Call::RaiseFloorOf`].
+    fn raise_floor_of(
+        &self,
+        device: DeviceId,
+        condition: DeviceCondition,
+        floor: Stamp,
+    ) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::RaiseFloorOf { condition, floor })
+    }
+
+    /// [`Call::SetVotingOf`].
+    fn set_voting_of(
+        &self,
+        device: DeviceId,
+        condition: DeviceCondition,
+        voting: bool,
+    ) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::SetVotingOf { condition, voting })
+    }
+
+    /// [`Call::SetJoinedOf`].
+    fn set_joined_of(
+        &self,
+        device: DeviceId,
+        condition: DeviceCondition,
+        change: u64,
+    ) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::SetJoinedOf { condition, change })
+    }
+
+    /// [`Call::ReleaseCopies`].
+    fn release_copies<'a>(
+        &'a self,
+        device: DeviceId,
+        extents: &'a [ExtentRef],
+        condition: &'a ReleaseCondition,
+    ) -> ReplyFuture<'a, ()> {
+        let (extents, condition) = (Cow::Borrowed(extents), Cow::Borrowed(condition));
+        send(self, device, Call::ReleaseCopies { extents, condition })
+    }
+
+    /// [`Call::PresenceBy`].
+    fn presence_by<'a>(
+        &'a self,
+        device: DeviceId,
+        ids: &'a [ExtentId],
+        rings: &'a [RingEpoch],
+    ) -> ReplyFuture<'a, Vec<Presence>> {
+        let (ids, rings) = (Cow::Borrowed(ids), Cow::Borrowed(rings));
+        send(self, device, Call::PresenceBy { ids, rings })
     }
 }
 

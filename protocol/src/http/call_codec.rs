@@ -51,7 +51,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::Fences => Reply::Fences(decode(body)?),
         CallKind::StatExtent => Reply::Stat(decode(body)?),
         CallKind::ListExtents => Reply::Extents(decode(body)?),
-        CallKind::Presence => Reply::Presence(decode(body)?),
+        CallKind::Presence | CallKind::PresenceBy => Reply::Presence(decode(body)?),
         CallKind::AuditExtents => Reply::ExtentAudit(decode(body)?),
         CallKind::Garbage | CallKind::GarbageAfter => Reply::Garbage(decode(body)?),
         CallKind::Sums => Reply::Sums(decode(body)?),
@@ -76,7 +76,11 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         | CallKind::MarkCollectable
         | CallKind::DropRegisters
         | CallKind::RaiseTerm
-        | CallKind::SetJoined => Reply::Done(decode(body)?),
+        | CallKind::SetJoined
+        | CallKind::RaiseFloorOf
+        | CallKind::SetVotingOf
+        | CallKind::SetJoinedOf
+        | CallKind::ReleaseCopies => Reply::Done(decode(body)?),
         CallKind::WriteExtent | CallKind::ReadExtent => {
             return Err(Error::internal("the reply of a stream isn't the reply of a call"));
         }

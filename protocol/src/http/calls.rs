@@ -104,6 +104,7 @@ impl CallKind {
             | Self::Usage
             | Self::OldRegisters
             | Self::HeldBuckets
+            | Self::PresenceBy
             | Self::ReadExtent => true,
             Self::Write
             | Self::Promise
@@ -122,6 +123,10 @@ impl CallKind {
             | Self::AuditRegisters
             | Self::RaiseTerm
             | Self::SetJoined
+            | Self::RaiseFloorOf
+            | Self::SetVotingOf
+            | Self::SetJoinedOf
+            | Self::ReleaseCopies
             | Self::WriteExtent => false,
         }
     }
@@ -129,6 +134,7 @@ impl CallKind {
 
 const _: () = {
     use crate::limits;
+    assert!(IDS_MAX * 2 * size_of::<crate::extent::ExtentRef>() < REQUEST_BYTES_MAX);
     assert!(limits::INLINE_BYTES_MAX < (REQUEST_BYTES_MAX / 2) as u64);
     assert!(IDS_MAX * 2 * size_of::<crate::ExtentId>() < REQUEST_BYTES_MAX);
     assert!(KEYS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);

@@ -8,6 +8,7 @@
 
 mod batches;
 mod buckets;
+mod conditions;
 mod copies;
 mod eviction;
 mod extents;
@@ -51,6 +52,7 @@ pub async fn all(backend: &dyn Backend, device: DeviceId) {
     batches::all(backend, device).await;
     kept_rows::all(backend, device).await;
     terms::all(backend, device).await;
+    conditions::all(backend, device).await;
 }
 
 /// Returns a stamp with counter `ticks`, at the current time rounded down to 10 seconds.

@@ -5,6 +5,7 @@
 //! * [`listing`]: pages of names.
 //! * [`upkeep`]: calls of background workers; [`kept_rows`]: those about usage and old registers.
 //! * [`claims`]: questions about the owners of extents.
+//! * [`conditional`]: calls on a device as a whole, and calls with a condition.
 //! * [`backend`]: the calls of the backend trait.
 
 use std::collections::BTreeMap;
@@ -14,14 +15,16 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 
 use self::device::MemoryDevice;
+use crate::backend::RingEpochs;
 use crate::clock::Clock;
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
-use crate::id::{DeviceId, ExtentId};
+use crate::id::{DeviceId, DeviceIdentity, ExtentId};
 use crate::key::RegisterKey;
 
 mod backend;
 mod claims;
+mod conditional;
 mod device;
 mod extents;
 mod kept_rows;
@@ -32,6 +35,8 @@ mod upkeep;
 #[derive(Debug)]
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
+    /// Rings of the node, if others may have other rings.
+    rings: Option<Arc<RingEpochs>>,
     devices: BTreeMap<DeviceId, Mutex<MemoryDevice>>,
 }
 
@@ -39,7 +44,18 @@ impl MemoryBackend {
     /// Creates a node with these devices, all empty.
     pub fn new(clock: Arc<dyn Clock>, devices: impl IntoIterator<Item = DeviceId>) -> Self {
         let devices = devices.into_iter().map(|id| (id, Mutex::default())).collect();
-        Self { clock, devices }
+        Self { clock, rings: None, devices }
+    }
+
+    /// Gives the node rings, which conditions of releases are compared with.
+    #[must_use]
+    pub fn with_rings(self, rings: Arc<RingEpochs>) -> Self {
+        Self { rings: Some(rings), ..self }
+    }
+
+    /// Sets the identity of a device, as if it was formatted again.
+    pub fn set_identity(&self, device: DeviceId, identity: DeviceIdentity) {
+        self.known(device).lock().identity = Some(identity);
     }
 
     /// Sets if a device refuses new extents as full.

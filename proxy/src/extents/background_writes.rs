@@ -62,7 +62,7 @@ async fn finish(
     while let Some(written) = copies.next().await {
         write.note_lag(&written, enough_at);
         match written {
-            Ok((device, extent)) if extent != chosen => write.discard(&[device]),
+            Ok((device, extent)) if extent != chosen => write.discard([(device, extent)]),
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "an extent has one copy less"),
         }

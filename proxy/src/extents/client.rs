@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use martlet_protocol::backend::ReleaseCondition;
+use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId};
 use martlet_topology::{Cluster, Topology};
 use tokio::sync::Semaphore;
@@ -81,20 +83,20 @@ impl ExtentClient {
 
     /// Removes wrong bytes from a device in the background. Leaves no delete mark, so the right
     /// bytes may still be written there.
-    pub(crate) fn release_soon(self: &Arc<Self>, device: DeviceId, id: ExtentId) {
+    pub(crate) fn release_soon(self: &Arc<Self>, device: DeviceId, wrong: ExtentRef) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let client = self.clone();
         runtime.spawn(async move {
-            let released = timeout(DELETE_TIME, client.release_on(device, id)).await;
+            let released = timeout(DELETE_TIME, client.release_on(device, wrong)).await;
             if let Ok(Err(error)) = released {
                 tracing::debug!(%device, %error, "could not delete a wrong copy or fragment");
             }
         });
     }
 
-    async fn release_on(&self, device: DeviceId, id: ExtentId) -> martlet_protocol::Result<()> {
+    async fn release_on(&self, device: DeviceId, wrong: ExtentRef) -> martlet_protocol::Result<()> {
         let node = self.topology.cluster().node(device)?.clone();
-        node.release_extents(device, &[id]).await
+        node.release_copies(device, &[wrong], &ReleaseCondition::of_wrong_copies()).await
     }
 
     /// Deletes extents, with one call for each device.

@@ -200,7 +200,8 @@ impl ExtentWrite {
                 tracing::warn!(extent = %replica.new.id, %device, "a device stored other bytes than \
                                                                  sent");
                 if replica.fragment.is_some() {
-                    self.client.release_soon(device, replica.new.id);
+                    let wrong = ExtentRef { id: replica.new.id, ..*extent };
+                    self.client.release_soon(device, wrong);
                 }
                 Err(Error::corrupt(format!("device {device} stored other bytes than sent")))
             }
@@ -222,10 +223,10 @@ impl ExtentWrite {
 
     /// Deletes copies that differ from the majority. The extent stays wanted, so no delete mark is
     /// written: it would keep valid copies off these devices and stop repair (rule X4).
-    pub(super) fn discard(&self, devices: &[DeviceId]) {
-        for device in devices {
+    pub(super) fn discard(&self, copies: impl IntoIterator<Item = (DeviceId, ExtentRef)>) {
+        for (device, copy) in copies {
             tracing::warn!(extent = %self.id, %device, "a copy differs from the others");
-            self.client.release_soon(*device, self.id);
+            self.client.release_soon(device, ExtentRef { id: self.id, ..copy });
         }
     }
 

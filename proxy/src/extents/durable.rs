@@ -62,8 +62,7 @@ impl ExtentWrite {
             self.count(&mut tally, written, &mut failure)?;
         }
         self.settled.store(true, Ordering::Release);
-        let differing: Vec<_> = tally.differing(&chosen).collect();
-        self.discard(&differing);
+        self.discard(tally.differing(&chosen));
         if !replicas.is_empty() {
             let waited = begun.elapsed();
             for device in self.late(&tally) {

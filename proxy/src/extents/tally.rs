@@ -69,10 +69,13 @@ impl CopyTally {
         }
     }
 
-    /// Devices whose copies differ from `extent`.
-    pub(super) fn differing(&self, extent: &ExtentRef) -> impl Iterator<Item = DeviceId> {
+    /// Copies that differ from `extent`, with their devices.
+    pub(super) fn differing(
+        &self,
+        extent: &ExtentRef,
+    ) -> impl Iterator<Item = (DeviceId, ExtentRef)> {
         let differing = self.copies.iter().filter(move |copy| copy.extent != *extent);
-        differing.map(|copy| copy.device)
+        differing.map(|copy| (copy.device, copy.extent))
     }
 
     /// Returns true if a device has stored its copy.

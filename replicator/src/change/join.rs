@@ -27,7 +27,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::backend::{DeviceCondition, DeviceStatus};
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
     BackendExt, DeviceId, DeviceIdentity, Error, Partition, Phase, Result, Stamp, StampSource, Term,
@@ -136,7 +136,6 @@ impl JoiningDevice {
         &mut self,
         cluster: &StepTopology,
         stamps: &StampSource,
-        now_ms: u64,
     ) -> Result<(bool, u64)> {
         let most = (STEP_A_NODE * cluster.index_nodes()).clamp(PAGE, STEP_MAX) as u64;
         let (mut items, mut pages) = (0, 0);
@@ -147,7 +146,7 @@ impl JoiningDevice {
             items += self.page(cluster, stamps).await?;
             (self.failures, pages) = (0, pages + 1);
         }
-        self.end(cluster, now_ms).await?;
+        self.end(cluster, stamps.now_ms()).await?;
         Ok((true, items))
     }
 
@@ -195,6 +194,7 @@ impl JoiningDevice {
     /// Records that the device has joined, if no source has lost its votes or identity.
     async fn end(&self, cluster: &StepTopology, now_ms: u64) -> Result<()> {
         copy_fences(cluster, self.device, self.sources.keys()).await?;
+        let condition = DeviceCondition::at(self.identity, now_ms);
         let statuses = cluster.statuses().await;
         let all_answer =
             self.sources.keys().chain([&self.device]).all(|id| statuses.contains_key(id));
@@ -202,8 +202,9 @@ impl JoiningDevice {
             return Err(Error::unavailable("a device in a move is gone or lost its state"));
         }
         let node = cluster.node(self.device)?;
-        in_time(node.raise_floor(self.device, floor_at(now_ms).max(self.promise))).await?;
-        in_time(node.set_joined(self.device, self.change)).await?;
+        let floor = floor_at(now_ms).max(self.promise);
+        in_time(node.raise_floor_of(self.device, condition, floor)).await?;
+        in_time(node.set_joined_of(self.device, condition, self.change)).await?;
         tracing::info!(
             device = %self.device, change = self.change, registers = self.brought,
             "a device holds its moved registers"

@@ -17,7 +17,7 @@ use futures::channel::mpsc;
 use futures::future::{join, join_all};
 use futures::{SinkExt, StreamExt};
 use martlet_erasure::{FragmentIndex, Fragments};
-use martlet_protocol::backend::{NewExtent, Presence};
+use martlet_protocol::backend::{NewExtent, Presence, ReleaseCondition};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result};
 
@@ -213,8 +213,10 @@ impl RebuildTarget {
             {
                 Ok(self.bytes)
             }
-            Ok(_) => {
-                in_time(node.release_extents(home, &[id])).await?;
+            Ok(written) => {
+                let wrong = [ExtentRef { id, ..written }];
+                let condition = ReleaseCondition::of_wrong_copies();
+                in_time(node.release_copies(home, &wrong, &condition)).await?;
                 Err(Error::corrupt(format!("device {home} has other bytes of {id} than were sent")))
             }
             Err(error) if error.kind() == ErrorKind::Conflict => {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use martlet_erasure::{Code, FragmentIndex};
-use martlet_protocol::backend::{NewExtent, Presence};
+use martlet_protocol::backend::{NewExtent, Presence, ReleaseCondition};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
@@ -44,8 +44,10 @@ pub(crate) async fn copy(
     let written = tokio::time::timeout(transfer_timeout(u64::from(length)), copying).await;
     match written.unwrap_or_else(|_| Err(late())) {
         Ok(written) if written == record.extent => Ok(u64::from(length)),
-        Ok(_) => {
-            in_time(target.release_extents(to, &[id])).await?;
+        Ok(written) => {
+            let wrong = [ExtentRef { id, ..written }];
+            let condition = ReleaseCondition::of_wrong_copies();
+            in_time(target.release_copies(to, &wrong, &condition)).await?;
             Err(Error::corrupt(format!(
                 "device {from} sent other bytes of extent {id} than announced"
             )))

@@ -237,7 +237,7 @@ impl PagedWorker for Copying {
         let whole = copy_all(at, copies, full, &mut progress).await;
         let places = RequiredDevices::of(cluster);
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&device)));
-        release_copies(&places, device, &strays, &mut progress).await?;
+        release_copies(&places, device, &strays, &*self.clock, &mut progress).await?;
         let wanted = check_marks(cluster, device, judged, &mut progress).await?;
         page.deeds.extend(copies_of_wanted(at, wanted).await?);
         Ok(progress)

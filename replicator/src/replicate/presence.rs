@@ -1,13 +1,12 @@
 //! Queries of primaries about extents, and release of copies that all primaries have.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
-use martlet_protocol::backend::Presence;
-use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId, Result};
-use tokio::time::Instant;
+use martlet_protocol::backend::{Presence, ReleaseCondition, RingEpoch};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::limits::CONDITION_MS;
+use martlet_protocol::{BackendExt, Clock, DeviceId, ExtentId, PolicyId, Result};
 
 use super::plan::{CopyAction, CopyTurn, DevicePresence, plan};
 use super::required_devices::RequiredDevices;
@@ -16,14 +15,23 @@ use crate::worker::StepProgress;
 
 /// Devices queried concurrently.
 const AT_ONCE: usize = 16;
-/// Maximum age of replies that justify a release.
-const REPLY_AGE_MAX: Duration = Duration::from_mins(1);
 
 /// Returns the presence of each extent on its primaries; `device` itself is known to have it.
 pub(super) async fn presence(
     places: &RequiredDevices<'_>,
     device: DeviceId,
     records: &[ExtentRecord],
+) -> Result<Vec<Vec<DevicePresence>>> {
+    presence_by(places, device, records, None).await
+}
+
+/// Returns presences as [`presence`]. With `rings`, primaries of nodes with earlier rings are silent,
+/// and the others release no copy by an earlier ring from then on (rule X9).
+async fn presence_by(
+    places: &RequiredDevices<'_>,
+    device: DeviceId,
+    records: &[ExtentRecord],
+    rings: Option<&[RingEpoch]>,
 ) -> Result<Vec<Vec<DevicePresence>>> {
     let mut queries: BTreeMap<DeviceId, Vec<usize>> = BTreeMap::new();
     let mut presences: Vec<Vec<DevicePresence>> = Vec::with_capacity(records.len());
@@ -37,8 +45,13 @@ pub(super) async fn presence(
     }
     let calls = queries.into_iter().map(|(primary, at)| async move {
         let ids: Vec<ExtentId> = at.iter().map(|at| records[*at].extent.id).collect();
-        let answer =
-            async { in_time(places.cluster().node(primary)?.presence(primary, &ids)).await };
+        let answer = async {
+            let node = places.cluster().node(primary)?;
+            match rings {
+                Some(rings) => in_time(node.presence_by(primary, &ids, rings)).await,
+                None => in_time(node.presence(primary, &ids)).await,
+            }
+        };
         (primary, at, answer.await)
     });
     let calls: Vec<_> = calls.collect();
@@ -60,18 +73,27 @@ pub(super) async fn presence(
     Ok(presences)
 }
 
-/// Releases a device's copies that all primaries have, by a fresh query.
+/// Releases a device's copies that all primaries have, by a fresh query (rule X9).
+///
+/// The device refuses the release if it comes too late, or if its node has a later ring by then. The
+/// primaries of the ring stated their copies by that ring, so they release none by an earlier one. So
+/// two releases by two rings never rely on each other's copies.
 pub(super) async fn release_copies(
     places: &RequiredDevices<'_>,
     device: DeviceId,
     strays: &[ExtentRecord],
+    clock: &dyn Clock,
     progress: &mut StepProgress,
 ) -> Result<()> {
     if strays.is_empty() {
         return Ok(());
     }
-    let asked = Instant::now();
-    let presences = presence(places, device, strays).await?;
+    // A process that was suspended knows nothing of what its peers lost meanwhile.
+    let condition = ReleaseCondition {
+        not_after_ms: clock.now_ms().saturating_add(CONDITION_MS),
+        rings: rings_of(places, strays)?,
+    };
+    let presences = presence_by(places, device, strays, Some(&condition.rings)).await?;
     let turn = |it: &ExtentRecord| CopyTurn::of(it.extent.id, 0);
     let all_have = |it: &ExtentRecord, presences: &[DevicePresence]| {
         plan(device, presences, turn(it)) == CopyAction::LetGo
@@ -82,14 +104,19 @@ pub(super) async fn release_copies(
     if those.is_empty() {
         return Ok(());
     }
-    let ids: Vec<ExtentId> = those.iter().map(|record| record.extent.id).collect();
-    // A process that was suspended knows nothing of what its peers lost meanwhile.
-    if asked.elapsed() > REPLY_AGE_MAX {
-        return Err(Error::unavailable("the primaries' replies are too old to release copies"));
-    }
-    in_time(places.cluster().node(device)?.release_extents(device, &ids)).await?;
-    progress.done += ids.len() as u64;
-    progress.freed += ids.len() as u64;
+    let copies: Vec<ExtentRef> = those.iter().map(|record| record.extent).collect();
+    let node = places.cluster().node(device)?;
+    in_time(node.release_copies(device, &copies, &condition)).await?;
+    progress.done += copies.len() as u64;
+    progress.freed += copies.len() as u64;
     progress.freed_bytes += those.iter().map(|it| u64::from(it.extent.length)).sum::<u64>();
     Ok(())
+}
+
+/// Returns the epochs of the rings of these extents.
+fn rings_of(places: &RequiredDevices<'_>, records: &[ExtentRecord]) -> Result<Vec<RingEpoch>> {
+    let policies: BTreeSet<PolicyId> = records.iter().map(|it| it.layout.policy).collect();
+    let ring = |policy| places.cluster().data(policy);
+    let epoch = |policy| ring(policy).map(|ring| RingEpoch { policy, epoch: ring.epoch() });
+    policies.into_iter().map(epoch).collect()
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::run_once;
 use crate::testing::multi_node::{MultiNodeWorld, key, write};
 
+mod late;
 mod storm;
 
 fn worker(world: &MultiNodeWorld) -> SyncDevices {

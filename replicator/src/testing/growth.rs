@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, BackendExt, DeviceId, Entry, RegisterKey, Term};
+use martlet_protocol::{Backend, BackendExt, DeviceId, DeviceIdentity, Entry, RegisterKey, Term};
 use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 use super::POLICY;
@@ -54,6 +54,7 @@ impl MultiNodeWorld {
     /// Sets up a new device without votes, which no ring names yet.
     pub(crate) async fn set_up(&self, device: DeviceId) {
         let fresh = Arc::new(MemoryBackend::new(self.clock.clone(), [device]));
+        fresh.set_identity(device, DeviceIdentity::random());
         fresh.set_voting(device, false).await.unwrap();
         self.put_in_place(device, fresh);
     }

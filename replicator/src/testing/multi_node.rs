@@ -9,8 +9,8 @@ use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
-    Backend, BackendExt, BucketId, DeviceId, Entry, ManualClock, PolicyId, RegisterKey, Stamp,
-    StampSource, Term, WriteId,
+    Backend, BackendExt, BucketId, DeviceId, DeviceIdentity, Entry, ManualClock, PolicyId,
+    RegisterKey, Stamp, StampSource, Term, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_topology::{Cluster, Topology};
@@ -109,6 +109,7 @@ impl MultiNodeWorld {
     /// Wipes a device; it comes back without votes.
     pub(crate) async fn wipe(&self, device: DeviceId) {
         let fresh = Arc::new(MemoryBackend::new(self.clock.clone(), [device]));
+        fresh.set_identity(device, DeviceIdentity::random());
         fresh.set_voting(device, false).await.unwrap();
         // Holders of the old node get no answers any more.
         self.memory(device).set_offline(device, true);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use martlet_protocol::backend::RingEpochs;
 use martlet_protocol::opening::Uuid;
 use martlet_protocol::release::FORMATS;
 use martlet_protocol::tree::TreeKey;
@@ -92,6 +93,8 @@ pub(crate) struct SharedResources {
     pub(crate) level: Arc<DeviceLevel>,
     /// True if devices lend descriptors of their extents to other processes.
     pub(crate) lends: bool,
+    /// Rings of the node, if others may have other rings (rule X9).
+    pub(crate) rings: Option<Arc<RingEpochs>>,
     /// Time without the end of a call after which a device is suspect.
     pub(crate) stall_after: Duration,
 }

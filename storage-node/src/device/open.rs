@@ -216,6 +216,7 @@ impl OpenStores {
             reserve_bytes,
             clean,
             lends,
+            rings: shared.rings.clone(),
             saved_space,
             threads,
             ..Default::default()

@@ -55,6 +55,7 @@ fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<D
         tree_key: TreeKey::default(),
         level: Arc::new(initial.level()),
         lends: false,
+        rings: None,
         stall_after: STALL_AFTER,
     };
     Arc::new(Device::new(config, shared))

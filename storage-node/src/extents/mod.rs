@@ -181,10 +181,19 @@ impl ExtentStore {
     }
 
     async fn remove(&self, ids: &[ExtentId], removal: Removal) -> Result<()> {
-        let (removing, ids) = (RemovalGuard::begin(&self.0), ids.to_vec());
+        let ids = ids.to_vec();
+        self.remove_by(move |store| store.remove(&ids, removal)).await
+    }
+
+    /// Removes the rows of extents by `first`, then frees the space of the records.
+    async fn remove_by(
+        &self,
+        first: impl FnOnce(&StoreState) -> Result<Vec<(ExtentId, BlockRun)>> + Send + 'static,
+    ) -> Result<()> {
+        let removing = RemovalGuard::begin(&self.0);
         // A separate task, because the caller may go away between the two steps. No other code
         // would free the space of the records.
-        let task = tokio::spawn(removing.both_steps(ids, removal));
+        let task = tokio::spawn(removing.both_steps(first));
         self.0.threads.pulse().wait(task).await?.unwrap_or_else(|error| {
             Err(Error::internal("the removal of extents panicked").with_source(error))
         })

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use martlet_protocol::backend::RingEpochs;
+
 use crate::device::pool::Pool;
 use crate::device::pulse::STALL_AFTER;
 
@@ -27,6 +29,8 @@ pub struct ExtentOptions {
     pub clean: bool,
     /// True if the store lends descriptors of its files to other processes.
     pub lends: bool,
+    /// Rings of the node; none where no ring can change beside the store's callers.
+    pub rings: Option<Arc<RingEpochs>>,
     /// Hash of the map of free space that was saved when the store was closed.
     pub saved_space: Option<[u8; 32]>,
     /// Threads on which calls wait for the disk.
@@ -44,6 +48,7 @@ impl Default for ExtentOptions {
             punch_bytes_min_if_short: MIB / 16,
             clean: false,
             lends: false,
+            rings: None,
             saved_space: None,
             threads: Arc::new(Pool::new("a store of its own".to_owned(), STALL_AFTER)),
         }

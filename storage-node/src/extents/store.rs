@@ -1,11 +1,12 @@
 //! Shared state of a store, and the steps that involve several of its parts.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::backend::{ReleaseCondition, RingEpochs};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
@@ -54,8 +55,8 @@ pub(super) struct StoreState {
     pub(super) headroom: Arc<Headroom>,
     /// Recently read extents.
     pub(super) opened: Cache<ExtentId, Arc<OpenExtent>, ByFiles>,
-    /// Read-locked while rows are put, write-locked while marks are set. The later of the two sees
-    /// the other.
+    /// Read-locked while rows are put, write-locked while rows are removed. The later of the two sees
+    /// the other. Also read-locked while presences are stated by a ring (rule X9).
     pub(super) gate: Arc<RwLock<()>>,
     clock: Arc<dyn Clock>,
     punch_bytes_min: u64,
@@ -63,6 +64,8 @@ pub(super) struct StoreState {
     writing: Mutex<HashSet<ExtentId>>,
     /// Leases on files, if the store lends them.
     pub(super) file_leases: Option<FileLeases>,
+    /// Rings of the node, if others may have other rings (rule X9).
+    pub(super) rings: Option<Arc<RingEpochs>>,
     /// Number of removals in progress.
     pub(super) removals: AtomicU64,
 }
@@ -127,6 +130,7 @@ impl StoreState {
             punch_bytes_min_if_short: options.punch_bytes_min_if_short,
             writing: Mutex::default(),
             file_leases: options.lends.then(|| FileLeases::new(options.threads.clone())),
+            rings: options.rings.clone(),
             removals: AtomicU64::new(0),
         };
         Ok((inner, report))
@@ -277,6 +281,40 @@ impl StoreState {
             Removal::Unmarked => self.table.remove(ids, &headers)?,
         }
         drop(gate);
+        Ok(self.leave(rows))
+    }
+
+    /// Removes exactly these extents, while the condition holds, as [`Self::remove`] (rule X9).
+    /// Blocks.
+    pub(super) fn release(
+        &self,
+        extents: &[ExtentRef],
+        condition: &ReleaseCondition,
+    ) -> Result<Vec<(ExtentId, BlockRun)>> {
+        self.suspect.check()?;
+        let gate = self.gate.write();
+        // Under the lock: what a node states about its copies follows either the removal, or the ring
+        // that forbids the removal.
+        condition.check_time(self.clock.now_ms())?;
+        if let Some(rings) = &self.rings {
+            rings.check_release(&condition.rings)?;
+        }
+        let named: BTreeMap<ExtentId, &ExtentRef> = extents.iter().map(|it| (it.id, it)).collect();
+        let mut rows = Vec::new();
+        for (id, extent) in named {
+            rows.extend(self.table.get(id)?.filter(|row| row.record.extent == *extent));
+        }
+        let ids: Vec<ExtentId> = rows.iter().map(|row| row.record.extent.id).collect();
+        let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
+        if !ids.is_empty() {
+            self.table.remove(&ids, &headers)?;
+        }
+        drop(gate);
+        Ok(self.leave(rows))
+    }
+
+    /// Removes the files of removed rows; returns the records among them.
+    fn leave(&self, rows: Vec<Row>) -> Vec<(ExtentId, BlockRun)> {
         let mut records = Vec::new();
         for Row { place, record } in rows {
             let (id, length) = (record.extent.id, u64::from(record.extent.length));
@@ -292,7 +330,7 @@ impl StoreState {
             }
             self.counters.removed(record.extent, record.layout);
         }
-        Ok(records)
+        records
     }
 
     fn unlink(&self, id: ExtentId, length: u64) {
@@ -372,9 +410,12 @@ impl RemovalGuard {
     }
 
     /// Removes rows and files, then the headers of records.
-    pub(super) async fn both_steps(self, ids: Vec<ExtentId>, removal: Removal) -> Result<()> {
+    pub(super) async fn both_steps(
+        self,
+        first: impl FnOnce(&StoreState) -> Result<Vec<(ExtentId, BlockRun)>> + Send + 'static,
+    ) -> Result<()> {
         let store = self.0.clone();
-        let removed = self.0.threads.start(move || store.remove(&ids, removal));
+        let removed = self.0.threads.start(move || first(&store));
         let records = removed.outcome().await?;
         if !records.is_empty()
             && let Err(error) = self.0.committer.destroy(records).await

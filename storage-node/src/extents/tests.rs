@@ -8,6 +8,7 @@ mod in_place;
 mod measure;
 mod open_volumes;
 mod posix;
+mod release;
 mod saved_space;
 mod space;
 mod stalled;

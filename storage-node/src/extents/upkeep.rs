@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use martlet_protocol::backend::Presence;
+use martlet_protocol::backend::{Presence, ReleaseCondition, RingEpoch};
+use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::extent_sums::PolicySums;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{ExtentId, PolicyId, Result};
@@ -16,6 +17,16 @@ impl ExtentStore {
     /// Removes copies that other devices hold, durably. They may be written here again.
     pub async fn release(&self, ids: &[ExtentId]) -> Result<()> {
         self.remove(ids, Removal::Unmarked).await
+    }
+
+    /// Removes exactly these copies, durably, while the condition holds (rule X9). They may be written
+    /// here again.
+    pub async fn release_copies(
+        &self,
+        extents: Vec<ExtentRef>,
+        condition: ReleaseCondition,
+    ) -> Result<()> {
+        self.remove_by(move |store| store.release(&extents, &condition)).await
     }
 
     /// Makes the rows of volumes durable that took no record for `idle`, so that an opening after a
@@ -34,6 +45,24 @@ impl ExtentStore {
     pub async fn presence(&self, ids: &[ExtentId]) -> Result<Vec<Presence>> {
         let (store, ids) = (self.0.clone(), ids.to_vec());
         let look = move || ids.iter().map(|id| store.presence(*id)).collect();
+        self.0.threads.run(look).await
+    }
+
+    /// Returns presences by these rings or later ones (rule X9). `Unavailable` if the node has earlier
+    /// ones.
+    pub async fn presence_by(
+        &self,
+        ids: &[ExtentId],
+        rings: &[RingEpoch],
+    ) -> Result<Vec<Presence>> {
+        let (store, ids, rings) = (self.0.clone(), ids.to_vec(), rings.to_vec());
+        let look = move || {
+            if let Some(own) = &store.rings {
+                own.check_statement(&rings)?;
+            }
+            let _gate = store.gate.read();
+            ids.iter().map(|id| store.presence(*id)).collect()
+        };
         self.0.threads.run(look).await
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use martlet_protocol::tree::TreeKey;
-use martlet_protocol::{Clock, Error, Result};
+use martlet_protocol::{Clock, DeviceIdentity, Error, Result};
 
 use super::counting::Counting;
 use super::database::Database;
@@ -23,6 +23,7 @@ pub(super) struct Committer {
     pub(super) voting_state: Arc<VotingState>,
     pub(super) counting: Arc<Counting>,
     pub(super) name: String,
+    pub(super) identity: DeviceIdentity,
     pub(super) queue: Arc<Queue>,
     pub(super) ballast: Arc<Ballast>,
     pub(super) clock: Arc<dyn Clock>,
@@ -100,6 +101,7 @@ impl Committer {
             voting_state: &self.voting_state,
             counting: &self.counting,
             name: &self.name,
+            identity: self.identity,
             now_ms: self.clock.now_ms(),
             level: self.ballast.before_write(),
             secret: &self.secret,

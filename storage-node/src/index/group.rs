@@ -18,7 +18,7 @@ use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::register::{Register, Verdict, WriteMode};
 use martlet_protocol::run_usage::head_of;
 use martlet_protocol::tree::{Sum, TreeKey};
-use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term, WriteId};
+use martlet_protocol::{DeviceIdentity, Error, RegisterKey, Result, Stamp, Term, WriteId};
 use rocksdb::WriteBatch;
 
 use super::counting::Counting;
@@ -40,6 +40,8 @@ pub(super) struct GroupInputs<'a> {
     pub(super) voting_state: &'a VotingState,
     pub(super) counting: &'a Counting,
     pub(super) name: &'a str,
+    /// Formatting of the device.
+    pub(super) identity: DeviceIdentity,
     pub(super) now_ms: u64,
     pub(super) level: FillLevel,
     /// Secret that keys the leaves.
@@ -142,6 +144,9 @@ impl<'a> Group<'a> {
             IndexOp::SetJoined(change, reply) => {
                 self.set_joined(change);
                 GroupReply::Done(reply, Ok(()))
+            }
+            IndexOp::OfDevice(condition, change, reply) => {
+                GroupReply::Done(reply, self.change_device(condition, change))
             }
             IndexOp::MarkCollectable(marks, reply) => {
                 GroupReply::Done(reply, self.mark_collectable(marks))

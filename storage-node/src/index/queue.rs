@@ -1,6 +1,6 @@
 //! Queue of operations that wait for the committer.
 
-use martlet_protocol::backend::{BucketFence, GarbageId, WriteReply};
+use martlet_protocol::backend::{BucketFence, DeviceCondition, GarbageId, WriteReply};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::tree::Sum;
 use martlet_protocol::{BucketId, Error, Result, Stamp, Term, WriteId};
@@ -33,6 +33,8 @@ pub(super) enum IndexOp {
     SetVoting(bool, ReplySender<()>),
     RaiseTerm(Term, ReplySender<()>),
     SetJoined(u64, ReplySender<()>),
+    /// Change of the device that the condition names.
+    OfDevice(DeviceCondition, DeviceChange, ReplySender<()>),
     MarkCollectable(Vec<(Vec<u8>, Stamp)>, ReplySender<()>),
     Drop(Vec<DropOp>, ReplySender<()>),
     MendSums(Vec<(RowKey, Sum)>, ReplySender<()>),
@@ -43,6 +45,14 @@ pub(super) enum IndexOp {
     Forget(Vec<GarbageId>, ReplySender<()>),
     CheckClosed(BucketId, ReplySender<()>),
     Purge(BucketId, ReplySender<()>),
+}
+
+/// Change of a device's voting state under a condition.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DeviceChange {
+    Floor(Stamp),
+    Votes(bool),
+    Joined(u64),
 }
 
 /// A write of an entry.
@@ -92,9 +102,9 @@ pub(super) enum PromiseOutcome {
 
 impl IndexOp {
     /// Returns true if the operation must see the effects of earlier ones on disk, so that it begins
-    /// a group: a purge reads hints and rows from disk.
+    /// a group: a purge reads hints and rows from disk. The time of a condition is read then too.
     pub(super) fn begins_group(&self) -> bool {
-        matches!(self, Self::Purge(..))
+        matches!(self, Self::Purge(..) | Self::OfDevice(..))
     }
 
     /// Returns true if later operations must see its effect on disk, so that it ends its group.
@@ -107,6 +117,7 @@ impl IndexOp {
                 | Self::SetVoting(..)
                 | Self::RaiseTerm(..)
                 | Self::SetJoined(..)
+                | Self::OfDevice(..)
                 | Self::MendSums(..)
                 | Self::MendUsage(..)
         )
@@ -132,6 +143,7 @@ impl IndexOp {
                 | Self::SetVoting(..)
                 | Self::RaiseTerm(..)
                 | Self::SetJoined(..)
+                | Self::OfDevice(..)
                 | Self::CheckClosed(..)
                 | Self::Purge(..) => 0,
             }

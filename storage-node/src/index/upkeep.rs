@@ -1,7 +1,9 @@
 //! Calls of background workers on an index: sums, walks, holdings, removals, terms. None of them
 //! uses a vote.
 
-use martlet_protocol::backend::{AuditResult, Holding, RegisterDrop, RegisterView, Walk};
+use martlet_protocol::backend::{
+    AuditResult, DeviceCondition, Holding, RegisterDrop, RegisterView, Walk,
+};
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::run_usage::{Run, RunUsage};
 use martlet_protocol::tree::{BinKey, Span, Sum};
@@ -10,7 +12,7 @@ use martlet_protocol::{Error, ErrorKind, RegisterKey, Result, Stamp, Term};
 use super::audit_page::AuditFindings;
 use super::database::Database;
 use super::family::Family;
-use super::queue::{DropOp, IndexOp};
+use super::queue::{DeviceChange, DropOp, IndexOp};
 use super::rows::RegisterRow;
 use super::usage::UsageMends;
 use super::{Index, audit, hints, tree, usage, walk};
@@ -132,6 +134,39 @@ impl Index {
     pub(crate) async fn set_joined(&self, change: u64) -> Result<()> {
         check_step("ring change", self.voting_snapshot().joined, change)?;
         self.submit(|reply| IndexOp::SetJoined(change, reply)).await
+    }
+
+    /// Raises the floor of the device that the condition names (rule G2).
+    pub(crate) async fn raise_floor_of(
+        &self,
+        condition: DeviceCondition,
+        floor: Stamp,
+    ) -> Result<()> {
+        self.change_device(condition, DeviceChange::Floor(floor)).await
+    }
+
+    /// Gives or withdraws the votes of the device that the condition names, durably (rule G1).
+    pub(crate) async fn set_voting_of(
+        &self,
+        condition: DeviceCondition,
+        voting: bool,
+    ) -> Result<()> {
+        self.change_device(condition, DeviceChange::Votes(voting)).await
+    }
+
+    /// Records a ring change that the device of the condition has joined. `Invalid` as for
+    /// [`Index::set_joined`].
+    pub(crate) async fn set_joined_of(
+        &self,
+        condition: DeviceCondition,
+        change: u64,
+    ) -> Result<()> {
+        check_step("ring change", self.voting_snapshot().joined, change)?;
+        self.change_device(condition, DeviceChange::Joined(change)).await
+    }
+
+    async fn change_device(&self, condition: DeviceCondition, change: DeviceChange) -> Result<()> {
+        self.submit(|reply| IndexOp::OfDevice(condition, change, reply)).await
     }
 }
 

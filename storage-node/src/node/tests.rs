@@ -290,6 +290,7 @@ async fn an_index_file_that_the_disk_keeps_back_is_damage_where_there_are_peers(
                 tree_key: TreeKey::default(),
                 level: Arc::default(),
                 lends: false,
+                rings: None,
                 stall_after: STALL_AFTER,
             },
         );

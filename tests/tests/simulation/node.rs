@@ -53,6 +53,7 @@ impl SimulatedNode {
     ) -> Self {
         let clock = Arc::new(SimulatedClock::new(begun));
         let memory = Arc::new(MemoryBackend::new(clock.clone(), [device]));
+        memory.set_identity(device, DeviceIdentity([1; 16]));
         let state = NodeState { memory, standing: NodeCondition::Up, life: 0, formatting: 1 };
         Self { device, clock, member, bug, state: Mutex::new(state) }
     }
@@ -98,6 +99,7 @@ impl SimulatedNode {
         };
         if self.bug == Bug::LosesWritesAtCrash {
             let kept = planted::without_latest(&before, self.device, self.clock.clone()).await;
+            kept.set_identity(self.device, self.identity());
             self.state.lock().memory = Arc::new(kept);
         }
     }
@@ -122,8 +124,9 @@ impl SimulatedNode {
         let empty = MemoryBackend::new(self.clock.clone(), [self.device]);
         empty.set_voting(self.device, false).await.expect("its device is there");
         let mut state = self.state.lock();
-        state.memory = Arc::new(empty);
         state.life += 1;
         state.formatting += 1;
+        empty.set_identity(self.device, DeviceIdentity([state.formatting; 16]));
+        state.memory = Arc::new(empty);
     }
 }

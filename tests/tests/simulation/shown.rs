@@ -59,19 +59,28 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Call::StatExtent(id) => format!("stat extent {id}"),
         Call::DeleteExtents(ids) => format!("delete extents {ids:?}"),
         Call::ReleaseExtents(ids) => format!("release extents {ids:?}"),
-        Call::Presence(ids) => format!("presence of {ids:?}"),
+        Call::Presence(ids) | Call::PresenceBy { ids, .. } => format!("presence of {ids:?}"),
+        Call::ReleaseCopies { extents, .. } => {
+            format!("release copies {:?}", extents.iter().map(|it| it.id).collect::<Vec<_>>())
+        }
         Call::KeepHint(of) => format!("keep hint {}", write(of)),
         Call::ReadHint { key: of, .. } => format!("read hint {}", key(of)),
         Call::ForgetHint { key: of, order: up_to } => {
             format!("forget hint {} {}", key(of), order(*up_to))
         }
-        Call::RaiseFloor(floor) => format!("raise floor {}", order(*floor)),
-        Call::SetVoting(voting) => format!("set voting {voting}"),
+        Call::RaiseFloor(floor) | Call::RaiseFloorOf { floor, .. } => {
+            format!("raise floor {}", order(*floor))
+        }
+        Call::SetVoting(voting) | Call::SetVotingOf { voting, .. } => {
+            format!("set voting {voting}")
+        }
         Call::Holdings(of) => keys("holdings of", &**of),
         Call::MarkCollectable(of) => keys("mark collectable", of.iter().map(|(key, _)| key)),
         Call::DropRegisters(of) => keys("drop", of.iter().map(|drop| &drop.key)),
         Call::RaiseTerm(term) => format!("raise term {term}"),
-        Call::SetJoined(change) => format!("set joined {change}"),
+        Call::SetJoined(change) | Call::SetJoinedOf { change, .. } => {
+            format!("set joined {change}")
+        }
         Call::SeekExtents(ids) => format!("seek extents {ids:?}"),
         other => other.kind().name().replace('-', " "),
     }

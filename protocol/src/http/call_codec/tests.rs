@@ -7,12 +7,14 @@ use std::borrow::Cow;
 use super::*;
 use crate::backend::{
     AgedWalk, AuditResult, BucketFence, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
-    ClaimsRequest, Detail, DeviceClaims, EntryWrite, GarbageId, HeldBuckets, ListReply, ListStart,
-    OldKind, OldList, OldPage, OldPlace, OldRegister, OwnerClaim, Presence, RegisterDrop,
-    RegisterView, RowKinds, RowSelection, Sought, Walk, Want, WriteReply,
+    ClaimsRequest, Detail, DeviceClaims, DeviceCondition, EntryWrite, GarbageId, HeldBuckets,
+    ListReply, ListStart, OldKind, OldList, OldPage, OldPlace, OldRegister, OwnerClaim, Presence,
+    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowKinds, RowSelection, Sought, Walk,
+    Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
-use crate::id::{BucketId, DeviceId, ExtentId, PolicyId, Shard, UploadId, WriteId};
+use crate::extent::ExtentRef;
+use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId, PolicyId, Shard, UploadId, WriteId};
 use crate::key::{RegisterKey, RegisterKind};
 use crate::register::WriteMode;
 use crate::run_usage::{Run, RunUsage};
@@ -61,7 +63,7 @@ fn bytes(arguments: &impl Serialize) -> Vec<u8> {
 
 /// A call of every kind, and the bytes of its arguments.
 fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
-    [calls_of_registers_and_extents(), calls_of_kept_rows()].concat()
+    [calls_of_registers_and_extents(), calls_of_kept_rows(), calls_with_conditions()].concat()
 }
 
 fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
@@ -79,6 +81,34 @@ fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
             bytes(&(stamp, Some(bucket), limit)),
         ),
     ]
+}
+
+fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
+    let condition = DeviceCondition { identity: DeviceIdentity([5; 16]), not_after_ms: 2_000_000 };
+    let rings = vec![RingEpoch { policy: PolicyId(3), epoch: 300 }];
+    let release = ReleaseCondition { not_after_ms: 2_000_000, rings: rings.clone() };
+    let (ids, copies) = (vec![ExtentId([3; 16])], vec![copy()]);
+    let (floor, voting, change) = (stamp(), true, 12u64);
+    vec![
+        (Call::RaiseFloorOf { condition, floor }, bytes(&(condition, floor))),
+        (Call::SetVotingOf { condition, voting }, bytes(&(condition, voting))),
+        (Call::SetJoinedOf { condition, change }, bytes(&(condition, change))),
+        (
+            Call::ReleaseCopies {
+                extents: copies.clone().into(),
+                condition: Cow::Owned(release.clone()),
+            },
+            bytes(&(&copies, &release)),
+        ),
+        (
+            Call::PresenceBy { ids: ids.clone().into(), rings: rings.clone().into() },
+            bytes(&(&ids, &rings)),
+        ),
+    ]
+}
+
+fn copy() -> ExtentRef {
+    ExtentRef { id: ExtentId([3; 16]), length: 70_000, blake3: [4; 32] }
 }
 
 fn calls_of_registers_and_extents() -> Vec<(Call<'static>, Vec<u8>)> {

@@ -47,6 +47,12 @@ fn split<'a>(call: &'a Call<'_>) -> Option<Vec<Call<'a>>> {
         Call::MarkCollectable(marks) => chunks(marks, KEYS_MAX, Call::MarkCollectable),
         Call::DropRegisters(drops) => chunks(drops, KEYS_MAX, Call::DropRegisters),
         Call::ForgetGarbage(ids) => chunks(ids, GARBAGE_IDS_MAX, Call::ForgetGarbage),
+        Call::ReleaseCopies { extents, condition } => chunks(extents, IDS_MAX, |extents| {
+            Call::ReleaseCopies { extents, condition: Cow::Borrowed(condition) }
+        }),
+        Call::PresenceBy { ids, rings } => {
+            chunks(ids, IDS_MAX, |ids| Call::PresenceBy { ids, rings: Cow::Borrowed(rings) })
+        }
         _ => None,
     }
 }
@@ -54,7 +60,7 @@ fn split<'a>(call: &'a Call<'_>) -> Option<Vec<Call<'a>>> {
 fn chunks<'a, T: Clone>(
     items: &'a [T],
     items_max: usize,
-    call: fn(Cow<'a, [T]>) -> Call<'a>,
+    call: impl Fn(Cow<'a, [T]>) -> Call<'a>,
 ) -> Option<Vec<Call<'a>>> {
     let fits = (1..=items_max).contains(&items.len());
     (!fits).then(|| items.chunks(items_max).map(|some| call(Cow::Borrowed(some))).collect())
@@ -63,7 +69,7 @@ fn chunks<'a, T: Clone>(
 /// Returns the reply to a call with an empty list.
 fn reply_to_nothing(kind: CallKind) -> Reply {
     match kind {
-        CallKind::Presence => Reply::Presence(Vec::new()),
+        CallKind::Presence | CallKind::PresenceBy => Reply::Presence(Vec::new()),
         CallKind::SeekExtents => Reply::Sought(Vec::new()),
         CallKind::Sums => Reply::Sums(Vec::new()),
         CallKind::Holdings => Reply::Holdings(Vec::new()),

@@ -58,14 +58,6 @@ impl Backend for MemoryBackend {
             Call::ForgetHint { key, order } => device.forget_hint(&key, order).into(),
             Call::Registers { after, limit } => device.registers(after.as_deref(), limit).into(),
             Call::Fences => device.fences.values().copied().collect::<Vec<_>>().into(),
-            Call::RaiseFloor(floor) => {
-                device.floor = device.floor.max(floor);
-                Reply::Done(())
-            }
-            Call::SetVoting(voting) => {
-                device.mute = !voting;
-                Reply::Done(())
-            }
             Call::ReleaseExtents(ids) => device.release_extents(&ids).into(),
             Call::Presence(ids) => device.presence(&ids).into(),
             Call::AuditExtents { after, bytes_max } => {
@@ -78,14 +70,6 @@ impl Backend for MemoryBackend {
             Call::MarkCollectable(tombstones) => device.mark_collectable(&tombstones).into(),
             Call::DropRegisters(drops) => device.drop_registers(&drops).into(),
             Call::AuditRegisters(after) => device.audit_registers(after).into(),
-            Call::RaiseTerm(term) => {
-                device.term = device.term.max(term);
-                Reply::Done(())
-            }
-            Call::SetJoined(change) => {
-                device.joined = device.joined.max(change);
-                Reply::Done(())
-            }
             Call::Claims(_) => unreachable!("claims name their devices themselves"),
             Call::SeekExtents(ids) => device.seek_extents(&ids).into(),
             Call::GarbageAfter { after, before_ms, limit } => {
@@ -93,6 +77,17 @@ impl Backend for MemoryBackend {
             }
             Call::Aged { walk, after, limit } => device.aged(&walk, after.as_deref(), limit).into(),
             Call::ExtentSums { policy, spans } => device.extent_sums(policy, &spans).into(),
+            call @ (Call::RaiseFloor(_)
+            | Call::SetVoting(_)
+            | Call::RaiseTerm(_)
+            | Call::SetJoined(_)
+            | Call::RaiseFloorOf { .. }
+            | Call::SetVotingOf { .. }
+            | Call::SetJoinedOf { .. }
+            | Call::ReleaseCopies { .. }
+            | Call::PresenceBy { .. }) => {
+                device.change_state(call, self.rings.as_deref(), now_ms)?
+            }
             kept @ (Call::Usage { .. } | Call::OldRegisters { .. } | Call::HeldBuckets { .. }) => {
                 device.kept_rows(kept)?
             }

@@ -13,7 +13,7 @@ use crate::backend::{
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
-use crate::id::{BucketId, ExtentId};
+use crate::id::{BucketId, DeviceIdentity, ExtentId};
 use crate::key::RegisterKey;
 use crate::limits;
 use crate::register::{Register, Verdict, WriteMode};
@@ -24,6 +24,8 @@ use crate::term::Term;
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent state of a device")]
 pub(super) struct MemoryDevice {
+    /// Identity; zeros if none was set.
+    pub(super) identity: Option<DeviceIdentity>,
     pub(super) full: bool,
     pub(super) offline: bool,
     /// True without votes: the device stores writes, but doesn't count in quorums.

@@ -103,11 +103,16 @@ impl MemoryDevice {
         sums.within(policy, spans)
     }
 
+    /// Returns the identity of the device.
+    pub(super) fn identity(&self) -> DeviceIdentity {
+        self.identity.unwrap_or(DeviceIdentity([0; 16]))
+    }
+
     pub(super) fn status(&self, id: DeviceId) -> DeviceStatus {
         let extent_bytes = self.extents.values().map(|(_, bytes)| bytes.len() as u64).sum();
         DeviceStatus {
             device: id,
-            identity: DeviceIdentity([0; 16]),
+            identity: self.identity(),
             voting: !self.mute,
             path: PathBuf::from("memory"),
             health: match (self.offline, self.full) {

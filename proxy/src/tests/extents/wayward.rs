@@ -204,7 +204,11 @@ impl Backend for Wayward {
     }
 
     async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
-        if let Call::StatExtent(_) | Call::DeleteExtents(_) | Call::Presence(_) = call {
+        if let Call::StatExtent(_)
+        | Call::DeleteExtents(_)
+        | Call::Presence(_)
+        | Call::PresenceBy { .. } = call
+        {
             self.conduct(device).await?;
         }
         self.memory.call(device, call).await

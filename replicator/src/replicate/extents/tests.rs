@@ -1,5 +1,7 @@
 //! Extents reach their primaries, and none is released before others have it.
 
+mod late;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -292,7 +294,10 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
         let choose = move |call: &martlet_protocol::testing::Call<'_>| {
             let asks = matches!(
                 call.op,
-                CallKind::ListExtents | CallKind::Presence | CallKind::ExtentSums
+                CallKind::ListExtents
+                    | CallKind::Presence
+                    | CallKind::PresenceBy
+                    | CallKind::ExtentSums
             );
             if whole.load(Ordering::SeqCst) > 0 || (asks && matches!(fault, Fault::LoseReply(_))) {
                 return Fault::None;

@@ -1,12 +1,29 @@
 //! Changes of the votes, floor, term and joined ring change in a group (rules G1, G2, P1 to P3).
 
-use martlet_protocol::{Stamp, Term};
+use martlet_protocol::backend::DeviceCondition;
+use martlet_protocol::{Result, Stamp, Term};
 
 use super::{Group, StateChange};
 use crate::index::family::Family;
+use crate::index::queue::DeviceChange;
 use crate::index::voting::{FLOOR_KEY, JOINED_KEY, TERM_KEY, VOTES_KEY};
 
 impl Group<'_> {
+    /// Stages a change, if this is the device of the condition and its time is not over.
+    pub(super) fn change_device(
+        &mut self,
+        condition: DeviceCondition,
+        change: DeviceChange,
+    ) -> Result<()> {
+        condition.check(self.conditions.identity, self.conditions.now_ms)?;
+        match change {
+            DeviceChange::Floor(floor) => self.raise_floor(floor),
+            DeviceChange::Votes(voting) => self.set_voting(voting),
+            DeviceChange::Joined(change) => self.set_joined(change),
+        }
+        Ok(())
+    }
+
     /// Stages a floor, if it is higher than the current floor.
     pub(super) fn raise_floor(&mut self, floor: Stamp) {
         if floor > self.conditions.voting_state.floor() {

@@ -1,8 +1,10 @@
 //! Votes, floor and repair of an index (rules G1, G2, R6).
 
 use super::*;
-use martlet_protocol::Term;
+use martlet_protocol::backend::DeviceCondition;
+use martlet_protocol::limits::CONDITION_MS;
 use martlet_protocol::opening::Uuid;
+use martlet_protocol::{DeviceIdentity, Term};
 
 /// Opens the folder as a device that was formatted without votes.
 fn voteless(folder: &Path) -> IndexFixture {
@@ -174,4 +176,62 @@ async fn an_index_of_another_formatting_does_not_open() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("earlier formatting"), "{error}");
     open(Uuid([1; 16])).unwrap();
+}
+
+/// The identity of [`surroundings`].
+const IDENTITY: DeviceIdentity = DeviceIdentity([7; 16]);
+
+#[tokio::test]
+async fn changes_of_another_device_and_late_ones_leave_nothing_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let condition = DeviceCondition::at(IDENTITY, NOW_MS);
+    {
+        let bed = voteless(folder.path());
+        let swapped = DeviceCondition { identity: DeviceIdentity([8; 16]), ..condition };
+        let refusals = [
+            bed.index.set_voting_of(swapped, true).await,
+            bed.index.raise_floor_of(swapped, stamp(50)).await,
+            bed.index.set_joined_of(swapped, 4).await,
+        ];
+        for refusal in refusals.map(Result::unwrap_err) {
+            assert!(refusal.kind() == ErrorKind::Conflict && refusal.had_no_effect());
+        }
+        bed.clock.advance_ms(CONDITION_MS + 1);
+        let refusals = [
+            bed.index.set_voting_of(condition, true).await,
+            bed.index.raise_floor_of(condition, stamp(50)).await,
+            bed.index.set_joined_of(condition, 4).await,
+        ];
+        for refusal in refusals.map(Result::unwrap_err) {
+            assert!(refusal.kind() == ErrorKind::Unavailable && refusal.had_no_effect());
+        }
+        let snapshot = bed.index.voting_snapshot();
+        assert_eq!((snapshot.has_votes, snapshot.joined), (false, 0));
+    }
+    let bed = voteless(folder.path());
+    assert!(!bed.index.voting_snapshot().has_votes);
+    bed.index.raise_floor_of(condition, stamp(50)).await.unwrap();
+    bed.index.set_joined_of(condition, 4).await.unwrap();
+    bed.index.set_voting_of(condition, true).await.unwrap();
+    drop(bed);
+    let bed = voteless(folder.path());
+    let snapshot = bed.index.voting_snapshot();
+    assert_eq!((snapshot.has_votes, snapshot.joined), (true, 4));
+    let view = bed.index.read(&key("a"), Want::Entry, Term::ANY).await.unwrap();
+    assert_eq!(view.promise, stamp(50));
+}
+
+/// The clock of a condition is read when its turn comes, not when the call arrives.
+#[tokio::test]
+async fn a_change_that_waits_behind_others_is_judged_at_its_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = voteless(folder.path());
+    let condition = DeviceCondition { identity: IDENTITY, not_after_ms: NOW_MS };
+    bed.index.set_voting_of(condition, true).await.unwrap();
+    bed.index.set_voting_of(condition, false).await.unwrap();
+    bed.clock.advance_ms(1);
+    let first = bed.index.write(write(&key("a"), stamp(5), Value::Tombstone));
+    let (_, late) = tokio::join!(first, bed.index.set_voting_of(condition, true));
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(!bed.index.voting_snapshot().has_votes);
 }

@@ -104,7 +104,9 @@ impl Link {
     /// Returns the reply to a call that a planted bug never sends.
     pub(super) fn unasked(&self, call: &Call<'_>) -> Option<Reply> {
         match call {
-            Call::Presence(ids) if self.has(Bug::ReleasesUnverified) => {
+            Call::Presence(ids) | Call::PresenceBy { ids, .. }
+                if self.has(Bug::ReleasesUnverified) =>
+            {
                 Some(vec![Presence::Here; ids.len()].into())
             }
             _ => None,

@@ -17,10 +17,9 @@ use crate::backend::{
     HeldBuckets, Hint, Holding, NewExtent, OldPage, OldPlace, OldRegister, PromiseReply,
 };
 use crate::entry::{Attributes, Body, ETag, Manifest, Object};
-use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef, ExtentRole, Layout, Owner, Stripe};
+use crate::extent::{ExtentLocation, ExtentRecord, ExtentRole, Layout, Owner, Stripe};
 use crate::extent_sums::{ExtentBin, ExtentClass, ExtentSum, PolicySums};
 use crate::http::message_codec::decode_message;
-use crate::id::DeviceIdentity;
 use crate::release::WIRE;
 use crate::run_usage::RunUsage;
 use crate::tree::Sum;
@@ -46,7 +45,7 @@ fn golden(version: u16) -> Messages {
 }
 
 fn extent() -> ExtentRef {
-    ExtentRef { id: ExtentId([3; 16]), length: 70_000, blake3: [4; 32] }
+    copy()
 }
 
 fn owner() -> Owner {
@@ -150,7 +149,9 @@ fn reply(kind: CallKind) -> Reply {
         CallKind::Fences => Reply::Fences(vec![BucketFence::of_deleted(BucketId([1; 16]))]),
         CallKind::StatExtent => Reply::Stat(stat()),
         CallKind::ListExtents => Reply::Extents(vec![record()]),
-        CallKind::Presence => Reply::Presence(vec![Presence::Here, Presence::Deleted]),
+        CallKind::Presence | CallKind::PresenceBy => {
+            Reply::Presence(vec![Presence::Here, Presence::Deleted])
+        }
         CallKind::AuditExtents => Reply::ExtentAudit(AuditResult {
             items: 300,
             bytes: 1 << 40,

@@ -1,0 +1,160 @@
+//! Conditions of calls whose effect must not come late, or on another device than the caller saw.
+//!
+//! A request may be executed minutes after it was sent, and a device may be replaced meanwhile. A
+//! call with a condition is refused then, without effect. The node compares in the same serial step
+//! that changes its state, so nothing comes between.
+
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::id::{DeviceIdentity, PolicyId};
+use crate::limits::CONDITION_MS;
+
+/// Condition of a call for one formatting of a device, for a limited time (rules G1, G2, P2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceCondition {
+    /// Identity of the device that the caller saw.
+    pub identity: DeviceIdentity,
+    /// Cluster time after which the call is refused, in milliseconds since 1970.
+    pub not_after_ms: u64,
+}
+
+/// Condition of a release of copies (rule X9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseCondition {
+    /// Cluster time after which the call is refused, in milliseconds since 1970.
+    pub not_after_ms: u64,
+    /// Rings by which the caller knows the other holders. Each is refused by a node that has a later
+    /// ring of that policy, or none.
+    pub rings: Vec<RingEpoch>,
+}
+
+/// Epoch of a policy's ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingEpoch {
+    /// Policy of the ring.
+    pub policy: PolicyId,
+    /// Epoch of the ring.
+    pub epoch: u64,
+}
+
+/// Epochs of the data rings that a node has on disk. They never fall.
+#[derive(Debug, Default)]
+pub struct RingEpochs(RwLock<BTreeMap<PolicyId, u64>>);
+
+impl DeviceCondition {
+    /// Returns a condition for calls that are sent at `now_ms`, or little later.
+    pub fn at(identity: DeviceIdentity, now_ms: u64) -> Self {
+        Self { identity, not_after_ms: now_ms.saturating_add(CONDITION_MS) }
+    }
+
+    /// Checks the condition at a device. `Conflict` without effect on another device, `Unavailable`
+    /// without effect after the time.
+    pub fn check(&self, identity: DeviceIdentity, now_ms: u64) -> Result<()> {
+        if self.identity != identity {
+            return Err(Error::conflict("the call is for another device").without_effect(format!(
+                "device {identity} is in the place of {}",
+                self.identity
+            )));
+        }
+        check_time(self.not_after_ms, now_ms)
+    }
+}
+
+impl ReleaseCondition {
+    /// Returns the condition for a release of copies that the named bytes prove to be wrong. The
+    /// bytes of an extent never change, so neither time nor rings matter.
+    pub fn of_wrong_copies() -> Self {
+        Self { not_after_ms: u64::MAX, rings: Vec::new() }
+    }
+
+    /// Checks the time. `Unavailable` without effect after it.
+    pub fn check_time(&self, now_ms: u64) -> Result<()> {
+        check_time(self.not_after_ms, now_ms)
+    }
+}
+
+fn check_time(not_after_ms: u64, now_ms: u64) -> Result<()> {
+    if now_ms <= not_after_ms {
+        return Ok(());
+    }
+    let late_ms = now_ms - not_after_ms;
+    Err(Error::unavailable("the call came too late").without_effect(format!("by {late_ms} ms")))
+}
+
+impl RingEpochs {
+    /// Records a ring that the node has on disk.
+    pub fn raise(&self, ring: RingEpoch) {
+        let mut epochs = self.0.write();
+        let epoch = epochs.entry(ring.policy).or_default();
+        *epoch = ring.epoch.max(*epoch);
+    }
+
+    /// Checks a release by these rings. `Unavailable` without effect if the node has a later ring,
+    /// or none of a policy.
+    pub fn check_release(&self, rings: &[RingEpoch]) -> Result<()> {
+        self.check(rings, |own, named| own <= named)
+    }
+
+    /// Checks a statement about copies by these rings. `Unavailable` without effect if the node has
+    /// an earlier ring, or none of a policy.
+    pub fn check_statement(&self, rings: &[RingEpoch]) -> Result<()> {
+        self.check(rings, |own, named| own >= named)
+    }
+
+    fn check(&self, rings: &[RingEpoch], fits: impl Fn(u64, u64) -> bool) -> Result<()> {
+        let epochs = self.0.read();
+        for RingEpoch { policy, epoch } in rings {
+            let own = epochs.get(policy).copied();
+            if !own.is_some_and(|own| fits(own, *epoch)) {
+                let own = own.map_or_else(|| "none".to_owned(), |own| format!("epoch {own}"));
+                return Err(Error::unavailable("the node has another ring")
+                    .without_effect(format!("{own} of policy {}, not epoch {epoch}", policy.0)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn ring(policy: u16, epoch: u64) -> RingEpoch {
+        RingEpoch { policy: PolicyId(policy), epoch }
+    }
+
+    #[test]
+    fn another_device_and_a_late_call_are_refused_without_effect() {
+        let (own, other) = (DeviceIdentity([1; 16]), DeviceIdentity([2; 16]));
+        let condition = DeviceCondition::at(own, 1000);
+        assert!(condition.check(own, 1000).is_ok());
+        assert!(condition.check(own, 0).is_ok(), "a clock behind the caller's");
+        assert!(condition.check(own, 1000 + CONDITION_MS).is_ok());
+        let late = condition.check(own, 1001 + CONDITION_MS).unwrap_err();
+        assert_eq!((late.kind(), late.had_no_effect()), (ErrorKind::Unavailable, true));
+        let swapped = condition.check(other, 1000).unwrap_err();
+        assert_eq!((swapped.kind(), swapped.had_no_effect()), (ErrorKind::Conflict, true));
+        assert!(DeviceCondition::at(own, u64::MAX).check(own, u64::MAX).is_ok());
+    }
+
+    #[test]
+    fn a_node_releases_by_no_earlier_ring_and_states_nothing_by_a_later_one() {
+        let epochs = RingEpochs::default();
+        assert!(epochs.check_release(&[]).is_ok() && epochs.check_statement(&[]).is_ok());
+        assert!(epochs.check_release(&[ring(0, 1)]).is_err(), "no ring is known");
+        assert!(epochs.check_statement(&[ring(0, 1)]).is_err());
+        epochs.raise(ring(0, 5));
+        epochs.raise(ring(0, 4));
+        for (epoch, releases, states) in [(4, false, true), (5, true, true), (6, true, false)] {
+            assert_eq!(epochs.check_release(&[ring(0, epoch)]).is_ok(), releases, "{epoch}");
+            assert_eq!(epochs.check_statement(&[ring(0, epoch)]).is_ok(), states, "{epoch}");
+        }
+        let refused = epochs.check_release(&[ring(0, 5), ring(1, 1)]).unwrap_err();
+        assert!(refused.had_no_effect() && refused.kind() == ErrorKind::Unavailable);
+    }
+}

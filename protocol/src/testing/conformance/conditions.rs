@@ -1,0 +1,86 @@
+//! Checks of calls with a condition: the device, the time, and the bytes of a copy (rules G1, G2, P2,
+//! X9).
+
+use super::{body, owner, pattern};
+use crate::backend::{
+    Backend, BackendExt, DeviceCondition, DeviceStatus, NewExtent, Presence, ReleaseCondition,
+};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::extent::{ExtentRef, Layout};
+use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId};
+use crate::limits::CONDITION_MS;
+use crate::stamp::Stamp;
+
+pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
+    a_change_is_for_one_device_and_one_time(backend, device).await;
+    exactly_the_named_copies_are_released_in_time(backend, device).await;
+}
+
+async fn status(backend: &dyn Backend, device: DeviceId) -> DeviceStatus {
+    let all = backend.devices().await.unwrap();
+    all.into_iter().find(|status| status.device == device).expect("the device is listed")
+}
+
+fn is_refused(refusal: &Error, kind: ErrorKind) -> bool {
+    refusal.kind() == kind && refusal.had_no_effect()
+}
+
+async fn a_change_is_for_one_device_and_one_time(backend: &dyn Backend, device: DeviceId) {
+    let (before, now_ms) = (status(backend, device).await, SystemClock.now_ms());
+    let here = DeviceCondition::at(before.identity, now_ms);
+    let swapped = DeviceCondition { identity: DeviceIdentity([0xee; 16]), ..here };
+    let late = DeviceCondition { not_after_ms: now_ms - 1000, ..here };
+    for (condition, kind) in [(swapped, ErrorKind::Conflict), (late, ErrorKind::Unavailable)] {
+        let floor = Stamp::at_ms(now_ms + 3_600_000);
+        let refusals = [
+            backend.raise_floor_of(device, condition, floor).await,
+            backend.set_voting_of(device, condition, !before.voting).await,
+            backend.set_joined_of(device, condition, before.joined + 1).await,
+        ];
+        assert!(refusals.into_iter().all(|it| is_refused(&it.unwrap_err(), kind)));
+    }
+    let after = status(backend, device).await;
+    assert_eq!((after.voting, after.joined), (before.voting, before.joined), "nothing changed");
+    backend.raise_floor_of(device, here, Stamp::at_ms(1)).await.unwrap();
+    backend.set_joined_of(device, here, before.joined + 1).await.unwrap();
+    for voting in [false, true] {
+        backend.set_voting_of(device, here, voting).await.unwrap();
+        let now = status(backend, device).await;
+        assert_eq!((now.voting, now.joined), (voting, before.joined + 1));
+    }
+}
+
+async fn put(backend: &dyn Backend, device: DeviceId) -> ExtentRef {
+    let new = NewExtent {
+        id: ExtentId::random(),
+        owner: owner(BucketId::random()),
+        length: Some(5000),
+        birth_ms: None,
+        layout: Layout::default(),
+        hashes: None,
+    };
+    backend.write_extent(device, new, body(vec![Ok(pattern(5000))])).await.unwrap()
+}
+
+async fn exactly_the_named_copies_are_released_in_time(backend: &dyn Backend, device: DeviceId) {
+    let held = [put(backend, device).await, put(backend, device).await];
+    let ids = held.map(|extent| extent.id);
+    let presences = async || backend.presence_by(device, &ids, &[]).await.unwrap();
+    let now_ms = SystemClock.now_ms();
+    let late = ReleaseCondition { not_after_ms: now_ms - 1000, rings: Vec::new() };
+    let refusal = backend.release_copies(device, &held, &late).await.unwrap_err();
+    assert!(is_refused(&refusal, ErrorKind::Unavailable), "{refusal}");
+    assert_eq!(presences().await, [Presence::Here; 2]);
+
+    let in_time = ReleaseCondition { not_after_ms: now_ms + CONDITION_MS, rings: Vec::new() };
+    let other_bytes = ExtentRef { blake3: [7; 32], ..held[0] };
+    let missing = ExtentRef { id: ExtentId::random(), ..held[0] };
+    let named = [other_bytes, held[1], held[1], missing];
+    backend.release_copies(device, &named, &in_time).await.unwrap();
+    assert_eq!(presences().await, [Presence::Here, Presence::Missing]);
+    backend.release_copies(device, &[], &in_time).await.unwrap();
+    let always = ReleaseCondition::of_wrong_copies();
+    backend.release_copies(device, &held, &always).await.unwrap();
+    assert_eq!(presences().await, [Presence::Missing; 2], "the deletion isn't remembered");
+}

@@ -1,0 +1,55 @@
+//! Calls that change the state of a device as a whole, and calls with a condition on the device, the time
+//! or the rings.
+
+use super::device::MemoryDevice;
+use crate::backend::{Call, Reply, RingEpochs};
+use crate::error::{Error, Result};
+
+impl MemoryDevice {
+    /// Executes a call on the state of the device, or a call with a condition. `rings` are those of the
+    /// node.
+    pub(super) fn change_state(
+        &mut self,
+        call: Call<'_>,
+        rings: Option<&RingEpochs>,
+        now_ms: u64,
+    ) -> Result<Reply> {
+        match call {
+            Call::RaiseFloor(floor) => self.floor = self.floor.max(floor),
+            Call::SetVoting(voting) => self.mute = !voting,
+            Call::RaiseTerm(term) => self.term = self.term.max(term),
+            Call::SetJoined(change) => self.joined = self.joined.max(change),
+            Call::RaiseFloorOf { condition, floor } => {
+                condition.check(self.identity(), now_ms)?;
+                self.floor = self.floor.max(floor);
+            }
+            Call::SetVotingOf { condition, voting } => {
+                condition.check(self.identity(), now_ms)?;
+                self.mute = !voting;
+            }
+            Call::SetJoinedOf { condition, change } => {
+                condition.check(self.identity(), now_ms)?;
+                self.joined = self.joined.max(change);
+            }
+            Call::ReleaseCopies { extents, condition } => {
+                condition.check_time(now_ms)?;
+                rings.map_or(Ok(()), |rings| rings.check_release(&condition.rings))?;
+                for extent in &*extents {
+                    let held = self.extents.get(&extent.id);
+                    if held.is_some_and(|(record, _)| record.extent == *extent) {
+                        self.extents.remove(&extent.id);
+                    }
+                }
+            }
+            Call::PresenceBy { ids, rings: named } => {
+                rings.map_or(Ok(()), |rings| rings.check_statement(&named))?;
+                return Ok(self.presence(&ids).into());
+            }
+            other => {
+                let name = other.kind().name();
+                return Err(Error::internal(format!("{name} changes no state")));
+            }
+        }
+        Ok(Reply::Done(()))
+    }
+}
