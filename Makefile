@@ -328,6 +328,25 @@ fuzz: build-fuzz ## Run each fuzz target for SECONDS (60); ARGS=TARGET runs one.
 fuzz-keep: build-fuzz ## Keep inputs that fuzzing found in fuzz/corpus, minimised; `make unit` replays them
 	fuzz/keep.sh $(ARGS)
 
+# Mutants are built in a copy of the tree, in ~/.cache/martlet/mutants (MUTANTS_DIR).
+CARGO_MUTANTS := $(CACHE)/tools/bin/cargo-mutants
+
+.PHONY: mutants
+mutants: rocksdb ## Plant known bugs one by one in a copy of the tree, each must be found; ARGS="NAME… --minutes 30"
+	python3 -B tests/mutants/planted.py $(ARGS)
+
+.PHONY: mutants-functions
+mutants-functions: rocksdb $(CARGO_MUTANTS) ## Change the functions of .cargo/mutants.toml one by one, unit tests must fail; ARGS="--minutes 60 --file PATH"
+	python3 -B tests/mutants/functions.py $(ARGS)
+
+$(CARGO_MUTANTS):
+	cargo install cargo-mutants --version 27.1.0 --locked --debug --quiet --root $(CACHE)/tools
+
+.PHONY: prove
+prove: ## Simulate, compare with the model, cut power, kill, fuzz and plant mutants in turns for HOURS=n; counts go to docs/PROOF.md
+	@[ -n "$(HOURS)" ] || { echo "HOURS=n is missing: the hours of all machines together" >&2; exit 2; }
+	python3 -B tests/prove/prove.py $(HOURS) $(ARGS)
+
 # PREVIOUS: binary, commit or tag of the other release; by default the newest tag.
 .PHONY: test-upgrade
 test-upgrade: build-tests ## Upgrade a cluster of another release under load process by process, and back (PREVIOUS=PATH or COMMIT)

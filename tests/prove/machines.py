@@ -1,0 +1,178 @@
+"""Machines that look for counterexamples: how each is started, and how its output is counted."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOME = Path.home() / ".cache/martlet"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or HOME / "target")
+CARGO = ["cargo", "test", "--workspace", "--locked"]
+SLOW = ["--", "--ignored", "--nocapture", "--test-threads", "1"]
+BINARY = {"MARTLET_BIN": str(TARGET / "debug/martlet")}
+BUILD_TESTS = ("make", "--no-print-directory", "build-tests")
+# The first seed: `make test` runs those below.
+FIRST_SEED = 1000
+
+
+def total(pattern, text):
+    """Sum of the numbers that a pattern finds."""
+    return sum(float(number) if "." in number else int(number) for number in re.findall(pattern, text, re.M))
+
+
+@dataclass
+class Machine:
+    """A machine, run for about some seconds by a command."""
+
+    name: str
+    title: str
+    # What is counted first, and sets the pace.
+    unit: str
+    needs: list = field(default_factory=lambda: [BUILD_TESTS])
+
+    def command(self, counts, pace, seconds):
+        """The command of a turn, and its environment. `pace` are units a second so far, or 0."""
+        raise NotImplementedError
+
+    def count(self, text):
+        """Counts of a turn, by its output."""
+        raise NotImplementedError
+
+    def move_on(self, counts, environment):
+        """Records where the next turn begins."""
+
+    def shown(self, counts):
+        """Counts for the table."""
+        return ", ".join(f"{number:,.0f} {name}" for name, number in counts.items() if not name.startswith("next"))
+
+
+def amount(pace, seconds, first):
+    """Units of a turn of so many seconds: `first` ones while no pace is known."""
+    return max(1, round(pace * seconds)) if pace else first
+
+
+class Simulation(Machine):
+    """Seeds of the simulation, each once."""
+
+    def __init__(self, name, title, test, first):
+        super().__init__(name, title, "seeds")
+        self.test, self.first = test, first
+
+    def command(self, counts, pace, seconds):
+        seeds = amount(pace, seconds, self.first)
+        environment = {"MARTLET_SIM_FIRST": str(counts.get("next seed", FIRST_SEED)), "MARTLET_SIM_SEEDS": str(seeds)}
+        return [*CARGO, "--test", "simulation", "--", "--exact", self.test, "--nocapture"], environment
+
+    def count(self, text):
+        return {
+            "seeds": total(r"^(\d+) seeds from ", text),
+            "operations": total(r" on: (\d+) operations of clients", text),
+            "simulated hours": total(r"([\d.]+) simulated hours of load", text),
+        }
+
+    def move_on(self, counts, environment):
+        counts["next seed"] = int(environment["MARTLET_SIM_FIRST"]) + int(environment["MARTLET_SIM_SEEDS"])
+
+
+class Model(Machine):
+    """Random sequences of requests to a server and to a cluster, from random seeds on."""
+
+    def command(self, counts, pace, seconds):
+        sequences = amount(pace / 2, seconds, 20)
+        command = [*CARGO, "--test", "model", "--", "--nocapture", "--test-threads", "1", "answers_as_the_model"]
+        return command, {**BINARY, "MARTLET_MODEL_SEQUENCES": str(sequences)}
+
+    def count(self, text):
+        return {"sequences": total(r"^(\d+) sequences took", text)}
+
+
+class PowerCuts(Machine):
+    """Power cuts of a node under load, on an image of ext4."""
+
+    def command(self, counts, pace, seconds):
+        return [*CARGO, "--test", "node", "--", "--nocapture", "--test-threads", "1", "power_cut"], {}
+
+    def count(self, text):
+        return {"power cuts": len(re.findall(r"^round \d+: .* cut within", text, re.M))}
+
+
+class ClusterPowerCuts(Machine):
+    """Power cuts of clusters of processes under load."""
+
+    def command(self, counts, pace, seconds):
+        return [*CARGO, "--test", "cluster", "--", "--nocapture", "--test-threads", "1", "power_cut"], BINARY
+
+    def count(self, text):
+        if "SKIPPED" in text:
+            return {"tests with power cuts": 0}
+        # With --nocapture the result may stand behind other output.
+        return {"tests with power cuts": total(r"^test result: ok\. (\d+) passed", text)}
+
+
+class Soak(Machine):
+    """Load, kills and restarts of one server."""
+
+    def command(self, counts, pace, seconds):
+        return [*CARGO, "--test", "server", *SLOW, "soak"], {**BINARY, "MARTLET_SOAK_SECONDS": str(round(seconds))}
+
+    def count(self, text):
+        rounds = r"^round \d+: (\d+) acknowledged"
+        return {"kills": len(re.findall(rounds, text, re.M)), "acknowledged writes": total(rounds, text)}
+
+
+class ClusterSoak(Machine):
+    """Load on a cluster, and faults at random."""
+
+    def command(self, counts, pace, seconds):
+        command = [*CARGO, "--test", "cluster", *SLOW, "everything_happens"]
+        return command, {**BINARY, "MARTLET_SOAK_SECONDS": str(round(seconds))}
+
+    def count(self, text):
+        return {"faults": len(re.findall(r"^misfortune ", text, re.M))}
+
+
+class Checkpoints(Machine):
+    """Checkpoint sets under faults."""
+
+    def command(self, counts, pace, seconds):
+        faults = amount(pace, seconds, 5)
+        return [*CARGO, "--test", "cluster", *SLOW, "checkpoints_survive_everything"], {**BINARY, "MARTLET_FAULTS": str(faults)}
+
+    def count(self, text):
+        return {"faults": total(r"^(\d+) faults; ", text)}
+
+
+class Fuzz(Machine):
+    """All fuzz targets, one after the other."""
+
+    def command(self, counts, pace, seconds):
+        folder = os.environ.get("FUZZ_DIR") or str(HOME / "fuzz")
+        return ["fuzz/run.sh"], {"FUZZ_DIR": folder, "FUZZ_SECONDS": str(max(1, round(seconds / 8)))}
+
+    def count(self, text):
+        closing = text.split("── closing lines ──")[-1]
+        return {"inputs": total(r"^fuzz: \w+: (\d+) runs", closing), "findings": total(r", (\d+) findings$", closing)}
+
+
+class Mutants(Machine):
+    """Planted mutants: each has to be found."""
+
+    def command(self, counts, pace, seconds):
+        return ["python3", "tests/mutants/planted.py", "--minutes", f"{seconds / 60:.2f}"], {}
+
+    def count(self, text):
+        return {"mutants found": len(re.findall(r"^  found", text, re.M)), "mutants missed": len(re.findall(r"^SURVIVED|^HANGS", text, re.M))}
+
+
+MACHINES = [
+    Simulation("simulation", "simulation of objects", "whatever_goes_wrong_every_promise_is_kept", 20),
+    Simulation("sets", "simulation of checkpoint sets", "whatever_goes_wrong_checkpoints_are_whole_or_not_there", 8),
+    Model("model", "model beside a server and a cluster", "sequences"),
+    PowerCuts("power-cuts", "power cuts of a node", "power cuts"),
+    ClusterPowerCuts("cluster-power-cuts", "power cuts of clusters", "tests with power cuts"),
+    Soak("soak", "load and kills of a server", "kills"),
+    ClusterSoak("soak-cluster", "load and faults of a cluster", "faults"),
+    Checkpoints("checkpoints", "checkpoint sets of a cluster under faults", "faults"),
+    Fuzz("fuzz", "fuzz targets", "inputs", [("make", "--no-print-directory", "build-fuzz")]),
+    Mutants("mutants", "planted mutants", "mutants found", []),
+]
