@@ -146,6 +146,18 @@ fn a_ring_of_one_device_cannot_claim_many_replicas() {
     assert!(ring.partitions().all(|partition| ring.primaries(partition).len() == 1));
 }
 
+/// Three replicas on two devices take as many bytes as two.
+#[test]
+fn a_ring_cannot_claim_more_replicas_than_devices() {
+    let mut builder = builder(0, 2.0);
+    add_zones(&mut builder, 1..=2, 1, 1);
+    rebalance(&mut builder, 1);
+    let mut bytes = builder.ring().unwrap().encode();
+    assert!(Ring::decode(&bytes).is_ok());
+    bytes[89] = 3;
+    assert!(refusal(&resealed(bytes)).contains("impossible dimensions"));
+}
+
 #[test]
 fn a_ring_has_one_file() {
     // 2^0 partitions with 3 replicas on 3 devices: 6 bits of the last byte.

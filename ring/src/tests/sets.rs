@@ -61,6 +61,37 @@ fn one_replica_goes_through_the_phases() {
     assert_eq!(members(&joint), [1, 3, 2, 8], "those whose word counts twice come first");
     assert!(joint.is_of(0, DeviceId(8)) && !joint.is_of(1, DeviceId(8)));
     assert!(joint.contains(DeviceId(8)) && !joint.contains(DeviceId(7)));
+    assert_eq!((joint.common(), joint.is_joint()), (2, true));
+    assert_eq!(Sets::single(&[1, 2, 3].map(DeviceId)).common(), 3);
+    assert_eq!(Sets::joint(&[DeviceId(1)], &[DeviceId(2)]).common(), 0);
+}
+
+/// Moves stand in the order of partitions, and each partition has its own.
+#[test]
+fn the_sets_of_a_partition_follow_its_own_moves() {
+    let mut table = Table::empty(1, 3, 2);
+    for (partition, ids) in [(0, [1, 2, 3]), (1, [4, 5, 6])] {
+        table.row_mut(partition).copy_from_slice(&ids);
+    }
+    let step = |partition, replica, previous| Move {
+        partition: Partition(partition),
+        replica,
+        previous: DeviceId(previous),
+        change: 7,
+    };
+    let one = ring(7, &[1, 2, 3], &[]);
+    let moves = vec![step(0, 0, 8), step(1, 2, 9)];
+    let ring =
+        Ring::from_parts(one.identity().clone(), one.devices().to_vec(), table, moves).unwrap();
+    let ids = |partition, phase| -> Vec<u32> {
+        let sets = ring.sets(Partition(partition), Term::of(7, phase));
+        let mut ids: Vec<u32> = sets.members().map(|id| id.0).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!((ids(0, Phase::Old), ids(1, Phase::Old)), (vec![2, 3, 8], vec![4, 5, 9]));
+    assert_eq!((ids(0, Phase::Joint), ids(1, Phase::Joint)), (vec![1, 2, 3, 8], vec![4, 5, 6, 9]));
+    assert_eq!((ids(0, Phase::New), ids(1, Phase::New)), (vec![1, 2, 3], vec![4, 5, 6]));
 }
 
 #[test]
