@@ -78,7 +78,7 @@ test-console-keys: console ## Scroll a bucket of KEYS (100,000) real keys in Chr
 PROMTOOL := $(CACHE)/tools/prometheus/usr/bin/promtool
 
 # The stages of `make test` in their order: cheap ones first.
-TEST_STAGES := tools rocksdb format deny observability console unit lint build-tests processes clients-smoke conformance instructions
+TEST_STAGES := tools rocksdb format deny observability proving console unit lint build-tests processes clients-smoke conformance instructions
 
 .PHONY: test
 test: ## Run everything that must pass; print the seconds of each stage
@@ -341,6 +341,12 @@ mutants-functions: rocksdb $(CARGO_MUTANTS) ## Change the functions of .cargo/mu
 
 $(CARGO_MUTANTS):
 	cargo install cargo-mutants --version 27.1.0 --locked --debug --quiet --root $(CACHE)/tools
+
+.PHONY: proving
+proving: ## Test the scripts of `make mutants` and `make prove`, and check that each mutant applies
+	python3 -B tests/mutants/planted.py --list >/dev/null
+	python3 -B -m unittest discover --quiet --start-directory tests/mutants
+	python3 -B -m unittest discover --quiet --start-directory tests/prove
 
 .PHONY: prove
 prove: ## Simulate, compare with the model, cut power, kill, fuzz and plant mutants in turns for HOURS=n; counts go to docs/PROOF.md
