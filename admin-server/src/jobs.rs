@@ -2,13 +2,14 @@
 //!
 //! * [`table`]: start, history and cancellation.
 //! * [`census`], [`count`], [`rewrite`], [`rewrap`], [`accept_loss`], [`rebuild`], [`ring_push`]: the work.
-//! * [`census_pace`]: the estimate of a census's end.
+//! * [`census_pace`], [`rebuild_pace`]: estimates of their ends.
 
 mod accept_loss;
 mod census;
 mod census_pace;
 mod count;
 mod rebuild;
+mod rebuild_pace;
 mod rewrap;
 mod rewrite;
 mod ring_push;

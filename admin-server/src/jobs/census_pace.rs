@@ -86,7 +86,7 @@ impl CensusPace {
 }
 
 /// Time for `left` items, if `done` items took this long; none without items that are done.
-fn scaled(took: Duration, left: u64, done: u64) -> Option<Duration> {
+pub(super) fn scaled(took: Duration, left: u64, done: u64) -> Option<Duration> {
     let ms = (took.as_millis() * u128::from(left)).checked_div(u128::from(done))?;
     Some(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
 }

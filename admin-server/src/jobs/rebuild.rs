@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt, stream};
@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::rebuild_pace::RebuildPace;
 use super::table::{JobOutcome, JobWork};
 use crate::index::RebuildState;
 
@@ -55,7 +56,7 @@ pub(super) struct RebuildWork {
     clients_wait: Arc<ClientsWait>,
     state: Arc<RebuildState>,
     line: Mutex<RebuildLine>,
-    passes: Mutex<(u64, u64)>,
+    pace: Mutex<RebuildPace>,
     cancelled: watch::Sender<bool>,
 }
 
@@ -76,7 +77,7 @@ impl RebuildWork {
             clients_wait,
             state,
             line: Mutex::new(line),
-            passes: Mutex::default(),
+            pace: Mutex::default(),
             cancelled: watch::Sender::new(false),
         }
     }
@@ -111,9 +112,11 @@ impl RebuildWork {
         let mut lost = LostKeys::new(topology, self.clock.clone(), scope);
         loop {
             patiently(async || hold.read().await).await.map_err(|error| error.to_string())?;
+            self.pace.lock().begin_listing(StdInstant::now());
             let mut observe = |figures: &ScanFigures| self.note_scan(figures);
             let slice = lost.next_slice(&mut observe).await.map_err(|error| error.to_string())?;
             let Some(keys) = slice else { break };
+            self.pace.lock().begin_keys(keys.len(), StdInstant::now());
             let of_slice =
                 SliceRebuild { work: self, rebuild: &rebuild, hold: &hold, names: &names };
             stream::iter(keys.into_iter().map(Ok))
@@ -179,10 +182,11 @@ impl RebuildWork {
         if line.unknown_buckets.len() != figures.unknown.len() || figures.passes_left == 0 {
             line.unknown_buckets = unknown.collect();
         }
-        *self.passes.lock() = (figures.passes, figures.passes_left);
+        self.pace.lock().note_scan(figures);
     }
 
     fn note_failure(&self, bucket: &str, key: &str, reason: &str) {
+        self.pace.lock().note_key();
         let mut line = self.line.lock();
         line.keys += 1;
         line.failed += 1;
@@ -190,6 +194,7 @@ impl RebuildWork {
     }
 
     fn note_key(&self, bucket: &str, key: &str, outcome: KeyOutcome) {
+        self.pace.lock().note_key();
         let mut line = self.line.lock();
         line.keys += 1;
         line.taken += u64::from(outcome.is_taken);
@@ -268,24 +273,14 @@ impl JobWork for RebuildWork {
 
     fn progress(&self) -> JobProgress {
         let line = self.line.lock();
-        let (passes, left) = *self.passes.lock();
-        let RebuildLine { listed, objects, keys, .. } = &*line;
+        let RebuildLine { objects, keys, .. } = &*line;
         let verb = if line.applied { "are back" } else { "would come back" };
-        JobProgress {
-            done: *listed,
-            total: None,
-            unit: "copies".to_owned(),
-            text: format!(
-                "pass {} of at least {}: {listed} copies listed, {keys} keys without an entry, \
-                 {objects} objects {verb}",
-                passes + u64::from(left > 0),
-                (passes + left).max(1)
-            ),
-        }
+        let rest = format!("{keys} keys without an entry, {objects} objects {verb}");
+        self.pace.lock().progress(&rest)
     }
 
     fn eta_s(&self) -> Option<u64> {
-        None
+        self.pace.lock().left(StdInstant::now()).map(|left| left.as_secs())
     }
 
     fn detail(&self, _: Option<&JobOutcome>) -> Option<Value> {

@@ -38,7 +38,7 @@ use martlet_topology::Topology;
 use super::partitions::LostPartitions;
 use super::patience::{Patience, Pauses};
 use super::walks::DeviceWalks;
-use crate::cluster::StepTopology;
+use crate::cluster::{DeviceScope, StepTopology};
 use crate::coded::{PresenceMap, stored_ids};
 use crate::owners::{OwnerAnswer, OwnerQuestion, Owners};
 use crate::sweep::{KnownBucket, list_buckets};
@@ -78,6 +78,9 @@ pub struct UnknownBucket {
 pub struct ScanFigures {
     /// Copies and fragments that devices listed, in all passes.
     pub listed: u64,
+    /// Copies and fragments that devices had at the begin of a pass, and so about as many as each
+    /// pass lists. `None` until all devices answer.
+    pub stored: Option<u64>,
     /// Extents without an entry, in the passes so far.
     pub unowned: u64,
     /// Copies and fragments whose owner is not known for certain: a device is silent, replicas
@@ -87,7 +90,7 @@ pub struct ScanFigures {
     pub deleted: u64,
     /// Passes that have ended.
     pub passes: u64,
-    /// Passes that are left, as far as known.
+    /// Passes that are left as far as known, the running one included.
     pub passes_left: u64,
     /// Buckets that no register names.
     pub unknown: BTreeMap<BucketId, UnknownBucket>,
@@ -251,6 +254,9 @@ impl LostKeys {
         self.buckets = Some(buckets.clone());
         let mut found = Found::default();
         let mut walks = DeviceWalks::new(&cluster);
+        self.figures.stored = count_stored(&cluster).await.or(self.figures.stored);
+        self.figures.passes_left = self.slices.len() as u64 + 1;
+        observe(&self.figures);
         while let Some(records) = walks.next_round(&cluster, &self.topology).await? {
             self.figures.listed += records.len() as u64;
             self.take(&cluster, &buckets, slice, records, &mut found).await;
@@ -262,12 +268,13 @@ impl LostKeys {
                     found.retain(slice);
                 }
             }
-            self.figures.passes_left = self.slices.len() as u64;
+            self.figures.passes_left = self.slices.len() as u64 + 1;
             observe(&self.figures);
         }
         self.drop_deleted(&cluster, &mut found).await;
         self.figures.unowned += found.extents as u64;
         self.figures.passes += 1;
+        self.figures.passes_left -= 1;
         observe(&self.figures);
         Ok(Some(found.into_keys()))
     }
@@ -424,6 +431,13 @@ impl LostKeys {
         found.keys.retain(|_, of| !of.is_empty());
         found.extents = found.keys.values().map(HashMap::len).sum();
     }
+}
+
+/// Returns the number of copies and fragments that all data devices have; none if one doesn't answer.
+async fn count_stored(cluster: &StepTopology) -> Option<u64> {
+    let statuses = cluster.statuses().await;
+    let devices = cluster.data_devices_of(&DeviceScope::All).into_iter();
+    devices.map(|device| statuses.get(&device).map(|status| status.extents)).sum()
 }
 
 /// An extent with its homes, and the id that each should hold.

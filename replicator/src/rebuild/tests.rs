@@ -365,12 +365,22 @@ async fn more_extents_than_a_slice_holds_take_more_passes_and_each_key_comes_onc
     let scope = scope(&world).await;
     let mut scan = LostKeys::new(world.shared.clone(), world.clock.clone(), scope);
     scan.limit_extents(10);
-    let mut found = Vec::new();
-    while let Some(slice) = scan.next_slice(&mut |_| {}).await.unwrap() {
+    let (mut found, mut seen) = (Vec::new(), Vec::new());
+    let mut observe = |figures: &ScanFigures| seen.push(figures.clone());
+    while let Some(slice) = scan.next_slice(&mut observe).await.unwrap() {
         assert!(slice.len() <= 10, "{}", slice.len());
         found.extend(slice.into_iter().map(|it| it.key));
     }
-    assert!(scan.figures().passes > 2, "{:?}", scan.figures());
+    let last = scan.figures();
+    assert!(last.passes > 2 && last.passes_left == 0, "{last:?}");
+    // The expected work is all copies in each pass, and grows with the passes.
+    let (first, stored) = (&seen[0], last.stored.unwrap());
+    assert_eq!((first.listed, first.passes, first.passes_left), (0, 0, 1), "{first:?}");
+    assert_eq!(last.listed, stored * last.passes, "{last:?}");
+    for figures in &seen {
+        let expected = stored * (figures.passes + figures.passes_left);
+        assert!(figures.listed <= expected, "{figures:?}");
+    }
     found.sort();
     let mut expected: Vec<String> = keys.iter().map(name_of).collect();
     expected.sort();
