@@ -20,6 +20,7 @@ mod replicator;
 mod ring;
 mod server;
 mod storage_node;
+mod support;
 mod top;
 
 use std::process::ExitCode;

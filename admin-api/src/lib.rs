@@ -58,7 +58,7 @@ mod store;
 pub use status::{
     CAPACITY, ChangeLine, DISPERSION, DOCUMENT, DeviceLine, FINALIZE, FinalizeReply, MemberLine,
     MemoryLine, MovesLine, NodeLine, ProcessReport, ProcessWorkers, ReleaseLine, RingLine,
-    SETTINGS, STATUS, ServerStatus, SettingsReply, WORKERS, WorkerLine,
+    SETTINGS, STATUS, SUPPORT_BUNDLE, ServerStatus, SettingsReply, WORKERS, WorkerLine,
 };
 pub use store::{
     BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,

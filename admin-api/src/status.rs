@@ -22,6 +22,8 @@ pub const DISPERSION: &str = "/admin/v1/dispersion";
 pub const FINALIZE: &str = "/admin/v1/cluster/finalize";
 /// Path of the settings of a process.
 pub const SETTINGS: &str = "/admin/v1/settings";
+/// Path of the archive for support; POST makes one.
+pub const SUPPORT_BUNDLE: &str = "/admin/v1/support-bundle";
 
 /// Settings of a process that are set; others have the defaults of its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

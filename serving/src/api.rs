@@ -102,7 +102,7 @@ impl ApiDoc {
     }
 
     /// Describes an operation that replies with bytes of this media type.
-    pub(crate) fn bytes(access: RouteAccess, summary: &'static str, media: &'static str) -> Self {
+    pub fn bytes(access: RouteAccess, summary: &'static str, media: &'static str) -> Self {
         let reply = ReplyDoc::Bytes(media);
         Self {
             access,

@@ -47,7 +47,7 @@ pub(crate) enum PollFailure {
 
 /// Means by which a client authenticates.
 #[derive(Clone)]
-pub(super) enum AdminCredential {
+pub(crate) enum AdminCredential {
     /// Token of the root secret or of a cluster's key.
     Token(AdminToken),
     /// Token of a session.
@@ -65,7 +65,7 @@ struct AdminTls {
 impl AdminEndpoint {
     /// Makes a client of the process at `address`. `authority` is a file with the authorities that
     /// may have signed its certificate; `None` means those that this system trusts.
-    pub(super) fn new(
+    pub(crate) fn new(
         address: AdminAddress,
         authority: Option<&Path>,
         credential: AdminCredential,
@@ -85,13 +85,10 @@ impl AdminEndpoint {
         &self.address
     }
 
-    /// Sends a GET request and returns the reply as text.
-    pub(crate) fn request_text(&self, path: &str) -> Result<String, Failure> {
+    /// Sends a GET request and returns the bytes of the reply.
+    pub(crate) fn request_bytes(&self, path: &str) -> Result<Bytes, Failure> {
         let (status, body) = self.reply_to(Method::GET, path, &[], Bytes::new())?;
-        if status != StatusCode::OK {
-            return Err(Failure::refused(format!("{} answered {status}", self.address)));
-        }
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        if status == StatusCode::OK { Ok(body) } else { self.decode(status, &body) }
     }
 
     /// Sends a GET request and decodes the reply.

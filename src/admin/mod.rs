@@ -1,14 +1,14 @@
 //! `martlet admin`: queries a running process and prints its answers, for people or as JSON.
 
 mod accounts;
-mod address;
+pub(crate) mod address;
 mod audit;
 mod backup;
 mod bucket;
 mod bundle;
 mod census;
 mod checkpoints;
-mod client;
+pub(crate) mod client;
 mod cluster;
 mod connection;
 mod import;

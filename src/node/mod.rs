@@ -19,6 +19,7 @@ use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use martlet_console::S3Slot;
 use martlet_deploy::NodeRole;
+use martlet_serving::api::ApiRoutes;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
 use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
@@ -27,7 +28,7 @@ use tokio::sync::mpsc;
 pub(crate) use self::settings::{DATA_DIR, NodeArgs, NodeSettings};
 use crate::process::console::{ConsoleSettings, RunningConsole};
 use crate::process::host::{RoleAdmin, RoleHost};
-use crate::{proxy, replicator, storage_node};
+use crate::{proxy, replicator, storage_node, support};
 
 /// Returns the names of all settings of `martlet node`.
 pub(crate) fn setting_names() -> Vec<&'static str> {
@@ -93,7 +94,8 @@ impl RoleSet {
 async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let address = settings.admin_address();
-    let mut tokens = vec![settings.member.secret()?.token];
+    let token = settings.member.secret()?.token;
+    let mut tokens = vec![token];
     if let Some(proxy) = &settings.proxy {
         tokens.push(AdminToken::of(proxy.root()?.1.0.as_bytes()));
     }
@@ -126,7 +128,8 @@ async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
             replicator::serve(workers, host).boxed_local()
         });
     }
-    tokio::spawn(open(operator.clone(), set.operators()));
+    let support = support::route::routes(&operator, token, &settings.common);
+    tokio::spawn(open(operator.clone(), set.operators(), support));
     let outcome = run_roles(set, signals, &operator).await;
     console.end().await;
     answering.end().await;
@@ -134,7 +137,7 @@ async fn serve(mut settings: NodeSettings) -> Result<(), Failure> {
 }
 
 /// Opens the admin address once all roles are open.
-async fn open(operator: Arc<Operator>, roles: Vec<(NodeRole, Arc<Operator>)>) {
+async fn open(operator: Arc<Operator>, roles: Vec<(NodeRole, Arc<Operator>)>, support: ApiRoutes) {
     let mut metrics = Metrics::default();
     for (role, of_role) in &roles {
         of_role.wait_open().await;
@@ -144,6 +147,7 @@ async fn open(operator: Arc<Operator>, roles: Vec<(NodeRole, Arc<Operator>)>) {
     // The proxy comes first: it has the routes of all other roles, and more.
     let routes = roles.iter().find_map(|(_, of_role)| of_role.protected_routes());
     let (routes, access) = routes.unwrap_or_default();
+    let routes = routes.merge(support);
     operator.open(AdminParts { health: Arc::new(MachineHealth(roles)), metrics, routes, access });
 }
 

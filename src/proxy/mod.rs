@@ -46,11 +46,12 @@ pub(crate) use self::settings::{ADMIN_PORT, DATA_DIR, ProxyArgs, ProxySettings};
 use crate::process::admin_access::{self, AccountProcess};
 use crate::process::console;
 use crate::process::event_routes;
-use crate::process::host::RoleHost;
+use crate::process::host::{RoleAdmin, RoleHost};
 use crate::process::measure::MeasuredService;
 use crate::process::metrics::{QueueCollector, Requests, WindowCollector};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
+use crate::support;
 
 /// Runs a proxy until a signal stops it.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
 /// Runs a proxy in this process until a signal stops it.
 pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(), Failure> {
     let RoleHost { mut signals, admin, s3: slot } = host;
+    let has_address = matches!(admin, RoleAdmin::Own);
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
@@ -102,7 +104,12 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     if let Some(first) = settings.first.open()? {
         tokio::spawn(new_cluster.fill(first));
     }
-    let (routes, access) = open_accounts(&settings, &secret, &member, accounts, &store).await?;
+    let (mut routes, access) = open_accounts(&settings, &secret, &member, accounts, &store).await?;
+    // A process with several roles makes archives of all of them.
+    if has_address {
+        let support = support::route::routes(&operator, secret.token, &settings.common);
+        routes = routes.merge(support);
+    }
     let traced = TracedProcess { role: "proxy", name: &name, zone: None };
     let traces = Traces::open(&settings.common.traces, &traced)?;
     let running = RunningProxy {

@@ -38,7 +38,7 @@ use martlet_serving::listen::{self, Port};
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Operator};
 use martlet_serving::traces::{TracedProcess, Traces};
-use martlet_serving::{Failure, Signals, logging, runtime};
+use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use martlet_storage_node::DirectListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -57,6 +57,7 @@ use crate::process::metrics::{
 };
 use crate::process::sources::WorkerSource;
 use crate::process::{admin_status, event_routes, master_keys};
+use crate::support;
 
 /// Returns the device folders of a server that names none: those of its last start, or the default.
 pub(crate) fn known_device_folders(data_dir: &Path) -> Vec<PathBuf> {
@@ -102,8 +103,9 @@ async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let process = TracedProcess { role: "server", name: "server", zone: None };
     let traces = Traces::open(&settings.common.traces, &process)?;
     let (settings, folder, store) = (&settings, &folder, opened);
+    let token = credentials.admin_token();
     let running =
-        RunningServer { settings, folder, operator, store, direct, signals, slot, traces };
+        RunningServer { settings, folder, operator, token, store, direct, signals, slot, traces };
     let url = data_port.as_ref().map(|port| port.known_as.url.clone());
     let outcome = running
         .run(s3, data_port, |address| {
@@ -151,6 +153,8 @@ struct RunningServer<'a> {
     settings: &'a ServerSettings,
     folder: &'a DataFolder,
     operator: Arc<Operator>,
+    /// Token of the root secret.
+    token: AdminToken,
     store: Store,
     direct: Option<DirectListener>,
     signals: Signals,
@@ -166,8 +170,8 @@ impl RunningServer<'_> {
         data_port: Option<OpenDataPort>,
         announce: impl FnOnce(SocketAddr),
     ) -> Result<(), Failure> {
-        let Self { settings, folder, operator, mut store, direct, mut signals, slot, traces } =
-            self;
+        let Self { settings, folder, operator, token, store, direct, .. } = self;
+        let (mut store, mut signals, slot, traces) = (store, self.signals, self.slot, self.traces);
         let data_port = data_port.map(|port| store.read_in_place(port, settings));
         let data_figures = data_port.as_ref().map(ReadyDataPort::figures);
         let address = listen::address_of(&port.listener)?;
@@ -178,6 +182,7 @@ impl RunningServer<'_> {
         let requests = Arc::new(Requests::new());
         let worker_source: WorkerSource = Arc::new(workers.statuses());
         let status = store.status_source(&operator, settings, worker_source.clone());
+        let support = support::route::routes(&operator, token, &settings.common);
         operator.open(AdminParts {
             health: Arc::new(store.health()),
             metrics: metrics_of(&store)
@@ -199,7 +204,8 @@ impl RunningServer<'_> {
                 .merge(buckets::routes(store.objects.clone()))
                 .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
                 .merge(ring_builder::routes(store.clock()))
-                .merge(store.accounts.clone()),
+                .merge(store.accounts.clone())
+                .merge(support),
         });
         let service =
             MeasuredService::new(store.service.clone(), requests, foreground, traces.tracer());

@@ -2,11 +2,15 @@
 //! everywhere.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use http_body_util::Full;
+use hyper::Request;
+use martlet_serving::AdminToken;
 use martlet_tests::cluster::ClusterPlan;
-use martlet_tests::s3::{ACCESS_KEY, SECRET_KEY};
+use martlet_tests::s3::{ACCESS_KEY, Reply, SECRET_KEY, exchange};
 use martlet_tests::server::{finished, martlet};
 use martlet_tests::{Server, Setup};
 use rcgen::generate_simple_self_signed;
@@ -143,6 +147,49 @@ async fn secrets_are_nowhere_in_the_bundle_of_a_server() {
     assert!(missing.contains(&"census.json"), "{index:#}");
     let again = server.ask(&flags);
     assert!(!again.status.success(), "an existing file is refused");
+    the_process_makes_the_archive_too(&server, &canaries, &setup.join("made.tar.gz")).await;
+}
+
+/// Requests an archive of a route of the admin API.
+async fn made(address: SocketAddr, token: &AdminToken) -> Reply {
+    let request = Request::post("/admin/v1/support-bundle")
+        .header("host", address.to_string())
+        .header("authorization", format!("Bearer {}", token.to_text()));
+    exchange(address, request.body(Full::default()).unwrap()).await.unwrap()
+}
+
+/// Checks the archive that the admin API of a server makes.
+async fn the_process_makes_the_archive_too(server: &Server, canaries: &Canaries, file: &Path) {
+    let token = AdminToken::of(SECRET_KEY.as_bytes());
+    let wrong = AdminToken::of(b"another secret");
+    assert_eq!(made(server.admin_address, &wrong).await.status, 401);
+    assert!(!server.ask(&["census"]).stdout.is_empty(), "a job of this server");
+    let reply = made(server.admin_address, &token).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.header("content-type"), "application/gzip");
+    let named = reply.header("content-disposition");
+    assert!(named.contains("martlet-support-") && named.contains(".tar.gz"), "{named}");
+    fs::write(file, &reply.body).unwrap();
+    let text = contents(file);
+    canaries.assert_absent(&text);
+    assert!(text.contains("martlet_requests_total{operation=\"CreateBucket\",status=\"200\"} 1"));
+    let index = index(file);
+    let [written, missing] = parts(&index);
+    for part in [
+        "status.json",
+        "workers.json",
+        "capacity.json",
+        "rings.json",
+        "census.json",
+        "processes/server/settings.json",
+        "processes/server/metrics.txt",
+    ] {
+        assert!(written.contains(&part), "{part}: {index:#}");
+    }
+    assert_eq!(missing, ["doctor.json", "logs"], "{index:#}");
+    // The archive is a read of everything: the audit log has it.
+    let audit = asked(server, &["audit"]).to_string();
+    assert!(audit.contains("POST /admin/v1/support-bundle"), "{audit}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,11 +206,11 @@ async fn all_reachable_processes_are_in_the_bundle_of_a_cluster() {
     assert!(output.status.success(), "{output:?}");
     let text = contents(&bundle);
     let digits = fs::read_to_string(&key).unwrap();
-    let canaries = vec![
+    let of_cluster = vec![
         ("the cluster's key", digits.trim().to_owned()),
         ("the root secret", SECRET_KEY.to_owned()),
     ];
-    Canaries(canaries).assert_absent(&text);
+    Canaries(of_cluster.clone()).assert_absent(&text);
     let index = index(&bundle);
     let [written, missing] = parts(&index);
     for process in ["proxy-p1", "storage-node-n1", "storage-node-n2"] {
@@ -171,6 +218,19 @@ async fn all_reachable_processes_are_in_the_bundle_of_a_cluster() {
         assert!(written.contains(&part.as_str()), "{part}: {index:#}");
     }
     assert!(missing.contains(&"logs") && missing.contains(&"census.json"), "{index:#}");
+    let of_proxy = cluster.folder().join("p.tar.gz");
+    let token = AdminToken::of(SECRET_KEY.as_bytes());
+    let reply = made(cluster.proxies[0].admin_address, &token).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    fs::write(&of_proxy, &reply.body).unwrap();
+    Canaries(of_cluster).assert_absent(&contents(&of_proxy));
+    let listed = self::index(&of_proxy);
+    for process in ["proxy-p1", "storage-node-n1", "storage-node-n2"] {
+        for part in ["settings.json", "metrics.txt"] {
+            let part = format!("processes/{process}/{part}");
+            assert!(parts(&listed)[0].contains(&part.as_str()), "{part}: {listed:#}");
+        }
+    }
     let tight = cluster.folder().join("tight.tar.gz");
     let mut command = martlet(&["admin", "--admin-address", &address, "--cluster-key-file"]);
     command.arg(&key).args(["support-bundle", "--max-size", "1KiB", "--output"]).arg(&tight);

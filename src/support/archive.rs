@@ -14,7 +14,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 /// Parts of a bundle before they are written.
-pub(super) struct Archive {
+pub(crate) struct Archive {
     parts: Vec<Part>,
     entries: Vec<IndexEntry>,
     left_bytes: u64,
@@ -29,7 +29,7 @@ struct Part {
 
 /// Line of the index.
 #[derive(Debug, Serialize)]
-pub(super) struct IndexEntry {
+pub(crate) struct IndexEntry {
     /// Name of the part within the archive.
     name: String,
     /// Origin of the part.
@@ -60,7 +60,7 @@ const LEFT_OUT: [&str; 4] = [
 
 impl Archive {
     /// Makes an empty archive with room for so many bytes, to be filled in this time.
-    pub(super) fn new(bytes_max: u64, time_max: Duration) -> Self {
+    pub(crate) fn new(bytes_max: u64, time_max: Duration) -> Self {
         let seconds = i64::try_from(SystemClock.now_ms() / 1000).unwrap_or_default();
         let made =
             OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
@@ -69,13 +69,13 @@ impl Archive {
     }
 
     /// Returns the time that is left, or `None` after the end.
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(crate) fn left(&self) -> Option<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
     /// Adds a part, or the reason for its absence. A part that doesn't fit is left out.
-    pub(super) fn add(&mut self, name: &str, source: &str, content: Result<Vec<u8>, String>) {
+    pub(crate) fn add(&mut self, name: &str, source: &str, content: Result<Vec<u8>, String>) {
         let content =
             content.and_then(|bytes| match self.left_bytes.checked_sub(bytes.len() as u64) {
                 Some(left) => {
@@ -97,7 +97,7 @@ impl Archive {
     }
 
     /// Adds a value as JSON.
-    pub(super) fn add_json<T: Serialize>(
+    pub(crate) fn add_json<T: Serialize>(
         &mut self,
         name: &str,
         source: &str,
@@ -108,12 +108,12 @@ impl Archive {
     }
 
     /// Returns the number of parts.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.parts.len()
     }
 
     /// Returns the number of missing parts.
-    pub(super) fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         self.entries.len() - self.parts.len()
     }
 
@@ -123,8 +123,18 @@ impl Archive {
         format!("martlet-support-{}T{hour:02}{minute:02}{second:02}Z", made.date())
     }
 
+    /// Returns the archive as the bytes of a file, with the file's name.
+    ///
+    /// # Errors
+    /// A part can't be encoded.
+    pub(crate) fn into_file(self) -> io::Result<(String, Vec<u8>)> {
+        let (name, mut bytes) = (format!("{}.tar.gz", self.name()), Vec::new());
+        self.encode(&mut bytes)?;
+        Ok((name, bytes))
+    }
+
     /// Writes the archive to a new file, for its owner alone, and returns its path.
-    pub(super) fn write(self, output: Option<&Path>) -> Result<PathBuf, Failure> {
+    pub(crate) fn write(self, output: Option<&Path>) -> Result<PathBuf, Failure> {
         let path = output.map_or_else(|| format!("{}.tar.gz", self.name()).into(), Path::to_owned);
         let mut options = OpenOptions::new();
         let file = options.create_new(true).write(true).mode(0o600).open(&path);

@@ -1,10 +1,7 @@
-//! Parts of a bundle, from processes and from this machine.
+//! Parts of a bundle, from processes and from a machine.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,46 +9,41 @@ use std::time::{Duration, Instant};
 use martlet_admin_api::forecast::{Capacity, RingSpread};
 use martlet_admin_api::{self as wire, ProcessWorkers, ServerStatus, SettingsReply, WorkerLine};
 use martlet_replicator::CensusReport;
-use martlet_serving::Failure;
 use martlet_serving::disclosure::HIDDEN;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::archive::Archive;
-use super::{BundleArgs, metrics};
+use super::metrics;
 use crate::admin::address::AdminAddress;
-use crate::admin::client::AdminEndpoint;
-use crate::admin::connection::AdminConnection;
-use crate::doctor;
-use crate::progress::CountedWork;
 
+/// Default bound on the bytes of all parts before compression.
+pub(crate) const BYTES_MAX: u64 = 64 << 20;
+/// Default bound on the time in which parts are requested.
+pub(crate) const TIME_MAX: Duration = Duration::from_mins(2);
 /// Most processes that are asked.
 const PROCESSES_MAX: usize = 256;
 /// Processes that are asked at once.
 const AT_ONCE: usize = 8;
 /// Time for one reply of a process.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes at the end of a log.
-const LOG_BYTES: u64 = 4 << 20;
-/// Longest file of a census.
-const CENSUS_BYTES_MAX: u64 = 16 << 20;
 const OUT_OF_TIME: &str = "the time of --timeout was over";
 
-/// Source of all parts.
-pub(super) struct Collector<'a> {
-    pub(super) args: &'a BundleArgs,
-    pub(super) connection: &'a AdminConnection,
-    pub(super) server: AdminEndpoint,
-    pub(super) program: &'a clap::Command,
-    pub(super) progress: Mutex<CountedWork>,
+/// Progress of a collection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BundleProgress {
+    /// Step whose amount is unknown.
+    Step(&'static str),
+    Processes(AskedProcesses),
 }
 
 /// Processes that have been asked, and those of them without a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct AskedProcesses {
-    done: u64,
+pub(crate) struct AskedProcesses {
+    pub(crate) done: u64,
     silent: u64,
-    all: u64,
+    pub(crate) all: u64,
 }
 
 impl AskedProcesses {
@@ -60,11 +52,48 @@ impl AskedProcesses {
         self.silent += u64::from(parts.settings.is_err());
     }
 
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let Self { done, silent, all } = self;
         let silent = if silent > 0 { format!(", {silent} without a reply") } else { String::new() };
         format!("{done} of {all} processes asked{silent}")
     }
+}
+
+/// Part that a source adds by itself, or the reason for its absence.
+pub(crate) struct SourcePart<T> {
+    /// Origin of the part.
+    pub(crate) source: String,
+    /// Contents of the part.
+    pub(crate) content: Result<T, String>,
+}
+
+/// Source of the parts of a bundle.
+pub(crate) trait BundleSource: Sync {
+    /// Returns the admin address of the process whose view of the cluster is used.
+    fn address(&self) -> &AdminAddress;
+
+    /// Sends a GET request to a process, in at most this time.
+    ///
+    /// # Errors
+    /// A sentence: the process doesn't answer in time, or refuses.
+    fn request(
+        &self,
+        address: &AdminAddress,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Vec<u8>, String>;
+
+    /// Returns the findings of doctor on this machine.
+    fn doctor(&self) -> SourcePart<Value>;
+
+    /// Returns the last census.
+    fn census(&self) -> SourcePart<CensusReport>;
+
+    /// Returns the ends of logs; none if their place is unknown.
+    fn logs(&self) -> Vec<SourcePart<Vec<u8>>>;
+
+    /// Shows the progress, if the source has a display.
+    fn show(&self, _progress: BundleProgress) {}
 }
 
 /// Replies of a process.
@@ -75,23 +104,18 @@ struct ProcessParts {
     metrics: Result<String, String>,
 }
 
+/// Adds all parts that can be had, and the reasons for the others.
+pub(crate) fn collect(source: &dyn BundleSource, archive: &mut Archive) {
+    Collector { source }.collect(archive);
+}
+
+struct Collector<'a> {
+    source: &'a dyn BundleSource,
+}
+
 impl Collector<'_> {
-    /// Shows a step whose amount is unknown.
-    fn show_step(&self, text: &str) {
-        if let Ok(mut progress) = self.progress.lock() {
-            progress.show(text, "steps", 0, None);
-        }
-    }
-
-    fn show_processes(&self, asked: AskedProcesses) {
-        if let Ok(mut progress) = self.progress.lock() {
-            progress.show(&asked.text(), "processes", asked.done, Some(asked.all));
-        }
-    }
-
-    /// Adds all parts that can be had, and the reasons for the others.
-    pub(super) fn collect(&self, archive: &mut Archive) {
-        self.show_step("asking for the state of the cluster");
+    fn collect(&self, archive: &mut Archive) {
+        self.source.show(BundleProgress::Step("asking for the state of the cluster"));
         let status = self.ask(archive, "status.json", wire::STATUS, |status: &mut ServerStatus| {
             let nodes = status.nodes.iter_mut().filter_map(|node| node.report.as_mut());
             let members = status.members.iter_mut().map(|member| &mut member.report);
@@ -114,9 +138,10 @@ impl Collector<'_> {
             let metrics = metrics.map(|text| metrics::filter(&text).into_bytes());
             archive.add(&format!("processes/{name}/metrics.txt"), &source, metrics);
         }
-        self.show_step("checking this machine");
-        archive.add_json("doctor.json", "this machine", self.doctor(archive.left()));
-        self.add_census(archive);
+        self.source.show(BundleProgress::Step("checking this machine"));
+        self.add_doctor(archive);
+        let SourcePart { source, content } = self.source.census();
+        archive.add_json("census.json", &source, content);
         self.add_logs(archive);
     }
 
@@ -131,12 +156,9 @@ impl Collector<'_> {
     ) -> Option<T> {
         let reply: Result<T, String> = match archive.left() {
             None => Err(OUT_OF_TIME.to_owned()),
-            Some(left) => {
-                let server = self.server.clone().patient(left.min(PATIENCE));
-                server.request_json(path, &[]).map_err(|failure| failure.to_string())
-            }
+            Some(left) => self.request(self.source.address(), path, left.min(PATIENCE)),
         };
-        let source = format!("admin address {}", self.server.address());
+        let source = format!("admin address {}", self.source.address());
         match reply {
             Ok(mut reply) => {
                 hide(&mut reply);
@@ -152,7 +174,7 @@ impl Collector<'_> {
 
     /// Asks all processes of a status, some at once.
     fn ask_processes(&self, archive: &Archive, status: Option<&ServerStatus>) -> Vec<ProcessParts> {
-        let processes = status.map(|status| processes(status, self.server.address()));
+        let processes = status.map(|status| processes(status, self.source.address()));
         let end = Instant::now() + archive.left().unwrap_or_default();
         let waiting = VecDeque::from(processes.unwrap_or_default());
         let all = waiting.len() as u64;
@@ -167,7 +189,7 @@ impl Collector<'_> {
                         let parts = self.ask_process(process, end);
                         if let Ok(mut asked) = asked.lock() {
                             asked.note(&parts);
-                            self.show_processes(*asked);
+                            self.source.show(BundleProgress::Processes(*asked));
                         }
                         if let Ok(mut done) = done.lock() {
                             done.push(parts);
@@ -188,51 +210,52 @@ impl Collector<'_> {
             let late = || OUT_OF_TIME.to_owned();
             return ProcessParts { name, address, settings: Err(late()), metrics: Err(late()) };
         }
-        let text = |failure: Failure| failure.to_string();
-        let endpoint = self.connection.endpoint_at(&address).map_err(text);
-        let endpoint = endpoint.map(|endpoint| endpoint.patient(left.min(PATIENCE)));
-        let settings = endpoint
-            .as_ref()
-            .map_err(Clone::clone)
-            .and_then(|endpoint| endpoint.request_json(wire::SETTINGS, &[]).map_err(text));
-        let metrics = match (&settings, &endpoint) {
+        let patience = left.min(PATIENCE);
+        let settings = self.request(&address, wire::SETTINGS, patience);
+        let metrics = match &settings {
             // An address that doesn't answer isn't waited for twice.
-            (Err(error), _) | (_, Err(error)) => Err(error.clone()),
-            (Ok(_), Ok(endpoint)) => endpoint.request_text("/metrics").map_err(text),
+            Err(error) => Err(error.clone()),
+            Ok(_) => self
+                .source
+                .request(&address, "/metrics", patience)
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         };
         ProcessParts { name, address, settings, metrics }
     }
 
-    fn doctor(&self, left: Option<Duration>) -> Result<serde_json::Value, String> {
-        left.ok_or(OUT_OF_TIME)?;
-        let Self { args, program, .. } = self;
-        let data_dir = &self.connection.data_dir;
-        Ok(doctor::shareable_report(args.config.as_deref(), args.role, data_dir, program))
+    /// Requests a value of a process.
+    fn request<T: DeserializeOwned>(
+        &self,
+        address: &AdminAddress,
+        path: &str,
+        patience: Duration,
+    ) -> Result<T, String> {
+        let bytes = self.source.request(address, path, patience)?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            format!("{address} does not answer as a Martlet of this version: {error}")
+        })
     }
 
-    fn add_census(&self, archive: &mut Archive) {
-        let (name, source) = ("census.json", "--census");
-        let Some(path) = &self.args.census else {
-            let reason = "no process keeps a census: run `martlet admin census --json > FILE`, and \
-                          name the file with --census";
-            return archive.add(name, source, Err(reason.to_owned()));
+    fn add_doctor(&self, archive: &mut Archive) {
+        let SourcePart { source, content } = match archive.left() {
+            Some(_) => self.source.doctor(),
+            None => SourcePart {
+                source: "this machine".to_owned(),
+                content: Err(OUT_OF_TIME.to_owned()),
+            },
         };
-        let census = read_end(path, CENSUS_BYTES_MAX).and_then(|bytes| {
-            serde_json::from_slice::<CensusReport>(&bytes)
-                .map_err(|error| format!("{} is no census: {error}", path.display()))
-        });
-        archive.add_json(name, source, census);
+        archive.add_json("doctor.json", &source, content);
     }
 
     fn add_logs(&self, archive: &mut Archive) {
-        if self.args.logs.is_empty() {
+        let logs = self.source.logs();
+        if logs.is_empty() {
             let reason = "processes log to standard error, which the service manager keeps: name a \
                           file with --log, such as the output of journalctl -u martlet";
             archive.add("logs", "--log", Err(reason.to_owned()));
         }
-        for (number, path) in self.args.logs.iter().enumerate() {
-            let source = path.display().to_string();
-            archive.add(&format!("logs/{}.log", number + 1), &source, read_end(path, LOG_BYTES));
+        for (number, SourcePart { source, content }) in logs.into_iter().enumerate() {
+            archive.add(&format!("logs/{}.log", number + 1), &source, content);
         }
     }
 }
@@ -276,19 +299,6 @@ fn file_name(role: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let name: String = role.chars().map(plain).collect();
     if name.is_empty() { "process".to_owned() } else { name }
-}
-
-/// Reads the last `bytes_max` bytes of a file.
-fn read_end(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
-    let read = || {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
-        let mut bytes = Vec::new();
-        file.take(bytes_max).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error: std::io::Error| format!("{} can't be read: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -340,15 +350,5 @@ mod tests {
         asked.note(&parts(Ok(SettingsReply::default())));
         asked.note(&parts(Err("silent".into())));
         assert_eq!(asked.text(), "2 of 3 processes asked, 1 without a reply");
-    }
-
-    #[test]
-    fn the_end_of_a_file_is_read() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("log");
-        std::fs::write(&path, "0123456789").unwrap();
-        assert_eq!(read_end(&path, 4).unwrap(), b"6789");
-        assert_eq!(read_end(&path, 40).unwrap().len(), 10);
-        assert!(read_end(&place.path().join("none"), 4).unwrap_err().contains("can't be read"));
     }
 }

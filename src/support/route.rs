@@ -1,0 +1,226 @@
+//! Archive for support as a reply of the admin API.
+//!
+//! Its parts are requested in the name of the request's principal: an admin key by a session of two
+//! minutes, the holder of a token by the token of this process. The routes of this process are called
+//! in it, and other processes at their admin addresses. Files of machines are not in the archive: logs
+//! and doctor's findings belong to the command.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router, body};
+use martlet_admin_api::jobs::{CENSUS, JOB, JOBS, JobLine};
+use martlet_admin_api::principals::AdminRole;
+use martlet_admin_api::{ErrorReply, SUPPORT_BUNDLE, accounts::ListPage};
+use martlet_replicator::CensusReport;
+use martlet_serving::access::{AdminAccess, AdminSecret, Principal, RouteAccess, SessionClaims};
+use martlet_serving::api::{ApiDoc, ApiRoutes};
+use martlet_serving::operator::{Operator, refuse};
+use martlet_serving::settings::CommonSettings;
+use martlet_serving::{AdminToken, Failure};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+
+use super::archive::Archive;
+use super::collect::{BYTES_MAX, BundleSource, SourcePart, TIME_MAX, collect};
+use crate::admin::address::AdminAddress;
+use crate::admin::client::{AdminCredential, AdminEndpoint};
+
+const GZIP: &str = "application/gzip";
+/// Length of the session by which other processes are queried.
+const SESSION_MS: u64 = 120_000;
+/// Time for one reply of this process.
+const OWN_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest reply of this process.
+const OWN_BYTES_MAX: usize = 64 << 20;
+const NOT_HERE: &str =
+    "doctor examines the machine on which it runs: run martlet doctor --json there";
+
+/// Process whose admin API makes archives.
+#[derive(Clone)]
+struct BundleProcess {
+    operator: Weak<Operator>,
+    token: AdminToken,
+    /// Scheme of admin addresses, with its slashes; empty for TLS to other machines alone.
+    scheme: &'static str,
+    /// Permit to make an archive.
+    making: Arc<Semaphore>,
+}
+
+/// Returns the route that makes an archive. `operator` is that of the whole process, and `token` one
+/// that it and its cluster accept.
+pub(crate) fn routes(
+    operator: &Arc<Operator>,
+    token: AdminToken,
+    common: &CommonSettings,
+) -> ApiRoutes {
+    let summary = "Make an archive with the state of all reachable processes, without secrets; one at \
+                   a time";
+    let doc = ApiDoc::bytes(RouteAccess::Operate, summary, GZIP);
+    let scheme = match common {
+        CommonSettings { admin_tls_certificate: Some(_), .. } => "https://",
+        CommonSettings { admin_allow_clear: true, .. } => "http://",
+        _ => "",
+    };
+    let making = Arc::new(Semaphore::new(1));
+    let process = BundleProcess { operator: Arc::downgrade(operator), token, scheme, making };
+    ApiRoutes::new().post(SUPPORT_BUNDLE, doc, make).with_state(process)
+}
+
+async fn make(
+    State(process): State<BundleProcess>,
+    Extension(principal): Extension<Principal>,
+) -> Response {
+    let Ok(permit) = process.making.clone().try_acquire_owned() else {
+        let sentence = "another archive is being made: request one afterwards";
+        return refuse(StatusCode::CONFLICT, sentence);
+    };
+    let Some(source) = process.source(&principal) else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is starting or stopping");
+    };
+    // Requests of other processes wait, and parts are compressed.
+    let made = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let mut archive = Archive::new(BYTES_MAX, TIME_MAX);
+        collect(&source, &mut archive);
+        archive.into_file()
+    });
+    match made.await {
+        Ok(Ok((name, bytes))) => {
+            let disposition = format!("attachment; filename=\"{name}\"");
+            let headers =
+                [(header::CONTENT_TYPE, GZIP), (header::CONTENT_DISPOSITION, &disposition)];
+            (headers, bytes).into_response()
+        }
+        Ok(Err(error)) => {
+            let sentence = format!("the archive can't be made: {error}");
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, &sentence)
+        }
+        Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the request failed"),
+    }
+}
+
+impl BundleProcess {
+    /// Returns the source of an archive for this principal; none unless the process is open.
+    fn source(&self, principal: &Principal) -> Option<ProcessSource> {
+        let operator = self.operator.upgrade()?;
+        let (_, access) = operator.protected_routes()?;
+        let address = format!("{}{}", self.scheme, operator.address()?);
+        Some(ProcessSource {
+            address: address.parse().ok()?,
+            token: self.token_of(principal, &access),
+            router: operator.router(),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// Returns the token of requests in the name of a principal: that of a session, if the principal
+    /// has a key.
+    fn token_of(&self, principal: &Principal, access: &AdminAccess) -> String {
+        let (Some(key), Some(secret)) = (&principal.key, &access.secret) else {
+            return self.token.to_text();
+        };
+        let began_ms = access.clock.now_ms();
+        secret.seal(&SessionClaims {
+            id: AdminSecret::new_session_id(key),
+            key: key.clone(),
+            role: AdminRole::Operator,
+            tenant: None,
+            tenant_id: None,
+            began_ms,
+            expires_ms: began_ms.saturating_add(SESSION_MS),
+        })
+    }
+}
+
+/// Routes of this process, and other processes over HTTP.
+struct ProcessSource {
+    address: AdminAddress,
+    /// Token of a session or of a secret.
+    token: String,
+    router: Router,
+    runtime: Handle,
+}
+
+impl ProcessSource {
+    /// Calls a route of this process.
+    fn request_own(&self, target: &str, patience: Duration) -> Result<Vec<u8>, String> {
+        let bearer = HeaderValue::try_from(format!("Bearer {}", self.token));
+        let bearer = bearer.map_err(|error| error.to_string())?;
+        let request = Request::get(target).header(header::AUTHORIZATION, bearer);
+        let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
+        let exchange = async {
+            let reply = match self.router.clone().oneshot(request).await {
+                Ok(reply) => reply,
+                Err(never) => match never {},
+            };
+            let (head, content) = reply.into_parts();
+            let bytes = body::to_bytes(content, OWN_BYTES_MAX).await;
+            Ok((head.status, bytes.map_err(|error| error.to_string())?))
+        };
+        let reply = self.runtime.block_on(async { tokio::time::timeout(patience, exchange).await });
+        let (status, bytes) =
+            reply.unwrap_or_else(|_| Err("this process does not answer in time".to_owned()))?;
+        if status == StatusCode::OK {
+            return Ok(bytes.into());
+        }
+        let refusal = serde_json::from_slice(&bytes).map(|ErrorReply { error }| error);
+        Err(refusal.unwrap_or_else(|_| format!("this process answered {status}")))
+    }
+
+    fn own_json<T: DeserializeOwned>(&self, target: &str) -> Result<T, String> {
+        let bytes = self.request_own(target, OWN_PATIENCE)?;
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+    }
+
+    /// Returns the report of the last census of this process that has ended.
+    fn last_census(&self) -> Result<CensusReport, String> {
+        let page: ListPage<JobLine> = self.own_json(JOBS)?;
+        // The last job comes first.
+        let ended = page.items.into_iter().find(|job| job.kind == CENSUS && job.state == "done");
+        let ended =
+            ended.ok_or("no census has ended in this process since its start: start one")?;
+        let job: JobLine = self.own_json(&format!("{JOB}?id={}", ended.id))?;
+        serde_json::from_value(job.detail.unwrap_or_default()).map_err(|error| error.to_string())
+    }
+}
+
+impl BundleSource for ProcessSource {
+    fn address(&self) -> &AdminAddress {
+        &self.address
+    }
+
+    fn request(
+        &self,
+        address: &AdminAddress,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Vec<u8>, String> {
+        if *address == self.address {
+            return self.request_own(path, patience);
+        }
+        let credential = AdminCredential::Session(self.token.clone());
+        let endpoint = AdminEndpoint::new(address.clone(), None, credential);
+        let reply = endpoint.and_then(|endpoint| endpoint.patient(patience).request_bytes(path));
+        reply.map(Into::into).map_err(|failure: Failure| failure.to_string())
+    }
+
+    fn doctor(&self) -> SourcePart<Value> {
+        SourcePart { source: "a command".to_owned(), content: Err(NOT_HERE.to_owned()) }
+    }
+
+    fn census(&self) -> SourcePart<CensusReport> {
+        SourcePart { source: "jobs of this process".to_owned(), content: self.last_census() }
+    }
+
+    fn logs(&self) -> Vec<SourcePart<Vec<u8>>> {
+        Vec::new()
+    }
+}
