@@ -36,8 +36,13 @@ export async function get<T>(path: string, query: Query = {}): Promise<T> {
   return (await (await send("GET", path, query)).json()) as T;
 }
 
-export async function text(path: string): Promise<string> {
-  return await (await send("GET", path, {})).text();
+export async function text(path: string, query: Query = {}): Promise<string> {
+  return await (await send("GET", path, query)).text();
+}
+
+/** Sends a request whose reply is a file. */
+export async function file(path: string, query: Query): Promise<Response> {
+  return await send("POST", path, query);
 }
 
 export async function change<T>(method: "POST" | "PUT" | "DELETE", path: string, query: Query, body?: unknown): Promise<T> {

@@ -4,11 +4,14 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { Accounts } from "./pages/accounts";
 import { Audit } from "./pages/audit";
+import { Backups } from "./pages/backups";
 import { Buckets } from "./pages/buckets";
 import { Census } from "./pages/census";
 import { Devices } from "./pages/devices";
+import { Diagnostics } from "./pages/diagnostics";
 import { EventTargets } from "./pages/events";
 import { Jobs } from "./pages/jobs";
+import { LostIndex } from "./pages/lost-index";
 import { Login } from "./pages/login";
 import { Objects } from "./pages/objects";
 import { Overview } from "./pages/overview";
@@ -39,6 +42,7 @@ const PAGES: Page[] = [
   { path: "/rings", title: "Rings", route: "get /admin/v1/dispersion", icon: "M12 3a9 9 0 109 9M12 8a4 4 0 104 4M21 3l-6 6", view: Rings },
   { path: "/policies", title: "Storage policies", route: "get /admin/v1/policies", icon: "M12 3l9 5-9 5-9-5zM3 12l9 5 9-5M3 16l9 5 9-5", view: Storage },
   { path: "/census", title: "Census", route: "get /admin/v1/jobs", icon: "M9 4h6v3H9zM7 5H5v16h14V5h-2M9 14l2 2 4-5", view: Census },
+  { path: "/index", title: "Lost index", route: "get /admin/v1/index", icon: "M4 5h12M4 12h8M4 19h6M16 12l5 5M21 12l-5 5", view: LostIndex },
   { path: "/workers", title: "Workers", route: "get /admin/v1/workers", icon: "M4 20V10M10 20V4M16 20v-8M22 20H2", view: Workers },
   { path: "/jobs", title: "Jobs", route: "get /admin/v1/jobs", icon: "M4 5h16M4 12h10M4 19h7M17 15l4 3-4 3z", view: Jobs },
   { path: "/buckets", title: "Buckets", route: "get /admin/v1/buckets", icon: "M4 6h16l-2 14H6zM4 6c0-3 16-3 16 0", view: Buckets },
@@ -46,7 +50,9 @@ const PAGES: Page[] = [
   { path: "/keys", title: "My keys", own: true, icon: "M15 9a4 4 0 10-4 4l1 1v2h2v2h2v3h4v-4l-6-6z", view: OwnKeys },
   { path: "/accounts", title: "Accounts", route: "get /admin/v1/users", icon: "M12 12a4 4 0 100-8 4 4 0 000 8zM4 21c0-9 16-9 16 0", view: Accounts },
   { path: "/events", title: "Events", route: "get /admin/v1/events", icon: "M18 15V10a6 6 0 10-12 0v5l-2 3h16zM10 21h4", view: EventTargets },
+  { path: "/backups", title: "Backups", route: "post /admin/v1/backup", icon: "M12 3v11M8 10l4 4 4-4M4 15v5h16v-5", view: Backups },
   { path: "/settings", title: "Settings", route: "get /admin/v1/settings", icon: "M4 7h10M18 7h2M4 17h2M10 17h10M14 5h4v4h-4zM6 15h4v4H6z", view: Settings },
+  { path: "/diagnostics", title: "Diagnostics", route: "get /admin/v1/profile/memory", icon: "M3 12h4l3-8 4 16 3-8h4", view: Diagnostics },
   { path: "/audit", title: "Audit trail", route: "get /admin/v1/audit", icon: "M6 3h9l4 4v14H6zM9 12h7M9 16h7", view: Audit },
 ];
 

@@ -1,72 +1,25 @@
 // Pages over a cluster of real processes with a dead node.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { createServer } from "node:net";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { close, launch, open, SHOTS, signIn, violations, visit } from "./browser.mjs";
+import { startCluster, until } from "./cluster.mjs";
 import { ROOT } from "./server.mjs";
 import { looks } from "./steps.mjs";
 
 let folder;
-let child;
-let ended;
-let url;
-
-async function freePort() {
-  const holder = createServer();
-  await new Promise((resolve) => holder.listen(0, "127.0.0.1", resolve));
-  const { port } = holder.address();
-  await new Promise((resolve) => holder.close(resolve));
-  return port;
-}
-
-const env = () => ({ PATH: process.env.PATH, HOME: folder, MARTLET_ROOT_ACCESS_KEY: ROOT.key, MARTLET_ROOT_SECRET_KEY: ROOT.secret, MARTLET_CLUSTER_DIR: join(folder, "cluster") });
-const cluster = (...args) => execFileSync(process.env.MARTLET_BIN, ["cluster", ...args], { env: env(), encoding: "utf8" });
-
-async function until(what, condition) {
-  const deadline = Date.now() + 120_000;
-  for (;;) {
-    try {
-      if (await condition()) return;
-    } catch {
-      // Not yet.
-    }
-    assert.ok(Date.now() < deadline, what);
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
-}
+let cluster;
+let end;
 
 before(async () => {
-  assert.ok(process.env.MARTLET_BIN, "MARTLET_BIN must name the binary");
-  folder = mkdtempSync(join(tmpdir(), "martlet-console-cluster-"));
-  const shape = ["--nodes", "4", "--devices-per-node", "1", "--zones", "2", "--s3-port", String(await freePort())];
-  child = spawn(process.env.MARTLET_BIN, ["cluster", "up", ...shape], { env: env(), stdio: ["ignore", "pipe", "pipe"] });
-  let text = "";
-  for (const stream of [child.stdout, child.stderr]) stream.on("data", (bytes) => (text += bytes));
-  ended = new Promise((resolve) => child.once("exit", resolve));
-  await until("the cluster starts", () => {
-    if (child.exitCode !== null) assert.fail(text);
-    return cluster("status", "--json").includes("running") && text.includes("martlet cluster");
-  });
-  // The console of the proxy needs a port of its own.
-  const settings = join(folder, "cluster/p1/proxy.toml");
-  const port = await freePort();
-  cluster("stop", "p1");
-  writeFileSync(settings, `console_address = "127.0.0.1:${port}"\n${readFileSync(settings, "utf8")}`);
-  cluster("start", "p1");
-  url = `http://127.0.0.1:${port}`;
-  await until("the console answers", async () => (await fetch(url)).status > 0);
-  await launch(url);
+  const started = await startCluster(process.env.MARTLET_BIN, ["--nodes", "4", "--devices-per-node", "1", "--zones", "2"]);
+  ({ folder, cluster, end } = started);
+  await launch(started.url);
 });
 
 after(async () => {
   await close();
-  child?.kill("SIGTERM");
-  await ended;
-  if (folder) rmSync(folder, { recursive: true, force: true });
+  await end?.();
 });
 
 test("rings are pushed to all nodes, with the answer of each", async () => {

@@ -6,6 +6,7 @@ import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { Ask, Badge, Card, Failure, Loaded, Meter, type Tone } from "../ui/parts";
 import { CensusFindings, censusOf } from "./census";
+import { RebuildReport, rebuildOf } from "../lost/report";
 import { PushAnswers, pushOf } from "./push";
 
 export type Job = Schemas["JobLine"];
@@ -15,6 +16,8 @@ const LOST: Record<string, string> = {
   rewrite: "Objects that were moved stay moved. Another rewrite goes on with the rest.",
   rewrap: "Versions that were rewrapped stay so. Another rewrap goes on with the rest.",
   "bucket-count": "The last count stays. Nothing else changes.",
+  "index-rebuild": "Objects that are back stay. The next rebuild begins from the start, and finds them in the index.",
+  "index-accept-loss": "The hold on collection stays. Devices that have their votes already keep them.",
   "ring-push": "Nodes that have the rings keep them, and others fetch the rings from those.",
 };
 
@@ -96,6 +99,8 @@ export function ReportOf({ job }: { job: Job }) {
   if (census) return <CensusFindings report={census} />;
   const answers = pushOf(job);
   if (answers) return <PushAnswers answers={answers} />;
+  const rebuild = rebuildOf(job);
+  if (rebuild) return <RebuildReport line={rebuild} />;
   if (job.detail === undefined || job.detail === null) return <p class="quiet">The job has no report yet.</p>;
   return <Figures detail={job.detail as Record<string, unknown>} />;
 }

@@ -153,17 +153,27 @@ export function Field(props: { label: string; hint?: string; value: string; on: 
   );
 }
 
-export function Select(props: { label: string; value: string; options: readonly string[]; on: (value: string) => void }) {
+export function Select(props: { label: string; value: string; options: readonly string[]; on: (value: string) => void; required?: boolean }) {
   const id = useId();
   return (
     <div class="field">
       <label for={id}>{props.label}</label>
-      <select id={id} value={props.value} onChange={(event) => props.on(event.currentTarget.value)}>
+      <select id={id} value={props.value} required={props.required ?? false} onChange={(event) => props.on(event.currentTarget.value)}>
         {props.options.map((option) => (
           <option value={option}>{option}</option>
         ))}
       </select>
     </div>
+  );
+}
+
+/** Choice that is made or not. */
+export function Check(props: { label: string; hint?: string; on: boolean; set: (on: boolean) => void; required?: boolean }) {
+  return (
+    <label class="check">
+      <input type="checkbox" checked={props.on} required={props.required ?? false} onChange={(event) => props.set(event.currentTarget.checked)} />
+      <span>{props.label}{props.hint && <small>{props.hint}</small>}</span>
+    </label>
   );
 }
 
