@@ -24,6 +24,7 @@ import * as f from "./format";
 import { follow, path } from "./route";
 import { logout, may, session } from "./session";
 import { Transfers } from "./objects/transfers";
+import { Guard } from "./rings/build";
 
 interface Page {
   path: string;
@@ -117,6 +118,7 @@ function Frame() {
         {View ? <View key={page?.path} /> : <Missing />}
       </main>
       {session.value?.s3 && <Transfers />}
+      <Guard />
     </div>
   );
 }

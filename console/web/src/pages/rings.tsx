@@ -3,7 +3,9 @@ import { useState } from "preact/hooks";
 import { get, useLive } from "../api";
 import * as f from "../format";
 import { Jobs, useJobs } from "../jobs/card";
+import { BUILD, BuildRing, OpenBuilder } from "../rings/build";
 import { PushRings } from "../rings/push";
+import { follow, parameters } from "../route";
 import { may, type Schemas } from "../session";
 import { Badge, Card, Empty, Head, Loaded, Meter, Table } from "../ui/parts";
 import { Slices } from "../ui/pager";
@@ -27,7 +29,12 @@ async function load(): Promise<View> {
 }
 
 export function Rings() {
-  const live = useLive(load, 15_000, []);
+  if (parameters.value.get("view") === "build" && may("post /admin/v1/ring-builder")) return <BuildRing />;
+  return <RingsInUse />;
+}
+
+function RingsInUse() {
+  const live = useLive(load, 5_000, []);
   const pushes = useJobs((job) => job.kind === "ring-push");
   const [pushing, setPushing] = useState(false);
   return (
@@ -35,8 +42,14 @@ export function Rings() {
       <Head
         title="Rings"
         lead="Placement of replicas on devices, and the ring changes that are under way."
-        action={may("post /admin/v1/jobs") && <button class="primary" disabled={!live.value.value} onClick={() => setPushing(true)}>Push rings</button>}
+        action={
+          <div class="row">
+            {may("post /admin/v1/ring-builder") && <a class="button" href={BUILD} onClick={(event) => follow(event, BUILD)}>Build a ring</a>}
+            {may("post /admin/v1/jobs") && <button class="primary" disabled={!live.value.value} onClick={() => setPushing(true)}>Push rings</button>}
+          </div>
+        }
       />
+      <OpenBuilder />
       <Jobs live={pushes} none={<></>} />
       <Loaded live={live}>{(view) => <View view={view} />}</Loaded>
       {pushing && live.value.value && <PushRings spread={live.value.value.spread} done={pushes.reload} close={() => setPushing(false)} />}
@@ -72,7 +85,7 @@ function View({ view: { spread, status, workers } }: { view: View }) {
           <>
             {moves.map((line) => <Change line={line} />)}
             <Movers processes={workers} />
-            <p class="note">Rings name their moves until a clean census, after which <code>martlet ring BUILDER settle</code> records that all have arrived.</p>
+            <p class="note">Rings name their moves until a clean census, after which <i>Settle the moves</i> of their builder, or <code>martlet ring BUILDER settle</code>, records that all have arrived.</p>
           </>
         )}
       </Card>
@@ -109,6 +122,14 @@ function View({ view: { spread, status, workers } }: { view: View }) {
   );
 }
 
+/** Meaning of the phases of a change, as docs/RING.md defines them. */
+const PHASES: Record<string, string> = {
+  waiting: "The change before it ends first.",
+  old: "The holders before the move decide until the receivers have their votes. A device that does not answer delays that.",
+  joint: "Holders before and after the move decide together until the receivers have all of theirs.",
+  new: "The holders after the move decide, and workers clear up.",
+};
+
 function Change({ line }: { line: Schemas["MovesLine"] }) {
   const still = line.replicas > 0 ? 1 - line.replicas_moving / line.replicas : 1;
   const { change } = line;
@@ -125,6 +146,7 @@ function Change({ line }: { line: Schemas["MovesLine"] }) {
       ) : (
         <Meter share={still} label={`${f.percent(still)} of the replicas stay where they are`} />
       )}
+      {change && PHASES[change.phase] && <p class="note">{PHASES[change.phase]}</p>}
     </div>
   );
 }

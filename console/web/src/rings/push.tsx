@@ -26,7 +26,7 @@ async function read(file: File): Promise<Chosen> {
   }
 }
 
-function base64(file: File): Promise<string> {
+export function base64(file: File): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
