@@ -162,7 +162,8 @@ async fn messages_are_delivered_once_while_their_position_cannot_be_saved() {
     let mut expected = String::new();
     for number in 0..20 {
         running.offer(&[&number.to_string()]);
-        expected.push_str(&format!("{number}\n"));
+        expected.push_str(&number.to_string());
+        expected.push('\n');
         until(|| read() == expected).await;
     }
     let figures = running.events.figures().remove(0);

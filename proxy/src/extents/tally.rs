@@ -140,7 +140,7 @@ mod tests {
         at(&mut tally, 1, 1, 0);
         assert_eq!(at(&mut tally, 2, 2, 9), Verdict::Undecided);
         assert_eq!(at(&mut tally, 3, 3, 0), Verdict::Enough(extent(0)));
-        assert_eq!(tally.differing(&extent(0)).collect::<Vec<_>>(), [DeviceId(2)]);
+        assert_eq!(tally.differing(&extent(0)).collect::<Vec<_>>(), [(DeviceId(2), extent(9))]);
         let mut tally = CopyTally::new(3, 2);
         at(&mut tally, 1, 1, 0);
         at(&mut tally, 2, 2, 1);

@@ -91,7 +91,7 @@ pub(super) async fn release_copies(
     // A process that was suspended knows nothing of what its peers lost meanwhile.
     let condition = ReleaseCondition {
         not_after_ms: clock.now_ms().saturating_add(CONDITION_MS),
-        rings: rings_of(places, strays)?,
+        rings: rings_of(*places, strays)?,
     };
     let presences = presence_by(places, device, strays, Some(&condition.rings)).await?;
     let turn = |it: &ExtentRecord| CopyTurn::of(it.extent.id, 0);
@@ -114,7 +114,7 @@ pub(super) async fn release_copies(
 }
 
 /// Returns the epochs of the rings of these extents.
-fn rings_of(places: &RequiredDevices<'_>, records: &[ExtentRecord]) -> Result<Vec<RingEpoch>> {
+fn rings_of(places: RequiredDevices<'_>, records: &[ExtentRecord]) -> Result<Vec<RingEpoch>> {
     let policies: BTreeSet<PolicyId> = records.iter().map(|it| it.layout.policy).collect();
     let ring = |policy| places.cluster().data(policy);
     let epoch = |policy| ring(policy).map(|ring| RingEpoch { policy, epoch: ring.epoch() });

@@ -19,7 +19,7 @@ async fn rewrap(store: &ObjectStore, page: usize) -> (Result<()>, RewrapProgress
     (outcome, rewrap.progress())
 }
 
-async fn get_version(store: &ObjectStore, id: VersionId) -> crate::Result<u64> {
+async fn get_version(store: &ObjectStore, id: VersionId) -> Result<u64> {
     let name = ObjectName { key: "k", version: Some(id) };
     let none = ReadConditions::default();
     let read = session(store, Keys::default()).get("b", name, Selection::Whole, &none).await?;

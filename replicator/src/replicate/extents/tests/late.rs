@@ -73,7 +73,9 @@ async fn releases_by_two_rings_never_drop_all_copies() {
         assert!(ids.iter().all(|id| world.data_primaries(*id).iter().all(|it| it.0 > 2)));
         let epoch = world.data(POLICY).epoch();
         if knows {
-            rings.iter().for_each(|it| it.raise(RingEpoch { policy: POLICY, epoch }));
+            for ring in &rings {
+                ring.raise(RingEpoch { policy: POLICY, epoch });
+            }
         }
         let progress = run(&world).await;
         // A node without the ring states nothing by it.
