@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_told() {
+    fn a_folder_that_cannot_be_created_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let args = ManArgs { folder: file.path().join("man") };
         let refusal = write_man_pages(Cli::command(), &args).unwrap_err().to_string();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_in_a_sentence() {
+    fn malformed_storage_policies_are_refused_with_the_reason() {
         for (texts, words) in [
             (&["4+2"][..], "as in ec=4+2"),
             (&["=4+2"], "is not a policy name"),

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_is_one_readable_line() {
+    fn a_control_request_is_one_readable_line() {
         let asked = ControlRequest::Kill { which: TargetSelector::Node(2) };
         let line = serde_json::to_string(&asked).unwrap();
         assert_eq!(line, r#"{"ask":"kill","which":{"node":2}}"#);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn states_read_as_people_say_them() {
+    fn states_have_readable_names() {
         assert_eq!(ProcessState::Died("signal 9".into()).to_string(), "died: signal 9");
         assert_eq!(serde_json::to_string(&ProcessState::Running).unwrap(), "\"running\"");
     }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn absent_fields_stay_unchanged() {
         for (change, before, after) in [
             (None, Some(5), Some(5)),
             (Some(Bound::None), Some(5), None),

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unknown_is_left_out() {
+    fn unknown_fields_are_left_out() {
         let line =
             RewrapLine { bucket: "b".into(), state: "running".into(), ..RewrapLine::default() };
         let text = serde_json::to_string(&line).unwrap();

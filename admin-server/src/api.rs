@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_where_the_next_begins() {
+    fn a_page_has_the_start_of_the_next() {
         let page = |is_truncated| Page { items: vec![1, 2], is_truncated };
         let all = list_page(page(false), ToString::to_string, |it| it);
         assert_eq!((all.items, all.next), (vec![1, 2], None));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_or_malformed_is_none() {
+    fn unsatisfiable_and_malformed_ranges_are_none() {
         for text in [
             "bytes=100-",
             "bytes=100-200",

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_below_the_newest_asks_for_finalization() {
+    fn a_level_below_the_newest_needs_finalization() {
         let at = |level: u16| {
             let release = Some(ReleaseLine { format_level: level, ..ReleaseLine::default() });
             let answer = PeerAnswer { release, ..PeerAnswer::default() };

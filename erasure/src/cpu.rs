@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_needed_can_be_detected() {
+    fn every_needed_cpu_feature_can_be_detected() {
         #[cfg(target_arch = "x86_64")]
         for feature in needed(Some("x86-64-v4")) {
             // A name unknown to `detected` would be missing on every machine.

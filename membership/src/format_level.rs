@@ -106,7 +106,7 @@ impl FormatLevel {
     }
 
     /// Records the level that a node announced. Returns true if the level of this process is lower.
-    pub(crate) fn hear(&self, level: u16) -> bool {
+    pub(crate) fn observe(&self, level: u16) -> bool {
         let mut state = self.state.write();
         if let Some(refusal) = state.tag.release().refuses_level(level) {
             if state.refusal.as_ref() != Some(&refusal) {
@@ -226,9 +226,9 @@ mod tests {
     fn levels_beyond_this_release_are_refused_and_lower_ones_are_no_news() {
         let root = tempfile::tempdir().unwrap();
         let level = FormatLevel::open(folder(&root), next()).unwrap();
-        assert!(!level.hear(FORMATS.newest) && level.refusal().is_none());
-        assert!(level.hear(FORMATS.newest + 1) && level.refusal().is_none());
-        assert!(!level.hear(FORMATS.newest + 2));
+        assert!(!level.observe(FORMATS.newest) && level.refusal().is_none());
+        assert!(level.observe(FORMATS.newest + 1) && level.refusal().is_none());
+        assert!(!level.observe(FORMATS.newest + 2));
         assert!(level.refusal().unwrap().contains("start the release that the cluster"));
     }
 

@@ -112,7 +112,7 @@ impl Introducer {
         let rings = self.host.member.keeper.rings();
         for device in self.devices.devices().await.unwrap_or_default() {
             // Replies to other nodes announce the highest term of this node's devices (rule P3).
-            self.host.member.keeper.hear_term(device.term);
+            self.host.member.keeper.receive_term(device.term);
         }
         for it in self.devices.openings() {
             let holds_entries = rings.index().is_some_and(|ring| ring.device(it.device).is_some());

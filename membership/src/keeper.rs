@@ -149,7 +149,7 @@ impl RingKeeper {
 
     /// Records a term, and notifies watchers if it is higher than the known term. Waiting rings
     /// don't rely on this notice: a refusal or a status may have raised the term before.
-    pub fn hear_term(&self, term: Term) {
+    pub fn receive_term(&self, term: Term) {
         if self.known.raise(term) {
             self.changed.send_modify(|changes| *changes += 1);
             tracing::info!(%term, "a ring change advanced");

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_64_digits_that_nobody_else_can_read() {
+    fn a_key_is_64_digits_in_a_file_of_mode_0600() {
         let digits = "0f".repeat(32);
         assert_eq!(refusal(&format!("{digits}\n"), 0o600), "");
         assert!(refusal(&digits, 0o640).contains("chmod 600"));

@@ -267,7 +267,7 @@ impl PeersState {
         let record = introduction.record(before);
         let takes = match before {
             None => elsewhere.is_none(),
-            Some(before) => introduction.voting && is_heard(&before, &introduction),
+            Some(before) => introduction.voting && replaces_record(&before, &introduction),
         };
         if takes && elsewhere.is_none() && before != Some(record) {
             self.records.insert(id, record);
@@ -364,7 +364,7 @@ fn store(
 }
 
 /// Returns true if the introduction of a device with votes replaces the record.
-fn is_heard(before: &DeviceRecord, it: &Introduction) -> bool {
+fn replaces_record(before: &DeviceRecord, it: &Introduction) -> bool {
     match it.current {
         Some(_) => before.is_followed_by(it),
         // Nodes that don't count openings replace only records without counted openings.

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_say_who_there_is() {
+    fn rings_list_the_members() {
         let rings = [(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), ring(0, 4))];
         let rings = RingSet::new(rings.into()).unwrap();
         assert_eq!(rings.index_nodes(), ["n1", "n2", "n3"]);

@@ -31,7 +31,7 @@ impl Member {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         self.clock.settle(&names);
         for node in &nodes {
-            self.keeper.hear_term(node.history.term());
+            self.keeper.receive_term(node.history.term());
         }
         self.follow_level(&nodes).await;
         // A process that reaches no node can't know which changes are over.
@@ -49,7 +49,7 @@ impl Member {
     async fn follow_level(&self, nodes: &[Arc<PeerNode>]) {
         let answering = nodes.iter().filter(|node| node.history.answers());
         let levels = answering.filter_map(|node| Some(node.history.release()?.level));
-        let higher = levels.filter(|level| self.level.hear(*level)).max();
+        let higher = levels.filter(|level| self.level.observe(*level)).max();
         let Some(level) = higher else { return };
         if let Err(error) = self.level.raise(level).await {
             tracing::error!(level, error, "could not raise the format level: trying again");
@@ -122,7 +122,7 @@ impl Member {
                 }
             }
             NodeChange::Term(term) => {
-                self.keeper.hear_term(term);
+                self.keeper.receive_term(term);
                 self.reconsider();
             }
         }

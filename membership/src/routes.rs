@@ -97,7 +97,7 @@ pub fn router(host: Host) -> Router {
         .route("/v1/rings/{name}", get(read_ring).put(offer_ring))
         .route(INTRODUCE, post(introduce))
         .route(FORMAT_LEVEL, put(raise_level))
-        .route(REPORT, post(hear_report))
+        .route(REPORT, post(receive_report))
         .route(STATUS, get(status))
         .layer(DefaultBodyLimit::max(RING_BYTES_MAX))
         .with_state(host)
@@ -150,7 +150,7 @@ async fn raise_level(State(host): State<Host>, body: Bytes) -> Response {
     Json(LevelAnswer { refused }).into_response()
 }
 
-async fn hear_report(State(host): State<Host>, body: Bytes) -> StatusCode {
+async fn receive_report(State(host): State<Host>, body: Bytes) -> StatusCode {
     let report = serde_json::from_slice(&body).ok().filter(|_| body.len() <= REPORT_BYTES_MAX);
     let Some(report) = report else { return StatusCode::BAD_REQUEST };
     host.member.reports.record(report);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_of_its_devices_is_named() {
+    fn nodes_without_a_device_report_are_named() {
         let view = view();
         let reports = view.device_reports();
         assert_eq!(

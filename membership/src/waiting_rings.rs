@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_remembered_until_it_is_cleared() {
+    fn waiting_rings_are_kept_until_cleared() {
         let place = tempfile::tempdir().unwrap();
         let folder = DataFolder::open(place.path()).unwrap();
         assert!(WaitingRings::load(&folder).first().is_none());

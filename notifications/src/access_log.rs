@@ -80,14 +80,14 @@ impl LogWriter {
             let mut batch = Vec::new();
             tokio::select! {
                 taken = self.queue.recv_many(&mut batch, BATCH_MAX) => if taken == 0 { return },
-                () = told_to_stop(&mut stopped) => is_stopping = true,
+                () = stop_requested(&mut stopped) => is_stopping = true,
             }
             if is_stopping {
                 self.queue.close();
             }
             self.write(batch).await;
             if !is_stopping {
-                let _ = tokio::time::timeout(GATHER, told_to_stop(&mut stopped)).await;
+                let _ = tokio::time::timeout(GATHER, stop_requested(&mut stopped)).await;
             }
         }
         let mut batch = Vec::new();
@@ -122,7 +122,7 @@ impl LogWriter {
 }
 
 /// Waits for the stop signal. A dropped sender counts as one.
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_can_not_be_written_is_told_of_at_once() {
+    fn an_unwritable_file_is_reported_at_once() {
         let place = tempfile::tempdir().unwrap();
         assert!(LogFile::open(&place.path().join("none").join("log")).is_err());
     }

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_those_who_are_told_of_requests_are_told() {
+    fn targets_and_logs_have_metrics() {
         let target = TargetFigures { name: "hook".into(), lost: 3, ..TargetFigures::default() };
         let figures =
             ObserverFigures { targets: vec![target], lost_lines: 1, lost_bucket_lines: 2 };

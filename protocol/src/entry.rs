@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bucket_reads_alike_in_every_format() {
+    fn entries_without_a_bucket_decode_alike_in_every_format() {
         for version in [VERSION_BEFORE_LEVELS, VERSION_BEFORE_SETTINGS] {
             let mut tombstone = entry(Value::Tombstone).encode();
             tombstone[0] = version;

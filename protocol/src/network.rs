@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn malformed_networks_are_refused() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/+8", "x"] {
             assert_eq!(Network::parse(text), None, "{text}");
             let refusal = text.parse::<Network>().unwrap_err().to_string();

@@ -310,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_added_and_taken_again_leaves_nothing(numbers: [[i64; 8]; 2]) {
+        fn addition_and_subtraction_cancel(numbers: [[i64; 8]; 2]) {
             let [one, two] = numbers.map(|[objects, versions, markers, uploads, parts, bytes, part_bytes, index]| {
                 RunUsage { objects, versions, markers, uploads, parts, bytes, part_bytes, index }
             });

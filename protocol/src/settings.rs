@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_set_is_kept() {
+    fn values_of_later_versions_are_kept() {
         let documents = BTreeMap::from([("ice-age".to_owned(), vec![7])]);
         let later = Settings { documents, ..Settings::default() };
         let bytes = postcard::to_stdvec(&later).unwrap();

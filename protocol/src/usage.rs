@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_bounds_the_index_whatever_it_was_set_for() {
+    fn every_quota_bounds_the_index() {
         let of_index = |index| Usage { index, ..Usage::default() };
         let set = Quota { index: Some(1000), ..quota(Some(10), None) };
         assert_eq!(set.check(of_index(488), of_index(512)), Ok(()));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_of_the_index_what_it_says_and_more() {
+    fn an_entry_takes_at_least_its_stated_index_bytes() {
         let attributes = Attributes {
             user_metadata: vec![("a".repeat(1000), "b".repeat(500))],
             ..Attributes::default()

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read_back_and_the_unknown_keeps_versions() {
+    fn versioning_settings_are_read_as_written_and_unknown_ones_keep_versions() {
         use Versioning::{Enabled, Off, Preparing, Suspended};
         for state in [Off, Preparing, Enabled, Suspended] {
             let setting = VersioningSetting { state, above_ms: 77 };

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_all_its_bytes_needs_no_room() {
+    async fn a_finished_channel_needs_no_capacity() {
         let (channel, receiver) = channel(None);
         channel.push(vec![1; WAITING_COST_MAX].into(), None);
         assert!(ready(&channel).now_or_never().is_none(), "the channel is full");

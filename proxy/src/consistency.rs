@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_what_is_no_token_is_refused() {
+    fn a3_malformed_tokens_are_refused() {
         let good = ReadAfter::new("b", "k", Stamp::ZERO, AchievedLevel::Quorum).to_string();
         let bad = ["", "x", "q", &good[1..], &good[..good.len() - 1], &good.to_uppercase()];
         for text in bad.into_iter().map(str::to_owned).chain([

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_refused() {
+    fn wrong_digests_are_refused() {
         let sums = sums(&[b"abc"]);
         assert!(sums.verify(sums.md5, &[]).is_ok());
         assert!(matches!(sums.verify(Some([0; 16]), &[]), Err(Error::BadDigest { .. })));

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_where_it_belongs_and_nowhere_else() {
+    fn sealed_secrets_open_for_their_own_name_alone() {
         let vault = vault(&[1]);
         let sealed = vault.seal(SECRET, "key of a");
         assert!(sealed.is_sealed());

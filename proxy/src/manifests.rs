@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_last_stays_and_the_whole_is_bounded() {
+    fn the_least_recently_used_manifests_are_evicted() {
         let kept = Manifests::default();
         let id = |byte| ExtentId([byte; 16]);
         for byte in 0..3 {

@@ -162,7 +162,7 @@ impl Owners {
         batch.stage(ClaimPart::Upload, of_uploads).await;
         batch.stage(ClaimPart::Object, (0..questions.len()).collect()).await;
         batch.read_manifests().await;
-        batch.ask_singly().await;
+        batch.query_singly().await;
         let findings = batch.findings.into_iter();
         findings.map(|it| OwnerAnswer { needed: it.needed, is_known: !it.is_unknown }).collect()
     }
@@ -191,8 +191,8 @@ impl Batch<'_> {
         match term {
             Ok(term) if !self.cluster.is_behind() => {
                 self.note_sightings(read_ms, &statuses);
-                self.ask_hints(part, term, &statuses, &of).await;
-                self.ask_deciders(part, term, &statuses, &of).await;
+                self.query_hints(part, term, &statuses, &of).await;
+                self.query_deciders(part, term, &statuses, &of).await;
             }
             _ => {
                 for at in of {
@@ -208,7 +208,7 @@ impl Batch<'_> {
         }
     }
 
-    async fn ask_hints(
+    async fn query_hints(
         &mut self,
         part: ClaimPart,
         term: Term,
@@ -243,7 +243,7 @@ impl Batch<'_> {
         }
     }
 
-    async fn ask_deciders(
+    async fn query_deciders(
         &mut self,
         part: ClaimPart,
         term: Term,
@@ -321,7 +321,7 @@ impl Batch<'_> {
     }
 
     /// Asks page by page about keys with more versions or parts than a batch carries.
-    async fn ask_singly(&mut self) {
+    async fn query_singly(&mut self) {
         for (findings, question) in self.findings.iter_mut().zip(self.questions) {
             if !findings.is_long {
                 continue;

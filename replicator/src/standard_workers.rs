@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_run_of_all_gives_votes_and_delivers_hints_and_tells_of_it() {
+    async fn one_run_of_all_grants_votes_delivers_hints_and_reports_both() {
         let world = MultiNodeWorld::new(5);
         let wiped = work(&world).await;
         let mut logged = Vec::new();

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_write_says_a_read_gives_back() {
+    fn reads_return_the_attributes_of_the_write() {
         let map = headers(&[
             ("content-type", "text/plain"),
             ("content-encoding", "gzip"),
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_described_are_octets() {
+    fn objects_without_a_content_type_are_octet_streams() {
         let reply = object_headers(&object(Attributes::default()), token());
         assert_eq!(reply[CONTENT_TYPE], "binary/octet-stream");
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_values_are_refused() {
         let refused = |pairs: &[(&'static str, &str)]| {
             code(from_request(&headers(pairs), &ParsedHeaders::default()))
         };

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_of_a_whole_may_say_how_many_parts() {
+    fn full_object_checksums_may_have_a_part_count() {
         assert_eq!(decode_whole(ChecksumAlgorithm::Crc32, "AAAAAA==-3"), Some(vec![0; 4]));
         assert_eq!(decode_whole(ChecksumAlgorithm::Crc32, "AAAAAA=="), Some(vec![0; 4]));
         assert_eq!(decode_whole(ChecksumAlgorithm::Crc32, "AAAAAA==-x"), None);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_composite_tells_its_parts() {
+    fn a_composite_checksum_has_its_part_count() {
         let mut checksum = Checksum {
             algorithm: ChecksumAlgorithm::Crc32,
             kind: ChecksumKind::Composite,

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
+    fn consistency_headers_of_replies_are_accepted_in_requests() {
         for given in [AchievedLevel::Quorum, AchievedLevel::Degraded] {
             assert_eq!(
                 options_of(&[(&CONSISTENCY, given.name())]),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_invalid_argument() {
+    fn malformed_consistency_headers_are_invalid_arguments() {
         for (name, value) in [(&CONSISTENCY, "most"), (&CONSISTENCY, ""), (&READ_AFTER, "x")] {
             assert_eq!(options_of(&[(name, value)]), Err("InvalidArgument".into()));
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_say_what_they_rest_on() {
+    fn replies_state_their_consistency_level() {
         for given in [AchievedLevel::Quorum, AchievedLevel::Any, AchievedLevel::Degraded] {
             let mut headers = HeaderMap::new();
             add_headers(&mut headers, given);

@@ -213,7 +213,7 @@ mod tests {
         STANDARD.encode(Md5::digest([0; 32]))
     }
 
-    fn said(pairs: &[(HeaderName, &str)]) -> Option<Encryption> {
+    fn requested(pairs: &[(HeaderName, &str)]) -> Option<Encryption> {
         let value = |text: &str| HeaderValue::from_str(text).unwrap();
         let mut headers: HeaderMap =
             pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn keys(pairs: &[(HeaderName, &str)], used: KeyUse) -> Result<Keys, String> {
-        let said = said(pairs).expect("it says something");
+        let said = requested(pairs).expect("a header is set");
         said.keys(used).map_err(|error| error.code().as_str().to_owned())
     }
 
@@ -241,7 +241,7 @@ mod tests {
         assert!(completed.customer.is_some() && !completed.managed);
         let source = [(SOURCE_ALGORITHM, AES256), (SOURCE_KEY, ZEROS), (SOURCE_KEY_MD5, &md5)];
         assert!(keys(&source, KeyUse::Make).unwrap().source.is_some());
-        let said = said(&own).unwrap();
+        let said = requested(&own).unwrap();
         let printed = format!("{said:?} {:?}", said.keys(KeyUse::Read).unwrap());
         assert!(!printed.contains("AAAA") && !printed.contains(&md5), "{printed}");
         let mut reply = HeaderMap::new();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_encryption_is_asked_for_by_its_one_algorithm() {
+    fn server_side_encryption_needs_aes256() {
         assert!(keys(&[(SERVER, AES256)], KeyUse::Make).unwrap().managed);
         let refusal = |pairs: &[(HeaderName, &str)]| keys(pairs, KeyUse::Make).unwrap_err();
         assert_eq!(refusal(&[(SERVER, "aws:kms")]), "NotImplemented");
@@ -296,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn most_requests_say_nothing_and_their_replies_neither() {
-        assert!(said(&[("x-amz-copy-source".parse().unwrap(), "/b/k")]).is_none());
+    fn requests_without_encryption_headers_get_replies_without() {
+        assert!(requested(&[("x-amz-copy-source".parse().unwrap(), "/b/k")]).is_none());
         let mut reply = HeaderMap::new();
         Encryption::add_headers(None, Encrypted::Customer, &mut reply);
         assert!(reply.is_empty(), "a completed upload brings no key");

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_marker_is_told_in_headers() {
+    fn a_delete_marker_sets_its_headers() {
         for was_named in [true, false] {
             let error = s3_error(marker(was_named));
             let headers = error.headers().unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_would_be_passed_is_told_with_its_bound() {
+    fn an_exceeded_quota_is_an_error_with_its_bound() {
         let error = s3_error(over_quota());
         assert_eq!(error.headers().unwrap()[DETAIL], "ExceededQuota=bucket");
         assert!(error.message().unwrap().contains("the bucket would be exceeded: 7 bytes"));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_nodes_say_whether_to_try_again_and_nothing_else() {
+    fn errors_of_nodes_reveal_only_if_a_retry_helps() {
         let secret = "/srv/disk7 refused";
         for (kind, status, code) in [
             (ErrorKind::Full, 507, "InsufficientStorage"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsatisfiable_range_tells_the_size() {
+    fn an_unsatisfiable_range_returns_the_size() {
         let error = s3_error(Error::InvalidRange { size: 42 });
         assert_eq!(error.headers().unwrap()[CONTENT_RANGE], "bytes */42");
         let reply = crate::reply::Reply::from(error);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_in_s3s_words_with_what_they_are_about() {
+    fn errors_have_s3s_codes_and_their_resource() {
         let pairs = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
         };

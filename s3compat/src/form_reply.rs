@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_form_is_answered_as_it_asks() {
+    async fn success_action_status_sets_the_reply_of_a_form() {
         let here = "http://s3:9000/b/a%26b".to_owned();
         for (requested, status) in [("200", 200), ("204", 204), ("404", 204), ("", 204)] {
             let reply = answer(&[("success_action_status", requested)]).await;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_browser_is_sent_where_the_form_says() {
+    async fn success_action_redirect_sends_the_browser_on() {
         let status = ("success_action_status", "201");
         let requested = [("success_action_redirect", "http://x/y?z=1"), status];
         let (status, location, document) = answer(&requested).await;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn the_fault_is_named() {
         let named = |pairs: &[(&'static str, &'static str)]| {
             let pair = |(name, value): &(&'static str, &'static str)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
@@ -182,7 +182,7 @@ mod tests {
     const DATE_MS: u64 = 1_893_628_800_000;
 
     #[test]
-    fn headers_ask_for_a_whole_retention_or_none() {
+    fn headers_have_a_whole_retention_or_none() {
         assert_eq!(lock_of(&[]), Ok(Lock::default()));
         for (name, mode) in
             [("GOVERNANCE", RetentionMode::Governance), ("COMPLIANCE", RetentionMode::Compliance)]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_say_what_requests_said() {
+    fn lock_headers_of_replies_equal_those_of_requests() {
         let retention = Retention { mode: RetentionMode::Compliance, until_ms: DATE_MS + 7 };
         let mut headers = HeaderMap::new();
         write_retention(&mut headers, retention);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_told_days_of_which_one_that_has_begun_counts() {
+    fn remaining_retention_days_are_rounded_up_for_policies() {
         let mode = RetentionMode::Governance;
         for (left_ms, days) in [(0, "0"), (1, "1"), (DAY_MS, "1"), (DAY_MS + 1, "2")] {
             let mut context = Context::default();

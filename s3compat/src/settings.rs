@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_come_back_with_every_character_that_xml_can_say() {
+    fn documents_keep_every_character_of_xml() {
         for text in ["", "a", "<&>\"'", "ü\u{1f511}", " spaces ", "a\tb"] {
             let tag = Tag { key: Some(text.to_owned()), value: Some(String::new()) };
             let tagging = Tagging { tag_set: vec![tag] };

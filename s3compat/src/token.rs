@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_token_opens_to_what_was_sealed(scope in ".*", position in ".*") {
+        fn a_token_opens_to_its_sealed_claims(scope in ".*", position in ".*") {
             let key = TokenKey::derive(&[1; 32]);
             let token = key.seal(&scope, &position);
             prop_assert_eq!(key.open(&scope, &token), Some(position));
@@ -88,7 +88,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_token_is_refused(text in ".*") {
+        fn random_texts_are_no_tokens(text in ".*") {
             prop_assert_eq!(TokenKey::derive(&[1; 32]).open("b", &text), None);
         }
     }

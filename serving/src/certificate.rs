@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused_by_its_setting() {
+    fn an_invalid_certificate_is_refused_with_its_setting() {
         let folder = tempfile::tempdir().unwrap();
         let refusal = || load(folder.path()).err().unwrap().to_string();
         assert!(refusal().contains("cert.pem can't be read"), "{}", refusal());

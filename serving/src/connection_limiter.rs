@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_with_a_key_stay_while_any_other_is_idle_and_then_go_by_idleness() {
+    async fn connections_with_a_key_are_evicted_last_and_by_idleness() {
         let places = ConnectionLimiter::new(BOUNDS);
         let known: Vec<ConnectionPermit> = (0..7)
             .map(|_| {

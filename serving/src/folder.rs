@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_left_open_is_closed_and_nothing_else() {
+    fn only_folders_with_open_modes_are_changed() {
         let place = tempfile::tempdir().unwrap();
         let mode = |name: &str| {
             fs::metadata(place.path().join(name)).unwrap().permissions().mode() & 0o777
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_told() {
+    fn a_file_in_the_folders_place_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("file");
         fs::write(&path, b"").unwrap();

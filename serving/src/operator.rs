@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_protected_is_told_to_holders_of_any_of_the_secrets() {
+    async fn protected_routes_accept_each_of_the_secrets() {
         let tokens = [AdminToken::of(b"root"), AdminToken::of(b"cluster")];
         let operator = Arc::new(Operator::new(tokens.to_vec()));
         for token in tokens.map(AdminToken::to_text) {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_manager_hears_of_start_readiness_and_end() {
+    async fn the_service_manager_is_notified_of_start_readiness_and_end() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("notify");
         let socket = tokio::net::UnixDatagram::bind(&path).unwrap();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_at_a_path_is_told() {
+    fn a_manager_at_a_path_is_notified() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_socket_is_told() {
+    fn an_abstract_socket_is_notified() {
         let name = format!("martlet-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();

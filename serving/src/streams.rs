@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_one_reply_lying_stalls_and_the_server_may_take_its_time() {
+    async fn an_unread_reply_stalls_its_client_and_a_slow_server_does_not() {
         let (streams, begun) = (Streams::new(), Instant::now());
         // This reply has not been polled yet, so it waits for the server.
         let (slow, mut left, mut taken) = (reply(&streams), reply(&streams), reply(&streams));

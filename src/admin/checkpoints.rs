@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_retention_are_told_in_words() {
+    fn rules_and_retention_are_printed_in_words() {
         let line =
             |rules: Option<&str>| RulesLine { bucket: "b".into(), rules: rules.map(str::to_owned) };
         assert_eq!(rules_text(&line(None)), "b has no checkpoint rules\n");

@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dry_run_says_what_would_come_back_and_what_cannot() {
+    fn a_dry_run_lists_recoverable_and_lost_objects() {
         let line = RebuildLine {
             objects: 2,
             bytes: 9,

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_told_with_its_progress() {
+    fn a_job_is_printed_with_its_progress() {
         assert_eq!(
             details(&running()),
             "ab: rewrite of box, running\n4 of 10 objects moved, 90 s left\n"

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_stands_beside_what_may_be() {
+    fn usage_is_printed_beside_its_limit() {
         let line = QuotaLine {
             name: "b".into(),
             bytes_max: Some(100),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_told_in_words() {
+    fn rates_are_printed_in_words() {
         assert_eq!(rate(&RateLine::default()), "any");
         let both = RateLine { requests: Some(5), bytes: Some(9) };
         assert_eq!(rate(&both), "5 requests/s, 9 bytes/s");

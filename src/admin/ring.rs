@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_is_marked() {
+    fn nodes_with_older_rings_are_marked() {
         let ring = |epoch| RingLine { name: "index".into(), epoch, hash: format!("h{epoch}") };
         let node = |name: &str, rings, error: Option<&str>| NodeRings {
             node: name.into(),

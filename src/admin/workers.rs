@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_several_know_of_is_told_once() {
+    fn a_process_in_several_reports_is_printed_once() {
         let word = |process: &str, heard_ms_ago| ProcessWorkers {
             process: process.into(),
             heard_ms_ago,

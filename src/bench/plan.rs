@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_plan_deletes_only_what_it_wrote() {
+    fn a_mixed_plan_deletes_only_its_own_objects() {
         let mut plan = plan("--op mixed", 0);
         let mut live = HashSet::new();
         for _ in 0..2000 {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_signed_unless_the_run_says_otherwise() {
+    fn headers_are_signed_by_default() {
         let request = requests("").request(&get());
         assert_eq!(request.uri(), "/martlet-bench/bench/1");
         assert!(request.headers().contains_key("authorization"));

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn direct_sockets_need_data_ports_whose_proxies_make_tokens() {
+    fn direct_sockets_need_data_ports_and_proxies_with_tokens() {
         let both = shape("up --data-ports --direct-sockets").unwrap();
         assert!(both.data_ports && both.direct_sockets);
         let refusal = parse("up --direct-sockets").unwrap_err();

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_of_somebody_else_does_not_begin() {
+    fn a_child_of_another_parent_does_not_start() {
         // This process may now be bound to its parent; the test runner outlives it.
         let refusal = become_role(u32::MAX, &["--version".to_owned()]).unwrap_err();
         assert!(refusal.to_string().contains("is gone"), "{refusal}");

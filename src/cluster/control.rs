@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_anyone_watching_the_way_out_is_told() {
+    async fn without_a_running_cluster_the_error_names_the_command() {
         let place = tempfile::tempdir().unwrap();
         let refusal =
             send_test_command(place.path(), ControlRequest::Status).await.unwrap_err().to_string();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_refused_and_silence_holds_nobody_up() {
+    async fn malformed_commands_are_refused_and_silent_clients_block_no_others() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().to_owned();
         let mut control = Control::listen(&dir).unwrap();

@@ -336,7 +336,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_set_for_up_goes_to_those_who_tell_of_it() {
+    fn settings_of_event_targets_go_to_the_processes_that_send_events() {
         let names = |role| {
             let set = |name: &str| (name != "MARTLET_NOTIFICATION_SPOOL").then(|| "x".to_owned());
             let environment = handed_on(role, set);
@@ -353,7 +353,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_role_is_told_what_it_needs() {
+    fn each_role_gets_its_settings() {
         let place = tempfile::tempdir().unwrap();
         let cluster = open(place.path()).unwrap();
         let path = cluster.path();
@@ -380,7 +380,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nodes_have_the_data_ports_and_direct_sockets_that_were_wanted() {
+    fn nodes_have_the_requested_data_ports_and_direct_sockets() {
         let place = tempfile::tempdir().unwrap();
         let shape = ClusterShape { data_ports: true, direct_sockets: true, ..SHAPE };
         let cluster = ClusterFolder::open(place.path(), shape, &mut Ports::default()).unwrap();

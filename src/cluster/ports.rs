@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_has_is_passed_over() {
+    fn a_port_in_use_is_skipped() {
         let mut ports = Ports::default();
         let first = ports.take(own_port()).unwrap();
         let second = ports.take(first).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_use_is_told_with_its_owner() {
+    fn an_address_in_use_is_an_error_with_its_owner() {
         let member = layout().members().swap_remove(0);
         let before = check_free(&member.name, member.addresses());
         let _held = TcpListener::bind(member.admin_address);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_tells_who_is_ready_and_who_is_dead() {
+    fn a_status_lists_ready_and_dead_processes() {
         let text = status(&example());
         for words in [
             "S3 at http://127.0.0.1:9000",

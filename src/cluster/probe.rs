@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_not_ready() {
+    async fn a_closed_port_is_not_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_the_connection_and_says_nothing_hangs() {
+    async fn a_process_that_accepts_and_never_replies_hangs() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let found = readiness(listener.local_addr().unwrap()).await;
         assert_eq!(found.reason, "no answer");

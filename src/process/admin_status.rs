@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ballast_holds_is_held_back_and_not_used() {
+    fn ballast_counts_as_reserve_and_not_as_used() {
         let status =
             DeviceStatus { total_bytes: 1000, free_bytes: 500, ..device(3, DeviceHealth::Full) };
         let line = device_line(status, "d1".into(), Reserve::Bytes(80), 80);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_and_its_control_groups_are_asked() {
+    fn memory_limits_come_from_the_machine_and_its_control_groups() {
         let meminfo = "MemFree: 5 kB\nMemTotal:       24684880 kB\n";
         assert_eq!(total_bytes(meminfo), Some(24_684_880 * 1024));
         assert_eq!(total_bytes("MemFree: 5 kB"), None);

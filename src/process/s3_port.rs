@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_let_nobody_in_are_refused() {
+    fn root_keys_that_authenticate_no_request_are_refused() {
         let admin = SocketAddr::from(([127, 0, 0, 1], 9001));
         let root = |access: Option<&str>, secret: Option<&str>| S3Settings {
             root_access_key: access.map(str::to_owned),

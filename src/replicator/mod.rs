@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_ran_once_says_what_it_did() {
+    fn a_worker_that_ran_once_reports_its_counts() {
         let totals =
             StepProgress { items: 9, done: 2, copied: 3, backlog: 1, ..StepProgress::default() };
         let report = OnceReport { name: "replicate-data", totals, error: None, ended: true };

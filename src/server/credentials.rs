@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_told_and_not_replaced() {
+    fn a_broken_file_is_an_error_and_is_not_replaced() {
         let (_place, folder) = folder();
         fs::write(folder.join(FILE), "something else").unwrap();
         let refusal = Credentials::find_or_make(&S3Settings::default(), &folder).unwrap_err();

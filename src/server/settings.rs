@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_would_be_right() {
+    fn errors_name_the_valid_values() {
         assert!(
             refusal("port = 9")
                 .starts_with("there is no setting \"port\" in line 1; there are: data_dir")

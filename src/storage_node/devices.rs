@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_who_there_is() {
+    fn unknown_nodes_and_devices_are_errors_with_the_known_ones() {
         let rings = RingSet::new([(RingName::Index, ring(0, 2))].into()).unwrap();
         let refusal = by_id(&rings, "n9", &given(&["d1"])).unwrap_err().to_string();
         assert!(refusal.contains("they have the nodes n1, n2"), "{refusal}");

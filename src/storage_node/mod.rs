@@ -100,7 +100,7 @@ pub(crate) async fn serve(settings: StorageNodeSettings, host: RoleHost) -> Resu
     };
     // Read before any reply is sent: a term that a device has stored is never forgotten (rule P3).
     for device in node.devices().await.unwrap_or_default() {
-        member.keeper.hear_term(device.term);
+        member.keeper.receive_term(device.term);
     }
     follow_level(&member, &node).await?;
     let reserve = reserve(&settings);

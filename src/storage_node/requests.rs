@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_about_a_request_say_what_it_was_made_for() {
+    async fn log_lines_of_calls_have_the_request_id() {
         let line: serde_json::Value =
             serde_json::from_str(&logged("/good", Some("00AB")).await).unwrap();
         assert_eq!((&line["request_id"], &line["level"]), (&"00AB".into(), &"DEBUG".into()));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_made_for_nobody_is_not_told() {
+    async fn failures_of_calls_without_a_request_id_are_not_logged() {
         assert_eq!(logged("/bad", None).await, "");
     }
 }

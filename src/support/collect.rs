@@ -131,7 +131,7 @@ impl Collector<'_> {
         self.ask(archive, "capacity.json", wire::CAPACITY, as_it_is);
         let as_they_are = |_: &mut Vec<RingSpread>| ();
         self.ask(archive, "rings.json", wire::DISPERSION, as_they_are);
-        for parts in self.ask_processes(archive, status.as_ref()) {
+        for parts in self.query_processes(archive, status.as_ref()) {
             let ProcessParts { name, address, settings, metrics } = parts;
             let source = format!("admin address {address}");
             archive.add_json(&format!("processes/{name}/settings.json"), &source, settings);
@@ -173,7 +173,11 @@ impl Collector<'_> {
     }
 
     /// Asks all processes of a status, some at once.
-    fn ask_processes(&self, archive: &Archive, status: Option<&ServerStatus>) -> Vec<ProcessParts> {
+    fn query_processes(
+        &self,
+        archive: &Archive,
+        status: Option<&ServerStatus>,
+    ) -> Vec<ProcessParts> {
         let processes = status.map(|status| processes(status, self.source.address()));
         let end = Instant::now() + archive.left().unwrap_or_default();
         let waiting = VecDeque::from(processes.unwrap_or_default());
@@ -186,7 +190,7 @@ impl Collector<'_> {
                     loop {
                         let next = waiting.lock().ok().and_then(|mut queue| queue.pop_front());
                         let Some(process) = next else { return };
-                        let parts = self.ask_process(process, end);
+                        let parts = self.query_process(process, end);
                         if let Ok(mut asked) = asked.lock() {
                             asked.note(&parts);
                             self.source.show(BundleProgress::Processes(*asked));
@@ -203,7 +207,7 @@ impl Collector<'_> {
         done
     }
 
-    fn ask_process(&self, process: Process, end: Instant) -> ProcessParts {
+    fn query_process(&self, process: Process, end: Instant) -> ProcessParts {
         let Process { name, address } = process;
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_is_asked_once_at_its_address() {
+    fn each_process_gets_one_request_at_its_address() {
         let node = |role: &str, address: &str| NodeLine {
             report: Some(report(role, address)),
             ..NodeLine::default()

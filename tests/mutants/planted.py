@@ -24,8 +24,8 @@ LISTS = copy.ROOT / "tests/mutants/planted"
 STATE = copy.FOLDER / "planted.json"
 SECONDS_MAX = 900
 SIMULATION = {
-    "objects": "whatever_goes_wrong_every_promise_is_kept",
-    "sets": "whatever_goes_wrong_checkpoints_are_whole_or_not_there",
+    "objects": "all_consistency_rules_hold_under_faults",
+    "sets": "checkpoints_are_whole_or_absent_under_faults",
 }
 FOUND, SURVIVED, BROKEN, HUNG = "found", "SURVIVED", "DOES NOT BUILD", "HANGS"
 # Seconds of a mutant of which nothing is known yet.

@@ -167,8 +167,8 @@ class Mutants(Machine):
 
 
 MACHINES = [
-    Simulation("simulation", "simulation of objects", "whatever_goes_wrong_every_promise_is_kept", 20),
-    Simulation("sets", "simulation of checkpoint sets", "whatever_goes_wrong_checkpoints_are_whole_or_not_there", 8),
+    Simulation("simulation", "simulation of objects", "all_consistency_rules_hold_under_faults", 20),
+    Simulation("sets", "simulation of checkpoint sets", "checkpoints_are_whole_or_absent_under_faults", 8),
     Model("model", "model beside a server and a cluster", "sequences"),
     PowerCuts("power-cuts", "power cuts of a node", "power cuts"),
     ClusterPowerCuts("cluster-power-cuts", "power cuts of clusters", "tests with power cuts"),

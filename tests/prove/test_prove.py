@@ -15,10 +15,10 @@ from machines import MACHINES
 
 # Lines of each machine, as its tests print them.
 PRINTED = {
-    "whatever_goes_wrong_every_promise_is_kept":
+    "all_consistency_rules_hold_under_faults":
         "test x ... $MARTLET_SIM_SEEDS seeds from $MARTLET_SIM_FIRST on: 3000 operations of clients, "
         "1.50 simulated hours of load and faults in 3.0 s: 1800 hours an hour",
-    "whatever_goes_wrong_checkpoints_are_whole_or_not_there":
+    "checkpoints_are_whole_or_absent_under_faults":
         "7 seeds from 1000 on: 10 operations of clients, 0.25 simulated hours of load and faults in 1.0 s: 900 hours an hour",
     "answers_as_the_model": "20 sequences took 3s\n20 sequences took 4s",
     "--test node": "test power_cut::x ... round 0: 20 objects, cut within 3 ms\nround 1: 9 objects, cut within 4 ms",

@@ -121,7 +121,7 @@ fn nodes_of_some_devices_leave_out_other_nodes_and_unknown_devices() {
 }
 
 #[test]
-fn p3_a_known_term_only_rises_and_all_clones_hear_of_it() {
+fn p3_a_known_term_only_rises_in_all_clones() {
     let known = KnownTerm::default();
     let other = known.clone();
     assert!(other.raise(Term(7)));

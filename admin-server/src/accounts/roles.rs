@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_evaluated_is_refused_with_the_reason() {
+    fn invalid_policies_of_roles_are_refused_with_the_reason() {
         let ApiError(_, reason) = check(Some("{}"), None).unwrap_err();
         assert!(reason.starts_with("invalid policy: ") && reason.len() > 30, "{reason}");
         let policy = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"#;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_left_when_it_is_done() {
+    fn failed_objects_count_as_left_when_a_rewrite_is_done() {
         let done = line("b", &half_way(), Some(&Ok(())));
         assert_eq!((done.state.as_str(), done.left, done.eta_s), ("done", 1, None));
         let ended = line("b", &half_way(), Some(&Err("why".into())));

@@ -57,7 +57,7 @@ mod tests {
     use crate::constants::{Constants, Name};
 
     #[test]
-    fn sixty_devices_take_what_the_page_says() {
+    fn sixty_devices_use_the_documented_memory() {
         let constants = Constants::default();
         let beside = |deletes| {
             let memory = NodeMemory::of(&constants, 60.0, deletes);

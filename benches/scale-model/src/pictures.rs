@@ -134,7 +134,7 @@ mod tests {
     use super::missing;
 
     #[test]
-    fn what_is_missing_falls_to_zero() {
+    fn the_curve_of_missing_fragments_falls_to_zero() {
         let ends: Vec<f64> = (1..=1000).map(f64::from).collect();
         let points = missing(&ends);
         assert_eq!(points.len(), 201);

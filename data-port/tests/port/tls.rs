@@ -52,7 +52,7 @@ async fn world(authority: &Authority) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_come_over_tls_whoever_verifies_them() {
+async fn bytes_are_sent_over_tls_in_both_verification_modes() {
     let ours = authority();
     let world = world(&ours).await;
     let bytes = pattern(5 << 20);

@@ -174,7 +174,7 @@ fn a_later_policy_numbers_devices_as_the_others_do() {
 }
 
 #[test]
-fn what_a_ring_keeps_for_life_is_refused() {
+fn changes_of_immutable_ring_settings_are_refused() {
     let folder = Folder::new();
     folder.apply(THREE, false);
     for (from, to, words) in [

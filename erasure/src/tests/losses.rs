@@ -59,7 +59,7 @@ fn every_loss_of_whole_fragments_is_made_good() {
 }
 
 #[test]
-fn one_loss_too_many_is_said() {
+fn one_loss_too_many_is_an_error() {
     for code in codes() {
         let codec = Codec::new(code);
         let geometry = Geometry::new(code, u64::from(code.k()) * BLOCK).unwrap();
@@ -91,7 +91,7 @@ fn the_largest_codes_work_too() {
 }
 
 #[test]
-fn what_is_known_to_be_zero_needs_no_reading() {
+fn zero_padding_is_not_read() {
     let mut random = seeded(34);
     let codec = Codec::new(code(4, 2));
     // Fragment 0 has 10,000 bytes and the other data fragments none.

@@ -86,7 +86,7 @@ fn the_matrix_is_the_one_of_the_papers() {
 }
 
 #[test]
-fn parity_is_what_the_definition_says() {
+fn parity_follows_the_definition() {
     let mut random = seeded(11);
     for (k, m) in [(1, 1), (2, 1), (3, 3), (4, 2), (5, 4), (8, 3)] {
         let geometry = Geometry::new(code(k, m), u64::from(k) * 70_001).unwrap();

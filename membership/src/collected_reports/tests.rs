@@ -19,7 +19,7 @@ fn answer(node: &str, what: NodeRequest, heard_ms_ago: u64) -> StatusAnswer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_node_is_asked_once_and_few_for_what_they_received() {
+async fn every_node_gets_one_request_and_few_return_reports_of_others() {
     let asked = RefCell::new(Vec::new());
     let ask = |node: String, what: NodeRequest| {
         asked.borrow_mut().push((node.clone(), what));
@@ -101,7 +101,7 @@ async fn ages_include_the_time_since_the_arrival() {
 /// Each call of a decision ends by its own timeout. Nodes behind many silent ones are asked all the
 /// same.
 #[tokio::test(start_paused = true)]
-async fn a_decision_asks_every_node_however_long_others_are_silent() {
+async fn a_decision_queries_every_node_despite_silent_ones() {
     let ask = |node: String, what: NodeRequest| async move {
         if node.len() < 4 {
             sleep(Duration::from_secs(30)).await;

@@ -65,7 +65,7 @@ mod tests {
     use crate::testing::{builder, device, next};
 
     #[test]
-    fn a_ring_that_followed_another_says_what_moves() {
+    fn a_successor_ring_lists_its_moves() {
         let mut builder = builder(0, 3);
         assert_eq!(moves("data-0", &next(&mut builder)), None);
         builder.add(device(4, "d1")).unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn p2_a_change_says_who_decides_and_who_has_it_all() {
+    fn p2_a_change_lists_deciders_and_complete_holders() {
         let mut builder = builder(0, 3);
         next(&mut builder);
         builder.add(device(4, "d1")).unwrap();

@@ -91,7 +91,7 @@ mod tests {
         FormerRecord::of(Some(DeviceRecord { what, voted: true, vouches: false }))
     }
 
-    fn nobody() -> FormerRecord {
+    fn no_record() -> FormerRecord {
         FormerRecord::of(None)
     }
 
@@ -103,7 +103,7 @@ mod tests {
 
     fn new(others: usize, answers: &[FormerRecord]) -> IntroductionFacts<'_> {
         let it = it(opening(1, 10), None, false);
-        let own = nobody();
+        let own = no_record();
         IntroductionFacts {
             it,
             is_first_ring: true,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn g1_a_new_device_of_a_new_cluster_votes_once_a_majority_of_the_others_was_asked() {
+    fn g1_a_new_device_of_a_new_cluster_votes_after_a_majority_of_the_others_replied() {
         let met = FormerRecord::of(Some(DeviceRecord {
             what: opening(1, 10),
             voted: false,
@@ -139,17 +139,17 @@ mod tests {
         }));
         assert_eq!(decide(new(0, &[])), IntroductionOutcome::Votes);
         assert_eq!(decide(new(1, &[])), IntroductionOutcome::Wait);
-        assert_eq!(decide(new(1, &[nobody()])), IntroductionOutcome::Votes);
-        assert_eq!(decide(new(2, &[nobody()])), IntroductionOutcome::Wait);
-        assert_eq!(decide(new(2, &[nobody(), met])), IntroductionOutcome::Votes);
-        assert_eq!(decide(new(3, &[nobody(), met])), IntroductionOutcome::Votes);
+        assert_eq!(decide(new(1, &[no_record()])), IntroductionOutcome::Votes);
+        assert_eq!(decide(new(2, &[no_record()])), IntroductionOutcome::Wait);
+        assert_eq!(decide(new(2, &[no_record(), met])), IntroductionOutcome::Votes);
+        assert_eq!(decide(new(3, &[no_record(), met])), IntroductionOutcome::Votes);
     }
 
     #[test]
     fn g1_a_blank_device_in_the_place_of_another_follows_it_and_has_to_sync() {
         let another = opening(2, 5);
         let replaced = IntroductionOutcome::Replaced(another);
-        assert_eq!(decide(new(3, &[nobody(), nobody(), remembered(another)])), replaced);
+        assert_eq!(decide(new(3, &[no_record(), no_record(), remembered(another)])), replaced);
         let wiped = IntroductionFacts { own: remembered(another), ..new(0, &[]) };
         assert_eq!(decide(wiped), replaced);
         let answers = [remembered(another), remembered(another)];
@@ -160,14 +160,14 @@ mod tests {
 
     #[test]
     fn g1_a_device_of_a_later_ring_has_to_sync() {
-        let answers = [nobody(), nobody()];
+        let answers = [no_record(), no_record()];
         let late = IntroductionFacts { is_first_ring: false, ..new(2, &answers) };
         assert_eq!(decide(late), IntroductionOutcome::HasToSync);
         let has_no_say = IntroductionFacts { has_say: false, ..late };
         assert_eq!(decide(has_no_say), IntroductionOutcome::Votes, "the change waits for its vote");
         let few = IntroductionFacts { has_say: false, ..late_to(3, &answers[..1]) };
         assert_eq!(decide(few), IntroductionOutcome::Wait);
-        let answers = [remembered(opening(2, 5)), nobody()];
+        let answers = [remembered(opening(2, 5)), no_record()];
         let replaced = IntroductionFacts { has_say: false, ..late_to(2, &answers) };
         assert_eq!(
             decide(replaced),
@@ -219,7 +219,7 @@ mod tests {
     fn g1_nodes_that_forgot_do_not_count_unless_all_have_answered() {
         let same = remembered(opening(1, 10));
         let answers = [same];
-        let without = IntroductionFacts { own: nobody(), ..back(2, &answers) };
+        let without = IntroductionFacts { own: no_record(), ..back(2, &answers) };
         assert_eq!(decide(without), IntroductionOutcome::Wait);
         let met_since = forgot(opening(1, 20));
         let without = IntroductionFacts { own: met_since, ..back(2, &answers) };
@@ -230,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn g1_a_device_of_another_id_is_told_so_first() {
-        let elsewhere = FormerRecord { elsewhere: Some(DeviceId(4)), ..nobody() };
+    fn g1_a_device_of_another_id_is_refused_first() {
+        let elsewhere = FormerRecord { elsewhere: Some(DeviceId(4)), ..no_record() };
         let answers = [elsewhere, remembered(opening(2, 15))];
         assert_eq!(decide(back(2, &answers)), IntroductionOutcome::Elsewhere(DeviceId(4)));
     }

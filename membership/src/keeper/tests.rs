@@ -125,7 +125,7 @@ fn files_are_taken_where_they_are_newer() {
 }
 
 #[test]
-fn p3_a_newer_file_waits_until_the_term_was_asked_for() {
+fn p3_a_newer_file_waits_for_the_term_query() {
     let (place, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let [first, second, third] = three();
     let path = files.path().join("index.ring");
@@ -141,7 +141,7 @@ fn p3_a_newer_file_waits_until_the_term_was_asked_for() {
     assert_eq!(index_epoch(&keeper), 2, "nobody knows of a term");
     drop(keeper);
     let keeper = open(&third);
-    keeper.hear_term(Term::of(second.change(), Phase::Joint));
+    keeper.receive_term(Term::of(second.change(), Phase::Joint));
     keeper.reconsider();
     assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
 }
@@ -168,10 +168,10 @@ fn p3_a_ring_waits_until_the_change_before_it_is_over() {
     let keeper = keeper(&place);
     let mut changes = keeper.changes();
     keeper.offer(RingName::Index, &first.encode()).unwrap();
-    keeper.hear_term(Term::of(first.change(), Phase::New));
+    keeper.receive_term(Term::of(first.change(), Phase::New));
     assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
     for phase in [Phase::Old, Phase::Joint] {
-        keeper.hear_term(Term::of(second.change(), phase));
+        keeper.receive_term(Term::of(second.change(), phase));
         assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Waits));
         keeper.reconsider();
         assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
@@ -183,7 +183,7 @@ fn p3_a_ring_waits_until_the_change_before_it_is_over() {
     let keeper = self::keeper(&place);
     assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
     changes.borrow_and_update();
-    keeper.hear_term(Term::of(second.change(), Phase::New));
+    keeper.receive_term(Term::of(second.change(), Phase::New));
     keeper.reconsider();
     assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (3, true));
     assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Known));
@@ -196,19 +196,19 @@ fn p3_terms_never_fall_and_travel_with_the_rings() {
     let mut changes = keeper.changes();
     assert_eq!(keeper.term(), Term::NONE);
     for (heard, known) in [(14, 14), (13, 14), (Term::ANY.0, 14), (15, 15)] {
-        keeper.hear_term(Term(heard));
+        keeper.receive_term(Term(heard));
         assert_eq!(keeper.term(), Term(known));
     }
     assert_eq!(*changes.borrow_and_update(), 2);
     assert_eq!(keeper.announcement(), Announcement::new(&[]).at(Term(15)));
     for far in [u64::MAX - 1, 16 + RING_AHEAD_MAX] {
-        keeper.hear_term(Term(far));
+        keeper.receive_term(Term(far));
         assert_eq!(keeper.term(), Term(15), "none could follow {far}");
     }
 }
 
 #[test]
-fn p3_whoever_knows_of_no_term_takes_rings_as_they_come() {
+fn p3_a_member_without_a_term_accepts_each_ring() {
     let place = tempfile::tempdir().unwrap();
     let keeper = keeper(&place);
     for ring in three() {
@@ -223,7 +223,7 @@ fn p3_what_waits_gives_way_to_a_later_one_only() {
     let [first, second, third] = three();
     let keeper = keeper(&place);
     keeper.offer(RingName::Index, &second.encode()).unwrap();
-    keeper.hear_term(Term::of(second.change(), Phase::Joint));
+    keeper.receive_term(Term::of(second.change(), Phase::Joint));
     assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Waits));
     assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
     assert_eq!(keeper.waiting().unwrap().hash(), third.hash());
@@ -250,9 +250,9 @@ fn p3_rings_that_wait_come_into_use_one_after_the_other() {
         let place = tempfile::tempdir().unwrap();
         let keeper = keeper(&place);
         keeper.offer(RingName::Index, &first.encode()).unwrap();
-        keeper.hear_term(over(&first));
+        keeper.receive_term(over(&first));
         assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
-        keeper.hear_term(Term::of(second.change(), Phase::Joint));
+        keeper.receive_term(Term::of(second.change(), Phase::Joint));
         for ring in order {
             assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(OfferOutcome::Waits));
             assert_eq!(
@@ -264,11 +264,11 @@ fn p3_rings_that_wait_come_into_use_one_after_the_other() {
         drop(keeper);
         let keeper = self::keeper(&place);
         assert_eq!(keeper.waiting().unwrap().epoch(), third.epoch());
-        keeper.hear_term(over(&second));
+        keeper.receive_term(over(&second));
         keeper.reconsider();
         assert_eq!(index_epoch(&keeper), third.epoch(), "the change of the third can begin");
         assert_eq!(keeper.waiting().unwrap().epoch(), fourth.epoch());
-        keeper.hear_term(over(&third));
+        keeper.receive_term(over(&third));
         keeper.reconsider();
         assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (fourth.epoch(), true));
     }

@@ -111,7 +111,7 @@ fn g1_a_node_that_forgot_does_not_vouch_until_others_confirmed() {
 }
 
 #[test]
-fn g1_a_disk_that_is_known_under_another_id_is_told_so_and_not_remembered() {
+fn g1_a_disk_known_under_another_id_is_refused_and_not_recorded() {
     let memory = Memory::new();
     let a = opening(1, 10, 1);
     memory.met(voter(a, None));
@@ -136,7 +136,7 @@ fn g1_a_memory_from_before_openings_knows_identities() {
 }
 
 #[test]
-fn a_damaged_memory_is_told_and_left_alone() {
+fn a_damaged_peer_file_is_an_error_and_stays() {
     let place = tempfile::tempdir().unwrap();
     let folder = DataFolder::open(place.path()).unwrap();
     for text in ["{", "{\"format\": 3, \"devices\": {}}"] {
@@ -194,7 +194,7 @@ fn introductions_at_a_time_share_a_write_and_are_all_on_disk() {
 }
 
 #[test]
-fn a_failed_write_answers_nobody_and_leaves_no_record() {
+fn a_failed_write_fails_its_caller_and_leaves_no_record() {
     let memory = Memory::new();
     let folder = DataFolder::open(memory.place.path()).unwrap();
     let peers = Peers::load(&folder).unwrap();

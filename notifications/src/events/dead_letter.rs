@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_sent_again_is_taken_up_once() {
+    fn messages_to_resend_are_read_once() {
         let place = DeadLetterFixture::new();
         assert_eq!(place.taken_back(1000), [""; 0]);
         place.again("{\"a\":1}\n{\"torn\n\n{\"b\":2}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_waits() {
+    fn messages_beyond_the_room_wait() {
         let place = DeadLetterFixture::new();
         place.again("1\n2\n3\n");
         // Eleven bytes for each line.

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_writes_puts_no_file_of_others_aside() {
+    fn messages_of_a_tenant_rotate_no_file_of_others() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("events.jsonl");
         let file = QueueFile { path: path.clone(), file_bytes: 10 };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_renames_the_file_has_all_of_it() {
+    fn a_renamed_file_is_whole() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("events");
         let file = QueueFile::new(path.clone());

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_takes_up_what_was_not_acknowledged() {
+    fn a_restart_resumes_with_unacknowledged_messages() {
         let place = SpoolFixture::new();
         let (mut tail, mut head) = place.open(ROOM);
         tail.append(&batch(&["one", "two"])).unwrap();

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_and_the_environment_say_the_same() {
+    fn a_file_and_the_environment_give_equal_settings() {
         let file =
             "[notifications.hook]\nwebhook = 'http://h:1/p'\n[notifications.f]\nqueue_file = '/f'";
         let table = read_targets(file, None).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_would_be_right() {
+    fn errors_name_the_valid_values() {
         let refusal = |file: &str| {
             let read = read_targets(file, None).and_then(|targets| check(&targets));
             read.unwrap_err().to_string()

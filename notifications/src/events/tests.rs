@@ -112,7 +112,7 @@ async fn answer(listener: TcpListener, statuses: &[u16]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_webhook_is_asked_until_it_acknowledges() {
+async fn a_webhook_gets_a_message_until_it_acknowledges() {
     let place = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = format!("[t]\nwebhook = 'http://{}/hook'", listener.local_addr().unwrap());
@@ -126,7 +126,7 @@ async fn a_webhook_is_asked_until_it_acknowledges() {
 }
 
 #[tokio::test]
-async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
+async fn undeliverable_messages_are_kept_up_to_the_spools_bound() {
     let place = tempfile::tempdir().unwrap();
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -235,7 +235,7 @@ async fn tenants_beyond_a_bound_share_a_lane() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_not_known_is_told_of_as_losing() {
+async fn an_unknown_target_is_counted_as_loss() {
     let place = tempfile::tempdir().unwrap();
     let running = EventsFixture::start(place.path(), "", 1 << 20);
     running.offer(&["1", "2"]);
@@ -246,7 +246,7 @@ async fn a_target_that_is_not_known_is_told_of_as_losing() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_does_not_take_is_put_aside_and_sent_again_on_request() {
+async fn refused_messages_are_parked_and_resent_on_request() {
     let place = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap();
@@ -320,7 +320,7 @@ async fn serve_nats(listener: TcpListener, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_broker_that_was_away_gets_what_waited() {
+async fn a_broker_that_returns_gets_the_waiting_messages() {
     let place = tempfile::tempdir().unwrap();
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_set_is_kept() {
+    fn values_of_later_versions_are_kept() {
         let later = Marks(BTreeMap::from([("ice-age".to_owned(), vec![7])]));
         let bytes = postcard::to_stdvec(&later).unwrap();
         let mut marks: Marks = postcard::from_bytes(&bytes).unwrap();

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_its_own_summary() {
+    fn entries_without_an_object_are_their_own_summary() {
         let marker = DeleteMarker { modified_ms: 4, version: Some(Version::UNVERSIONED) };
         for value in [Value::Tombstone, Value::DeleteMarker(Box::new(marker))] {
             let whole = entry(value);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_comes_back_to_where_it_was() {
+    fn facts_are_decoded_from_the_tails_of_entries() {
         let sums = || vec![vec![1, 2], vec![3]];
         let marker =
             |version| Value::DeleteMarker(Box::new(DeleteMarker { modified_ms: 4, version }));

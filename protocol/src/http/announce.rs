@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_reported() {
+    fn announcements_are_read_as_sent() {
         let mut headers = HeaderMap::new();
         Announcement::new(&tags()).put_on(&mut headers, 1234);
         assert_eq!(headers[RINGS], "index=7-0a1b2c3d4e5f6071,data-0=9-ffffffffffffffff");

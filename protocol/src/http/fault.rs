@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_without_room_says_that_nothing_was_done() {
+    async fn a_full_device_reports_that_no_write_was_made() {
         let full = Error::full("the device is full").without_effect("no room");
         let found = both_ways(&full).await;
         assert!(found.kind() == ErrorKind::Full && found.had_no_effect());
     }
 
     #[tokio::test]
-    async fn who_is_behind_is_told_the_term() {
+    async fn callers_with_an_older_term_receive_the_newer_one() {
         let found = both_ways(&Error::outdated(Term(17))).await;
         assert_eq!((found.kind(), found.newer_term()), (ErrorKind::Unavailable, Some(Term(17))));
         assert!(found.had_no_effect());

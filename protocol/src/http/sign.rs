@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_is_let_through() {
+    fn signed_requests_are_accepted() {
         let expected = Ok(Digest::Blake3(*blake3::hash(b"body").as_bytes()));
         assert_eq!(verify_changed(|_| ()), expected);
         let other_host = |sent: &mut SampleRequest| {

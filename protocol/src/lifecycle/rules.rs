@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_no_rule_at_all() {
+    fn documents_of_unknown_versions_have_no_rules() {
         let mut later = every_form().document();
         later[0] += 1;
         assert!(Lifecycle::of(&later).is_err());

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_do_not_say_get_the_default() {
+    fn objects_without_a_retention_get_the_default() {
         let mut marks = Marks::default();
         assert_eq!(BucketLock::default().complete(&mut marks, 5), Ok(false));
         assert!(marks.is_empty());

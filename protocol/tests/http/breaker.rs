@@ -34,7 +34,7 @@ async fn a_refused_connection_fails_at_once_and_heals() {
 }
 
 #[tokio::test]
-async fn a_silent_node_is_asked_by_single_probes() {
+async fn a_silent_node_gets_single_probes() {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = requests.clone();
     let address = impostor(move |mut stream| {

@@ -101,7 +101,7 @@ async fn a_node_that_dies_leaves_the_outcome_of_a_write_open_and_reads_are_repea
 }
 
 #[tokio::test]
-async fn a_node_without_channels_is_asked_once_and_called_over_http() {
+async fn a_node_without_channels_is_probed_once_and_called_over_http() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let without = move |request: Request, next: Next| {

@@ -52,7 +52,7 @@ async fn every_kind_of_error_comes_across() {
 }
 
 #[tokio::test]
-async fn replies_tell_of_their_node() {
+async fn replies_carry_the_state_of_their_node() {
     let node = TestNode::start(memory()).await;
     let (client, reports) = listener(&node);
     client.devices().await.unwrap();
@@ -112,7 +112,7 @@ async fn long_lists_of_ids_and_wide_pages_are_taken() {
 }
 
 #[tokio::test]
-async fn a_page_is_bounded_whatever_is_asked_for() {
+async fn a_page_is_bounded_for_every_requested_limit() {
     let memory = memory();
     let bucket = BucketId::random();
     for n in 0..1500 {
@@ -129,7 +129,7 @@ async fn a_page_is_bounded_whatever_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_node_that_came_back_is_asked_by_a_new_connection() {
+async fn a_restarted_node_is_called_over_a_new_connection() {
     let memory = memory();
     let node = TestNode::start(memory.clone()).await;
     let address = node.address;

@@ -37,7 +37,7 @@ async fn measured(what: &str, times: u32, unit: &str, per: f64, work: impl Async
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures"]
-async fn what_a_hop_costs() {
+async fn cost_of_a_hop() {
     let memory = memory();
     let node = TestNode::start(memory.clone()).await;
     let client_with_channel = Arc::new(node.client());

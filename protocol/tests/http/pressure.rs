@@ -22,7 +22,7 @@ async fn slow() -> TestNode {
 }
 
 #[tokio::test]
-async fn background_work_is_told_how_long_clients_wait_and_counts_for_nothing() {
+async fn background_work_receives_the_wait_of_clients_and_adds_none() {
     let node = slow().await;
     let (clients, told_clients) = listener(&node);
     let options = ClientOptions { is_background: true, ..ClientOptions::default() };

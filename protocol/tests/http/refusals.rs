@@ -143,7 +143,7 @@ async fn full_house() -> TestNode {
 }
 
 #[tokio::test]
-async fn more_than_the_node_can_hold_is_told_to_come_again() {
+async fn calls_beyond_the_nodes_memory_get_a_retry_later() {
     let node = full_house().await;
     let client = Arc::new(node.client());
     let asker = client.clone();
@@ -161,7 +161,7 @@ async fn more_than_the_node_can_hold_is_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn nobody_works_past_the_caller_s_deadline() {
+async fn no_work_continues_past_the_callers_deadline() {
     let node = full_house().await;
     let hasty = client(node.address, patience(Duration::from_millis(200)));
     let error = hasty.read(DEVICE, &register(), Want::Entry, Term::ANY).await.unwrap_err();

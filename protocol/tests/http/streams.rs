@@ -225,7 +225,7 @@ async fn a_connection_that_breaks_in_a_request_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_full_device_says_so_before_it_has_the_bytes() {
+async fn a_full_device_refuses_before_the_bytes_arrive() {
     let memory = memory();
     memory.set_full(DEVICE, true);
     let node = TestNode::start(memory).await;
@@ -238,7 +238,7 @@ async fn a_full_device_says_so_before_it_has_the_bytes() {
 }
 
 #[tokio::test]
-async fn nobody_sends_ahead_of_a_reader() {
+async fn senders_wait_for_their_reader() {
     let address = impostor(|mut stream| async move {
         head(&mut stream).await;
         std::future::pending::<()>().await;

@@ -56,7 +56,7 @@ fn with(tls: Option<Tls>) -> ClientOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_get_in_and_nobody_else() {
+async fn only_members_are_admitted() {
     let (ours, theirs) = (authority(), authority());
     let (address, _stop) = node(tls(&ours, &issue(&ours, "127.0.0.1"))).await;
 
@@ -82,7 +82,7 @@ async fn a_node_of_another_name_or_authority_is_not_believed() {
 }
 
 #[test]
-fn files_are_read_and_what_is_wrong_with_them_is_said() {
+fn certificate_files_are_read_and_errors_name_their_fault() {
     let ours = authority();
     let NamedCertificate { certificate, key } = issue(&ours, "n1");
     let folder = tempfile::tempdir().unwrap();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_speaks_for_those_that_it_was_made_for() {
+    fn an_admin_key_is_limited_to_its_tenant() {
         assert!(Holder::of(key(None), Some(tenant()), None).is_some());
         let holder = Holder::of(key(Some("u1")), Some(tenant()), Some(user())).unwrap();
         assert_eq!(holder.user, Some(user()));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_disabled_opens_nothing() {
+    fn disabled_principals_are_denied() {
         let off = Key { disabled: true, ..key(None) };
         assert!(Holder::of(off, Some(tenant()), None).is_none());
         let off = Tenant { disabled: true, ..tenant() };

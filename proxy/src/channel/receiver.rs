@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_long_cannot_begin_again() {
+    async fn a_body_beyond_the_replay_limit_cannot_rewind() {
         let (channel, receiver) = channel(None);
         channel.push(vec![1; REPLAY_COST_MAX - CHUNK_OVERHEAD_BYTES].into(), None);
         channel.push("x".into(), None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_finds_no_share_cannot_begin_again_and_shares_come_back() {
+    async fn channels_without_a_replay_share_cannot_rewind_and_shares_are_returned() {
         let kept = Arc::new(tokio::sync::Semaphore::new(3 * CHUNK_OVERHEAD_BYTES));
         let (first, first_receiver) =
             channel(Some(ReplayBudget { bytes: kept.clone(), channels: 1 }));

@@ -102,7 +102,7 @@ mod tests {
         br#"{"metadata": {"total_size": 5}, "weight_map": {"a": "1.st", "b": "1.st", "c": "2.st"}}"#;
 
     #[test]
-    fn all_that_is_named_must_be_there() {
+    fn every_named_part_must_exist() {
         for (check, marker, whole, part, lacking) in [
             (Check::Dcp, PICKLE, ["__0_0.distcp", "__1_0.distcp"], "__0_0.distcp", "__1_0.distcp"),
             (Check::Hf, JSON, ["1.st", "2.st"], "1.st", "2.st"),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_are_found_whatever_the_depth() {
+    fn overlaps_are_found_at_any_depth() {
         for (one, another, overlap) in [
             ("a/", "b/", false),
             ("a/", "a/b/", true),
@@ -161,7 +161,7 @@ mod tests {
     proptest! {
         /// Patterns that match one name meet.
         #[test]
-        fn what_both_match_is_an_overlap(
+        fn patterns_with_a_common_match_overlap(
             one in "[ab*]{1,6}",
             another in "[ab*]{1,6}",
             name in "[ab]{0,8}",

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_says_otherwise() {
+    fn a_rule_overrides_the_default() {
         let rules = rules(
             r#"{"rules": [{"pattern": "s-*/", "profile": "custom", "markers": ["done"],
                 "check": "hf", "settle": 5, "keep": 3, "min_age": 60, "abandon_after": 7200,

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_say_which_parts_were_chosen_unless_they_count_up() {
+    fn documents_list_chosen_parts_unless_consecutive() {
         let customer = CustomerKey::new(&[1; 32]);
         let lock = |secret: &Secret| secret.lock(Wrapper::Customer, customer.root(), ADDRESS);
         let number_at = |marks: &Marks, place| {

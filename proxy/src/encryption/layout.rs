@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_planned_is_what_is_stored_and_holds_the_range(
+        fn planned_segments_equal_stored_ones_and_cover_the_range(
             parts in proptest::collection::vec(0..4 * C, 1..6),
             cut in (0u64..1000, 0u64..1000),
             salted: bool,

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_is_named_once_and_primaries_first() {
+    async fn each_holder_is_listed_once_and_primaries_first() {
         let (ring, health) = (ring(14), Health::default());
         for byte in 0..50 {
             let id = ExtentId([byte; 16]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_to_be_asked_varies_and_is_not_one_that_failed() {
+    async fn the_first_holder_varies_and_has_not_just_failed() {
         let (ring, health) = (ring(3), Health::default());
         let mut reads: HashMap<DeviceId, u32> = HashMap::new();
         for _ in 0..6000 {

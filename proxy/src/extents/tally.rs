@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_enough_stays_enough() {
+    fn a_reached_quorum_stays_reached() {
         let mut tally = CopyTally::new(3, 2);
         at(&mut tally, 1, 1, 0);
         at(&mut tally, 2, 2, 0);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_counts_until_it_is_given_back() {
+    fn reserved_usage_counts_until_its_return() {
         let mut ledger = Ledger::default();
         ledger.learn(vec![(A, counted(90, 1, 5))], 5);
         let bounds = bounds(100, 1000);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_a_count_began_is_in_it() {
+    fn writes_before_a_count_are_part_of_the_count() {
         let mut ledger = Ledger::default();
         write(&mut ledger, A, 10, 5_000);
         write(&mut ledger, A, 20, 7_000);

@@ -25,7 +25,7 @@ async fn rows(harness: &Harness) -> usize {
 }
 
 #[tokio::test]
-async fn what_absence_decides_leaves_no_rows() {
+async fn conditions_on_absent_keys_leave_no_rows() {
     for keeps_versions in [false, true] {
         let harness = Harness::new(3, 3);
         create(&harness.store, "b").await;
@@ -56,7 +56,7 @@ async fn what_absence_decides_leaves_no_rows() {
 
 /// The ballot decides on the present state, not on the read before it.
 #[tokio::test]
-async fn what_comes_after_the_look_is_met_by_the_ballot() {
+async fn a_write_after_the_absence_check_is_found_by_the_ballot() {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
     harness.put("key", "first").await.unwrap();

@@ -114,7 +114,7 @@ async fn all_of_them_are_listed_page_by_page_and_never_among_buckets() {
 }
 
 #[tokio::test]
-async fn what_something_depends_on_is_not_deleted() {
+async fn tenants_with_buckets_or_users_are_not_deleted() {
     let (harness, accounts, [whole, of_user]) = world().await;
     let id = accounts.tenants().get("t").await.unwrap().canonical_id;
     let new = NewBucket {

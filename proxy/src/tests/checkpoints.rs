@@ -144,7 +144,7 @@ async fn rules_need_versions() {
 }
 
 #[tokio::test]
-async fn a_marker_commits_what_is_there() {
+async fn a_marker_commits_the_existing_objects() {
     let (harness, _) = ruled(RULES).await;
     let store = &harness.store;
     assert_eq!(save_set(store, SET, b"one").await, committed(1));
@@ -216,7 +216,7 @@ async fn a_pending_generation_takes_nothing_of_a_later_save() {
 }
 
 #[tokio::test]
-async fn a_set_settles_for_as_long_as_its_rule_says() {
+async fn a_set_settles_for_the_time_of_its_rule() {
     let rules = r#"{"rules": [{"pattern": "s-*/", "profile": "orbax", "settle": 120}]}"#;
     let (harness, clock) = ruled(rules).await;
     let store = &harness.store;

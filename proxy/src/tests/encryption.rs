@@ -93,7 +93,7 @@ fn holds(stored: &[u8], plain: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn what_was_put_is_got_and_what_is_stored_is_something_else() {
+async fn encrypted_objects_are_read_as_written_and_stored_as_ciphertext() {
     let harness = Harness::with_bucket(3).await;
     let store = with_keys(&harness.store, &[1]);
     let sizes = [0, 1, 100, 8192, 8193, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 1_000_003];
@@ -249,7 +249,7 @@ async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Res
 }
 
 #[tokio::test]
-async fn parts_are_joined_whatever_their_numbers_and_read_across_their_edges() {
+async fn parts_with_any_numbers_are_joined_and_read_across_their_edges() {
     let harness = Harness::with_bucket(3).await;
     let store = with_keys(&harness.store, &[1]);
     let lengths = [2 * CHUNK + 5, 10, CHUNK, 5 * CHUNK - 1, 7];
@@ -342,7 +342,7 @@ async fn every_part_comes_under_the_key_of_its_upload() {
 }
 
 #[tokio::test]
-async fn copies_are_encrypted_as_requested_whatever_their_source_was() {
+async fn copies_are_encrypted_as_requested_for_any_source() {
     let harness = Harness::with_bucket(1).await;
     let store = with_keys(&harness.store, &[1]);
     let bytes = pattern(200_000, 1);
@@ -398,7 +398,7 @@ async fn tags_change_without_a_key_and_the_bytes_stay() {
 }
 
 #[tokio::test]
-async fn what_was_spoiled_is_an_error_before_any_byte() {
+async fn damaged_key_documents_fail_before_the_first_byte() {
     let harness = Harness::with_bucket(1).await;
     put(&harness.store, customer(1), "k", body(pattern(100_000, 1))).await.unwrap();
     // Data keys are bound to their object's place, so another object's document opens nothing here.

@@ -194,7 +194,7 @@ async fn a_commit_with_an_unknown_outcome_keeps_its_extents() {
 /// A replica holds the first round's entry, so its extents must survive refusals in the second
 /// round.
 #[tokio::test(start_paused = true)]
-async fn what_was_stored_once_keeps_its_extents_though_all_refuse_it_now() {
+async fn a_write_stored_once_keeps_its_extents_though_all_refuse_now() {
     for is_fenced in [false, true] {
         let nodes = Nodes::new(3);
         let (other, primaries, _) = nodes.with_bucket("key").await;

@@ -183,7 +183,7 @@ async fn tags_choose() {
 }
 
 #[tokio::test]
-async fn where_versions_are_kept_a_marker_comes_first_and_goes_last() {
+async fn versioned_objects_expire_to_a_marker_which_expires_last() {
     let fixture = Fixture::versioned().await;
     fixture.set(&rules([expiring("k", 2), noncurrent(3, None)])).await;
     put_plain(fixture.store(), "k").await.unwrap();

@@ -152,7 +152,7 @@ async fn a_listing_needs_all_that_hold_shards() {
 }
 
 #[tokio::test]
-async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_long_pages() {
+async fn pages_grow_while_a_listing_crosses_tombstones() {
     let harness = Harness::with_bucket(1).await;
     for at in 0..3000 {
         harness.put(&format!("{at:05}"), "x").await.unwrap();

@@ -118,7 +118,7 @@ async fn an_aborted_upload_is_gone_with_its_parts() {
 }
 
 #[tokio::test]
-async fn what_complete_names_is_checked() {
+async fn parts_named_by_a_complete_are_checked() {
     let harness = Harness::with_bucket(1).await;
     let upload = begin(&harness, "key").await;
     let small = send(&harness, upload, 1, &"tiny".into()).await.unwrap();

@@ -35,7 +35,7 @@ pub(super) fn copy_of(key: &str) -> CopyObject {
 }
 
 #[tokio::test]
-async fn what_was_put_is_got_whatever_its_size() {
+async fn objects_of_any_size_are_read_as_written() {
     for devices in [1, 3] {
         let harness = Harness::with_bucket(devices).await;
         let sizes = [0, 1, 4096, inline_max(), inline_max() + 1, 1 << 20, 5_000_001];

@@ -150,7 +150,7 @@ async fn a_copy_is_placed_by_its_request_and_not_by_its_source() {
 }
 
 #[tokio::test]
-async fn an_uploads_parts_lie_where_its_beginning_said() {
+async fn parts_use_the_storage_policy_of_their_upload() {
     let store = store(cluster());
     make(&store, "b", None).await.unwrap();
     let new = NewUpload { attributes: class("COLD_EC"), checksum: None };
@@ -168,7 +168,7 @@ async fn an_uploads_parts_lie_where_its_beginning_said() {
 }
 
 #[tokio::test]
-async fn what_lies_within_its_entry_may_name_a_class_too() {
+async fn inline_objects_may_have_a_storage_class() {
     let store = store(cluster());
     make(&store, "b", Some("cold-ec")).await.unwrap();
     let short = body(Bytes::from_static(b"short"));

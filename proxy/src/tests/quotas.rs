@@ -101,7 +101,7 @@ async fn a_write_that_would_pass_the_quota_is_refused_before_its_body_is_touched
 }
 
 #[tokio::test]
-async fn a_body_of_unknown_length_is_refused_when_it_has_come_in() {
+async fn a_body_of_unknown_length_is_refused_after_its_last_byte() {
     let Harness { store, memory } = Harness::with_bucket(1).await;
     limit(&store, "b", Some(100_000), None).await;
     let refused = put_in(&store, "b", "a", unsized_body(pattern(100_001, 1))).await;
@@ -113,7 +113,7 @@ async fn a_body_of_unknown_length_is_refused_when_it_has_come_in() {
 }
 
 #[tokio::test]
-async fn what_fails_is_given_back() {
+async fn failed_writes_return_their_quota() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     limit(&store, "b", Some(1000), Some(1)).await;
     for _ in 0..3 {
@@ -125,7 +125,7 @@ async fn what_fails_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_count_tells_what_there_is_and_frees_what_was_deleted() {
+async fn a_count_corrects_usage_and_frees_deleted_bytes() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     limit(&store, "b", Some(1000), None).await;
     put(&store, "a", 600).await.unwrap();

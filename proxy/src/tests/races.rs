@@ -187,7 +187,7 @@ async fn an_uncontested_condition_over_what_was_just_written_holds() {
 
 /// Rivals of a Complete: an abort, a part that is sent again, another Complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_ends_once_whatever_races_with_its_end() {
+async fn an_upload_ends_once_under_races() {
     for seed in 0..ROUNDS {
         let chance = Chance::new(seed);
         let harness = Arc::new(Harness::with_bucket(1).await);

@@ -158,7 +158,7 @@ async fn m2_what_was_allowed_in_one_bucket_is_not_done_in_anothers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m2_a_bucket_that_is_gone_is_not_said_to_lack_a_key() {
+async fn m2_a_deleted_bucket_does_not_return_no_such_key() {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let remembering = remember(&nodes).await;

@@ -311,7 +311,7 @@ async fn a_rewrite_without_progress_gives_up_and_returns_its_last_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_takes_longer_than_a_day_is_not_begun() {
+async fn a_rewrite_longer_than_a_day_does_not_begin() {
     let fixture = RewriteFixture::new().await;
     fixture.put("key", &pattern(100_000, 1)).await;
     let before = fixture.object("key").await;

@@ -189,7 +189,7 @@ async fn p1_fences_are_sent_again_at_a_newer_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p3_a_proxy_whose_ring_is_behind_gives_up_in_time() {
+async fn p3_a_proxy_with_an_old_ring_gives_up_in_time() {
     let (growing, proxy) = with_bucket(5).await;
     let late = growing.proxy_by(&growing.before);
     late.store.bucket("b").await.unwrap();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_left_is_no_company_and_leaves_nothing() {
+    fn a_reader_that_left_shares_nothing_and_leaves_nothing() {
         let readers = Arc::new(Readers::default());
         drop(readers.sit(A, 0..10));
         let alone = readers.sit(A, 0..10);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_whose_use_is_longest_ago_makes_room() {
+    fn the_least_recently_used_window_is_evicted() {
         let (mut table, now) = (Table::new(30), Instant::now());
         (0..3).for_each(|index| keep(&mut table, index, now));
         assert!(table.window(key(0), now).is_some());

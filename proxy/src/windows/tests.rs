@@ -174,7 +174,7 @@ async fn a_lone_reader_changes_to_windows_when_company_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_window_is_kept_by_nobody_and_each_reader_tries_again() {
+async fn a_failed_window_is_not_cached_and_each_reader_retries() {
     let (windows, source) = (Windows::new(1 << 28), Source::closed(MIB));
     let lone = open(&windows, &source, 0..MIB);
     let others = || join_all((0..3).map(|_| read(&windows, &source, 0..MIB)));
@@ -212,7 +212,7 @@ async fn a_reader_that_leaves_ends_no_fetch_that_others_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_that_nobody_waits_for_ends() {
+async fn a_fetch_without_readers_ends() {
     let (windows, source) = (Windows::new(1 << 28), Source::closed(4 * MIB));
     let mut readers: Vec<_> = (0..3).map(|_| read(&windows, &source, 0..4 * MIB).boxed()).collect();
     for reader in &mut readers {
@@ -250,7 +250,7 @@ async fn slow_readers_keep_nothing_and_memory_stays_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_finds_no_memory_reads_alone() {
+async fn readers_without_window_memory_read_alone() {
     let (windows, source) = (Windows::new(1), Source::new(4 * MIB));
     let readers = join_all((0..4).map(|_| read(&windows, &source, 0..4 * MIB))).await;
     assert!(readers.into_iter().all(|bytes| bytes.unwrap() == source.0.bytes));

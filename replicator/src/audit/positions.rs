@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pass_left_out_stays_unverified() {
+    fn extents_skipped_by_a_pass_stay_unverified() {
         let mut audit = DeviceAudit::begin(100);
         audit.finish();
         assert_eq!(audit.unverified_since_ms, 100);

@@ -35,7 +35,7 @@ async fn corrupt_extents_are_put_aside_and_brought_back() {
 }
 
 #[tokio::test]
-async fn what_nobody_else_has_stays_aside_and_is_told() {
+async fn the_only_copy_stays_in_quarantine_and_is_reported() {
     let world = MultiNodeWorld::new(4);
     let id = world.extents(1).await[0];
     let primaries = world.data_primaries(id);
@@ -85,7 +85,7 @@ async fn the_rate_bounds_bytes_in_time_and_a_pass_goes_on_after_a_restart() {
 }
 
 #[test]
-fn a_large_device_is_read_in_thirty_days_whatever_the_others_hold() {
+fn a_large_device_is_read_in_thirty_days_beside_small_ones() {
     let world = MultiNodeWorld::new(3);
     let mut audit = worker(&world, AuditOptions::default());
     audit.positions.follow(&(0..60).map(DeviceId).collect(), 0);
@@ -137,7 +137,7 @@ async fn registers_that_cannot_be_audited_keep_no_extent_from_being() {
 }
 
 #[tokio::test]
-async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
+async fn a_silent_device_delays_no_other() {
     let world = MultiNodeWorld::new(3);
     world.extents(10).await;
     world.memory(DeviceId(1)).set_offline(DeviceId(1), true);

@@ -42,7 +42,7 @@ fn faults(tally: &KindCounts) -> [u64; 3] {
 }
 
 #[tokio::test]
-async fn where_all_is_well_everything_is_counted_and_clean() {
+async fn a_healthy_cluster_is_counted_and_clean() {
     let world = world().await;
     let mut observed = Vec::new();
     let report = census(&world.shared, FAST, &mut |progress| observed.push(*progress)).await;
@@ -111,7 +111,7 @@ async fn missing_other_and_stray_extents_are_found_each_by_itself() {
 }
 
 #[tokio::test]
-async fn hints_silence_and_missing_votes_are_told() {
+async fn hints_silence_and_missing_votes_are_reported() {
     let world = world().await;
     let kept = world.write(&key("key-3"));
     world.keep_on(world.handoff(&kept.key), &kept).await;
@@ -129,7 +129,7 @@ async fn hints_silence_and_missing_votes_are_told() {
 }
 
 #[tokio::test]
-async fn a_device_that_falls_silent_on_the_way_is_told() {
+async fn a_device_that_falls_silent_during_a_census_is_reported() {
     for op in [CallKind::Walk, CallKind::ListExtents, CallKind::Holdings, CallKind::Presence] {
         let breaks = Arc::new(AtomicBool::new(false));
         let broken = breaks.clone();
@@ -155,7 +155,7 @@ async fn a_device_that_falls_silent_on_the_way_is_told() {
 }
 
 #[tokio::test]
-async fn what_settles_by_itself_is_no_fault() {
+async fn a_write_in_flight_is_no_finding() {
     // A write that reaches its last primary between the first check and the second.
     let late: Arc<parking_lot::Mutex<Option<EntryWrite>>> = Arc::default();
     let held = late.clone();

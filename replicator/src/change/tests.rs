@@ -71,7 +71,7 @@ async fn assert_all_held(world: &MultiNodeWorld, count: u64) {
 }
 
 #[tokio::test]
-async fn devices_that_know_nothing_are_told_where_the_ring_stands() {
+async fn devices_without_a_state_receive_the_rings_term() {
     let world = MultiNodeWorld::new(4);
     let progress = run_once(&mut worker(&world)).await.unwrap();
     assert_eq!((progress.done, progress.backlog), (4, 0));
@@ -134,7 +134,7 @@ async fn a_joined_device_promises_nothing_that_old_holders_may_have_promised() {
 }
 
 #[tokio::test]
-async fn what_one_old_holder_alone_accepted_is_settled_before_it_moves() {
+async fn a_write_on_one_previous_holder_is_settled_before_its_move() {
     let world = world(10).await;
     world.grow(4).await;
     let key = world.key_moving_to(NEW);
@@ -254,7 +254,7 @@ async fn a_holder_that_is_wiped_meanwhile_learns_from_those_before_too() {
 
 /// A dead device is removed from the ring: the remaining quorums have its contents.
 #[tokio::test]
-async fn what_a_removed_device_held_comes_from_the_others() {
+async fn data_of_a_removed_device_is_copied_from_the_others() {
     let world = world(300).await;
     let dead = DeviceId(1);
     world.memory(dead).set_offline(dead, true);

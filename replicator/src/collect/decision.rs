@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_anybody_else_knows_keeps_it() {
+    fn an_entry_on_any_other_device_keeps_the_tombstone() {
         let (marked, none) = (holds(ORDER, true), Holding::default());
         let with = |third: Holding, other: Holding| {
             verdict([marked.clone(), marked.clone(), third, other])
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_spent_once_nobody_holds_anything_and_it_is_old() {
+    fn an_old_promise_is_spent_if_no_device_holds_an_entry() {
         let promised = |ms| Holding { promise: Stamp::at_ms(ms), ..Holding::default() };
         let spent = |holdings: [Holding; 4]| {
             let holdings = &(0..4).map(DeviceId).zip(holdings).collect();

@@ -96,7 +96,7 @@ async fn any_silent_device_of_the_ring_keeps_all_of_them() {
 /// A node that was away for longer than the reclaim age holds objects deleted meanwhile. No
 /// tombstone was collected without the node, so it receives the deletes.
 #[tokio::test]
-async fn who_was_away_for_longer_than_the_reclaim_age_brings_nothing_back() {
+async fn a_device_away_beyond_the_reclaim_age_restores_no_deleted_object() {
     let world = MultiNodeWorld::new(5);
     let key = key("k");
     let primaries = world.primaries(&key);

@@ -50,7 +50,7 @@ async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
 }
 
 #[tokio::test]
-async fn whoever_is_told_of_a_newer_term_begins_anew_under_it() {
+async fn a_worker_that_receives_a_newer_term_restarts_under_it() {
     let world = MultiNodeWorld::new(4);
     let key = key("k");
     let write = world.write(&key);
@@ -81,7 +81,7 @@ async fn a_ring_that_is_over_is_no_base_for_a_round() {
 }
 
 #[tokio::test]
-async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
+async fn a_replacement_is_decided_on_the_newest_write_and_ordered_above() {
     let world = MultiNodeWorld::new(4);
     let key = key("k");
     let primaries = world.primaries(&key);
@@ -124,7 +124,7 @@ fn with_stopped_writes() -> (MultiNodeWorld, SentWrites) {
 }
 
 #[tokio::test]
-async fn what_was_stopped_before_its_accept_brings_no_collected_key_back() {
+async fn a_write_stopped_before_its_accept_restores_no_collected_key() {
     for known_before in [false, true] {
         let (world, sent) = with_stopped_writes();
         let (key, age_ms) = (key("k"), 2 * FIRST_HAND_AGE_MS_MAX);

@@ -196,7 +196,7 @@ async fn a_silent_or_voteless_primary_and_a_silent_handoff_mean_keep() {
 }
 
 #[tokio::test]
-async fn what_a_hint_names_stays_until_it_is_delivered() {
+async fn extents_of_a_hint_are_kept_until_its_delivery() {
     let (world, key, _, id) = overwritten().await;
     overwrite(&world, &key, &world.primaries(&key)).await;
     let (body, hinted) = extent(&world, &key).await;

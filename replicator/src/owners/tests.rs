@@ -123,7 +123,7 @@ async fn a_silent_device_keeps_what_it_decides_about_and_what_its_hints_may_name
 }
 
 #[tokio::test]
-async fn a_key_with_more_versions_than_a_batch_carries_is_asked_about_alone() {
+async fn a_key_with_more_versions_than_a_batch_holds_gets_its_own_request() {
     let world = MultiNodeWorld::new(3);
     let (key, owners) = (key("k"), Owners::default());
     let primaries = world.primaries(&key);

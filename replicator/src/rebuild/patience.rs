@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_scan_waits_ten_minutes_in_all_and_asks_few_times() {
+    async fn a_scan_waits_ten_minutes_in_all_with_few_retries() {
         let (began, mut patience) = (Instant::now(), Patience::default());
         let (mut pauses, mut attempts) = (Pauses::default(), 0);
         while patience.wait(&mut pauses).await {

@@ -332,7 +332,7 @@ impl LostKeys {
         }
         let (questions, records): (Vec<OwnerQuestion>, Vec<Vec<ExtentRecord>>) =
             by_claim.into_values().unzip();
-        let answers = self.ask_patiently(cluster, &questions).await;
+        let answers = self.query_with_retries(cluster, &questions).await;
         for (answer, records) in answers.into_iter().zip(records) {
             for record in records {
                 match answer.needs(record.named()) {
@@ -348,7 +348,7 @@ impl LostKeys {
     }
 
     /// Asks about extents, and repeats unanswered questions for a while: a node restarts.
-    async fn ask_patiently(
+    async fn query_with_retries(
         &mut self,
         cluster: &StepTopology,
         questions: &[OwnerQuestion],

@@ -21,7 +21,7 @@ async fn run(world: &World) -> StepProgress {
 }
 
 #[tokio::test]
-async fn what_was_overwritten_goes_after_the_grace_time_and_not_before() {
+async fn overwritten_extents_are_removed_after_the_grace_time() {
     let world = World::new().await;
     let (old, new) = (world.extents("k", None, 3).await, world.extents("k", None, 2).await);
     world.commit("k", &old.body, false).await;

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_made_once_everyone_was_asked() {
+    fn a_lost_fragment_is_rebuilt_after_every_device_replied() {
         let one = [Some(Here), Some(Here), Some(Missing)];
         assert_eq!(of(&one, false), StripeAction::Search);
         assert_eq!(of(&one, true), StripeAction::Build(vec![FragmentIndex(2)]));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_is_left_to_replication() {
+    fn a_fragment_on_any_device_is_left_to_replication() {
         let mut moving = seen(&[Some(Here), Some(Here), Some(Missing)]);
         moving[2].previous = Some((DeviceId(7), Some(Here)));
         assert_eq!(decided(&moving, false), StripeAction::Nothing);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_for_long_is_made_by_one_watcher() {
+    fn a_fragment_missing_for_long_is_rebuilt_by_one_watcher() {
         let mut late = seen(&[Some(Here), Some(Missing), Some(Here), Some(Here), Some(Here)]);
         late[1].previous = Some((DeviceId(7), Some(Here)));
         let builders = |seen: &[FragmentPresence], start, pass| -> Vec<u32> {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_lost_has_a_watcher_while_no_more_than_may_be_lost_are_out() {
+    fn every_tolerable_loss_has_a_watching_device() {
         for (count, needed) in [(3, 2), (6, 4), (7, 5), (11, 8), (3, 1)] {
             let spare = count - usize::from(needed);
             let out = (0..1_usize << count).filter(|out| out.count_ones() as usize <= spare);

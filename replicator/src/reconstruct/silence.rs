@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spell_that_nobody_watched_begins_anew() {
+    fn an_unobserved_silence_starts_again() {
         let mut spells = Spells::default();
         assert!(!is_over(&mut spells, A, 0));
         assert!(!is_over(&mut spells, A, 5 * PATIENCE_MS));

@@ -89,7 +89,7 @@ async fn every_pattern_of_up_to_m_lost_fragments_is_made_good_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn where_more_than_m_are_lost_all_is_left_and_told() {
+async fn more_than_m_lost_fragments_are_kept_and_reported() {
     let world = MultiNodeWorld::coded(4, 2, 6);
     world.make_bucket(CODED).await;
     let extent = world.stripe(id(1), &noise(1, 500_000), "object").await;
@@ -199,7 +199,7 @@ async fn extents_that_are_being_written_are_left_to_their_writer() {
 }
 
 #[tokio::test]
-async fn what_a_policy_without_a_ring_or_of_another_code_says_is_kept() {
+async fn fragments_of_a_policy_without_a_ring_or_with_another_code_are_kept() {
     let world = MultiNodeWorld::coded(2, 1, 4);
     let ids = filled(&world, &[100_000]).await;
     world.lose(ids[0], 1).await;

@@ -25,7 +25,7 @@ use martlet_topology::Topology;
 
 use super::copy::copy;
 use super::delete_marks::check_marks;
-use super::plan::{CopyAction, CopyTurn, plan, plan_wanted};
+use super::plan::{CopyAction, CopyTurn, plan, plan_needed};
 use super::presence::{presence, release_copies};
 use super::required_devices::RequiredDevices;
 use crate::cluster::{DeviceScope, StepTopology};
@@ -98,14 +98,14 @@ impl ReplicateExtents {
 
 /// Returns the copies to make of needed extents while a primary has their delete mark: the
 /// copies that other primaries lack.
-async fn copies_of_wanted(
+async fn copies_of_needed(
     at: PassPlace<'_>,
     wanted: Vec<ExtentRecord>,
 ) -> Result<Vec<(ExtentRecord, CopyAction)>> {
     let presences = presence(&RequiredDevices::of(at.cluster), at.device, &wanted).await?;
     let planned = wanted.into_iter().zip(presences).map(|(record, presences)| {
         let turn = CopyTurn::of(record.extent.id, at.turn);
-        (record, plan_wanted(at.device, presences, turn))
+        (record, plan_needed(at.device, presences, turn))
     });
     Ok(planned.filter(|(_, deed)| matches!(deed, CopyAction::Copy(_))).collect())
 }
@@ -127,7 +127,7 @@ async fn copy_all(
                 let outcome = if known.contains(&to) {
                     Err(ErrorKind::Full)
                 } else {
-                    copy_and_tell(at.cluster, &record, at.device, to).await
+                    copy_and_report(at.cluster, &record, at.device, to).await
                 };
                 outcomes.push((to, outcome));
             }
@@ -161,7 +161,7 @@ async fn copy_all(
     whole
 }
 
-async fn copy_and_tell(
+async fn copy_and_report(
     cluster: &StepTopology,
     record: &ExtentRecord,
     from: DeviceId,
@@ -239,7 +239,7 @@ impl PagedWorker for Copying {
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&device)));
         release_copies(&places, device, &strays, &*self.clock, &mut progress).await?;
         let wanted = check_marks(cluster, device, judged, &mut progress).await?;
-        page.deeds.extend(copies_of_wanted(at, wanted).await?);
+        page.deeds.extend(copies_of_needed(at, wanted).await?);
         Ok(progress)
     }
 }

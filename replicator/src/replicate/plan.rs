@@ -99,7 +99,7 @@ pub(super) fn plan(device: DeviceId, presences: &[DevicePresence], turn: CopyTur
 
 /// Returns the action on an extent that the index needs. Primaries with its delete mark refuse
 /// copies, and count as silent.
-pub(super) fn plan_wanted(
+pub(super) fn plan_needed(
     device: DeviceId,
     mut presences: Vec<DevicePresence>,
     turn: CopyTurn,
@@ -177,17 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_on_what_is_wanted_is_no_more_than_silence() {
+    fn a_mark_on_a_needed_extent_counts_as_silence() {
         let all = reported(&[Some(Here), Some(Deleted), Some(Missing)]);
-        let wanted = |all: &[DevicePresence]| plan_wanted(DeviceId(0), all.to_vec(), turn(0, 0));
+        let wanted = |all: &[DevicePresence]| plan_needed(DeviceId(0), all.to_vec(), turn(0, 0));
         assert_eq!(wanted(&all), CopyAction::Copy(vec![DeviceId(2)]));
         let all = reported(&[Some(Here), Some(Deleted), Some(Here)]);
         assert_eq!(wanted(&all), CopyAction::Nothing);
-        assert_eq!(plan_wanted(STRAY, all, turn(0, 0)), CopyAction::Wait, "it may be one of two");
+        assert_eq!(plan_needed(STRAY, all, turn(0, 0)), CopyAction::Wait, "it may be one of two");
     }
 
     #[test]
-    fn nothing_is_copied_while_a_primary_says_deleted() {
+    fn no_extent_is_copied_while_a_primary_has_a_delete_mark() {
         let all = reported(&[Some(Here), Some(Deleted), Some(Missing)]);
         assert_eq!(plan(DeviceId(0), &all, turn(0, 0)), CopyAction::Judge);
         assert_eq!(plan(STRAY, &all, turn(0, 0)), CopyAction::Judge);

@@ -46,7 +46,7 @@ async fn run_for(
 }
 
 #[tokio::test]
-async fn a_worker_is_run_until_it_is_idle_and_stops_when_told() {
+async fn a_worker_runs_until_idle_and_stops_on_request() {
     let steps = Arc::new(AtomicU64::new(0));
     let worker = CountingWorker { steps: steps.clone(), idle_every: 5, fails: false };
     let status = run_for(fast(), Arc::default(), worker).await;
@@ -150,7 +150,7 @@ async fn yielding_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_failed_step_is_told_and_tried_again_later() {
+async fn a_failed_step_is_reported_and_retried_later() {
     let steps = Arc::new(AtomicU64::new(0));
     let worker = CountingWorker { steps: steps.clone(), idle_every: 1, fails: true };
     let status = run_for(fast(), Arc::default(), worker).await;
@@ -159,7 +159,7 @@ async fn a_failed_step_is_told_and_tried_again_later() {
 }
 
 #[test]
-fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
+fn a_newer_term_is_reported_from_its_second_occurrence() {
     let mut run = RunningWorker {
         worker: PanickingWorker::at(1),
         pace: fast(),
@@ -182,7 +182,7 @@ fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
 }
 
 #[test]
-fn what_is_left_takes_as_long_as_its_rate_says() {
+fn the_time_left_follows_the_rate() {
     let left =
         |ahead, backlog, idle| StepProgress { backlog, ahead, idle, ..StepProgress::default() };
     assert_eq!(eta(&left(0, 0, true), 0.0), Some(Duration::ZERO));
@@ -218,7 +218,7 @@ impl Worker for PanickingWorker {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_it() {
+async fn a_panicked_worker_restarts_after_a_pause_and_others_continue() {
     let mut runner = Runner::new(fast(), Arc::default());
     let (made, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let count = made.clone();
@@ -244,7 +244,7 @@ async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_waits_to_be_made_anew_stops_when_told() {
+async fn a_worker_that_waits_for_its_restart_stops_on_request() {
     let mut runner = Runner::new(fast(), Arc::default());
     runner.start(|| PanickingWorker::at(1));
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -33,7 +33,7 @@ fn restart(world: &World) -> Sweep {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_behind_goes_at_second_sight() {
+async fn orphans_of_a_crash_are_removed_on_the_second_pass() {
     let world = World::new().await;
     let (orphan, owned) = (world.extents("k", None, 3).await, world.extents("l", None, 3).await);
     let spilled = world.spilled("m", 4).await;

@@ -143,7 +143,7 @@ async fn devices_that_are_all_new_stay_without_votes() {
 }
 
 #[tokio::test]
-async fn what_replicas_differ_in_is_settled_under_its_own_write_id() {
+async fn differences_of_replicas_are_settled_under_their_write_id() {
     let world = MultiNodeWorld::new(5);
     let key = key_on(&world, WIPED);
     let peers = others(&world, &key, WIPED);

@@ -236,7 +236,7 @@ async fn a_newer_ring_is_followed_from_the_next_step_on() {
 }
 
 #[tokio::test]
-async fn those_who_have_a_hint_are_left_alone_while_another_is_silent() {
+async fn devices_with_a_hint_get_no_writes_while_another_is_silent() {
     let writes = Arc::new(AtomicUsize::new(0));
     let (count, clock) = (writes.clone(), Arc::new(ManualClock::at(1_000_000_000)));
     let world = MultiNodeWorld::wrapped(5, clock, move |_, memory| {

@@ -198,7 +198,7 @@ async fn a_bucket_without_rows_is_listed_if_a_quota_needs_it() {
 }
 
 #[tokio::test]
-async fn what_took_long_is_waited_for_ten_times_as_long() {
+async fn the_pause_after_a_count_is_ten_times_its_duration() {
     let counter = scripted(1..=1, true);
     *counter.unkept.lock() = BTreeSet::from(["b1"]);
     let mut worker = worker(&counter, DeviceScope::All);
@@ -214,7 +214,7 @@ async fn what_took_long_is_waited_for_ten_times_as_long() {
 }
 
 #[tokio::test]
-async fn a_count_that_fails_is_begun_anew_and_holds_up_nobody() {
+async fn a_failed_count_restarts_and_delays_no_other() {
     let counter = scripted(1..=2, true);
     *counter.unkept.lock() = BTreeSet::from(["b1", "b2"]);
     *counter.bad.lock() = Some("b1");

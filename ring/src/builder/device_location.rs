@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused_with_an_example() {
+    fn invalid_device_locations_are_refused_with_an_example() {
         for text in [
             "",
             "r1z2",

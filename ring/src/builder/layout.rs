@@ -77,7 +77,7 @@ mod tests {
     use super::to_text;
 
     #[test]
-    fn what_is_shallow_has_lines_and_what_is_deep_has_one() {
+    fn shallow_values_have_lines_and_deep_ones_share_one() {
         let value = json!({"a": {"moves": [{"list": [[1, 2], [3, {"x": []}]]}]}, "e": []});
         let text = to_text(&value);
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);

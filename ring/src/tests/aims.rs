@@ -53,7 +53,7 @@ fn new_devices_get_their_fair_share_and_nothing_else_moves() {
 }
 
 #[test]
-fn a_heavier_device_takes_what_its_new_weight_is_worth() {
+fn a_heavier_device_takes_the_share_of_its_weight() {
     let mut builder = three_zones();
     for zone in 0..3 {
         builder.set_weight(DeviceId(zone * 48), 150.0).unwrap();
@@ -235,7 +235,7 @@ fn at(hours: u64) -> RebalanceContext {
 }
 
 #[test]
-fn min_part_hours_hold_until_they_have_passed_or_nobody_insists() {
+fn min_part_hours_hold_until_they_pass_or_are_waived() {
     let mut builder = three_zones();
     builder.set_min_part_hours(4);
     builder.add(new_device(1, 1, 1, 50, 100.0)).unwrap();
@@ -272,7 +272,7 @@ fn check_named(first: &Ring, now: &Ring) {
 
 /// Additions faster than replication leave two replicas of each partition in place (rule P3).
 #[test]
-fn moves_that_nobody_settled_are_neither_forgotten_nor_overtaken() {
+fn unsettled_moves_are_neither_forgotten_nor_overtaken() {
     let mut builder = three_zones();
     builder.set_min_part_hours(1);
     let first = builder.ring().unwrap();

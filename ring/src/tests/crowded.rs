@@ -74,7 +74,7 @@ fn dispersion(too_close: u64) -> f64 {
 /// A new zone with more than a replica of each partition is filled in two rebalances. Its replicas
 /// come from partitions that leave the fewest replicas with another in one zone.
 #[test]
-fn a_large_new_zone_costs_what_it_takes() {
+fn a_large_new_zone_moves_its_share_alone() {
     for seed in 0..SEEDS {
         let mut builder = lopsided();
         settle_down(&mut builder, seed);

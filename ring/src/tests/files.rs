@@ -47,7 +47,7 @@ fn a_ring_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_slot_takes_as_many_bits_as_devices_ask_for() {
+fn a_slot_has_as_many_bits_as_the_device_count_needs() {
     for devices in [1, 2, 3, 4, 5, 16, 17, 256, 257] {
         let mut builder = builder(4, 1.0);
         add_zones(&mut builder, 1..=1, 1, devices);
@@ -86,7 +86,7 @@ fn a_ring_file_with_any_bit_flipped_is_refused() {
 }
 
 #[test]
-fn what_follows_a_ring_file_is_refused() {
+fn bytes_after_a_ring_file_are_refused() {
     let mut bytes = eventful().ring().unwrap().encode();
     bytes.push(0);
     assert!(refusal(&bytes).contains("followed by other bytes"));
@@ -248,7 +248,7 @@ fn a_builder_file_is_edited_knowingly_or_not_at_all() {
 }
 
 #[test]
-fn history_says_who_did_what_and_when() {
+fn history_has_author_change_and_time() {
     let builder = Builder::from_json(&eventful().to_json()).unwrap();
     let [entry] = builder.history() else { panic!("{:?}", builder.history()) };
     assert_eq!(

@@ -84,7 +84,7 @@ fn a_plan_without_usage_still_counts_replicas() {
 }
 
 #[test]
-fn a_diff_names_what_came_went_and_changed() {
+fn a_diff_lists_added_removed_and_changed_devices() {
     let mut builder = cluster();
     let old = builder.ring().unwrap();
     builder.remove(DeviceId(0), false).unwrap();

@@ -106,7 +106,7 @@ fn without_moves_the_primaries_decide_at_any_term() {
 }
 
 #[test]
-fn who_knows_of_no_term_takes_the_last_change_for_begun() {
+fn without_a_term_the_last_change_counts_as_begun() {
     let ring = ring(7, &[1, 2, 3], &[(0, 8, 6), (1, 9, 7)]);
     assert_eq!(sets(&ring, Term::NONE), sets(&ring, Term::of(7, Phase::Old)));
     assert_eq!(sets(&ring, Term::NONE), [[1, 3, 9]]);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_reach_whom_they_name() {
+    fn grants_apply_to_their_grantees() {
         use Permission::{FullControl, Read, ReadAcp, Write, WriteAcp};
         let acl = list(&[(bob(), Read), (bob(), WriteAcp), (Grantee::LogDelivery, Write)]);
         assert_eq!(has(&acl, Some("bob")), [Read, WriteAcp]);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_grants_nothing() {
+    fn unreadable_lists_grant_nothing() {
         for document in [&b""[..], b"\x01", b"\x02\x05alice\x00", b"\x01\x05alice\x01\x09\x00"] {
             let acl = Acl::decode(document, "alice");
             assert_eq!((acl.owner.as_str(), acl.grants.len()), ("alice", 0), "{document:?}");

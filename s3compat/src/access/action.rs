@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused() {
+    fn unknown_actions_are_refused() {
         for name in ["s3:GetObjects", "GetObject", "ec2:*", "", "s3:", "s3:get?"] {
             let error = Actions::parse(&["s3:GetObject", name]).unwrap_err();
             assert_eq!(error.to_string(), "Policy has invalid action", "{name}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_fit_what_they_are_done_to() {
+    fn actions_apply_to_buckets_or_objects() {
         let fit = |name: &str, scope| Actions::parse(&[name]).unwrap().all_fit(&[scope]);
         assert!(
             fit("s3:GetObject", ResourceKind::Object) && !fit("s3:GetObject", ResourceKind::Bucket)

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_equal() {
+    fn missing_keys_are_not_equal() {
         let none = Context::default();
         assert!(!holds(r#"{"StringEquals": {"s3:x-amz-acl": "private"}}"#, &none));
         assert!(holds(r#"{"StringNotEquals": {"s3:x-amz-acl": "private"}}"#, &none));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_asked_for_all_or_for_any() {
+    fn set_operators_need_all_or_any_values() {
         let mut context = Context::default();
         context.set_tags([("a", "1"), ("b", "2")]);
         let keys = |operator: &str, keys: &str| {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_evaluate_is_refused() {
+    fn conditions_that_cannot_be_evaluated_are_refused() {
         for text in [
             r#"{"StringEquals": {"aws:SourceVpc": "vpc-1"}}"#,
             r#"{"NumericEquals": {"s3:prefix": "1"}}"#,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_from_what_anybody_can_meet() {
+    fn restricting_conditions_differ_from_those_that_any_request_meets() {
         let limits = |text: &str| conditions(text).iter().any(Condition::limits_requesters);
         assert!(limits(r#"{"IpAddress": {"aws:SourceIp": ["10.0.0.0/8", "192.0.2.1"]}}"#));
         assert!(limits(r#"{"StringLike": {"aws:userid": "bob"}}"#));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_are_asked_for_are_known() {
+    fn requested_tag_keys_are_found() {
         let of = |text: &str| {
             let all = conditions(text);
             let existing = all.iter().any(Condition::reads_existing_tags);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_go_on_are_told() {
+    fn patterns_for_keys_beyond_the_prefix_are_found() {
         let beyond = |pattern: &str| goes_beyond(&atoms(pattern).collect::<Vec<_>>(), "ab/");
         for pattern in ["ab/c", "ab/*", "*", "a*", "ab/?", "a*/c", "ab*c", "???c", "*/x/y"] {
             assert!(beyond(pattern), "{pattern}");

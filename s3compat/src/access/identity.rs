@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_from_where_tenant_and_key_both_say() {
+    fn requests_must_match_the_networks_of_tenant_and_key() {
         assert!(may_come(&limited(&[], &[]), "192.0.2.1"));
         let tenant = limited(&["10.0.0.0/8", "2001:db8::/32"], &[]);
         assert!(may_come(&tenant, "10.1.2.3") && may_come(&tenant, "2001:db8::1"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_nobody_knows_is_nowhere() {
+    fn an_unknown_address_is_in_no_network() {
         assert!(limited(&[], &[]).check_source(None).is_ok());
         let refusal = limited(&[], &["0.0.0.0/0"]).check_source(None).unwrap_err();
         assert_eq!(refusal.code, Code::AccessDenied);

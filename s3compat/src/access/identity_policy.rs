@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_somebody_or_nothing_of_ours_is_refused() {
+    fn identity_policies_with_principals_or_foreign_resources_are_refused() {
         let named = r#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:*",
                         "Resource": "*"}}"#;
         assert!(IdentityPolicy::check(named).unwrap_err().to_string().contains("principal"));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_allows_nothing() {
+    fn unreadable_identity_policies_deny() {
         assert_eq!(judge("{", Action::GetObject, "bkt/k"), PolicyDecision::Deny);
         assert!(!IdentityPolicy::read("{").reads_existing_tags());
     }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_or_broken_is_none() {
+    fn malformed_or_deeply_nested_json_is_refused() {
         for text in ["", "{", "{} x", "{'a': 1}", "nan"] {
             assert!(Json::parse(text).is_err(), "{text}");
         }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_write_sets_is_asked_for_too() {
+    fn writes_need_the_actions_of_what_they_set() {
         let all = RequestTraits {
             names_version: false,
             sets_tags: true,

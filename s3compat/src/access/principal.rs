@@ -185,7 +185,7 @@ impl Principals {
     }
 
     /// No principals.
-    pub(super) fn nobody() -> Self {
+    pub(super) fn none() -> Self {
         Self(Vec::new())
     }
 

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_leave_what_their_names_say() {
+    fn roles_allow_the_actions_of_their_names() {
         let allows = |role, action| role_allows(role, action);
         for action in Action::ALL {
             assert!(allows(Role::Admin, *action));

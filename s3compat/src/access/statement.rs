@@ -236,7 +236,7 @@ fn principals(
     if members.iter().any(|(name, _)| name.ends_with("Principal")) {
         return Err(MalformedPolicy::new("Policy document should not specify a principal."));
     }
-    Ok(ElementSet::AllBut(Principals::nobody()))
+    Ok(ElementSet::AllBut(Principals::none()))
 }
 
 fn resources(json: &Json, reading: StatementContext<'_>) -> Result<Vec<Template>, MalformedPolicy> {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_what_the_request_says() {
+    fn policy_variables_take_values_of_the_request() {
         let home = template("home/${aws:username}/*");
         assert!(home.matches("home/bob/x", &context("bob")));
         assert!(!home.matches("home/alice/x", &context("bob")));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_policy_variables_are_refused() {
         for text in ["${aws:nothing}", "${aws:username", "${aws:username, guest}", "${}"] {
             assert!(Template::parse(text, true).is_err(), "{text}");
         }

@@ -34,7 +34,7 @@ fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> PolicyDe
 }
 
 #[test]
-fn what_is_allowed_is_allowed_and_no_more() {
+fn a_policy_allows_its_actions_and_resources_alone() {
     let policy = policy(ALLOW_GET);
     assert_eq!(judge(&policy, "", Action::GetObject, "bkt/k"), PolicyDecision::Allow);
     assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/a/b"), PolicyDecision::Allow);
@@ -97,7 +97,7 @@ fn variables_give_everyone_a_folder() {
 }
 
 #[test]
-fn tags_are_set_by_whom_the_statement_says() {
+fn tags_are_set_by_the_statements_principals() {
     let tagged = |condition: &str| {
         policy(&document(&[&format!(
             r#""Effect": "Allow", "Principal": "*",
@@ -123,7 +123,7 @@ fn tags_are_set_by_whom_the_statement_says() {
 }
 
 #[test]
-fn what_is_no_policy_is_refused_in_words() {
+fn invalid_policies_are_refused_with_s3s_messages() {
     let with = |change: &str| document(&[&format!("{change}, {REST}")]);
     for (text, message) in [
         (String::new(), "Policies must be valid JSON and the first byte must be '{'"),
@@ -211,7 +211,7 @@ fn resources_lie_in_the_bucket() {
 }
 
 #[test]
-fn public_is_what_lets_in_whoever_comes() {
+fn policies_for_any_principal_are_public() {
     let is_public = |statement: &str| policy(&document(&[statement])).is_public();
     let allow = |principal: &str, more: &str| {
         format!(
@@ -235,7 +235,7 @@ fn public_is_what_lets_in_whoever_comes() {
 }
 
 #[test]
-fn tags_that_are_there_are_asked_for_only_where_they_count() {
+fn existing_tags_are_read_only_for_conditions_on_them() {
     assert!(!policy(ALLOW_GET).reads_existing_tags());
     let condition = r#""Condition": {"StringEquals": {"s3:ExistingObjectTag/a": "1"}}"#;
     assert!(

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_occurs_twice_is_refused() {
+    fn repeated_fields_are_refused() {
         let mut headers = HeaderMap::new();
         headers.append("x-amz-meta-a", HeaderValue::from_static("1"));
         headers.append("x-amz-meta-", HeaderValue::from_static("2"));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_by_name_and_by_what_it_is_for() {
+    fn keys_are_found_by_name_and_by_purpose() {
         let keys = set(&[EC, RSA]);
         assert!(keys.find(Some("e"), Algorithm::Es256).is_some());
         assert!(keys.find(Some("e"), Algorithm::Rs256).is_none(), "it is for other tokens");

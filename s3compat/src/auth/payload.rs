@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_may_say_anything_of_its_body() {
+    fn reads_accept_any_payload_hash() {
         for method in [Method::GET, Method::HEAD] {
             assert_eq!(DeclaredPayload::of(&method, "nonsense"), Ok(DeclaredPayload::Unsigned));
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_not_signed_by_nobody() {
+    fn signed_chunks_need_a_signed_request() {
         let signed = DeclaredPayload::Chunked { is_signed: true, has_trailer: false };
         assert_eq!(signed.without_signer().unwrap_err().code, Code::InvalidRequest);
     }

@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_token_opens_to_what_was_sealed(name in ".*", random in any::<[u8; 32]>()) {
+        fn a_token_opens_to_its_sealed_claims(name in ".*", random in any::<[u8; 32]>()) {
             let key = SessionKey::derive(&random);
             prop_assert_eq!(key.open(&key.seal(&ticket(&name))), Some(ticket(&name)));
         }
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_token_is_refused(text in ".*") {
+        fn random_texts_are_no_tokens(text in ".*") {
             prop_assert_eq!(SessionKey::derive(&[3; 32]).open(&text), None);
         }
     }

@@ -189,7 +189,7 @@ fn wrong_signatures_are_refused() {
 }
 
 #[test]
-fn what_was_changed_after_signing_is_refused() {
+fn requests_changed_after_signing_are_refused() {
     let server = TestServer::at(NOW_MS);
     let signed = || TestSignature::default().sign(get("/b/k?tagging"), EMPTY);
     let mut other_path = signed();
@@ -410,7 +410,7 @@ fn the_published_v2_headers_hold_for_what_they_were_made_for() {
 }
 
 #[test]
-fn who_does_not_sign_is_anonymous() {
+fn unsigned_requests_are_anonymous() {
     let server = TestServer::at(NOW_MS);
     let found = server.check(&get("/b/k")).unwrap();
     assert_eq!(found.identity, Identity::Anonymous);
@@ -422,7 +422,7 @@ fn who_does_not_sign_is_anonymous() {
 
 /// Prints the cost of authentication. Times differ between machines, so the test checks none.
 #[test]
-fn what_it_costs() {
+fn cost_of_authentication() {
     let server = TestServer::at(NOW_MS);
     for (name, signing) in [("header", TestSignature::default()), ("link", TestSignature::link())] {
         let request = signing.sign(get("/bucket/some/key-0001"), "UNSIGNED-PAYLOAD");

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_says_what_becomes_of_public_lists() {
+    fn a_public_access_block_rules_over_public_lists() {
         let mut settings = Settings::default();
         let block = PublicAccessBlockConfiguration {
             block_public_acls: Some(true),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_want_to_hear_are_told_what_s3_says() {
+    fn expirations_send_s3s_events_to_matching_targets() {
         let sink = Arc::new(RecordingSink::default());
         let clock = Arc::new(ManualClock::at(1_700_000_000_123));
         let events = ExpiryEvents::new(sink.clone(), clock);

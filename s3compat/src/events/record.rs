@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_has_neither_size_nor_tag() {
+    fn events_of_delete_markers_have_no_size_and_no_etag() {
         let gone = ObjectEvent {
             event: Event::DeleteMarkerCreated,
             size: None,

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn unsupported_headers_are_refused() {
         for (name, value) in [
             ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
             ("x-amz-server-side-encryption-something-new", "1"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_passes() {
+    fn supported_headers_are_accepted() {
         for (name, value) in [
             ("x-amz-acl", "public-read"),
             ("x-amz-grant-read", "id=1"),

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_s3s_wrote_becomes_xml() {
+    fn error_documents_are_rewritten_as_valid_xml() {
         let context =
             ReplyContext { id: RequestId(1).header(), resource: "/b/k".into(), is_head: false };
         let document = "<?xml version=\"1.0\"?><Error><Code>InvalidArgument</Code>\

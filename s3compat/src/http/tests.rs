@@ -121,7 +121,7 @@ fn code(reply: &(StatusCode, HeaderMap, String)) -> &str {
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
 #[tokio::test]
-async fn what_passes_is_made_plain() {
+async fn accepted_requests_reach_the_handler_decoded() {
     let (service, recorder) = service();
     let reply = send(&service, request("GET", "/b/a%20b?x-id=GetObject", &[]), UNSIGNED, b"").await;
     assert_eq!((reply.0, reply.2.as_str()), (StatusCode::OK, "hello"));
@@ -175,7 +175,7 @@ async fn a_bucket_in_the_host_becomes_one_in_the_path() {
 }
 
 #[tokio::test]
-async fn nobody_adds_to_a_link() {
+async fn unsigned_headers_of_a_link_are_refused() {
     let (service, recorder) = service();
     let mut link = TestSignature::link().sign(request("PUT", "/b/k", &[]), UNSIGNED);
     link.headers_mut().insert("x-amz-copy-source", "/other/secret".parse().unwrap());
@@ -394,7 +394,7 @@ async fn errors_of_operations_are_completed() {
 }
 
 #[tokio::test]
-async fn more_than_enough_is_told_to_slow_down() {
+async fn requests_beyond_the_limit_get_slow_down() {
     let (service, _) =
         service_with(HttpConfig { requests_max: 1, waiting_max: 0, ..HttpConfig::default() });
     let ask = || TestSignature::default().sign(request("GET", "/b/k", &[]), UNSIGNED);
@@ -430,7 +430,7 @@ async fn first_word(service: HttpService<Recorder>, head: String) -> String {
 }
 
 #[tokio::test]
-async fn only_who_may_send_is_told_to_continue() {
+async fn only_permitted_requests_get_100_continue() {
     let headers = [("expect", "100-continue"), ("content-length", "3")];
     for (signing, expected) in [
         (TestSignature::default(), "HTTP/1.1 100"),
@@ -448,7 +448,7 @@ async fn only_who_may_send_is_told_to_continue() {
 
 /// Prints the cost of the HTTP pipeline without operations. The result depends on the machine.
 #[tokio::test]
-async fn what_it_costs() {
+async fn cost_of_authentication() {
     let (service, recorder) = service();
     for (name, signing) in [("header", TestSignature::default()), ("link", TestSignature::link())] {
         let signed = signing.sign(request("GET", "/bucket/some/key-0001", &[]), UNSIGNED);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_take_turns_however_much_one_of_them_wants() {
+    fn keys_take_turns_despite_a_greedy_one() {
         let mut queue = Queue::default();
         for _ in 0..5 {
             queue.push(1, of(RequestKind::Other, 1), "greedy");

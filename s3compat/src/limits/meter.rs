@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn meters_that_nobody_has_any_more_are_let_go() {
+    fn unused_meters_are_dropped() {
         let registry = Registry::default();
         let kept = registry.meter(MeterOwner::Key, "kept", requests(1));
         for key in 0..10_000 {

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_clients_send_there_are_26_fields() {
+    fn a_line_has_26_fields_for_any_client_input() {
         // Split as readers of logs do: a field that begins with a quote or a bracket ends with one.
         let count = |line: &str| {
             let (mut rest, mut count) = (line, 0);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
+    fn unknown_fields_are_dashes() {
         let line = PendingLine::new(&LineContents { bucket_owner: None, bucket: None, ..facts() })
             .finish(0, 1);
         let fields = fields(&line);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_told_from_their_accounts() {
+    fn users_and_their_accounts_are_logged_differently() {
         let carol = crate::access::AccountIdentity {
             user: "carol".into(),
             ..crate::access::AccountIdentity::named("alice")

@@ -257,7 +257,7 @@ mod tests {
     use crate::refusal::{DETAIL, read_detail};
 
     #[test]
-    fn what_an_error_is_about_stands_in_its_sentence() {
+    fn error_messages_contain_their_subject() {
         let refusal = BAD_PART_CHECKSUM.with_subject("sha256");
         let refusal = ErrorMessage { text: "x", ..BAD_PART_CHECKSUM }.with_subject(refusal.message);
         assert_eq!(refusal.message, "x");

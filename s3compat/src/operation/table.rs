@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_operation_is_told_by_s3s_name() {
+    fn unknown_operations_get_s3s_error_code() {
         use PathKind::Object;
         for (method, query, code) in [
             ("PUT", "partNumber=1", Code::InvalidArgument),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn something_that_there_is_must_be_asked_for() {
+    fn at_least_one_known_attribute_is_required() {
         assert_eq!(attributes_of(&[]), Err("InvalidRequest".into()));
         assert_eq!(attributes_of(&["", " , "]), Err("InvalidRequest".into()));
         assert_eq!(attributes_of(&["ETag,etag"]), Err("InvalidArgument".into()));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_occurs_twice_is_refused() {
+    fn repeated_fields_are_refused() {
         for twice in ["PartNumber>1</PartNumber", "ETag>a</ETag", "ChecksumMD5>a</ChecksumMD5"] {
             let part = format!("<Part><{twice}><{twice}></Part>");
             let document = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_s3_takes_is_taken_and_kept_as_it_came() {
+    fn cors_rules_that_s3_accepts_are_kept_as_sent() {
         let rules = vec![rule(); RULES_MAX];
         check(&rules).unwrap();
         let configuration = CORSConfiguration { cors_rules: rules };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_s3_refuses_is_refused_by_its_code() {
+    fn cors_rules_that_s3_refuses_get_its_error_codes() {
         let code = |rules: &[CORSRule]| check(rules).unwrap_err().code().as_str().to_owned();
         assert_eq!(code(&[]), "MalformedXML");
         assert_eq!(code(&vec![rule(); RULES_MAX + 1]), "InvalidRequest");

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_the_same_once_decoded_may_stay_as_it_is() {
+    fn only_ambiguous_characters_are_url_encoded() {
         let write = |name: &str| Encoding::Url.write_sparingly(name.to_owned());
         for name in ["", "a b/ü", "\n", "a\tb", "<&>"] {
             assert_eq!(write(name), name);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_taken_for_the_owners() {
+    fn uploads_with_unknown_initiators_are_the_owners() {
         let owner = Owner { id: Some("o".to_owned()), display_name: Some("O".to_owned()) };
         let ids = |marks: &Marks| initiator_of(marks, &owner).id.unwrap();
         let mut marks = Marks::default();

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_upload_id_names_no_upload() {
+    fn malformed_upload_ids_return_no_such_upload() {
         assert!(upload_id(&UploadId::random().to_string()).is_ok());
         for wrong in ["", "abc", &"z".repeat(32), &"a".repeat(33)] {
             assert_eq!(upload_id(wrong).unwrap_err().code().as_str(), "NoSuchUpload");

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_block_does_not_say_is_false() {
+    fn missing_fields_of_a_public_access_block_are_false() {
         let said = PublicAccessBlockConfiguration {
             block_public_acls: Some(true),
             ..PublicAccessBlockConfiguration::default()

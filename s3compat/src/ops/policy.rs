@@ -120,7 +120,7 @@ mod tests {
     use crate::settings::to_document;
 
     #[test]
-    fn a_block_blocks_what_it_says_and_one_that_is_broken_all() {
+    fn a_block_applies_its_flags_and_a_broken_one_blocks_everything() {
         let mut settings = Settings::default();
         assert!(!blocks_public_policies(&settings) && !is_restricted(&settings));
         let block = PublicAccessBlockConfiguration {

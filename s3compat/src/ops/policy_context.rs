@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_told_in_the_words_of_policies() {
+    fn request_heads_become_policy_context() {
         let headers = headers(&[
             ("x-amz-copy-source", "/bkt/a%20b?versionId=3"),
             ("x-amz-tagging", "a=b"),

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_asked_for_by_number_and_without_a_range() {
+    fn a_part_is_requested_by_number_without_a_range() {
         assert_eq!(selection(None, None).unwrap(), Selection::Whole);
         assert_eq!(selection(None, Some(7)).unwrap(), Selection::Part { number: 7 });
         for number in [0, -1, 10_001] {

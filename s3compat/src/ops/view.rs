@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_can_not_be_absent() {
+    fn missing_pinned_versions_return_service_unavailable() {
         for error in [Error::NoSuchVersion, Error::NoSuchKey] {
             assert_eq!(status(&read_error(error, true)), StatusCode::SERVICE_UNAVAILABLE);
         }

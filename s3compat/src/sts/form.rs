@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_limit_a_session_unheard_is_refused() {
+    fn unsupported_session_limits_are_refused() {
         let base = "Action=AssumeRole&Version=2011-06-15";
         for more in ["PolicyArns.member.1.arn=x", "SerialNumber=1", "Tags.member.1.Key=a", "x=1"] {
             assert_eq!(refusal(&format!("{base}&{more}")), StsCode::ValidationError, "{more}");

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_in_the_form_of_this_service() {
+    fn errors_have_the_documents_of_sts() {
         let error = StsError::new(StsCode::IdpRejectedClaim, "a<b");
         let response = refused(STS, &error, "7");
         assert_eq!(response.status(), 403);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_values_are_refused() {
         let code = |path: &str| RequestTarget::parse(path, None).unwrap_err().code;
         assert_eq!(code("/b/%ff"), Code::InvalidUri);
         assert_eq!(code("/b/%f"), Code::InvalidUri);

@@ -57,7 +57,7 @@ async fn a_policy_is_kept_as_it_was_put() {
 }
 
 #[tokio::test]
-async fn what_is_no_policy_is_refused_and_changes_nothing() {
+async fn invalid_bucket_policies_are_refused_and_change_nothing() {
     let world = World::with_bucket().await;
     let good = statement("Allow", BOB, r#""s3:GetObject""#, "bkt/*", "");
     put_policy(&world, &[&good]).await.expect(204);
@@ -88,7 +88,7 @@ async fn what_is_no_policy_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_in_particular_may_do_what_is_granted_to_everyone() {
+async fn anonymous_requests_have_the_grants_of_all_users() {
     let get = statement("Allow", EVERYONE, r#"["s3:GetObject"]"#, "bkt/public/*", "");
     let world = world(&["public/a", "private/a"], &[&get]).await;
     for access in [None, Some("BOB")] {
@@ -118,7 +118,7 @@ async fn nobody_in_particular_may_do_what_is_granted_to_everyone() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_is_nobodys_business() {
+async fn missing_keys_are_denied_without_list_permission() {
     let get = statement("Allow", EVERYONE, r#""s3:GetObject""#, "bkt/*", "");
     let list = statement("Allow", BOB, r#""s3:ListBucket""#, "bkt", "");
     let world = world(&["k"], &[&get, &list]).await;
@@ -284,7 +284,7 @@ async fn a_public_access_block_keeps_the_public_out() {
 }
 
 #[tokio::test]
-async fn whoever_has_a_name_later_inherits_nothing() {
+async fn a_recreated_user_inherits_no_grants() {
     let world = World::new();
     world.tenant("red", "RED").await;
     world.call("PUT", "/bkt").by("RED").send().await.expect(200);

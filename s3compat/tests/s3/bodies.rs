@@ -53,7 +53,7 @@ async fn stored(world: &World) -> TestReply {
 }
 
 #[tokio::test]
-async fn a_trailing_checksum_is_checked_stored_and_told() {
+async fn a_trailing_checksum_is_verified_stored_and_returned() {
     let world = World::with_bucket().await;
     let announced = || put(&world, UNSIGNED).header("x-amz-trailer", "x-amz-checksum-crc32");
     let right = unsigned(&format!("x-amz-checksum-crc32:{CRC32}\r\n"));

@@ -93,7 +93,7 @@ async fn buckets_are_listed_page_by_page() {
 }
 
 #[tokio::test]
-async fn nobody_reaches_anothers_bucket() {
+async fn buckets_of_other_tenants_are_denied() {
     let world = World::with_bucket().await;
     world.put("/bkt/k", "x").await;
     for (method, target) in [
@@ -116,7 +116,7 @@ async fn nobody_reaches_anothers_bucket() {
 }
 
 #[tokio::test]
-async fn whoever_signs_nothing_gets_nothing() {
+async fn anonymous_requests_are_denied() {
     let world = World::with_bucket().await;
     world.put("/bkt/k", "x").await;
     for (method, target) in [("GET", "/"), ("GET", "/bkt"), ("GET", "/bkt/k"), ("PUT", "/bkt/k")] {
@@ -126,7 +126,7 @@ async fn whoever_signs_nothing_gets_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_says_so() {
+async fn unsupported_operations_are_not_implemented() {
     let world = World::with_bucket().await;
     world.put("/bkt/k", "x").await;
     for (method, target) in [

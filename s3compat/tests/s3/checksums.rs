@@ -30,7 +30,7 @@ async fn attributes(world: &World) -> TestReply {
 }
 
 #[tokio::test]
-async fn each_is_verified_kept_and_told() {
+async fn each_algorithm_is_verified_stored_and_returned() {
     let world = World::with_bucket().await;
     for algorithm in ChecksumAlgorithm::ALL {
         let (name, header, element) = names(algorithm);
@@ -57,7 +57,7 @@ async fn each_is_verified_kept_and_told() {
 }
 
 #[tokio::test]
-async fn each_comes_in_a_trailer_or_is_asked_of_a_copy() {
+async fn each_algorithm_works_in_trailers_and_copies() {
     let world = World::with_bucket().await;
     for algorithm in ChecksumAlgorithm::ALL {
         let (name, header, element) = names(algorithm);

@@ -3,7 +3,7 @@
 use crate::world::World;
 
 #[tokio::test]
-async fn every_reply_says_what_it_rests_on() {
+async fn every_reply_states_its_consistency_level() {
     let world = World::with_bucket().await;
     let requests = [
         ("PUT", "/bkt/key"),
@@ -56,7 +56,7 @@ async fn a_token_comes_back_and_is_honoured() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn malformed_values_are_refused() {
     let world = World::with_bucket().await;
     world.put("/bkt/key", "x").await;
     let senseless = [

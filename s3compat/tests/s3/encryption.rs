@@ -57,7 +57,7 @@ async fn keys_of_customers_need_no_master_key() {
 }
 
 #[tokio::test]
-async fn a_policy_is_asked_before_what_the_headers_say_makes_sense() {
+async fn policies_are_evaluated_before_headers_are_validated() {
     let world = World::with_bucket().await;
     let statement = |effect: &str, condition: &str| {
         format!(

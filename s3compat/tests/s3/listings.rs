@@ -17,7 +17,7 @@ async fn filled(keys: &[&str]) -> World {
 }
 
 #[tokio::test]
-async fn all_keys_come_once_and_in_order_whatever_the_page() {
+async fn all_keys_are_listed_once_and_in_order_for_any_page_size() {
     let keys: Vec<String> = (0..25).map(|at| format!("k{at:02}")).collect();
     let world = filled(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
     for size in [1, 7, 25, 1000] {
@@ -40,7 +40,7 @@ async fn all_keys_come_once_and_in_order_whatever_the_page() {
 }
 
 #[tokio::test]
-async fn what_a_listing_says_of_an_object() {
+async fn a_listing_has_the_fields_of_an_object() {
     let world = filled(&["k"]).await;
     let page = world.get("/bkt?list-type=2").await.expect(200);
     assert_eq!(page.one("Name"), "bkt");

@@ -128,7 +128,7 @@ async fn conditions_and_versions_hold_as_for_a_read() {
 }
 
 #[tokio::test]
-async fn objects_that_are_not_direct_say_why() {
+async fn indirect_objects_have_a_reason() {
     let (world, _) = world().await;
     world.put("/bkt/empty", "").await;
     let empty = located(world.call("GET", "/bkt/empty?locate")).await;

@@ -154,7 +154,7 @@ async fn a_bucket_without_locks_knows_none_of_it() {
 }
 
 #[tokio::test]
-async fn locked_versions_are_deleted_by_nobody_one_by_one_or_many() {
+async fn locked_versions_survive_single_and_batch_deletes() {
     let world = locked().await;
     let governed = put_retained(&world, "g", "GOVERNANCE").await;
     let compliant = put_retained(&world, "c", "COMPLIANCE").await;
@@ -186,7 +186,7 @@ async fn locked_versions_are_deleted_by_nobody_one_by_one_or_many() {
 }
 
 #[tokio::test]
-async fn whatever_writes_an_object_may_lock_it() {
+async fn every_write_of_an_object_may_set_a_lock() {
     let world = locked().await;
     let lock = |call: TestRequest<'static>| call.header(MODE, "COMPLIANCE").header(UNTIL, LATER);
     let world: &'static World = Box::leak(Box::new(world));
@@ -225,7 +225,7 @@ async fn whatever_writes_an_object_may_lock_it() {
 }
 
 #[tokio::test]
-async fn a_default_retention_locks_what_does_not_say() {
+async fn a_default_retention_locks_objects_without_lock_headers() {
     let world = locked().await;
     let years = rule("<Years>1</Years><Mode>GOVERNANCE</Mode>");
     put(&world, "/bkt?object-lock", years).await.expect(200);
@@ -237,7 +237,7 @@ async fn a_default_retention_locks_what_does_not_say() {
 }
 
 #[tokio::test]
-async fn policies_say_who_locks_who_sees_it_and_who_gets_past() {
+async fn policies_govern_setting_reading_and_bypassing_locks() {
     let world = locked().await;
     world.put("/bkt/k", "x").await;
     let allow = |actions: &str, condition: &str| {

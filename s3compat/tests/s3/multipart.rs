@@ -59,7 +59,7 @@ async fn parts_become_an_object() {
 }
 
 #[tokio::test]
-async fn a_complete_must_name_what_there_is() {
+async fn a_complete_must_name_existing_parts() {
     let world = World::with_bucket().await;
     let id = begin(&world, "/bkt/k").await;
     let first = part(&world, "/bkt/k", &id, 1, "small").await;

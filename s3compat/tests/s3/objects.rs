@@ -12,7 +12,7 @@ fn large() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_put_is_got() {
+async fn objects_are_read_as_written() {
     let world = World::with_bucket().await;
     for (key, body) in [("empty", vec![]), ("small", b"hello".to_vec()), ("large", large())] {
         let target = format!("/bkt/{key}");
@@ -203,7 +203,7 @@ async fn metadata_that_is_not_ascii_comes_back_in_encoded_words() {
 }
 
 #[tokio::test]
-async fn errors_say_what_programs_look_for() {
+async fn errors_have_the_codes_that_sdks_check() {
     let world = World::with_bucket().await;
     world.put("/bkt/empty", "").await;
     let unsatisfiable = world.call("GET", "/bkt/empty").header("range", "bytes=0-9").send().await;
@@ -222,7 +222,7 @@ async fn errors_say_what_programs_look_for() {
 }
 
 #[tokio::test]
-async fn what_the_client_says_of_a_body_must_be_true() {
+async fn bodies_must_match_their_declared_length_and_checksums() {
     let world = World::with_bucket().await;
     let put = || world.call("PUT", "/bkt/k").body("hello");
     let md5 = STANDARD.encode(Md5::digest("hello"));
@@ -239,7 +239,7 @@ async fn what_the_client_says_of_a_body_must_be_true() {
 }
 
 #[tokio::test]
-async fn checksums_are_stored_and_told_to_those_who_ask() {
+async fn checksums_are_stored_and_returned_on_request() {
     let world = World::with_bucket().await;
     let crc32 = ("x-amz-checksum-crc32", "NhCmhg==");
     let put = world.call("PUT", "/bkt/k").header(crc32.0, crc32.1).body("hello");

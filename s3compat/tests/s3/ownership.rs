@@ -38,7 +38,7 @@ async fn owner(world: &World, target: &str) -> String {
 }
 
 #[tokio::test]
-async fn controls_say_whose_objects_are() {
+async fn ownership_controls_decide_the_owner() {
     let (world, [red, blue]) = world().await;
     for (kind, plain, given) in [
         ("ObjectWriter", &blue, &blue),

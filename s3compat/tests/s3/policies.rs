@@ -56,7 +56,7 @@ async fn a_bucket_is_made_under_the_policy_that_it_names() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_not_there_is_told_with_those_that_are() {
+async fn an_unknown_storage_policy_is_an_error_with_the_known_ones() {
     let world = world();
     let refused = world.call("PUT", "/bkt").header(POLICY, "warm").send().await;
     refused.refused(400, "InvalidArgument");
@@ -76,7 +76,7 @@ async fn only_buckets_are_made_under_a_policy_by_that_header() {
 }
 
 #[tokio::test]
-async fn a_storage_class_is_said_as_it_was_sent() {
+async fn a_storage_class_is_returned_as_sent() {
     let world = world();
     world.call("PUT", "/bkt").send().await.expect(200);
     for (key, class) in [("a", "COLD_EC"), ("b", "cold-ec"), ("c", "STANDARD")] {

@@ -122,7 +122,7 @@ async fn a_session_policy_takes_away_and_gives_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_lasts_as_long_as_was_asked() {
+async fn a_session_lasts_for_its_requested_duration() {
     let world = world(None).await;
     for (asked, code) in [("899", 400), ("43201", 400), ("7201", 400), ("1h", 400), ("7200", 200)] {
         let form = form(&format!("&DurationSeconds={asked}"));
@@ -138,7 +138,7 @@ async fn a_session_lasts_as_long_as_was_asked() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_what_it_rests_on() {
+async fn a_session_ends_with_its_key_or_role() {
     let trust = trusting("arn:aws:iam::o:user/carol");
     let world = world(Some(&trust)).await;
     world.user("o", "carol", Role::ReadOnly, "CKEY").await;
@@ -202,7 +202,7 @@ async fn another_secret_of_the_key_that_began_it_ends_a_session() {
 }
 
 #[tokio::test]
-async fn a_token_is_its_own_sessions_and_nobody_elses() {
+async fn a_session_token_is_valid_for_its_own_session_alone() {
     let world = world(None).await;
     let (one, other) = (begin(&world, "").await, begin(&world, "").await);
     let bare = SessionCredentials { token: String::new(), ..one.clone() };
@@ -226,7 +226,7 @@ async fn a_token_is_its_own_sessions_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn a_role_is_taken_on_by_whom_it_trusts() {
+async fn a_role_is_assumed_by_trusted_principals() {
     let world = world(None).await;
     world.user("t", "carol", Role::Admin, "CKEY").await;
     let refused = async |by: &str| {
@@ -258,7 +258,7 @@ async fn a_role_is_taken_on_by_whom_it_trusts() {
 }
 
 #[tokio::test]
-async fn another_tenants_bucket_opens_where_both_say_so() {
+async fn access_across_tenants_needs_both_policies() {
     let world = world(None).await;
     world.call("PUT", "/theirs").by("OKEY").send().await.expect(200);
     world.call("PUT", "/theirs/k").by("OKEY").body("x").send().await.expect(200);

@@ -61,7 +61,7 @@ async fn each_tenant_sees_its_own_and_root_sees_all() {
 }
 
 #[tokio::test]
-async fn owners_are_told_by_id_and_name_whoever_asks() {
+async fn owners_are_returned_with_id_and_name_to_every_caller() {
     let (world, [red, _]) = world().await;
     for key in ["RED", "ROOT"] {
         for target in ["/red-bkt?acl", "/red-bkt/k?acl"] {
@@ -141,7 +141,7 @@ async fn no_policy_lifts_a_user_above_its_role() {
 }
 
 #[tokio::test]
-async fn what_is_disabled_or_unknown_is_no_key() {
+async fn disabled_and_unknown_keys_are_refused() {
     let (world, _) = world().await;
     by(&world, "NOBODY", "GET", "/").await.refused(403, "InvalidAccessKeyId");
     let desk = &world.accounts;

@@ -86,7 +86,7 @@ async fn a_user_may_do_what_its_policy_allows() {
 }
 
 #[tokio::test]
-async fn a_bucket_may_let_a_user_in_that_its_own_policy_says_nothing_of() {
+async fn a_bucket_policy_admits_a_user_without_an_own_allow() {
     let world = world(Role::Admin).await;
     give(&world, &[statement("Allow", "s3:ListBucket", "bkt")]).await;
     carol(&world, "GET", "/bkt/k").await.refused(403, "AccessDenied");
@@ -111,7 +111,7 @@ async fn a_role_stays_a_ceiling_over_the_policy() {
 }
 
 #[tokio::test]
-async fn another_tenants_bucket_opens_where_both_say_so() {
+async fn access_across_tenants_needs_both_policies() {
     let world = world(Role::Admin).await;
     world.call("PUT", "/alices").send().await.expect(200);
     world.put("/alices/k", "x").await;
@@ -141,7 +141,7 @@ async fn lists_open_nothing_that_a_policy_is_silent_about() {
 }
 
 #[tokio::test]
-async fn what_tags_say_is_asked_for_own_policies_too() {
+async fn tag_conditions_hold_in_user_policies_too() {
     let world = world(Role::Admin).await;
     let tagged = world.call("PUT", "/bkt/tagged").by("TKEY").header("x-amz-tagging", "team=a");
     tagged.body("x").send().await.expect(200);

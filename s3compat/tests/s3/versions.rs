@@ -21,7 +21,7 @@ async fn put(world: &World, key: &str, body: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn the_state_of_a_bucket_is_set_and_told() {
+async fn the_versioning_state_is_set_and_returned() {
     let world = World::with_bucket().await;
     assert!(world.get("/bkt?versioning").await.expect(200).all("Status").is_empty());
     assert!(!world.put("/bkt/k", "x").await.has("x-amz-version-id"));
@@ -206,7 +206,7 @@ async fn copies_tags_and_attributes_are_of_the_version_that_is_named() {
 }
 
 #[tokio::test]
-async fn the_checksums_of_parts_are_told() {
+async fn part_checksums_are_returned() {
     let world = versioned().await;
     let begun = world
         .call("POST", "/bkt/k?uploads")

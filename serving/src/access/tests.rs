@@ -342,7 +342,7 @@ async fn members_without_accounts_accept_young_sessions_of_operators() {
 }
 
 #[tokio::test]
-async fn each_change_leaves_one_record_whatever_its_outcome() {
+async fn each_change_leaves_one_record_for_any_outcome() {
     let process = TestProcess::new(Kind::WithAccounts).await;
     let [viewer, operator] = [AdminRole::Viewer, AdminRole::Operator].map(|it| process.key(it));
     let done = process.signed(&operator, "PUT", "/operate", "{}").await;

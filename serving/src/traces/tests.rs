@@ -166,7 +166,7 @@ async fn spans_reach_the_collector_with_their_process() {
 }
 
 #[tokio::test]
-async fn a_busy_collector_gets_its_batch_again_after_the_pause_that_it_asks_for() {
+async fn a_busy_collector_gets_its_batch_again_after_retry_after() {
     let collector = TestCollector::default();
     collector.replies.lock().push_back((StatusCode::SERVICE_UNAVAILABLE, Some("1")));
     collector.replies.lock().push_back((StatusCode::TOO_MANY_REQUESTS, Some("0")));

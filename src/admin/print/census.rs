@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn the_fault_is_named() {
         let tally = KindCounts { things: 10, copies: 29, missing: 1, ..KindCounts::default() };
         let report = CensusReport {
             registers: tally,

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inline_objects_say_so() {
+    fn inline_objects_are_printed_as_inline() {
         let object = ObjectExtents {
             bucket: "b".into(),
             key: "k".into(),

@@ -49,7 +49,7 @@ async fn it_ends_in_good_order_and_starts_again() {
 }
 
 #[tokio::test]
-async fn what_does_not_listen_is_killed_in_the_end() {
+async fn a_process_that_ignores_sigterm_is_killed() {
     let (_place, mut process) =
         started("trap '' TERM; echo up; while :; do sleep 0.02; done").await;
     let pid = process.pid().unwrap();
@@ -69,7 +69,7 @@ async fn a_kill_is_at_once_and_a_second_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_death_is_noticed_once_and_told_with_its_last_words() {
+async fn a_death_is_reported_once_with_the_last_log_lines() {
     let (_place, mut process) = shell("echo \"$WORD\" world; echo so it ends >&2; exit 3");
     process.start().unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -87,7 +87,7 @@ async fn a_death_is_noticed_once_and_told_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn what_hangs_goes_on_when_it_is_told_to_and_can_be_stopped() {
+async fn a_paused_process_resumes_by_command_and_can_be_stopped() {
     let (_place, mut process) = started(LOYAL).await;
     let pid = process.pid().unwrap();
     let letter = || {

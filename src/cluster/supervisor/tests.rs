@@ -100,7 +100,7 @@ async fn a_number_names_a_node_and_a_name_a_process() {
 }
 
 #[tokio::test]
-async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
+async fn a_dead_process_is_reported_and_restarts_by_command() {
     let (_place, mut supervisor) = stand_in("echo alas; exit 7");
     let at = supervisor.positions(|watched| watched.member.name == "r3")[0];
     supervisor.watched[at].process.start().unwrap();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_and_the_queue_are_told() {
+    fn windows_and_the_queue_have_metrics() {
         let text = Metrics::default().with(FixedWindows).with(FixedQueue).text();
         for line in [
             "martlet_windows_fetched_total 7",

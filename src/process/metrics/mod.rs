@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_hints_and_terms_of_devices_are_told() {
+    fn votes_hints_and_terms_of_devices_have_metrics() {
         let text = Metrics::default().with(DeviceCollector(Arc::new(|| vec![device()]))).text();
         for line in [
             "martlet_device_voting{device=\"d3\"} 1",
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_requests_and_workers_are_told() {
+    fn requests_and_workers_have_metrics() {
         let requests = Requests::new();
         let metrics = Metrics::default()
             .with_registered(|registry| requests.register(registry))

@@ -60,7 +60,7 @@ fn without_a_word_there_is_one_device_and_it_is_remembered() {
 }
 
 #[test]
-fn numbers_stay_whatever_the_order() {
+fn device_numbers_do_not_depend_on_order() {
     let (folders, mut file) = two_devices();
     let present = folders.settle(&mut file, &["/b", "/a"]).unwrap();
     assert_eq!(numbers(&present), [(0, "/a".to_owned()), (1, "/b".to_owned())]);

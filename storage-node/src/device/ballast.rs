@@ -309,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_taken_back_is_not_given_up_at_once(
+        fn reclaimed_ballast_is_not_released_at_once(
             free in 0u64..1000,
             ballast in 0u64..=100,
             held in 0u64..=100,

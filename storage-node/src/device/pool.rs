@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_nobody_waits_for_any_more_does_not_begin() {
+    async fn a_cancelled_call_does_not_begin() {
         let pool = pool(STALL_AFTER);
         let (calls, releases) = hang(&pool, THREADS_MAX);
         let begun = Arc::new(AtomicUsize::new(0));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_panics_takes_no_thread_with_it() {
+    async fn a_panicking_call_ends_no_thread() {
         let pool = pool(STALL_AFTER);
         for _ in 0..2 * THREADS_MAX {
             let call = pool.run(|| -> Result<()> { panic!("this call was to panic") });

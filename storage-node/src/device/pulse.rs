@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_device_that_hangs() {
+    async fn calls_to_a_hanging_device_fail_at_once() {
         let pulse = Arc::new(Pulse::new("d1".to_owned(), Duration::from_millis(20)));
         let slow = tokio::time::sleep(Duration::from_millis(100));
         pulse.wait(slow).await.expect("it is slow, and nothing hangs");

@@ -118,7 +118,7 @@ fn a_device_that_was_not_open_is_raised_when_it_opens() {
 }
 
 #[test]
-fn a_device_that_somebody_had_open_is_tried_again() {
+fn a_device_locked_by_another_process_is_retried() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(START_MS));
     let device = device(folder.path(), clock.clone(), false);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_queue_tells_those_who_wait() {
+    fn an_abandoned_queue_fails_its_waiting_callers() {
         let queue = Queue::default();
         let (op, mut answer) = heavy(1);
         queue.push(op).unwrap();

@@ -233,7 +233,7 @@ async fn stamps_are_judged_by_the_clock() {
 }
 
 #[tokio::test]
-async fn what_is_superseded_leaves_its_extents_once() {
+async fn a_superseded_entry_yields_its_extents_once() {
     let folder = tempfile::tempdir().unwrap();
     let bed = bed(folder.path());
     let garbage = async |before_ms| bed.index.garbage(before_ms, 10).await.unwrap();

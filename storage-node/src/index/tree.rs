@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_and_taken_again_leaves_nothing() {
+    fn addition_and_subtraction_cancel() {
         let key = RegisterKey::object(BucketId([3; 16]), 4, "k");
         let leaf = Leaf::of(&TreeKey::default(), &key, Stamp::at_ms(5), WriteId([1; 16]));
         let mut deltas = Deltas::default();

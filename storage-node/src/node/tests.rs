@@ -128,7 +128,7 @@ async fn a_failed_sync_reopens_the_device_and_loses_nothing_that_was_acknowledge
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_is_gone_is_offline_and_says_why() {
+async fn a_missing_device_is_offline_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(12);
     let node = open(folder.path(), &disk);

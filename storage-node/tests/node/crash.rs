@@ -38,21 +38,21 @@ async fn writer() {
                 "extent" => put_object(node, &name, 70_000).await.unwrap(),
                 _ => node.write(DEVICE, inline(&name, 2000)).await.unwrap(),
             };
-            say(&name, kind);
+            print_step(&name, kind);
             if round % 3 == 0 {
                 // The object may now exist or not, until its delete is acknowledged too.
-                say(&name, "deleting");
+                print_step(&name, "deleting");
                 let mut delete = write(&name, Value::Tombstone);
                 delete.entry.order.time += 100 << 16;
                 node.write(DEVICE, delete).await.unwrap();
-                say(&name, "deleted");
+                print_step(&name, "deleted");
             }
         }
     });
     futures::future::join_all(writers).await;
 }
 
-fn say(name: &str, what: &str) {
+fn print_step(name: &str, what: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\nACK {name} {what}").unwrap();
     out.flush().unwrap();
@@ -116,19 +116,19 @@ async fn keeper() {
         let hint = inline(&name, 2000);
         let order = hint.entry.order;
         assert_eq!(node.keep_hint(DEVICE, hint).await.unwrap(), WriteReply::Stored);
-        say(&name, "kept");
+        print_step(&name, "kept");
         if round % 3 == 0 {
-            say(&name, "forgetting");
+            print_step(&name, "forgetting");
             node.forget_hint(DEVICE, &key(&name), order).await.unwrap();
-            say(&name, "forgotten");
+            print_step(&name, "forgotten");
         }
-        say("floor-at-most", &(round + 1).to_string());
+        print_step("floor-at-most", &(round + 1).to_string());
         node.raise_floor(DEVICE, Stamp::at_ms(round + 1)).await.unwrap();
-        say("floor", &(round + 1).to_string());
+        print_step("floor", &(round + 1).to_string());
         let votes = round % 2 == 0;
-        say("votes", "changing");
+        print_step("votes", "changing");
         node.set_voting(DEVICE, votes).await.unwrap();
-        say("votes", &votes.to_string());
+        print_step("votes", &votes.to_string());
     }
 }
 

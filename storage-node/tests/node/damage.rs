@@ -140,7 +140,7 @@ async fn beside_peers_a_damaged_index_makes_the_device_another_without_votes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lone_device_with_a_damaged_index_stays_offline_and_says_what_to_do() {
+async fn a_lone_device_with_a_damaged_index_stays_offline_with_advice() {
     for (what, damage) in damages() {
         let folder = tempfile::tempdir().unwrap();
         let (before, _) = filled(folder.path()).await;

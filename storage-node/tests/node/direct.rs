@@ -246,13 +246,13 @@ async fn other_users_are_refused() {
         return;
     }
     open_to_all(&node.path);
-    let code = as_nobody(&node.path);
+    let code = as_another_user(&node.path);
     assert_eq!(code, Some(2), "the user is not named");
     let allowed = TestOptions { uids: vec![65_534], ..TestOptions::default() };
     let folder = tempfile::tempdir().unwrap();
     let node = DirectNode::open(folder.path(), allowed);
     open_to_all(&node.path);
-    assert_eq!(as_nobody(&node.path), Some(3), "the user may ask, and has no token");
+    assert_eq!(as_another_user(&node.path), Some(3), "the user may ask, and has no token");
     let root = node.client();
     assert!(matches!(root.receive().await, Packet::Refused { code: 2, .. }), "root is not named");
 }
@@ -265,7 +265,7 @@ fn open_to_all(path: &Path) {
 }
 
 /// Connects as another user with a request without a token; returns the code of the refusal.
-fn as_nobody(path: &Path) -> Option<i32> {
+fn as_another_user(path: &Path) -> Option<i32> {
     let script = "import socket, sys\n\
         s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
         s.settimeout(20)\n\

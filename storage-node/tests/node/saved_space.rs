@@ -56,7 +56,7 @@ fn marker(folder: &Path) -> Option<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_crash_left_is_not_judged_by_the_closing_before_it() {
+async fn a_crash_invalidates_the_marker_of_the_previous_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let mut stored = Stored::new();
     let node = open(folder.path(), 0).unwrap();
@@ -108,7 +108,7 @@ async fn a_saved_map_of_an_earlier_closing_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_marker_of_an_older_version_makes_the_rows_tell() {
+async fn the_marker_of_an_older_version_makes_rows_authoritative() {
     let folder = tempfile::tempdir().unwrap();
     let mut stored = Stored::new();
     let node = open(folder.path(), 0).unwrap();

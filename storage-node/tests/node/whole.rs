@@ -41,7 +41,7 @@ async fn acknowledged_means_there_after_a_reopening() {
 }
 
 #[tokio::test]
-async fn a_second_node_on_a_folder_hears_one_clear_sentence() {
+async fn a_second_node_on_a_folder_gets_one_clear_error() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path(), 0).unwrap();
     let error = open(folder.path(), 0).err().unwrap().to_string();
@@ -123,7 +123,7 @@ async fn a_device_that_lost_its_index_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_formatted_beside_peers_has_no_vote_until_it_is_told() {
+async fn a_device_formatted_beside_peers_has_no_vote_until_granted() {
     let folder = tempfile::tempdir().unwrap();
     let options = || NodeOptions { votes_when_new: false, ..NodeOptions::default() };
     let reopen = || StorageNode::open(vec![config(folder.path(), 0)], options()).unwrap();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_all_primaries_and_nowhere_else_is_clean() {
+    fn registers_on_their_primaries_alone_are_clean() {
         let (.., primaries) = rings();
         let all: Vec<_> = primaries.iter().map(|device| (*device, 5)).collect();
         let census = census(&all);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn older_missing_and_stray_ones_are_told() {
+    fn older_missing_and_misplaced_copies_are_reported() {
         let (.., primaries) = rings();
         let stray = D.into_iter().find(|device| !primaries.contains(device)).unwrap();
         let census = census(&[(primaries[0], 5), (primaries[1], 4), (stray, 5)]);

@@ -177,7 +177,7 @@ impl TestCluster {
     }
 
     /// Panics if the log of a process contains a panic.
-    pub fn assert_nobody_panicked(&self) {
+    pub fn assert_no_panic(&self) {
         for member in self.members() {
             let log = member.logged();
             let line = log.lines().find(|line| line.contains("panicked at"));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_in_any_fragment_is_told() {
+    fn one_wrong_byte_in_any_fragment_is_reported() {
         let (code, length) = (Code::new(4, 2).unwrap(), 140_000);
         let blake3 = *blake3::hash(&body("an extent", length as usize)).as_bytes();
         let extent = ExtentRef { id: ExtentId([0; 16]), length, blake3 };

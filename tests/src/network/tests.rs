@@ -82,12 +82,12 @@ fn a_cut_of_one_direction_lets_the_other_through() {
     // Packets from `a` are dropped, so TCP fails both ways; but datagrams from `b` arrive.
     network.cut_one_way("a", "b");
     assert!(!reaches(&other, &one));
-    let heard = python_hears(&one, &other);
+    let heard = python_receives(&one, &other);
     assert!(heard, "nothing of what b sends arrives at a");
 }
 
 /// Returns true if a datagram from `sender` arrives at `receiver`.
-fn python_hears(receiver: &Host, sender: &Host) -> bool {
+fn python_receives(receiver: &Host, sender: &Host) -> bool {
     let listen = "import socket, sys\n\
         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 4002)); s.settimeout(5)\n\
         sys.exit(0 if s.recv(1) == b'x' else 1)";
@@ -103,8 +103,8 @@ fn python_hears(receiver: &Host, sender: &Host) -> bool {
 }
 
 #[test]
-fn a_lossy_cable_loses_about_what_was_said() {
-    let Some(mut network) = BridgeNetwork::new("a_lossy_cable_loses_about_what_was_said") else {
+fn a_lossy_link_drops_about_its_stated_share() {
+    let Some(mut network) = BridgeNetwork::new("a_lossy_link_drops_about_its_stated_share") else {
         return;
     };
     let (one, other) = (network.add("a"), network.add("b"));

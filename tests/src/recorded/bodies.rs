@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_says_which_value_it_is_and_only_when_whole() {
+    fn a_whole_body_identifies_its_value() {
         for length in [0, 1, 100, 5_000] {
             let body = body_of(Value(7), length);
             assert_eq!(value_of(&body), Some(Value(7)));

@@ -113,7 +113,7 @@ impl Recorder {
         }
         self.check();
         checkers::reads::census(&self.history().firm()).unwrap_or_else(|it| panic!("{it}"));
-        cluster.assert_nobody_panicked();
+        cluster.assert_no_panic();
     }
 
     /// Checks the operations recorded so far.

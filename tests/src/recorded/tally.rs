@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "1 errors, 0 at most")]
-    fn too_many_errors_are_told() {
+    fn too_many_errors_fail_the_check() {
         let (written, unknown) = (
             operation(Invocation::Delete, Response::Done, 5),
             operation(Invocation::Get, Response::Unknown, 5),

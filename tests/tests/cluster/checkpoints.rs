@@ -146,7 +146,7 @@ impl Load {
         println!("{deleted:?} versions were purged, {refused:?} were pinned");
         assert!(self.recorder.commits() > 0, "nothing was committed");
         self.recorder.check();
-        cluster.assert_nobody_panicked();
+        cluster.assert_no_panic();
     }
 }
 

@@ -39,7 +39,7 @@ impl Up {
     }
 
     /// Starts a cluster of one node with variables of the environment.
-    async fn told(folder: TempDir, s3_port: &str, environment: &[(&str, String)]) -> Self {
+    async fn start_with(folder: TempDir, s3_port: &str, environment: &[(&str, String)]) -> Self {
         let mut command = in_folder(&folder.path().join("cluster"), &["up", "--s3-port", s3_port]);
         command.args(["--nodes", "1", "--zones", "1", "--replicas", "1"]);
         command.envs(environment.iter().map(|it| (it.0, &it.1)));
@@ -90,7 +90,7 @@ impl Up {
     }
 
     /// Runs a command on the cluster; the command must succeed.
-    fn tell(&self, arguments: &[&str]) -> String {
+    fn run(&self, arguments: &[&str]) -> String {
         let output = finished(&mut in_folder(&self.dir(), arguments));
         assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.complained());
         String::from_utf8(output.stdout).unwrap()
@@ -102,7 +102,7 @@ impl Up {
     }
 
     fn status(&self) -> Value {
-        serde_json::from_str(&self.tell(&["status", "--json"])).unwrap()
+        serde_json::from_str(&self.run(&["status", "--json"])).unwrap()
     }
 
     fn process(&self, name: &str) -> Value {
@@ -236,7 +236,7 @@ async fn it_outlives_a_dead_node_and_leaves_nothing_behind() {
     assert_eq!(client.put("/mine/large", large.clone()).await.unwrap().status, 200);
 
     let dead = up.process("n2")["pid"].as_u64().unwrap();
-    let said = up.tell(&["kill", "2"]);
+    let said = up.run(&["kill", "2"]);
     assert!(said.contains(&format!("n2 (process {dead}) was killed")), "{said}");
     assert!(!is_there(u32::try_from(dead).unwrap()));
     assert_eq!(up.process("n2")["state"], "stopped");
@@ -249,7 +249,7 @@ async fn it_outlives_a_dead_node_and_leaves_nothing_behind() {
     let meanwhile = client.put("/mine/meanwhile", small.clone()).await.unwrap();
     assert_eq!(meanwhile.status, 200, "{}", meanwhile.text());
 
-    let said = up.tell(&["start", "2"]);
+    let said = up.run(&["start", "2"]);
     assert!(said.contains("n2 (process ") && said.contains("and ready"), "{said}");
     let status = up.status();
     for process in status["processes"].as_array().unwrap() {
@@ -282,7 +282,7 @@ async fn its_children_go_with_it_however_it_went() {
     assert_eq!((mode("control.sock"), mode("")), (0o600, 0o700));
 
     // A paused process is not ready, and can't be ended by a signal that it never receives.
-    up.tell(&["pause", "n1"]);
+    up.run(&["pause", "n1"]);
     let paused = up.process("n1");
     assert_eq!((&paused["state"], &paused["ready"]), (&"paused".into(), &false.into()));
     let again = refusal(&finished(&mut in_folder(&up.dir(), &["up"])));
@@ -315,7 +315,7 @@ async fn a_node_joins_and_objects_from_before_are_found() {
         let reply = client.put(&format!("/mine/{number}"), body(number, 200_000)).await.unwrap();
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
-    let said = up.tell(&["add-node", "--zone", "2"]);
+    let said = up.run(&["add-node", "--zone", "2"]);
     for ring in ["the data-0 ring of epoch 2", "the index ring of epoch 2"] {
         assert!(said.contains(&format!("n4 has d1 and d2 in zone 2; {ring}")), "{said}");
     }
@@ -390,7 +390,7 @@ async fn a_policy_of_fragments_lies_over_the_same_devices() {
         names.map(|(name, it)| (name.as_str().unwrap(), it.as_str().unwrap())).collect();
     assert_eq!(names, [("default", "replicated"), ("ec", "2+1")]);
 
-    let said = up.tell(&["add-node"]);
+    let said = up.run(&["add-node"]);
     assert!(said.contains("the data-1 ring of epoch 2 gives it"), "{said}");
     let status = up.status();
     let rings: Vec<_> = status["rings"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
@@ -407,7 +407,7 @@ const RULES: &str = "<LifecycleConfiguration><Rule><ID>all</ID><Filter></Filter>
     <Status>Enabled</Status><Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
 
 #[tokio::test]
-async fn it_hands_on_who_is_told_of_events_and_of_requests() {
+async fn event_targets_and_logs_are_passed_to_the_processes() {
     let _alone = ALONE.lock().await;
     let folder = tempfile::Builder::new().prefix("martlet-cluster-").tempdir().unwrap();
     let (queue, log) = (folder.path().join("queue"), folder.path().join("access.log"));
@@ -416,7 +416,7 @@ async fn it_hands_on_who_is_told_of_events_and_of_requests() {
         ("MARTLET_ACCESS_LOG", log.display().to_string()),
         ("MARTLET_LIFECYCLE_DAY_SECONDS", "1".to_owned()),
     ];
-    let up = Up::told(folder, S3_PORTS[4], &environment).await;
+    let up = Up::start_with(folder, S3_PORTS[4], &environment).await;
     let mut client = up.client();
     client.make_bucket("mine").await;
     for (target, document) in [("/mine?notification=", HEARS), ("/mine?lifecycle=", RULES)] {
@@ -440,7 +440,7 @@ async fn it_hands_on_who_is_told_of_events_and_of_requests() {
 }
 
 #[test]
-fn targets_that_make_no_sense_are_told_before_anything_is_made() {
+fn invalid_targets_are_errors_before_any_file_is_created() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("cluster");
     let mut command = in_folder(&dir, &["up"]);

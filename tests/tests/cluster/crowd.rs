@@ -126,7 +126,7 @@ async fn upload(cluster: &TestCluster, number: usize) -> UploadOutcome {
 /// configured memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes 24 GiB; `make large` runs it"]
-async fn sixty_four_uploads_wait_or_are_told_to() {
+async fn sixty_four_uploads_wait_or_get_slow_down() {
     let proxy_settings = format!("write_buffer = \"{WRITE_BUFFER_MIB}MiB\"\n");
     let cluster =
         ClusterPlan { proxies: 1, proxy_settings, ..ClusterPlan::coded(4, 2) }.start().await;

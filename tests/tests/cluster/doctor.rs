@@ -86,5 +86,5 @@ async fn faults_of_a_cluster_are_found_one_by_one() {
     let report = DoctorReport::of(&mut doctor(&cluster.nodes[0]));
     report.assert_one("peers", "all", "ok: 1 of 2 other nodes answer");
     report.assert_one("peers", "n3", "warn: ");
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }

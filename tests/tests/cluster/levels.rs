@@ -13,7 +13,7 @@ use super::recorder;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a1_replies_say_what_they_rest_on() {
+async fn a1_replies_state_their_consistency_level() {
     let cluster = ClusterPlan { replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let mut stamps = Vec::new();

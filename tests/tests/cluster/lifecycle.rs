@@ -85,5 +85,5 @@ async fn m1_replicators_carry_rules_out() {
     assert_eq!(of("LifecycleExpiration:Delete"), 40, "{told:?}");
     assert!(told.is_sorted_by(|one, other| one < other), "each is told once: {told:?}");
     assert!(told.iter().all(|(_, what)| what.starts_with("old/")), "{told:?}");
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }

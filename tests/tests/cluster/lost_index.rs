@@ -301,7 +301,7 @@ async fn x8_objects_come_back_from_their_extents_after_the_whole_index_is_lost()
     assert!(free["held_since_ms"].is_null(), "{free}");
     println!("{}", cluster.until_clean(PATIENCE).await);
     assert_object(&mut client, BUCKET, "file", &stored.file).await;
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -353,5 +353,5 @@ async fn x8_coded_objects_come_back_if_enough_fragments_are_left() {
         assert_object(&mut client, BUCKET, key, body).await;
     }
     admin_json(&cluster, &["index", "release", "--yes"]);
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }

@@ -40,7 +40,7 @@ async fn r7_of_fifty_racers_one_wins() {
         races.count(&race(&mut racers, round).await);
     }
     println!("{ROUNDS} races took {:?}: {races:?}", begun.elapsed());
-    races.assert_told(ROUNDS);
+    races.assert_reported(ROUNDS);
     recorder.finish(&cluster).await;
 }
 
@@ -128,7 +128,7 @@ async fn r7_of_racers_by_put_by_parts_and_by_copy_one_wins() {
         races.count(&race(&mut racers, round).await);
     }
     println!("{races:?}");
-    races.assert_told(10);
+    races.assert_reported(10);
     recorder.finish(&cluster).await;
 }
 
@@ -150,7 +150,7 @@ async fn race(
 impl Races {
     /// Asserts that every round had a winner. Without faults at most one winner in twenty may
     /// receive 503, because another client's ballot replaced its accept.
-    fn assert_told(&self, rounds: usize) {
+    fn assert_reported(&self, rounds: usize) {
         assert_eq!(self.won + self.untold, rounds, "{self:?}");
         assert!(self.untold * 20 <= rounds, "{self:?}");
     }

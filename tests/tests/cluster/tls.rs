@@ -176,7 +176,7 @@ fn signed(address: SocketAddr) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_shows_no_certificate_of_the_authority_is_not_heard() {
+async fn clients_without_a_certificate_of_the_authority_are_refused() {
     let cluster = ClusterPlan { proxies: 1, replicators: false, ..plan() }.start().await;
     let operator = cluster.operator_certificates();
     let heard = asked_over_tls(&cluster, Some(operator)).await;

@@ -124,7 +124,7 @@ async fn a_cluster_answers_as_the_model_through_two_proxies() {
     let plan = ClusterPlan { nodes: 3, proxies: 2, replicators: false, ..ClusterPlan::default() };
     let cluster = plan.start().await;
     Store::new(&cluster.endpoints()).pass(SEQUENCES_OF_CLUSTER).await;
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }
 
 /// Finds a planted flaw, and a small sequence that shows it.

@@ -73,7 +73,7 @@ const MEMBERS: [&str; 5] =
     ["proxy p1", "proxy p2", "replicator r1", "replicator r2", "replicator r3"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_asked_tells_of_the_whole_cluster() {
+async fn every_process_returns_the_status_of_the_cluster() {
     let mut cluster = plan().start().await;
     let asked_of = [&cluster.proxies[0], &cluster.nodes[1], &cluster.replicators[2]];
     for member in asked_of {
@@ -117,7 +117,7 @@ async fn whoever_is_asked_tells_of_the_whole_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn capacity_dispersion_and_workers_are_told() {
+async fn capacity_dispersion_and_workers_are_printed() {
     let cluster = plan().start().await;
     let mut client = cluster.client(0);
     bucket(&mut client, "probe").await;
@@ -227,7 +227,7 @@ async fn a_request_is_followed_through_proxy_and_nodes() {
 }
 
 #[tokio::test]
-async fn a_server_tells_of_its_devices_and_workers() {
+async fn a_server_prints_its_devices_and_workers() {
     let server = Setup::new().start().await;
     let ask = |arguments: &[&str]| text(&server.ask(arguments));
     let status = ask(&["status"]);

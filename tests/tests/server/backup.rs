@@ -244,7 +244,7 @@ async fn later_changes_stay_unless_they_are_to_be_replaced() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_used_is_refused_with_its_remedy() {
+async fn unusable_backups_are_refused_with_advice() {
     let setup = Setup::new();
     let files = Files::new(&setup);
     let mut server = setup.start().await;
@@ -294,7 +294,7 @@ async fn until_done(mut run: impl FnMut() -> Output) -> Output {
 /// Bucket with checkpoint rules, and a tenant, both deleted after the backup of a proxy. The other
 /// proxy restores them, and the rings of the backup are known to all nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_proxy_restores_what_was_deleted_in_a_cluster() {
+async fn another_proxy_restores_a_deleted_version() {
     let cluster = ClusterPlan { nodes: 3, proxies: 2, ..ClusterPlan::default() }.start().await;
     let ask = |proxy: usize, arguments: &[&str]| {
         asked_member(&cluster, &cluster.proxies[proxy], arguments)

@@ -73,7 +73,7 @@ async fn every_operation_is_measured_and_cleaned_up_after() {
 }
 
 #[tokio::test]
-async fn what_was_prepared_can_be_kept_and_read_again() {
+async fn prepared_objects_can_be_kept_and_reused() {
     let server = Setup::new().start().await;
     let load = ["--op", "get", "--objects", "5"];
     figures(&bench(&server, &[&load[..], &["--keep"]].concat()));

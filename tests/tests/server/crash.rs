@@ -23,7 +23,7 @@ async fn nothing_is_left(server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_kill_9_and_no_space_leaks() {
+async fn acknowledged_writes_survive_kill_9_and_no_space_leaks() {
     let mut chance = chance();
     let setup = setup();
     let mut server = setup.start().await;

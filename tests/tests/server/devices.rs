@@ -86,8 +86,8 @@ async fn a_disk_that_is_not_mounted_is_missing_until_it_is() {
 }
 
 #[tokio::test]
-async fn a_disk_that_breaks_takes_nothing_with_it() {
-    let Some(mut image) = Image::new("a_disk_that_breaks_takes_nothing_with_it", 64) else {
+async fn a_failed_disk_loses_no_acknowledged_write() {
+    let Some(mut image) = Image::new("a_failed_disk_loses_no_acknowledged_write", 64) else {
         return;
     };
     let place = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ async fn a_disk_that_breaks_takes_nothing_with_it() {
 }
 
 #[tokio::test]
-async fn a_damaged_device_is_offline_and_says_why() {
+async fn a_damaged_device_is_offline_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let setup = two_devices(&folder.path().join("one"), &folder.path().join("two"));
     let mut server = setup.start().await;

@@ -111,7 +111,7 @@ async fn parts_of_an_upload_are_extents_of_their_object() {
 }
 
 #[tokio::test]
-async fn what_is_printed_for_people_names_the_file() {
+async fn printed_extents_name_their_file() {
     let server = started().await;
     let mut client = server.client();
     assert_eq!(client.put("/box/large", body("large", 2 * MIB)).await.unwrap().status, 200);

@@ -213,7 +213,7 @@ async fn short_bodies_that_stall_hold_what_write_buffer_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_that_nobody_reads_hold_little() {
+async fn unread_replies_hold_little_memory() {
     let server = started(&Setup::new()).await;
     let mut client = server.client();
     client.put("/box/k", body("k", 32 * MIB)).await.unwrap();

@@ -111,7 +111,7 @@ async fn open_uploads_take_no_more_than_stated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_whose_clients_pause_take_no_more_than_stated() {
+async fn parts_of_paused_clients_take_the_stated_memory() {
     const LENGTH: usize = 8 << 20;
     let server = started().await;
     let upload = Upload::begin(&mut server.client(), "/box/parts").await;

@@ -75,7 +75,7 @@ async fn a_reader_that_stalls_is_cut_off() {
 }
 
 #[tokio::test]
-async fn too_many_requests_are_told_to_come_again() {
+async fn requests_beyond_the_limit_get_retry_after() {
     let server = started(&Setup::new().set("MARTLET_MAX_REQUESTS", "2")).await;
     let mut client = server.client();
     let mut stalled = Vec::new();
@@ -98,7 +98,7 @@ async fn too_many_requests_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_told_to_come_again_while_all_are_busy() {
+async fn connections_beyond_the_limit_get_retry_after_while_all_are_busy() {
     let server = started(&Setup::new().set("MARTLET_MAX_CONNECTIONS", "2")).await;
     let mut stalled = Vec::new();
     for at in 0..2 {
@@ -171,7 +171,7 @@ async fn heads_beyond_the_limits_are_refused() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_early_is_told_why() {
+async fn early_refusals_carry_their_reason() {
     let server = started(&Setup::new()).await;
     let bytes = body("k", 20_000_000);
     let mut stranger = S3::with_keys(server.s3_address, ACCESS_KEY, "another-secret-key");

@@ -70,7 +70,7 @@ fn lines(listed: &Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_policy_is_asked_for_by_name_and_is_there_for_good() {
+async fn a_storage_policy_is_chosen_by_name_and_stays() {
     let setup = over(3).set(POLICIES, "ec=2+1");
     let mut server = setup.start().await;
     let expected = [line(0, "default", "replicated", true), line(1, "ec", "2+1", false)];

@@ -88,7 +88,7 @@ async fn nothing_is_open_to_others_and_no_secret_lies_in_clear() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_version_left_open_is_closed() {
+async fn files_with_open_modes_of_an_earlier_version_are_closed() {
     let setup = Setup::new();
     let mut server = setup.start().await;
     assert!(server.stop().await.success());

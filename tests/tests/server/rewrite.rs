@@ -208,7 +208,7 @@ async fn a_bucket_moves(second: Redundancy) {
     }
     let census = cluster.until_clean(2 * PATIENCE).await;
     println!("{census}");
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ const KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
 const SECRET: &str = "MARTLET_ROOT_SECRET_KEY";
 
 #[tokio::test]
-async fn the_first_start_makes_credentials_and_tells_them_once() {
+async fn the_first_start_creates_credentials_and_prints_them_once() {
     let setup = Setup::new().unset(KEY).unset(SECRET);
     let mut server = setup.start().await;
     let printed = server.printed();
@@ -74,7 +74,7 @@ async fn a_file_of_settings_is_read_and_flags_win() {
 }
 
 #[tokio::test]
-async fn objects_are_spread_over_several_devices_and_stay_whatever_their_order() {
+async fn objects_are_spread_over_devices_and_survive_a_new_device_order() {
     let setup = Setup::new();
     let folders = ["one", "two", "three"].map(|name| setup.join(name).display().to_string());
     let named: Vec<_> = folders.iter().flat_map(|folder| ["--device", folder]).collect();
@@ -102,7 +102,7 @@ async fn objects_are_spread_over_several_devices_and_stay_whatever_their_order()
 }
 
 #[tokio::test]
-async fn operators_are_told_how_it_is() {
+async fn operators_read_health_readiness_and_metrics() {
     let server = Setup::new().start().await;
     assert_eq!(server.admin("/healthz").await.unwrap().text(), "ok\n");
     let ready = server.admin("/readyz").await.unwrap();
@@ -124,7 +124,7 @@ async fn operators_are_told_how_it_is() {
 }
 
 #[tokio::test]
-async fn what_operators_may_do_takes_the_root_secret() {
+async fn operator_routes_need_the_root_secret() {
     let server = Setup::new().start().await;
     let refused = server.admin("/admin/v1/status").await.unwrap();
     assert_eq!(refused.status, 401, "{}", refused.text());

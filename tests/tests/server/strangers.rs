@@ -231,7 +231,7 @@ async fn five_thousand_streams_do_not_keep_a_key_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_are_heard_whoever_else_connects_to_their_port() {
+async fn operators_are_served_beside_idle_connections_to_their_port() {
     let server = started(&Setup::new()).await;
     let address = server.admin_address;
     let silent = crowd(address, 150, b"").await;

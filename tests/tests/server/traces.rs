@@ -109,7 +109,7 @@ async fn a_request_is_one_tree_of_spans_over_proxy_and_nodes() {
     }
     let exported = cluster.nodes[0].metric("martlet_trace_spans_exported_total").await;
     assert!(exported.unwrap() > 0);
-    cluster.assert_nobody_panicked();
+    cluster.assert_no_panic();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -135,12 +135,12 @@ fn first_failure(
 }
 
 #[test]
-fn whatever_goes_wrong_every_promise_is_kept() {
+fn all_consistency_rules_hold_under_faults() {
     pass(Subject::Objects, SEEDS);
 }
 
 #[test]
-fn whatever_goes_wrong_checkpoints_are_whole_or_not_there() {
+fn checkpoints_are_whole_or_absent_under_faults() {
     pass(Subject::Sets, SEEDS_OF_SETS);
 }
 

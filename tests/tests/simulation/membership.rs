@@ -97,7 +97,7 @@ impl SimulatedMember {
 
     /// Handles the term and the rings that a reply announces.
     pub(crate) fn follow_term(self: &Arc<Self>, term: Term, theirs: &Arc<Self>) {
-        self.hear_term(term);
+        self.receive_term(term);
         let rings = theirs.rings();
         let mut state = self.state.lock();
         let index = state.waiting.as_ref().unwrap_or(&state.rings.index).epoch();
@@ -116,7 +116,7 @@ impl SimulatedMember {
     }
 
     /// Handles a term, for which a ring may wait.
-    pub(crate) fn hear_term(&self, term: Term) {
+    pub(crate) fn receive_term(&self, term: Term) {
         {
             let mut state = self.state.lock();
             let rose = state.known.raise(term);

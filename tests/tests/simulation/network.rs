@@ -223,7 +223,7 @@ impl<E> CallInTransit<E> {
             return (standing == NodeCondition::Refusing).then(refused);
         }
         let reply = (self.effect)(self.node.backend()).await;
-        self.node.member.hear_term(self.node.term());
+        self.node.member.receive_term(self.node.term());
         match &reply {
             Ok(reply) => self.note(&reply.shown()),
             Err(error) => self.note(&format!("{:?}: {error}", error.kind())),

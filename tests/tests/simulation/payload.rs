@@ -82,7 +82,7 @@ pub(crate) fn incoming(bytes: Bytes) -> NewBody {
 }
 
 #[test]
-fn bodies_say_which_write_they_are_of() {
+fn bodies_identify_their_write() {
     for size in [13, 14, 100, 9000] {
         let body = bytes(Value(7), size);
         assert_eq!((value_of(&body), body.len()), (Some(Value(7)), size));

@@ -94,14 +94,14 @@ pub(crate) fn run(seed: u64, subject: Subject, bug: Bug, reduction: Reduction) -
         let all = AssertUnwindSafe(everything(input, &trace, &mut setup)).catch_unwind();
         let verdict = match timeout(LONGEST, all).await {
             Ok(Ok(verdict)) => verdict,
-            Ok(Err(panic)) => Err(format!("panicked: {}", said(&*panic))),
+            Ok(Err(panic)) => Err(format!("panicked: {}", message_of(&*panic))),
             Err(_) => Err("the run hangs".into()),
         };
         RunOutcome { seed, reduction, setup, trace: trace.text(), verdict }
     })
 }
 
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref().copied()).unwrap_or("something").to_owned()
 }

@@ -168,3 +168,53 @@ fn pointers_of_documents_lead_somewhere() {
     }
     assert!(followed > 300, "only {followed} pointers were found");
 }
+
+/// Words of names of functions that hide the subject: a test's name states the caller, the component
+/// and the result.
+const UNCLEAR: [&str; 15] = [
+    "whoever",
+    "whatever",
+    "somebody",
+    "nobody",
+    "nobodys",
+    "anybody",
+    "everybody",
+    "tell",
+    "tells",
+    "told",
+    "hear",
+    "hears",
+    "heard",
+    "says",
+    "said",
+];
+/// Words that open the name of a function as a riddle.
+const RIDDLES: [&str; 4] = ["what", "who", "whose", "those"];
+
+/// Returns the unclear word in the name of a function.
+fn unclear_word(name: &str) -> Option<&str> {
+    let riddle = name.split_once('_').map(|(first, _)| first).filter(|it| RIDDLES.contains(it));
+    riddle.or_else(|| name.split('_').find(|word| UNCLEAR.contains(word)))
+}
+
+#[test]
+fn functions_have_names_with_a_subject() {
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            let Some((_, rest)) = line.split_once("fn ") else { continue };
+            let end = rest.find(|it: char| !it.is_alphanumeric() && it != '_');
+            let name = &rest[..end.unwrap_or(rest.len())];
+            let word = unclear_word(name);
+            assert!(word.is_none(), "{}:{}: {name}", shown(&path), at + 1);
+        }
+    }
+}
+
+#[test]
+fn unclear_words_are_found_in_names() {
+    assert_eq!(unclear_word("what_is_none_is_refused"), Some("what"));
+    assert_eq!(unclear_word("a_client_is_told_the_time"), Some("told"));
+    assert_eq!(unclear_word("malformed_networks_are_refused"), None);
+    assert_eq!(unclear_word("what"), None, "a parameter may have this name");
+}

@@ -78,7 +78,7 @@ fn moves_fill_who_gets_and_free_who_gives() {
 }
 
 #[test]
-fn what_has_arrived_on_a_new_device_comes_no_more() {
+fn bytes_already_on_a_new_device_are_not_forecast() {
     let mut builder = builder(0, 3);
     next(&mut builder);
     builder.add(device(4, "d1")).unwrap();
@@ -92,7 +92,7 @@ fn what_has_arrived_on_a_new_device_comes_no_more() {
 }
 
 #[test]
-fn who_will_pass_the_mark_is_named() {
+fn devices_that_will_pass_the_mark_are_named() {
     let mut builder = builder(0, 3);
     next(&mut builder);
     builder.add(device(4, "d1")).unwrap();
@@ -109,7 +109,7 @@ fn who_will_pass_the_mark_is_named() {
 }
 
 #[test]
-fn nobody_to_ask_is_no_room() {
+fn no_reachable_device_is_no_room() {
     let capacity = project(&[next(&mut builder(0, 3))], &[], Vec::new());
     assert_eq!(capacity.writable_until_first_full_bytes, 0);
     assert_eq!(capacity.writable_until_all_full_bytes, 0);

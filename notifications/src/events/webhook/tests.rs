@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 #[test]
-fn refusals_are_told_from_trouble() {
+fn permanent_refusals_differ_from_passing_failures() {
     let of = |status: u16| classify_status(StatusCode::from_u16(status).unwrap());
     assert!([200, 202, 204].iter().all(|status| of(*status) == Ok(())));
     for status in [400, 405, 409, 410, 413, 415, 422] {
@@ -79,7 +79,7 @@ impl Hook {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_to_whom_an_authority_vouches_for() {
+async fn a_token_is_sent_to_verified_servers_alone() {
     let (hook, mut heads) = Hook::start("localhost").await;
     let token = hook.place.path().join("token");
     std::fs::write(&token, "first-token\n").unwrap();
@@ -98,7 +98,7 @@ async fn a_token_is_shown_to_whom_an_authority_vouches_for() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_to_anybody_else() {
+async fn unverified_servers_receive_no_message() {
     let (hook, mut heads) = Hook::start("localhost").await;
     let (other, mut other_heads) = Hook::start("elsewhere.example").await;
     for webhook in [hook.webhook(&other.ca_file(), None), other.webhook(&other.ca_file(), None)] {
@@ -112,7 +112,7 @@ async fn nothing_is_sent_to_anybody_else() {
 }
 
 #[test]
-fn mistakes_are_told_when_the_process_starts() {
+fn invalid_settings_fail_the_start() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("file");
     let refusal = |url: &str, ca_file: Option<&Path>, token_file: Option<&Path>| {

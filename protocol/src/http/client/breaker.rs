@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_fails_beside_one_that_is_answered_says_nothing() {
+    async fn a_failure_beside_a_success_does_not_count() {
         let breaker = Breaker::default();
         let (slow, quick) = (breaker.pass("n1").unwrap(), breaker.pass("n1").unwrap());
         later(500).await;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_is_given_up_soon_says_nothing() {
+    async fn a_call_cancelled_early_does_not_count() {
         let breaker = Breaker::default();
         drop(breaker.pass("n1").unwrap());
         breaker.pass("n1").unwrap().unanswered();

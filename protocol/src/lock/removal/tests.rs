@@ -69,7 +69,7 @@ fn only_what_is_under_no_lock_is_removed() {
 }
 
 #[test]
-fn what_can_not_be_read_is_locked_for_all() {
+fn versions_with_unreadable_locks_are_locked() {
     for mark in [Mark::Retention, Mark::LegalHold] {
         for document in [&[][..], &[1], &[2, 0, 0], &[1, 0, 0, 0], &[1, 9, 0], b"\xff"] {
             let mut marks = Marks::default();

@@ -16,7 +16,7 @@ use crate::term::Term;
 use crate::tree::Span;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
-    owners_tell_what_they_need(backend, device).await;
+    owners_return_the_extents_they_need(backend, device).await;
     a_device_that_is_not_here_is_silent(backend, device).await;
     extents_are_sought_together(backend, device).await;
     garbage_continues_behind_a_record(backend, device).await;
@@ -53,7 +53,7 @@ async fn ask(
     }
 }
 
-async fn owners_tell_what_they_need(backend: &dyn Backend, device: DeviceId) {
+async fn owners_return_the_extents_they_need(backend: &dyn Backend, device: DeviceId) {
     let bucket = BucketId::random();
     let [held, gone, hinted, absent] =
         ["held", "gone", "hinted", "absent"].map(|name| register(bucket, name));

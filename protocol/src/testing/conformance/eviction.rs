@@ -14,11 +14,11 @@ use crate::term::Term;
 use crate::tree::Sum;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
-    holdings_tell_what_is_known(backend, device).await;
+    holdings_return_every_known_version(backend, device).await;
     a_marked_tombstone_is_out_of_sums_and_walks(backend, device).await;
     a_later_write_takes_the_mark_away(backend, device).await;
-    what_is_newer_is_not_dropped(backend, device).await;
-    what_is_dropped_leaves_nothing(backend, device).await;
+    newer_registers_are_not_dropped(backend, device).await;
+    dropped_registers_leave_nothing(backend, device).await;
 }
 
 async fn holding(backend: &dyn Backend, device: DeviceId, key: &RegisterKey) -> Holding {
@@ -29,7 +29,7 @@ async fn mark(backend: &dyn Backend, device: DeviceId, key: &RegisterKey, order:
     backend.mark_collectable(device, &[(key.clone(), order)]).await.unwrap();
 }
 
-async fn holdings_tell_what_is_known(backend: &dyn Backend, device: DeviceId) {
+async fn holdings_return_every_known_version(backend: &dyn Backend, device: DeviceId) {
     let bucket = BucketId::random();
     let keys: Vec<_> =
         ["absent", "held", "promised", "kept"].map(|name| register(bucket, name)).into();
@@ -95,7 +95,7 @@ async fn a_later_write_takes_the_mark_away(backend: &dyn Backend, device: Device
     }
 }
 
-async fn what_is_newer_is_not_dropped(backend: &dyn Backend, device: DeviceId) {
+async fn newer_registers_are_not_dropped(backend: &dyn Backend, device: DeviceId) {
     let key = register(BucketId::random(), "newer");
     backend.write(device, plain(&key, stamp(5))).await.unwrap();
     let drop = |up_to, collectable| RegisterDrop { key: key.clone(), up_to, collectable };
@@ -110,7 +110,7 @@ async fn what_is_newer_is_not_dropped(backend: &dyn Backend, device: DeviceId) {
     assert_eq!(holding(backend, device, &key).await, Holding::default());
 }
 
-async fn what_is_dropped_leaves_nothing(backend: &dyn Backend, device: DeviceId) {
+async fn dropped_registers_leave_nothing(backend: &dyn Backend, device: DeviceId) {
     let bucket = BucketId::random();
     let (key, collected) = (register(bucket, "dropped"), register(bucket, "collected"));
     let id = ExtentId::random();

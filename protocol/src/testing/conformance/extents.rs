@@ -20,7 +20,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     deletes_are_idempotent(backend, device).await;
     a_reader_outlives_a_delete(backend, device).await;
     extents_are_listed_by_id(backend, device).await;
-    devices_say_how_they_are(backend, device).await;
+    devices_return_their_state(backend, device).await;
 }
 
 async fn store(backend: &dyn Backend, device: DeviceId, bytes: &Bytes, piece: usize) -> ExtentRef {
@@ -185,7 +185,7 @@ async fn extents_are_listed_by_id(backend: &dyn Backend, device: DeviceId) {
     backend.delete_extents(device, &mine).await.unwrap();
 }
 
-async fn devices_say_how_they_are(backend: &dyn Backend, device: DeviceId) {
+async fn devices_return_their_state(backend: &dyn Backend, device: DeviceId) {
     let all = backend.devices().await.unwrap();
     let found = all.iter().find(|status| status.device == device).expect("the device is listed");
     assert_eq!(found.health, crate::backend::DeviceHealth::Ready);

@@ -28,7 +28,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     names_come_in_the_order_of_their_bytes(backend, device, bucket).await;
     prefixes_and_beginnings_bound_a_listing(backend, device, bucket).await;
     pages_follow_one_another(backend, device, bucket).await;
-    only_the_shards_asked_for_are_listed(backend, device, bucket).await;
+    only_requested_shards_are_listed(backend, device, bucket).await;
     folding_keeps_the_first_live_name(backend, device, bucket).await;
     rows_are_selected(backend, device).await;
 }
@@ -106,7 +106,7 @@ async fn pages_follow_one_another(backend: &dyn Backend, device: DeviceId, bucke
     }
 }
 
-async fn only_the_shards_asked_for_are_listed(
+async fn only_requested_shards_are_listed(
     backend: &dyn Backend,
     device: DeviceId,
     bucket: BucketId,

@@ -13,8 +13,8 @@ use crate::stamp::Stamp;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     an_absent_register_is_empty(backend, device).await;
-    what_was_written_is_read(backend, device).await;
-    inline_bytes_come_only_when_wanted(backend, device).await;
+    registers_are_read_as_written(backend, device).await;
+    inline_bytes_are_returned_on_request(backend, device).await;
     orders_only_rise(backend, device).await;
     a_promise_shuts_out_what_lies_below(backend, device).await;
     writes_out_of_time_are_refused(backend, device).await;
@@ -29,7 +29,7 @@ async fn an_absent_register_is_empty(backend: &dyn Backend, device: DeviceId) {
     assert!(view.promise < stamp(0), "nobody asked for a promise");
 }
 
-async fn what_was_written_is_read(backend: &dyn Backend, device: DeviceId) {
+async fn registers_are_read_as_written(backend: &dyn Backend, device: DeviceId) {
     let key = register(BucketId::random(), "written");
     let write = plain(&key, stamp(1));
     assert_eq!(backend.write(device, write.clone()).await.unwrap(), WriteReply::Stored);
@@ -42,7 +42,7 @@ async fn what_was_written_is_read(backend: &dyn Backend, device: DeviceId) {
     assert_eq!(view.entry, Some(gone.entry), "a tombstone is an entry");
 }
 
-async fn inline_bytes_come_only_when_wanted(backend: &dyn Backend, device: DeviceId) {
+async fn inline_bytes_are_returned_on_request(backend: &dyn Backend, device: DeviceId) {
     let key = register(BucketId::random(), "inline");
     let bytes = Bytes::from_static(b"abc");
     let mut write = plain(&key, stamp(1));

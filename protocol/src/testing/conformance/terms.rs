@@ -12,7 +12,7 @@ use crate::term::Term;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     a_lower_term_is_refused_before_anything_happens(backend, device).await;
-    what_was_joined_never_falls(backend, device).await;
+    the_joined_term_never_falls(backend, device).await;
 }
 
 async fn status(backend: &dyn Backend, device: DeviceId) -> DeviceStatus {
@@ -61,7 +61,7 @@ async fn a_lower_term_is_refused_before_anything_happens(backend: &dyn Backend, 
     backend.forget_hint(device, &key, stamp(8)).await.unwrap();
 }
 
-async fn what_was_joined_never_falls(backend: &dyn Backend, device: DeviceId) {
+async fn the_joined_term_never_falls(backend: &dyn Backend, device: DeviceId) {
     let before = status(backend, device).await.joined;
     backend.set_joined(device, before + 2).await.unwrap();
     backend.set_joined(device, before + 1).await.unwrap();

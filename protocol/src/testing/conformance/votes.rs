@@ -20,7 +20,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     registers_come_in_pages(backend, device).await;
     fences_are_listed(backend, device).await;
     a_repair_is_judged_by_its_order_and_when_it_was_read(backend, device).await;
-    without_a_vote_a_device_stores_and_has_no_say(backend, device).await;
+    a_device_without_a_vote_stores_and_does_not_decide(backend, device).await;
     a_floor_stands_under_every_register(backend, device).await;
 }
 
@@ -121,7 +121,10 @@ async fn voting(backend: &dyn Backend, device: DeviceId) -> bool {
     all.iter().find(|status| status.device == device).expect("the device is listed").voting
 }
 
-async fn without_a_vote_a_device_stores_and_has_no_say(backend: &dyn Backend, device: DeviceId) {
+async fn a_device_without_a_vote_stores_and_does_not_decide(
+    backend: &dyn Backend,
+    device: DeviceId,
+) {
     assert!(voting(backend, device).await, "the suite begins with a device that has its votes");
     let bucket = BucketId::random();
     let (before, while_mute) = (register(bucket, "before"), register(bucket, "while mute"));

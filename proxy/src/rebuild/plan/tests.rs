@@ -69,7 +69,7 @@ fn refusals(bodies: &[LostBody]) -> Vec<Option<NotRebuilt>> {
 }
 
 #[test]
-fn extents_follow_each_other_up_to_the_last_whatever_their_order() {
+fn extents_of_any_order_are_sorted_to_the_last() {
     let key = KeyUnderTest::new().with(extent(1, u64::from(FULL), 5, last())).with(extent(
         1,
         0,

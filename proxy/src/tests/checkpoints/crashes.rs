@@ -38,7 +38,7 @@ pub(super) fn is_pin(call: &Call<'_>) -> bool {
 }
 
 #[tokio::test]
-async fn a_marker_whose_objects_nobody_noted_stays_pending() {
+async fn a_marker_without_recorded_objects_stays_pending() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
     save_shards(store, b"one").await;

@@ -158,7 +158,7 @@ async fn nothing_older_comes_back_when_a_generation_goes() {
 }
 
 #[tokio::test]
-async fn what_was_abandoned_goes_once_nobody_writes() {
+async fn abandoned_sets_are_removed_after_their_last_write() {
     let rules =
         r#"{"rules": [{"pattern": "run-*/step-*/", "profile": "dcp", "abandon_after": 3600}]}"#;
     let (harness, clock) = ruled(rules).await;

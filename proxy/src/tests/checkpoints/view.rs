@@ -23,7 +23,7 @@ async fn furnished() -> (Harness, Arc<ManualClock>) {
 }
 
 #[tokio::test]
-async fn a_listing_shows_complete_sets_and_what_no_rule_covers() {
+async fn a_listing_shows_complete_sets_and_keys_without_a_rule() {
     let (harness, _) = furnished().await;
     let store = &harness.store;
     let all = [

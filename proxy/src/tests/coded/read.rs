@@ -163,7 +163,7 @@ async fn sources_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_what_may_be_lost_it_is_said_and_what_is_left_still_reads() {
+async fn losses_beyond_the_code_are_errors_and_other_stripes_still_read() {
     for (code, lost) in [("2+1", &[0, 2][..]), ("4+2", &[1, 3, 4]), ("8+3", &[0, 1, 2, 3])] {
         let fixture = CodedFixture::new(code, 13).await;
         let bytes = pattern(900_000, 9);

@@ -49,7 +49,7 @@ async fn a_corrupt_fragment_counts_as_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_in_the_middle_is_made_of_others_from_there_on() {
+async fn a_failed_fragment_read_is_reconstructed_from_its_offset() {
     let bytes = pattern(9_000_000, 2);
     for broken_at in [1, 65_536, 1_000_000, 2_000_000] {
         for kind in [ErrorKind::Unavailable, ErrorKind::Corrupt] {
@@ -91,7 +91,7 @@ async fn a_device_that_dies_under_a_read_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stalls_is_made_of_others() {
+async fn a_stalled_fragment_is_reconstructed() {
     let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(9_000_000, 4);
     let extent = fixture.keep(&bytes).await;
@@ -140,7 +140,7 @@ async fn a_source_that_is_late_is_made_up_for_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_are_all_that_is_left_are_waited_for() {
+async fn late_fragments_are_awaited_if_no_others_are_left() {
     let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(900_000, 7);
     let extent = fixture.keep(&bytes).await;
@@ -176,7 +176,7 @@ async fn a_stopped_node_costs_a_few_waits_and_not_one_for_each_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_at_its_limit_is_asked_little_more() {
+async fn a_cluster_at_its_limit_gets_few_extra_reads() {
     let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(100_000, 9);
     let extents = [fixture.keep(&bytes).await];

@@ -36,7 +36,7 @@ async fn stray(
 }
 
 #[tokio::test(start_paused = true)]
-async fn handoffs_are_asked_only_if_those_at_home_are_too_few() {
+async fn handoffs_are_read_only_if_too_few_primaries_reply() {
     let fixture = CodedFixture::new("4+2", 12).await;
     let bytes = pattern(2_000_000, 1);
     let extent = fixture.keep(&bytes).await;

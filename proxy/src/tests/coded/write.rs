@@ -70,7 +70,7 @@ async fn fragments_are_at_home_under_8_3() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fits_into_an_entry_is_not_coded() {
+async fn inline_objects_are_not_coded() {
     let fixture = CodedFixture::new("4+2", 6).await;
     let written = fixture.put("key", bytes(INLINE_BYTES_MAX, 1)).await.unwrap();
     assert!(matches!(written.object.body, Body::Inline { .. }));
@@ -131,7 +131,7 @@ async fn fragments_are_as_far_apart_as_the_ring_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fragment_says_whose_it_is_and_where_its_extent_begins() {
+async fn a_fragment_record_has_its_owner_and_extent_start() {
     let fixture = CodedFixture::new("2+1", 3).await;
     let bytes = bytes(20 * MIB, 1);
     let written = fixture.put("key", bytes.clone()).await.unwrap();

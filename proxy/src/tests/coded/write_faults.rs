@@ -156,7 +156,7 @@ async fn too_few_devices_refuse_a_write_and_keep_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_cluster_says_so() {
+async fn a_full_cluster_returns_insufficient_storage() {
     let fixture = CodedFixture::new("4+2", 8).await;
     fixture.devices().iter().for_each(|device| fixture.node.memory.set_full(*device, true));
     assert_eq!(kind(fixture.put("key", pattern(900_000, 1)).await), Some(ErrorKind::Full));
@@ -205,7 +205,7 @@ async fn a_write_that_is_cut_off_leaves_nothing_anywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_not_what_was_said_of_it_leaves_nothing() {
+async fn a_body_with_a_wrong_checksum_leaves_nothing() {
     let fixture = CodedFixture::new("4+2", 8).await;
     let bytes = pattern(6_000_000, 1);
     let (short, long) = (Some(6_000_001), Some(5_999_999));

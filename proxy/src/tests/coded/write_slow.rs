@@ -89,7 +89,7 @@ async fn devices_that_can_not_be_missed_are_waited_for_and_given_up_in_the_end()
 
 /// Fragments that have not begun don't make up for a stalled one: one of their devices is out.
 #[tokio::test(start_paused = true)]
-async fn what_has_not_begun_is_not_counted_on() {
+async fn fragment_writes_that_have_not_begun_do_not_count() {
     let bytes = pattern(16 << 20, 1);
     for _ in 0..8 {
         let fixture = CodedFixture::new("4+2", 6).await;

@@ -100,7 +100,7 @@ fn runs(length: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_client_gets_what_was_written_from_the_one_node_whose_link_is_right() {
+async fn a_read_succeeds_from_the_one_node_with_a_clean_link() {
     let store = store(2).await;
     let bytes = runs(3_000_000);
     put(&store, "key", body(bytes.clone()), WriteConditions::default()).await.unwrap();

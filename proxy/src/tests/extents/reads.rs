@@ -57,7 +57,7 @@ async fn a_hundred_devices_that_hang_do_not_take_a_hundred_timeouts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_is_said_only_when_everybody_has_said_so() {
+async fn an_extent_is_lost_only_if_every_device_replied() {
     let fixture = ExtentFixture::new(9).await;
     let id = extent(&fixture.put("key", pattern(100_000, 1)).await.unwrap());
     let order = fixture.order(id);
@@ -110,7 +110,7 @@ async fn a_copy_that_is_gone_refused_or_corrupt_is_made_up_for_by_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_byte_that_is_late_is_asked_of_another_too() {
+async fn a_late_first_byte_is_requested_from_a_second_device() {
     for conduct in [Conduct::Late(ms(900)), Conduct::ReadStalls(0), Conduct::Hangs] {
         let fixture = ExtentFixture::new(3).await;
         let bytes = pattern(100_000, 1);
@@ -128,7 +128,7 @@ async fn a_first_byte_that_is_late_is_asked_of_another_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_at_its_limit_is_not_asked_twice_for_everything() {
+async fn a_cluster_at_its_limit_gets_few_hedged_reads() {
     let fixture = ExtentFixture::new(3).await;
     fixture.put("key", pattern(100_000, 1)).await.unwrap();
     fixture.let_be(fixture.devices(), Conduct::Late(ms(200)));

@@ -22,7 +22,7 @@ async fn with_object(bytes: &Bytes) -> (ExtentFixture, DeviceId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_goes_on_elsewhere_where_it_broke() {
+async fn a_failed_read_resumes_on_another_device_at_its_offset() {
     let bytes = pattern(5_000_000, 1);
     for at in [1, 1_048_575, 1_048_576, 3_000_000, 4_999_999] {
         for kind in [ErrorKind::Unavailable, ErrorKind::Corrupt] {
@@ -39,7 +39,7 @@ async fn what_breaks_goes_on_elsewhere_where_it_broke() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stalls_goes_on_elsewhere() {
+async fn a_stalled_read_resumes_on_another_device() {
     let bytes = pattern(5_000_000, 1);
     let (fixture, first) = with_object(&bytes).await;
     fixture.let_be([first], Conduct::ReadStalls(2_000_000));

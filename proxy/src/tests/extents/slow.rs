@@ -156,7 +156,7 @@ async fn a_disk_that_is_slow_by_habit_does_not_set_the_latency() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_takes_long_together_is_given_as_long_again() {
+async fn the_wait_for_the_last_copy_is_as_long_as_for_the_others() {
     let fixture = ExtentFixture::new(3).await;
     fixture.let_be(fixture.devices(), Conduct::WritesLate(ms(1000)));
     fixture.let_be([DeviceId(2)], Conduct::WritesLate(ms(1800)));

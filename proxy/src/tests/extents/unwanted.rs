@@ -50,7 +50,7 @@ async fn a_laggard_is_broken_off_or_deleted_when_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_node_does_not_keep_the_others_from_being_told() {
+async fn a_dead_node_does_not_delay_deletes_on_others() {
     let fixture = ExtentFixture::new(3).await;
     let (length, halves) = (600_000, 2);
     let all = pattern(length, 1);

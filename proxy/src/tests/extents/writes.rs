@@ -83,7 +83,7 @@ async fn a_device_that_refuses_is_stood_in_for_with_the_whole_extent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_was_out_just_now_is_not_asked_again_for_a_while() {
+async fn a_device_that_just_failed_is_skipped_for_a_while() {
     let fixture = ExtentFixture::new(4).await;
     fixture.let_be([DeviceId(2)], NOT_NOW);
     let put = |seed: u32| {

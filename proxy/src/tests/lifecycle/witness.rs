@@ -21,7 +21,7 @@ impl Witness for Heard {
 }
 
 /// Applies the rules to the bucket once. Returns the reported expirations, sorted by key.
-async fn heard(fixture: &Fixture) -> Vec<(String, Option<String>, bool)> {
+async fn received(fixture: &Fixture) -> Vec<(String, Option<String>, bool)> {
     let witness = Arc::new(Heard::default());
     let expiry = WitnessedExpiry::new(fixture.store().clone(), witness.clone());
     let carried = carry_out(&expiry).await.unwrap();
@@ -44,11 +44,11 @@ async fn expired_objects_are_reported_once() {
         fixture.harness.put(key, "abc").await.unwrap();
     }
     fixture.set(&rules([expiring("a/", 2)])).await;
-    assert!(heard(&fixture).await.is_empty());
+    assert!(received(&fixture).await.is_empty());
     fixture.days(2);
     let gone = |key: &str| (key.to_owned(), None, false);
-    assert_eq!(heard(&fixture).await, [gone("a/1"), gone("a/2")]);
-    assert!(heard(&fixture).await.is_empty());
+    assert_eq!(received(&fixture).await, [gone("a/1"), gone("a/2")]);
+    assert!(received(&fixture).await.is_empty());
 }
 
 #[tokio::test]
@@ -58,13 +58,13 @@ async fn created_markers_and_removed_versions_are_reported_apart() {
     let everything = Rule { expiration: Some(Expiration::Days(1)), ..noncurrent(1, None) };
     fixture.set(&rules([everything])).await;
     fixture.days(1);
-    let told = heard(&fixture).await;
+    let told = received(&fixture).await;
     let [marker, version] = version_ids(&fixture).await.try_into().unwrap();
     assert_eq!(told, [("k".to_owned(), Some(marker.clone()), true)]);
     fixture.days(1);
-    assert_eq!(heard(&fixture).await, [("k".to_owned(), Some(version), false)]);
+    assert_eq!(received(&fixture).await, [("k".to_owned(), Some(version), false)]);
     fixture.days(1);
-    assert_eq!(heard(&fixture).await, [("k".to_owned(), Some(marker), false)], "it was alone");
+    assert_eq!(received(&fixture).await, [("k".to_owned(), Some(marker), false)], "it was alone");
 }
 
 #[tokio::test]
@@ -74,5 +74,5 @@ async fn a_null_marker_has_a_name_too() {
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.set(&rules([expiring("", 1)])).await;
     fixture.days(1);
-    assert_eq!(heard(&fixture).await, [("k".to_owned(), Some("null".to_owned()), true)]);
+    assert_eq!(received(&fixture).await, [("k".to_owned(), Some("null".to_owned()), true)]);
 }

@@ -86,7 +86,7 @@ async fn parts_without_bytes_are_bounded_also_those_of_one_number() {
 }
 
 #[tokio::test]
-async fn objects_without_bytes_are_bounded_by_what_is_said_of_them() {
+async fn empty_objects_count_with_their_metadata_against_quotas() {
     let empty = async |store: &ObjectStore, attributes: Attributes| {
         until_refused(async |number| {
             let (body, conditions) = (body(Bytes::new()), WriteConditions::default());
@@ -103,7 +103,7 @@ async fn objects_without_bytes_are_bounded_by_what_is_said_of_them() {
 }
 
 #[tokio::test]
-async fn what_is_set_about_objects_and_buckets_is_bounded_where_it_grows() {
+async fn growing_tags_and_settings_count_against_quotas() {
     let store = limited().await;
     put(&store, "a", 10).await.unwrap();
     allow(&store, "b", 2000).await;

@@ -78,7 +78,7 @@ async fn a_bucket_whose_deletion_was_given_up_is_adopted_and_takes_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lost_bucket_kept_is_kept_from_the_first_write_on() {
+async fn an_adopted_bucket_keeps_versions_from_the_first_write() {
     let harness = Harness::new(3, DEVICES);
     let (id, buckets) = (BucketId([7; 16]), harness.store.buckets());
     let left = RegisterKey::version(&RegisterKey::object(id, 8, "key"), VersionId::Null);

@@ -207,7 +207,7 @@ async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_aga
 /// Both proxies complete the same write, each at ballots of its own. The reply must name the
 /// version that exists.
 #[tokio::test(start_paused = true)]
-async fn m1_two_completes_through_two_proxies_tell_of_the_version_that_there_is() {
+async fn m1_two_completes_through_two_proxies_return_the_existing_version() {
     let mut both = 0;
     for seed in 0..200 {
         println!("seed {seed}");

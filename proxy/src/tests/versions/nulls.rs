@@ -9,7 +9,7 @@ use super::{delete, get_version, put_version, shown, versioned};
 use crate::Error;
 
 #[tokio::test]
-async fn what_was_there_before_is_the_null_version() {
+async fn objects_from_before_versioning_are_null_versions() {
     let harness = Harness::new(3, 3);
     let store = &harness.store;
     create(store, "b").await;

@@ -54,7 +54,7 @@ async fn missing_stray_and_unlike_fragments_are_found_each_by_itself() {
 }
 
 #[tokio::test]
-async fn an_extent_is_lost_only_if_somebody_wants_it_and_all_have_answered() {
+async fn an_extent_is_lost_if_an_entry_needs_it_and_all_devices_replied() {
     let (world, id) = coded().await;
     world.make_bucket(CODED).await;
     for number in [0, 1, 2] {
@@ -82,7 +82,7 @@ async fn an_extent_is_lost_only_if_somebody_wants_it_and_all_have_answered() {
 }
 
 #[tokio::test]
-async fn what_nothing_is_left_of_is_lost_too_if_somebody_wants_it() {
+async fn an_extent_without_fragments_is_lost_if_an_entry_needs_it() {
     let world = MultiNodeWorld::coded(4, 2, 8);
     world.make_bucket(CODED).await;
     let mut extents = Vec::new();

@@ -74,7 +74,7 @@ async fn lose(world: &MultiNodeWorld, extent: ExtentRef) {
 }
 
 #[tokio::test]
-async fn a_part_of_an_open_upload_that_nobody_has_is_lost() {
+async fn a_part_of_an_open_upload_without_a_copy_is_lost() {
     let (world, extent) = world_with_part().await;
     assert!(take(&world).await.clean);
     lose(&world, extent).await;
@@ -84,7 +84,7 @@ async fn a_part_of_an_open_upload_that_nobody_has_is_lost() {
 }
 
 #[tokio::test]
-async fn parts_of_an_upload_that_has_ended_or_is_gone_are_nobodys_loss() {
+async fn missing_parts_of_ended_uploads_are_no_loss() {
     let ended = [
         UploadState::Aborted,
         UploadState::Completed { write_id: WriteId([1; 16]), etag: ETag::Md5([0; 16]) },
@@ -107,7 +107,7 @@ async fn parts_of_an_upload_that_has_ended_or_is_gone_are_nobodys_loss() {
 }
 
 #[tokio::test]
-async fn what_an_upload_is_about_to_become_and_versions_are_followed_too() {
+async fn completing_uploads_and_versions_are_checked_too() {
     let (world, extent) = world_with_part().await;
     let other = world.extent_on(&world.data_primaries(extent_id(2)), extent_id(2), "object").await;
     let completing = UploadState::Completing {

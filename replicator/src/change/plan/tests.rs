@@ -42,7 +42,7 @@ fn all_at(term: Term) -> HashMap<DeviceId, DeviceStatus> {
 }
 
 #[test]
-fn whoever_knows_no_term_begins_with_what_the_ring_says() {
+fn a_device_without_a_term_begins_with_the_rings() {
     let (first, grown) = (ring(0..4), grown());
     let statuses = all_at(Term::NONE);
     let change = grown.change();
@@ -59,7 +59,7 @@ fn whoever_knows_no_term_begins_with_what_the_ring_says() {
 }
 
 #[test]
-fn phases_follow_one_another_when_devices_say_so() {
+fn phases_advance_with_the_reports_of_devices() {
     let grown = grown();
     let at = |phase| Term::of(grown.change(), phase);
     let (old, joint, new) = (at(Phase::Old), at(Phase::Joint), at(Phase::New));
@@ -98,7 +98,7 @@ fn a_ring_before_its_time_is_left_alone() {
 }
 
 #[test]
-fn sources_are_those_that_had_heard_and_remember() {
+fn sources_are_devices_that_received_and_kept_the_term() {
     let grown = grown();
     let joint = Term::of(grown.change(), Phase::Joint);
     let partition = moving_to(&grown, NEW)[0];
@@ -113,7 +113,7 @@ fn sources_are_those_that_had_heard_and_remember() {
 }
 
 #[test]
-fn progress_is_told_by_holders() {
+fn progress_is_reported_by_holders() {
     let grown = grown();
     let joint = Term::of(grown.change(), Phase::Joint);
     let mut statuses = all_at(joint);

@@ -132,7 +132,7 @@ async fn m2_a_stale_fence_takes_nothing_of_a_bucket_that_lost_its_register() {
 }
 
 #[tokio::test]
-async fn m2_a_bucket_that_anybody_knows_of_keeps_all_it_has() {
+async fn m2_a_bucket_known_to_any_device_keeps_its_entries() {
     let world = closed_bucket().await;
     grow_old(&world);
     collect(&world).await;

@@ -178,7 +178,7 @@ impl Interleaving {
 }
 
 #[tokio::test]
-async fn marks_are_confirmed_before_everyone_is_asked_and_drops_come_last() {
+async fn marks_are_confirmed_before_all_devices_are_queried_and_drops_come_last() {
     let it = Interleaving::new().await;
     assert_eq!(run(&it.world).await.done, 1);
     let calls = it.recorder.lock().calls.clone();

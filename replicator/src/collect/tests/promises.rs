@@ -20,7 +20,7 @@ async fn promise(world: &MultiNodeWorld, key: &RegisterKey) {
 }
 
 #[tokio::test]
-async fn promises_that_nobody_can_make_use_of_go_and_nothing_else() {
+async fn only_unusable_promises_are_removed() {
     let world = MultiNodeWorld::new(5);
     for number in 0..10_000 {
         promise(&world, &key_of(number)).await;

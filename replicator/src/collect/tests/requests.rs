@@ -30,7 +30,7 @@ async fn delete_on(world: &MultiNodeWorld, device: DeviceId, count: usize) {
 /// In a cluster of 60 devices, a page costs one request about its tombstones to each device, and a few
 /// more to its primaries. Sums of all devices serve all pages of a visit.
 #[tokio::test]
-async fn each_device_is_asked_once_about_a_page() {
+async fn each_device_gets_one_request_a_page() {
     let (world, requests) = recorded(60, |reply| reply);
     world.edit(|parts| parts.index = Arc::new(small_ring(60)));
     let ring = world.index();

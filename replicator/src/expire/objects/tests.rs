@@ -55,7 +55,7 @@ async fn run(objects: &mut Objects) -> StepProgress {
 }
 
 #[tokio::test]
-async fn every_shard_is_gone_through_to_its_end_and_a_bad_one_holds_up_nobody() {
+async fn every_shard_is_scanned_to_its_end_and_a_failing_one_delays_no_other() {
     let expiry = Arc::new(ScriptedExpiry::default());
     let mut objects = Objects::new(expiry.clone(), Arc::new(MemoryCursors::default()));
     objects.await_turn(vec![task("b", 2, 1), task("bad", 1, 0), task("b", 2, 0)], 0, 1000);

@@ -116,7 +116,7 @@ async fn uploads_that_were_left_in_their_completion_are_driven_on() {
 }
 
 #[tokio::test]
-async fn every_shard_of_a_bucket_with_rules_is_somebodys_and_nobody_elses() {
+async fn every_shard_of_a_bucket_with_rules_has_one_worker() {
     let expiring = Rule { expiration: Some(Expiration::Days(1)), ..rule("", None) };
     let fixture = Fixture::with_settings(settings(vec![expiring])).await;
     let all: Vec<u16> = (0..SHARDS).collect();
@@ -131,7 +131,7 @@ async fn every_shard_of_a_bucket_with_rules_is_somebodys_and_nobody_elses() {
 
 /// One silent node doesn't block the walk; without two of three nodes, the rules are unknown.
 #[tokio::test]
-async fn a_quorum_tells_the_buckets_and_their_rules() {
+async fn a_quorum_returns_the_buckets_and_their_rules() {
     let expiring = Rule { expiration: Some(Expiration::Days(1)), ..rule("", None) };
     let fixture = Fixture::with_settings(settings(vec![expiring])).await;
     let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");

@@ -38,7 +38,7 @@ async fn an_extent_that_was_deleted_goes_wholly_and_is_not_made_again() {
 }
 
 #[tokio::test]
-async fn one_mark_on_what_an_object_wants_keeps_nobody_from_mending_the_rest() {
+async fn one_delete_mark_on_a_needed_fragment_does_not_stop_repair_of_the_others() {
     let world = MultiNodeWorld::coded(4, 2, 8);
     world.make_bucket(CODED).await;
     let wanted = world.stripe(id(1), &noise(1, 400_000), "wanted").await;

@@ -7,7 +7,7 @@ use crate::cursors::MemoryCursors;
 use crate::pages::PAGE;
 
 #[tokio::test]
-async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what_it_says() {
+async fn rebuilt_fragments_keep_owner_and_birth_and_cost_the_stated_traffic() {
     let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[4 * 655_360]).await;
     let (home, sibling) = (world.homes(ids[0])[5], world.homes(ids[0])[4]);
@@ -43,7 +43,7 @@ async fn a_worker_goes_on_where_the_one_before_it_stood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_rests_as_its_bytes_ask_for() {
+async fn a_worker_pauses_by_its_byte_rate() {
     let world = MultiNodeWorld::coded(2, 1, 3);
     let longest = usize::try_from(2 * FRAGMENT_BYTES_MAX).unwrap();
     let last = world.stripe(id(1), &noise(1, longest), "long").await;

@@ -53,7 +53,7 @@ async fn a_wiped_device_is_filled_again_with_what_it_should_have() {
 }
 
 #[tokio::test]
-async fn after_a_ring_change_everything_is_where_the_ring_says_and_nowhere_else() {
+async fn after_a_ring_change_extents_lie_on_their_primaries_alone() {
     let world = MultiNodeWorld::new(6);
     world.set_data_ring(ring(0..5));
     let ids = world.extents(60).await;
@@ -131,7 +131,7 @@ async fn a_full_device_is_passed_over_and_filled_once_it_has_room() {
 }
 
 #[tokio::test]
-async fn what_a_primary_was_told_to_delete_goes_unless_somebody_wants_it() {
+async fn an_extent_marked_deleted_on_a_primary_goes_unless_an_entry_needs_it() {
     let world = MultiNodeWorld::new(4);
     world.make_bucket(POLICY).await;
     let (gone, wanted) = (extent_id(1), extent_id(2));
@@ -159,7 +159,7 @@ async fn what_a_primary_was_told_to_delete_goes_unless_somebody_wants_it() {
 }
 
 #[tokio::test]
-async fn a_mark_on_one_primary_stops_no_repair_of_what_an_object_wants() {
+async fn a_mark_on_one_primary_does_not_stop_repair_of_a_needed_extent() {
     let world = MultiNodeWorld::new(5);
     world.make_bucket(POLICY).await;
     let id = extent_id(2);
@@ -191,7 +191,7 @@ async fn extents_that_are_being_written_are_left_to_their_writer() {
 }
 
 #[tokio::test]
-async fn one_that_cannot_read_its_copy_holds_up_nobody() {
+async fn a_device_with_an_unreadable_copy_delays_no_other() {
     let world = MultiNodeWorld::new(4);
     let id = extent_id(1);
     let primaries = world.data_primaries(id);
@@ -227,7 +227,7 @@ async fn holders_under_processes_in_different_passes_never_leave_it_to_each_othe
 }
 
 #[tokio::test]
-async fn with_several_policies_its_record_says_where_an_extent_belongs() {
+async fn with_several_policies_the_record_of_an_extent_names_its_ring() {
     let world = MultiNodeWorld::new(6);
     let other = PolicyId(9);
     world.set_data_ring(ring(0..3));
@@ -266,7 +266,7 @@ async fn a_worker_goes_on_where_the_one_before_it_stood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
+async fn a_step_is_bounded_and_pauses_by_its_bytes() {
     let world = MultiNodeWorld::new(3);
     world.extents(200).await;
     world.wipe(DeviceId(0)).await;

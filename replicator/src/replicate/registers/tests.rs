@@ -51,7 +51,7 @@ async fn is_everywhere(world: &MultiNodeWorld, write: &EntryWrite) -> bool {
 }
 
 #[tokio::test]
-async fn what_one_of_three_missed_is_brought_to_it_with_its_bytes() {
+async fn writes_missed_by_one_of_three_are_copied_with_their_bytes() {
     let world = MultiNodeWorld::new(5);
     let writes = lost_writes(&world, 300).await;
     let progress = run(&world).await;
@@ -176,7 +176,7 @@ async fn devices_without_votes_are_left_to_the_sync() {
 }
 
 #[tokio::test]
-async fn tombstones_that_may_be_collected_are_nobodys_difference() {
+async fn collectable_tombstones_are_no_difference() {
     let world = MultiNodeWorld::new(3);
     let mut write = world.write(&key("k"));
     write.entry.value = Value::Tombstone;
@@ -234,7 +234,7 @@ async fn a_ring_that_moved_leaves_no_strays_behind() {
 }
 
 #[tokio::test]
-async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
+async fn a_device_without_the_newest_term_releases_nothing() {
     let world = MultiNodeWorld::new(5);
     let write = world.write(&key("k"));
     world.write_on(&world.primaries(&write.key), &write).await;
@@ -262,7 +262,7 @@ async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
+async fn slow_sums_are_requested_in_smaller_batches() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let world = MultiNodeWorld::wrapped(3, clock, |_, memory| {
         let choose = |call: &Call<'_>| match call.op {
@@ -346,7 +346,7 @@ async fn a_new_member_that_does_not_answer_keeps_nothing_from_the_others() {
 }
 
 #[tokio::test]
-async fn a_peer_whose_walks_fail_keeps_nothing_from_the_others() {
+async fn a_peer_with_failing_walks_delays_no_other() {
     let silent = DeviceId(0);
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let calls = Arc::new(AtomicU64::new(0));
@@ -428,7 +428,7 @@ async fn repairs_that_are_cut_anywhere_lose_nothing_and_come_to_their_end() {
 }
 
 #[tokio::test]
-async fn what_was_read_long_ago_is_not_brought_to_anybody() {
+async fn entries_read_long_ago_are_not_sent() {
     // A process that is suspended between read and write finds its clock far ahead (rule T1).
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let stopped = clock.clone();

@@ -69,7 +69,7 @@ fn an_account_has_many_names() {
 }
 
 #[test]
-fn a_name_means_whom_it_meant_when_it_was_bound() {
+fn a_bound_name_keeps_its_principal() {
     let of = |account: &str, id: &str, user: Option<&str>| {
         let user_id = user.map(|user| format!("id of {user}").into());
         let user = user.unwrap_or(account).into();
@@ -135,7 +135,7 @@ fn the_service_that_delivers_logs_is_named_or_not_meant() {
 }
 
 #[test]
-fn what_names_nobody_is_refused() {
+fn principals_that_do_not_exist_are_refused() {
     for text in [
         r#""alice""#,
         "{}",

@@ -42,7 +42,7 @@ fn web(text: &str, provider: &str, subject: &str) -> bool {
 }
 
 #[test]
-fn who_is_named_comes_in_and_nobody_else() {
+fn only_named_principals_may_assume_the_role() {
     let text = document(r#"{"AWS": "arn:aws:iam::alice:user/carol"}"#, "");
     assert!(signed(&text, &user("alice", "carol", Role::ReadOnly)));
     assert!(!signed(&text, &user("alice", "dave", Role::Admin)));
@@ -52,7 +52,7 @@ fn who_is_named_comes_in_and_nobody_else() {
 }
 
 #[test]
-fn who_is_held_to_less_must_be_named_itself() {
+fn limited_principals_need_to_be_named_themselves() {
     for principal in [r#""*""#, r#"{"AWS": "alice"}"#, r#"{"AWS": "arn:aws:iam::alice:root"}"#] {
         let text = document(principal, "");
         assert!(signed(&text, &Requester::named("alice")), "{principal}");
@@ -80,7 +80,7 @@ fn a_deny_wins_and_binds_the_limited_too() {
 }
 
 #[test]
-fn tokens_of_a_provider_are_let_in_by_what_they_say() {
+fn tokens_of_a_provider_are_accepted_by_their_claims() {
     for provider in [
         "https://idp.example/realm",
         "idp.example/realm/",
@@ -109,7 +109,7 @@ fn tokens_of_a_provider_are_let_in_by_what_they_say() {
 }
 
 #[test]
-fn what_nobody_could_evaluate_is_refused() {
+fn conditions_that_cannot_be_evaluated_are_refused() {
     let aws = r#"{"AWS": "alice"}"#;
     for text in [
         String::new(),

@@ -90,7 +90,7 @@ fn a_policy_that_can_not_be_read_leaves_the_owner_what_repairs_it() {
 }
 
 #[test]
-fn a_list_grants_what_it_says_and_takes_the_rest_from_its_owner() {
+fn a_list_limits_even_its_owner() {
     let bob = || Grantee::Canonical("bob".to_owned());
     let settings = || granting(&[(bob(), Permission::Write), (bob(), Permission::ReadAcp)]);
     for (who, action, expected) in [
@@ -135,7 +135,7 @@ fn a_policy_denies_what_lists_grant_and_a_block_ignores_what_they_grant_to_every
 }
 
 #[test]
-fn objects_are_their_writers_unless_the_bucket_says_otherwise() {
+fn writers_own_objects_unless_the_bucket_sets_another_owner() {
     let bob = Requester::named("bob");
     for (ownership, plain, given_away) in [
         (None, "bob", "bob"),
@@ -155,7 +155,7 @@ fn objects_are_their_writers_unless_the_bucket_says_otherwise() {
 }
 
 #[test]
-fn what_a_list_lets_be_made_may_have_tags_unless_a_policy_denies_it() {
+fn grantees_of_write_may_tag_new_objects_unless_a_policy_denies() {
     let tags_new = |settings: Settings| {
         let (requester, context) = (&Requester::Anonymous, &Context::default());
         let action = Action::PutObjectTagging;

@@ -173,7 +173,7 @@ async fn a_body_below_the_least_rate_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_fast_saves_up_no_more_than_the_time_of_silence() {
+async fn bytes_sent_fast_earn_at_most_the_allowed_silence() {
     let fast = stream::iter([Ok(Frame::data(Bytes::from(vec![7; 1 << 20])))]);
     let body = StreamBody::new(
         fast.chain(stream::unfold((), |()| async {

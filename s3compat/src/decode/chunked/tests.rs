@@ -174,7 +174,7 @@ fn trailers_are_those_that_were_announced() {
 }
 
 #[test]
-fn what_s3_passes_over_is_passed_over() {
+fn trailers_that_s3_ignores_are_ignored() {
     let value = |body: &str| {
         decode(unsigned(), body.as_bytes(), 3).map(|(_, trailers)| trailers[CRC32C].clone())
     };

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_a_star_and_somebody_gets_credentials() {
+    fn wildcard_origins_get_a_star_and_named_ones_get_credentials() {
         let mut open = rule(&["GET"], &["*"], &["*"]);
         open.expose_headers = Some(vec!["ETag".to_owned(), "x-amz-meta-a".to_owned()]);
         open.max_age_seconds = Some(3000);

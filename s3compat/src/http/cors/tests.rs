@@ -87,7 +87,7 @@ async fn a_preflight_that_no_rule_allows_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_preflight_that_asks_for_nothing_is_a_bad_request() {
+async fn a_preflight_without_a_requested_method_is_a_bad_request() {
     let many = vec!["x-amz-a"; HEADERS_MAX + 1].join(",");
     let origin = ("origin", "http://a.page");
     let wrong: [&[(&'static str, &str)]; 5] = [
@@ -105,7 +105,7 @@ async fn a_preflight_that_asks_for_nothing_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn replies_say_who_may_read_them_and_that_they_vary() {
+async fn replies_have_allow_origin_and_vary_headers() {
     let origin = ("origin", "http://a.page");
     let granted = actual(Method::GET, "/b/k", &[origin]).await.unwrap();
     assert_eq!(granted[ACCESS_CONTROL_ALLOW_ORIGIN], "http://a.page");

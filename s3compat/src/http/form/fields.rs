@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_many_ask_for_is_no_way_round_the_limit() {
+    fn repeated_file_names_count_against_the_limit() {
         let mut many = fields(&[("key", &FILE_NAME.repeat(1500)), ("policy", FILE_NAME)]);
         many.expand("short").unwrap();
         assert_eq!(many.get("key"), Some("short".repeat(1500).as_str()));

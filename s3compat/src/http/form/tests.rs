@@ -156,7 +156,7 @@ async fn the_policy_decides_how_large_the_file_may_be() {
 }
 
 #[tokio::test]
-async fn what_the_policy_does_not_allow_is_denied() {
+async fn fields_outside_the_post_policy_are_denied() {
     let code = async |fields: &[(&'static str, &str)], more: &[Value]| {
         post_signed(fields, more, b"x").await.err()
     };
@@ -169,7 +169,7 @@ async fn what_the_policy_does_not_allow_is_denied() {
 }
 
 #[tokio::test]
-async fn anonymous_forms_are_let_in_where_anybody_is() {
+async fn anonymous_forms_are_accepted_in_public_buckets() {
     let form = || form_of(&[("key", "k")], Some(b"x"));
     let refusal = post(&gate(false), form()).await.unwrap_err();
     assert_eq!(refusal.code, Code::AccessDenied);

@@ -29,7 +29,7 @@ async fn get(service: &HttpService<Recorder>) -> (StatusCode, HeaderMap, String)
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_requests_than_its_rate_are_told_when_to_come_again() {
+async fn requests_beyond_the_rate_get_retry_after() {
     let service = service_at(Rate { requests: Some(2), bytes: None }, 8);
     for _ in 0..2 {
         assert_eq!(get(&service).await.0, StatusCode::OK);
@@ -90,7 +90,7 @@ fn silent() -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
 }
 
 #[tokio::test]
-async fn whoever_sends_slowly_holds_turns_of_its_own() {
+async fn slow_clients_hold_only_their_own_turns() {
     type Ask = fn() -> Request<()>;
     const FORM: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=x")];
     // Unsigned requests get at most an eighth.
@@ -137,7 +137,7 @@ impl AnonymousCheck for OpenBucket {
 }
 
 #[tokio::test]
-async fn what_nobody_could_be_allowed_is_refused_before_its_body_comes() {
+async fn requests_that_no_policy_can_allow_are_refused_before_the_body() {
     let service = service_at(Rate::default(), 16).checked_by(Arc::new(OpenBucket));
     for target in ["/shut?delete", "/open?tagging", "/open/k?uploadId=1"] {
         let method = if target.ends_with('g') { "PUT" } else { "POST" };
@@ -160,7 +160,7 @@ fn half_sent(bytes: usize) -> http_body_util::combinators::BoxBody<Bytes, Infall
 }
 
 #[tokio::test]
-async fn documents_share_a_budget_and_whoever_finds_no_memory_is_told_to_slow_down() {
+async fn documents_share_a_memory_budget_and_get_slow_down_beyond() {
     let config = HttpConfig {
         allow_anonymous: true,
         document_bytes_max: 32 << 20,
@@ -211,7 +211,7 @@ async fn requests_beyond_the_turns_wait_and_all_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_too_long_is_told_to_slow_down() {
+async fn requests_that_wait_too_long_get_slow_down() {
     let config = HttpConfig { requests_max: 1, waiting_max: 2, ..HttpConfig::default() };
     let service = service_of(Rate::default(), config);
     let ask = || TestSignature::default().sign(request("GET", "/b/k", &[]), UNSIGNED);

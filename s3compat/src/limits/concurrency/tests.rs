@@ -94,7 +94,7 @@ fn one_who_comes_alone_leaves_an_eighth() {
 }
 
 #[test]
-fn whoever_holds_most_makes_way_for_others() {
+fn the_client_with_most_turns_yields_to_others() {
     let turns = limiter(80, 80, 0);
     let (greedy, modest) = (Meters::default(), Meters::default());
     let mut most = grab(&turns, &greedy);
@@ -147,7 +147,7 @@ fn turns_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_given_back_goes_to_whoever_waits() {
+async fn a_returned_turn_goes_to_a_waiting_request() {
     let turns = limiter(1, 1, 8);
     let (a, b) = (Meters::default(), Meters::default());
     let held = try_acquire(&turns, &a).unwrap();
@@ -185,7 +185,7 @@ async fn a_wait_ends_at_its_deadline_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_passes_its_turn_on_even_if_it_was_just_granted() {
+async fn a_cancelled_waiter_passes_its_turn_on() {
     let turns = limiter(1, 1, 8);
     let meters = Meters::default();
     let held = try_acquire(&turns, &meters);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_names_its_owner_or_nobody() {
+    fn a_list_names_its_owner_or_none() {
         let granted = |owner: Option<&str>| PendingAcl::Granted {
             owner: owner.map(str::to_owned),
             grants: vec![Grant::full("carol")],

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_name_nobody_are_refused() {
+    fn grant_headers_without_a_grantee_are_refused() {
         for wrong in ["", "bob", "id=", "id=\"\"", "name=bob", "id=bob,", "id=\"a\"b\""] {
             let refused = RequestedAcl::in_headers(&headers(&[("x-amz-grant-write", wrong)]));
             assert_eq!(code(refused), "InvalidArgument", "{wrong:?}");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_says_whose_it_is_and_whom_it_names() {
+    fn a_document_has_its_owner_and_grantees() {
         let named = vec![
             grant("CanonicalUser", "WRITE"),
             grant("Group", "READ"),

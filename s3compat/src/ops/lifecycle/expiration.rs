@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_expires_says_when_and_why() {
+    fn replies_carry_the_expiration_and_its_rule() {
         let object = Object {
             size: 3,
             etag: ETag::Md5([0; 16]),

@@ -76,7 +76,7 @@ fn rules_without_an_id_get_one() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn malformed_values_are_refused() {
     let twice = [("prefix", "a"), ("Prefix", "b")];
     let long = "x".repeat(1025);
     for (given, why) in [
@@ -111,7 +111,7 @@ fn there_is_no_event_bridge() {
 }
 
 #[test]
-fn what_is_said_twice_is_kept_once() {
+fn repeated_rules_are_kept_once() {
     let many: Vec<&str> = ["s3:ObjectCreated:Put", "s3:ObjectRemoved:*"].repeat(4000);
     let rules = read(vec![queue(None, ARN, &many, &[])]).unwrap();
     assert_eq!(rules.0[0].events, ["s3:ObjectCreated:Put", "s3:ObjectRemoved:*"]);

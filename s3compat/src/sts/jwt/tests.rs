@@ -139,7 +139,7 @@ fn a_token_that_claims_something_else_is_refused() {
 }
 
 #[test]
-fn nobody_else_can_sign() {
+fn tokens_of_other_signers_are_refused() {
     let (provider, stranger) = (Provider::new(), Provider::new());
     let known = keys(&[provider.jwk("e")]);
     let refused = |token: &str| {

@@ -51,7 +51,7 @@ fn read(file: &[u8], secret: &BackupSecret) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn backups_are_read_as_written() {
     for lines in [0, 1, 5, 400] {
         let file = file_of(lines);
         let found = read(&file, &SECRET).unwrap();

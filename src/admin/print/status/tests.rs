@@ -72,7 +72,7 @@ fn example() -> ServerStatus {
 }
 
 #[test]
-fn a_cluster_tells_who_is_behind_silent_mute_and_busy() {
+fn cluster_status_lists_stale_silent_mute_and_busy_nodes() {
     let text = status(&example());
     for words in [
         "(proxy p1) is ready",
@@ -92,7 +92,7 @@ fn a_cluster_tells_who_is_behind_silent_mute_and_busy() {
 }
 
 #[test]
-fn a_server_tells_of_its_own_devices() {
+fn server_status_lists_its_own_devices() {
     let memory = Some(MemoryLine {
         memory_bytes: 3 << 30,
         index_cache_bytes: 2 << 30,

@@ -14,7 +14,7 @@ fn disk(seed: u64) -> (FaultyDisk, PathBuf) {
 }
 
 #[test]
-fn what_was_synced_survives_and_the_rest_may() {
+fn synced_bytes_survive_and_others_may() {
     let (mut kept, mut torn) = (0, 0);
     for seed in 0..200 {
         let (disk, path) = disk(seed);

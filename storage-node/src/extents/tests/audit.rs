@@ -30,7 +30,7 @@ async fn audited(store: &ExtentStore, bytes_max: u64) -> AuditResult<ExtentId> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_audit_finds_what_rotted_and_sets_it_aside() {
+async fn an_audit_quarantines_rotten_extents() {
     for bytes_max in [1, 100_000, u64::MAX] {
         let (disk, table) = fresh(bytes_max);
         let (store, _) = open(&disk, &table).unwrap();
@@ -116,7 +116,7 @@ async fn an_audit_reads_the_disk_and_not_the_page_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_released_may_come_again_and_never_in_part() {
+async fn released_extents_may_reappear_whole_and_never_in_part() {
     for length in [PACKED, FILE] {
         for keep_rows in [true, false] {
             let (disk, table) = fresh(3);

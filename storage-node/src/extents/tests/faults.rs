@@ -255,7 +255,7 @@ async fn a_bit_that_flipped_in_memory_sets_nothing_aside() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delete_that_nobody_waits_for_frees_its_space() {
+async fn a_delete_without_a_waiting_caller_frees_its_space() {
     let (disk, table) = fresh(21);
     let (store, _) = open(&disk, &table).unwrap();
     for byte in 1..=3 {

@@ -29,7 +29,7 @@ fn read_direct(location: &ExtentLocation) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn extents_lie_raw_and_aligned_where_the_store_says() {
+async fn extents_are_raw_and_aligned_at_their_stated_location() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
     for length in [1, 4095, 4096, 4097, 65_537, 1 << 20, (1 << 20) + 1, 5_000_000, 64 << 20] {

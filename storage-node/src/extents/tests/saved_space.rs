@@ -121,7 +121,7 @@ async fn a_map_of_another_closing_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarantine_that_changed_since_the_closing_makes_the_rows_tell() {
+async fn a_quarantine_changed_since_the_shutdown_makes_rows_authoritative() {
     let (disk, table) = fresh(5);
     let hash = closed(&disk, &table).await.save_space().unwrap();
     let name = Path::new(ROOT).join("quarantine/volume-0-4096-4096");

@@ -32,7 +32,7 @@ fn is_deleted(number: u64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_deleted_at_random_is_written_again_without_free_space() {
+async fn space_of_random_deletes_is_reused_without_free_space() {
     let (disk, table) = fresh(1);
     let store = open_reserved(&disk, &table);
     for number in 0..300 {

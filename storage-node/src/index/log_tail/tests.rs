@@ -89,7 +89,7 @@ fn a_record_that_fills_its_block_is_found_behind_one_that_does() {
 }
 
 #[test]
-fn a_record_behind_a_lost_header_is_found_whatever_it_is() {
+fn every_kind_of_record_behind_a_lost_header_is_found() {
     for first in (0..40_usize).map(|step| 100 + 61 * step) {
         let values = [vec![1; first], vec![2; 300], vec![3; 20], vec![0; 2000]];
         let (whole, ends) = log(&numbered(&values, true));

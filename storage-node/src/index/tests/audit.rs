@@ -190,7 +190,7 @@ async fn give_up(
 }
 
 #[tokio::test]
-async fn a_page_whose_caller_gave_up_is_told_to_the_next() {
+async fn a_page_of_a_cancelled_caller_is_returned_to_the_next() {
     for pause in [Duration::ZERO, Duration::from_millis(100)] {
         let folder = tempfile::tempdir().unwrap();
         let bed = filled_with_slices(folder.path(), 50).await;

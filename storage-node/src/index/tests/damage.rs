@@ -84,7 +84,7 @@ async fn a_flipped_bit_is_never_served_and_is_remembered() {
 }
 
 #[tokio::test]
-async fn an_audit_meets_what_no_reader_asked_for() {
+async fn an_audit_finds_damage_that_no_reader_met() {
     let folder = tempfile::tempdir().unwrap();
     closed(folder.path()).await;
     let file = files(folder.path(), "blob")[0].clone();
@@ -102,7 +102,7 @@ async fn an_audit_meets_what_no_reader_asked_for() {
 }
 
 #[tokio::test]
-async fn what_a_compaction_meets_is_found_without_a_write() {
+async fn damage_met_by_a_compaction_is_found_without_a_write() {
     let folder = tempfile::tempdir().unwrap();
     closed(folder.path()).await;
     {

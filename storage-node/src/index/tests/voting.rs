@@ -23,7 +23,7 @@ fn repair(write: EntryWrite) -> EntryWrite {
 }
 
 #[tokio::test]
-async fn without_votes_a_device_stores_and_has_no_say() {
+async fn a_device_without_votes_stores_and_does_not_decide() {
     let folder = tempfile::tempdir().unwrap();
     let request = ListRequest {
         bucket: BUCKET,

@@ -182,7 +182,7 @@ async fn a_device_that_hangs_harms_itself_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_whose_index_hangs_takes_writes_again_once_it_answers() {
+async fn a_device_accepts_writes_after_its_index_recovers() {
     let bed = HungFixture::new();
     let node = bed.open(PATIENCE);
     assert_eq!(node.write(HUNG, write("before")).await.unwrap(), WriteReply::Stored);

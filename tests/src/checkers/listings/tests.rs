@@ -53,7 +53,7 @@ fn caught(operations: Vec<Operation>, kind: &str) {
 }
 
 #[test]
-fn what_was_acknowledged_before_is_there() {
+fn acknowledged_keys_missing_from_a_listing_are_caught() {
     accepted(vec![put(0, "a"), put(10, "b"), list(20, &["a", "b"])]);
     caught(vec![put(0, "a"), put(10, "b"), list(20, &["b"])], "missing from a listing");
     accepted(vec![put(0, "a"), put(18, "b"), list(20, &["a"])]);
@@ -71,7 +71,7 @@ fn a_page_speaks_of_its_own_range_only() {
 }
 
 #[test]
-fn what_was_deleted_before_is_not_there() {
+fn deleted_and_invented_keys_in_a_listing_are_caught() {
     caught(vec![put(0, "a"), delete(10, "a"), list(20, &["a"])], "resurrected");
     accepted(vec![put(0, "a"), delete(18, "a"), list(20, &["a"])]);
     accepted(vec![put(0, "a"), delete(10, "a"), put(18, "a"), list(20, &["a"])]);

@@ -52,7 +52,7 @@ fn a_stale_read_is_called_so() {
 }
 
 #[test]
-fn what_nobody_wrote_is_called_so() {
+fn reads_of_values_never_written_are_reported() {
     caught(&[(2, 40, 50, Get, Read(Some(V(7))))], "invented");
     caught(&[(2, 0, 1, Get, Read(Some(V(7)))), (1, 5, 6, Put(V(7)), Done)], "invented");
     let refused = [(1, 0, 1, Put(V(1)), Done), (1, 2, 3, Create(V(2)), Refused)];

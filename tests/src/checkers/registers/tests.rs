@@ -107,7 +107,7 @@ fn compare_and_set_loses_no_update() {
 }
 
 #[test]
-fn what_was_refused_may_not_take_effect() {
+fn effects_of_refused_writes_are_caught() {
     let first = (1, 0, 10, put(1), Done);
     bad(&[first.clone(), (2, 20, 30, create(2), Refused), (3, 40, 50, Invocation::Get, read(2))]);
     bad(&[first, (2, 20, 30, replace(9, 2), Refused), (3, 40, 50, Invocation::Get, read(2))]);
@@ -143,7 +143,7 @@ fn the_smallest_part_that_fails_is_shown() {
 }
 
 #[test]
-fn what_an_atomic_register_did_is_accepted() {
+fn histories_of_an_atomic_register_are_accepted() {
     let begun = Instant::now();
     for seed in 0..3_000 {
         let history = history(seed, SMALL, RegisterFault::None);
@@ -168,7 +168,7 @@ fn busy_keys_and_many_lost_answers_are_understood() {
 }
 
 #[test]
-fn what_nobody_saw_may_still_be_why_others_were_refused() {
+fn unobserved_writes_may_explain_refused_ones() {
     let unseen = (1, 0, 10, create(1), Unknown);
     good(&[unseen.clone(), (2, 20, 30, create(2), Refused)]);
     good(&[

@@ -176,7 +176,7 @@ fn a_pending_generation_takes_missing_objects_and_no_later_ones() {
 }
 
 #[test]
-fn an_explicit_commit_is_exactly_what_was_asked_for() {
+fn an_explicit_commit_is_exactly_the_requested_set() {
     let objects: Objects = [("x".to_owned(), V(5))].into();
     let commit = vec![set(20, 40, Commit(objects.clone()), Committed(1))];
     let read = |objects| [set(50, 60, List(None), Listed(objects))];

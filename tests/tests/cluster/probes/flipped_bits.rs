@@ -121,7 +121,7 @@ async fn flipped_bits_in_extents_are_never_served_and_mended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flipped_bits_that_nobody_reads_are_found_and_mended() {
+async fn flipped_bits_in_unread_extents_are_found_and_repaired() {
     let plan = ClusterPlan { nodes: 3, devices: 1, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write(&probe).await;

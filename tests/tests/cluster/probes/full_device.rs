@@ -35,8 +35,8 @@ async fn on_first(cluster: &TestCluster) -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_device_stops_nobody_and_recovers_by_itself() {
-    let test = "a_full_device_stops_nobody_and_recovers_by_itself";
+async fn a_full_device_stops_no_client_and_recovers_by_itself() {
+    let test = "a_full_device_stops_no_client_and_recovers_by_itself";
     let plan = ClusterPlan { devices: 1, ..ClusterPlan::in_a_hurry() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;

@@ -59,7 +59,7 @@ async fn g1_t1_a_node_is_away_for_longer_than_the_reclaim_age() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t1_tombstones_go_once_everybody_has_been_heard() {
+async fn t1_tombstones_go_after_every_device_replied() {
     let (mut probe, all, _) = away_for_long().await;
     until_collected(&probe, "gone/").await;
     assert_gone(&probe, &all).await;

@@ -20,13 +20,13 @@ async fn r2_x6_one_node_loses_power_under_load() {
         ClusterMember::cut_power(&mut probe.cluster.nodes[..1]);
         probe.watch("a node has no power", 1.0).await.assert_errors(15);
         probe.cluster.nodes[0].start().await;
-        is_heard(&probe, 0).await;
+        wait_until_announced(&probe, 0).await;
         // Now the vote of the restarted node is needed.
         let other = 1 + round % 2;
         probe.cluster.nodes[other].kill();
         probe.watch("another node is away", 1.0).await.assert_errors(25);
         probe.cluster.start_all().await;
-        is_heard(&probe, other).await;
+        wait_until_announced(&probe, other).await;
     }
     probe.finish().await;
 }
@@ -53,7 +53,7 @@ async fn r2_x6_all_nodes_lose_power_at_once() {
 
 /// Waits until a restarted node has its votes and every proxy receives replies from it. Proxies
 /// avoid a silent node for some time.
-async fn is_heard(probe: &Probe, node: usize) {
+async fn wait_until_announced(probe: &Probe, node: usize) {
     let node = &probe.cluster.nodes[node];
     until("the node votes", PATIENCE, async || {
         node.metric("martlet_device_voting").await == Some(1)

@@ -10,8 +10,8 @@ const DISK_MIB: u64 = 256;
 const WRITES_PER_SECOND: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_disk_slows_nobody_down_for_long() {
-    let test = "a_slow_disk_slows_nobody_down_for_long";
+async fn a_slow_disk_delays_clients_only_briefly() {
+    let test = "a_slow_disk_delays_clients_only_briefly";
     let Some(cluster) = ClusterPlan::default().start_on_disks(test, &[DISK_MIB]).await else {
         return;
     };

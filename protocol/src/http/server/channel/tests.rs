@@ -322,7 +322,7 @@ async fn a_client_that_takes_no_replies_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopping_node_finishes_calls_and_says_goodbye() {
+async fn a_stopping_node_finishes_calls_and_sends_goaway() {
     let mut client = Client::open(ServerOptions::default(), 1 << 20);
     client.send(1, &Call::SetJoined(900)).await;
     tokio::task::yield_now().await;

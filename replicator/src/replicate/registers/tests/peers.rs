@@ -7,7 +7,7 @@ use crate::testing::recorded::recorded;
 /// A node of a large cluster shares partitions with few devices. No other device is asked, also if the
 /// ring takes many batches.
 #[tokio::test]
-async fn a_pass_asks_only_devices_that_share_a_partition() {
+async fn a_pass_calls_only_devices_that_share_a_partition() {
     let (world, requests) = recorded(200, |reply| reply);
     world.edit(|parts| parts.index = Arc::new(small_ring(200)));
     let ring = world.index();

@@ -100,7 +100,7 @@ fn documents_have_one_to_a_thousand_rules_of_different_names() {
 }
 
 #[test]
-fn a_rule_says_what_becomes_of_what_and_when() {
+fn rules_have_filters_actions_and_times() {
     for status in ["enabled", "disabled", "invalid", ""] {
         let refused = refusal(|rule| rule.status = ExpirationStatus::from(status.to_owned()));
         assert_eq!(refused, "MalformedXML", "{status}");
