@@ -188,6 +188,8 @@ test("a lost index is accepted, a bucket made, and objects rebuilt, by the keybo
   await page.keyboard.type("off");
   await tabTo(page, dialog.getByRole("button", { name: "Make the bucket" }));
   await page.keyboard.press("Enter");
+  // An id that the server refuses would leave the dialog open, with the reason.
+  await dialog.waitFor({ state: "detached" }).catch(async () => assert.fail(await dialog.innerText()));
   await page.getByText(`The bucket train was made under the id ${id}.`).waitFor();
   assert.equal(json("bucket", "show", "train").id, id);
   assert.equal((await s3(server, ROOT, "GET", "train", KEYS[1])).status, 404);

@@ -142,6 +142,8 @@ export function Field(props: { label: string; hint?: string; value: string; on: 
         type={props.type ?? "text"}
         value={props.value}
         required={props.required ?? false}
+        // A dialog that opens gives its first field the focus, unless another one has this.
+        autofocus={props.focus ?? false}
         autocomplete={(props.auto ?? "off") as JSX.InputHTMLAttributes<HTMLInputElement>["autocomplete"]}
         spellcheck={false}
         autocapitalize="none"
