@@ -244,8 +244,6 @@ pub struct RingBuilderReply {
     pub settings: BuilderSettings,
     /// Epoch of the last ring; 0 before the first.
     pub epoch: u64,
-    /// Random id that all rings of a builder share, in hexadecimal.
-    pub lineage: String,
     /// True if devices or settings changed since the last rebalance.
     pub changed: bool,
     /// Number of replicas that moved and were not settled.

@@ -286,11 +286,6 @@ impl Builder {
         &self.settings
     }
 
-    /// Random id that all rings of the builder share.
-    pub fn lineage(&self) -> Lineage {
-        self.lineage
-    }
-
     /// Epoch of the last ring; 0 before the first.
     pub fn epoch(&self) -> u64 {
         self.epoch

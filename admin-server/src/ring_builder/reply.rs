@@ -40,7 +40,6 @@ pub(super) fn of(builder: &Builder) -> RingBuilderReply {
     RingBuilderReply {
         settings: settings(builder.settings()),
         epoch: builder.epoch(),
-        lineage: hex::encode(builder.lineage()),
         changed: builder.is_changed(),
         replicas_moving: builder.moving() as u64,
         devices,

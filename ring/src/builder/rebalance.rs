@@ -56,36 +56,7 @@ struct StepResult {
 impl Builder {
     /// Adapts the assignment to the devices.
     pub fn rebalance(&mut self, occasion: RebalanceContext) -> Result<Report> {
-        self.rebalance_while(occasion, &|| true)
-    }
-
-    /// Adapts the assignment to the devices while `goes_on` returns true. It is called before each
-    /// computation of an assignment, of which a rebalance makes 1 to 33. After an error of the kind
-    /// `Stopped` the builder is in no usable state.
-    fn rebalance_while(
-        &mut self,
-        occasion: RebalanceContext,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<Report> {
-        self.check_can_rebalance(occasion.now_ms)?;
-        if !goes_on() {
-            return Err(Error::stopped());
-        }
-        let was = (self.table.clone(), self.moves.clone());
-        let step = self.step(occasion);
-        if self.changed || was.0 != self.table || was.1 != self.moves {
-            self.commit()?;
-        }
-        let figures = Figures::of_builder(self)?;
-        Ok(Report {
-            epoch: self.epoch,
-            moved: step.moved,
-            placed: step.placed,
-            locked: step.locked,
-            balance: figures.balance,
-            dispersion: figures.dispersion,
-            rebalances_to_go: self.rebalances_to_go(&step, occasion, goes_on)?,
-        })
+        rebalance_while(self, occasion, &|| true)
     }
 
     fn check_can_rebalance(&self, now_ms: u64) -> Result<()> {
@@ -235,34 +206,6 @@ impl Builder {
         }
     }
 
-    /// Returns the number of further rebalances that would move replicas, if each completes first.
-    fn rebalances_to_go(
-        &self,
-        this: &StepResult,
-        occasion: RebalanceContext,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<u32> {
-        if this.is_final && self.drains.is_empty() {
-            return Ok(0);
-        }
-        let mut ahead = self.clone();
-        ahead.moves.clear();
-        for count in 0..AHEAD_MAX {
-            if !goes_on() {
-                return Err(Error::stopped());
-            }
-            let draining = !ahead.drains.is_empty();
-            let step = ahead.step_ahead(occasion.seed);
-            if step.moved == 0 && !draining {
-                return Ok(count);
-            }
-            if step.is_final && ahead.drains.is_empty() {
-                return Ok(count + 1);
-            }
-        }
-        Ok(AHEAD_MAX)
-    }
-
     /// Computes only the next assignment, assuming that all moves are complete.
     fn step_ahead(&mut self, seed: u64) -> Solution {
         self.step_drains();
@@ -289,7 +232,64 @@ impl Builder {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(Self, Report)> {
         let mut rehearsal = self.clone();
-        let report = rehearsal.rebalance_while(occasion, goes_on)?;
+        let report = rebalance_while(&mut rehearsal, occasion, goes_on)?;
         Ok((rehearsal, report))
     }
+}
+
+/// Adapts the assignment to the devices while `goes_on` returns true. It is called before each
+/// computation of an assignment, of which a rebalance makes 1 to 33. After an error of the kind
+/// `Stopped` the builder is in no usable state.
+fn rebalance_while(
+    builder: &mut Builder,
+    occasion: RebalanceContext,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Report> {
+    builder.check_can_rebalance(occasion.now_ms)?;
+    if !goes_on() {
+        return Err(Error::stopped());
+    }
+    let was = (builder.table.clone(), builder.moves.clone());
+    let step = builder.step(occasion);
+    if builder.changed || was.0 != builder.table || was.1 != builder.moves {
+        builder.commit()?;
+    }
+    let figures = Figures::of_builder(builder)?;
+    Ok(Report {
+        epoch: builder.epoch,
+        moved: step.moved,
+        placed: step.placed,
+        locked: step.locked,
+        balance: figures.balance,
+        dispersion: figures.dispersion,
+        rebalances_to_go: rebalances_to_go(builder, &step, occasion.seed, goes_on)?,
+    })
+}
+
+/// Returns the number of further rebalances that would move replicas, if each completes first.
+fn rebalances_to_go(
+    builder: &Builder,
+    this: &StepResult,
+    seed: u64,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<u32> {
+    if this.is_final && builder.drains.is_empty() {
+        return Ok(0);
+    }
+    let mut ahead = builder.clone();
+    ahead.moves.clear();
+    for count in 0..AHEAD_MAX {
+        if !goes_on() {
+            return Err(Error::stopped());
+        }
+        let draining = !ahead.drains.is_empty();
+        let step = ahead.step_ahead(seed);
+        if step.moved == 0 && !draining {
+            return Ok(count);
+        }
+        if step.is_final && ahead.drains.is_empty() {
+            return Ok(count + 1);
+        }
+    }
+    Ok(AHEAD_MAX)
 }
