@@ -19,6 +19,7 @@ use crate::backend::RingEpochs;
 use crate::clock::Clock;
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
+use crate::extent::ExtentRef;
 use crate::id::{DeviceId, DeviceIdentity, ExtentId};
 use crate::key::RegisterKey;
 
@@ -99,6 +100,21 @@ impl MemoryBackend {
             changed[0] ^= 1;
             *bytes = changed.freeze();
         }
+    }
+
+    /// Flips a bit of a stored extent, as if the device had received other bytes. Returns the extent.
+    ///
+    /// # Panics
+    /// If the device doesn't hold the extent.
+    pub fn replace_bytes(&self, device: DeviceId, id: ExtentId) -> ExtentRef {
+        let mut device = self.known(device).lock();
+        let held = device.extents.get_mut(&id);
+        let (record, bytes) = held.expect("tests name extents that they wrote");
+        let mut changed = BytesMut::from(&bytes[..]);
+        changed[0] ^= 1;
+        *bytes = changed.freeze();
+        record.extent.blake3 = *blake3::hash(bytes).as_bytes();
+        record.extent
     }
 
     /// Returns the registers of a device with an entry, tombstones included.

@@ -45,7 +45,7 @@ pub(in crate::tests) enum Conduct {
     WriteBreaks(usize, ErrorKind),
     /// Accepts one chunk per interval.
     WriteSlow(Duration),
-    /// Writes, and reports another hash.
+    /// Stores other bytes than were sent, and returns their hash.
     WritesAnother,
     /// Receives other bytes than were sent.
     WriteFlips,
@@ -177,7 +177,7 @@ impl Backend for Wayward {
         let mut written = self.memory.write_extent(device, extent, body).await?;
         match conduct {
             Conduct::WritesLate(by) => tokio::time::sleep(by).await,
-            Conduct::WritesAnother => written.blake3[0] ^= 1,
+            Conduct::WritesAnother => written = self.memory.replace_bytes(device, written.id),
             _ => {}
         }
         Ok(written)
