@@ -21,10 +21,13 @@ const LOCATED: &str = r#"{"size": 200000, "etag": "\"e\"", "versionId": "v", "st
 /// Status, headers and body of the store's replies.
 type Reply = (StatusCode, Vec<(&'static str, &'static str)>, Bytes);
 
+/// Targets and headers of the requests that the store received.
+type Received = Arc<Mutex<Vec<(String, HeaderMap)>>>;
+
 /// Console over a store with this reply, and the requests that the store received.
-async fn console(reply: Reply) -> (TestConsole, Browser, Arc<Mutex<Vec<(String, HeaderMap)>>>) {
+async fn console(reply: Reply) -> (TestConsole, Browser, Received) {
     let console = TestConsole::new(false);
-    let received: Arc<Mutex<Vec<(String, HeaderMap)>>> = Arc::default();
+    let received = Received::default();
     let (list, reply) = (received.clone(), Arc::new(reply));
     let answer = tower::service_fn(move |request: StoreRequest| {
         let target = request.uri().path_and_query().unwrap().to_string();
@@ -37,8 +40,9 @@ async fn console(reply: Reply) -> (TestConsole, Browser, Arc<Mutex<Vec<(String, 
         let answer = answer.body(Body::from(body.clone())).unwrap();
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
-    console.s3.open(s3_parts(Router::new().fallback_service(answer)));
+    // The login would ask the store for the name of the key.
     let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
+    console.s3.open(s3_parts(Router::new().fallback_service(answer)));
     (console, browser, received)
 }
 
@@ -148,15 +152,15 @@ async fn hostile_queries_and_strangers_never_reach_the_store() {
 #[tokio::test]
 async fn layouts_take_places() {
     let console = TestConsole::new(false);
+    let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
     let silent = tower::service_fn(|_: StoreRequest| {
         std::future::pending::<Result<Response, std::convert::Infallible>>()
     });
     console.s3.open(s3_parts(Router::new().fallback_service(silent)));
-    let browser = Browser::of(console.login("root", ROOT_SECRET).await).await;
     let mut waiting = Vec::new();
     for _ in 0..PLACES_MAX {
         let mut request = Box::pin(show(&console, &browser, "bucket=train&key=k"));
-        assert!(futures_are_pending(&mut request).await);
+        assert!(waits(&mut request).await);
         waiting.push(request);
     }
     let reply = show(&console, &browser, "bucket=train&key=k").await;
@@ -164,7 +168,7 @@ async fn layouts_take_places() {
 }
 
 /// Polls a request once. Returns true if the request waits.
-async fn futures_are_pending<F: Future<Output = Response> + Unpin>(request: &mut F) -> bool {
+async fn waits<F: Future<Output = Response> + Unpin>(request: &mut F) -> bool {
     use std::task::Poll;
     std::future::poll_fn(|context| {
         Poll::Ready(std::pin::Pin::new(&mut *request).poll(context).is_pending())
