@@ -119,6 +119,9 @@ def members(t, jobs):
 def devices(t):
     free_share = f"{m.DEVICE_FREE.of()} / {m.DEVICE_SIZE.of()}"
     ahead = t.seconds("3d")
+    # A device that is out shows zeros: what it holds and has free comes back with it, and neither grew nor shrank.
+    opened = f"({m.DEVICE_UP.of()} == 1 or {m.DEVICE_FULL.of()} == 1)"
+    quarantined = f"({m.DEVICE_QUARANTINED.of()} and {opened})[{t.span('1h')}:]"
     return [
         Alert("MartletDeviceDown", "warning", "5m",
               f"{m.DEVICE_UP.of()} == 0 and {m.DEVICE_FULL.of()} == 0",
@@ -140,14 +143,14 @@ def devices(t):
               "answered 507."),
         Alert("MartletDeviceFullSoon", "warning", "30m",
               f"predict_linear({m.DEVICE_FREE.of()}[{t.span('6h')}], {ahead}) < 0.02 * {m.DEVICE_SIZE.of()}"
-              f" and {free_share} < 0.4 and {m.DEVICE_FULL.of()} == 0",
+              f" and {free_share} < 0.4 and {m.DEVICE_FULL.of()} == 0 and min_over_time({m.DEVICE_FREE.of()}[{t.span('6h')}]) > 0",
               "Device {{ $labels.device }} at {{ $labels.instance }} will be full within three days",
               "At the pace of the last six hours, device {{ $labels.device }} is full within three days."),
         Alert("MartletCorruptReads", "warning", "", f"increase({m.DEVICE_CORRUPT_READS.of()}[{t.span('1h')}]) > 0",
               "Device {{ $labels.device }} at {{ $labels.instance }} returns wrong bytes",
               "{{ $value | humanize }} reads of device {{ $labels.device }} found bytes that differ from their checksum "
               "within an hour. Clients were served from other copies."),
-        Alert("MartletQuarantineGrows", "warning", "", f"delta({m.DEVICE_QUARANTINED.of()}[{t.span('1h')}]) > 0",
+        Alert("MartletQuarantineGrows", "warning", "", f"delta({quarantined}) > 0",
               "Quarantine of device {{ $labels.device }} at {{ $labels.instance }} grows",
               "{{ $value | humanize }} files or records of device {{ $labels.device }} were put into quarantine within an "
               "hour."),
@@ -159,7 +162,8 @@ def workers(t):
     hour, quarter = t.span("1h"), t.span("15m")
 
     def stuck(gauge):
-        return f"min_over_time({gauge}[{hour}]) > 0 and delta({gauge}[{hour}]) >= 0"
+        # A process that has just started has no samples of an hour, and its few ones are no stuck hour.
+        return f"min_over_time({gauge}[{hour}]) > 0 and delta({gauge}[{hour}]) >= 0 and {gauge} offset {hour} > 0"
 
     oldest = m.WORKER_OLDEST_AGE
     return [

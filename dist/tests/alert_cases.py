@@ -115,11 +115,17 @@ def healthy():
                    device(m.DEVICE_SIZE, at): flat(TIB), device(m.DEVICE_FREE, at): f"{TIB // 3}-1000x1440",
                    device(m.DEVICE_REOPENED, at): flat(0), device(m.DEVICE_CORRUPT_READS, at): flat(0),
                    device(m.DEVICE_QUARANTINED, at): flat(0)}
+    # A device that is out for minutes shows zeros, and comes back as it was: 65 % full, with files in quarantine.
+    for metric, value in ((m.DEVICE_UP, 1), (m.DEVICE_QUARANTINED, 2), (m.DEVICE_FREE, int(0.35 * TIB)), (m.DEVICE_SIZE, TIB)):
+        series[device(metric, 3)] = f"{flat(value, 126)} {flat(0, 4)} {flat(value)}"
     for name in (WORKER, "audit"):
         series |= {worker(m.WORKER_STEPS, name): "0+60x1440", worker(m.WORKER_FAILURES, name): flat(0),
                    worker(m.WORKER_PANICS, name): flat(0), worker(m.WORKER_OLDEST_AGE, name): flat(60)}
     # Work that comes and goes is no fault.
     series[worker(m.WORKER_BACKLOG)] = "100-1x99 0x1400"
+    # So is what a process that starts anew finds, and does within the hour.
+    series[process(m.WORKER_BACKLOG, "r2:6301", worker=WORKER)] = f"_x89 {flat(9, 50)} {flat(0)}"
+    series[process(m.DEVICE_HINTS, "n4:6201", device="d4")] = f"_x99 {flat(9, 40)} {flat(0)}"
     return series
 
 

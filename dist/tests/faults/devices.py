@@ -5,7 +5,7 @@ import re
 import shutil
 
 import alerts
-from faults.fault import Fault
+from faults.fault import LEAVES_COPIES, Fault
 from watched import START_MAX_S, check, until
 
 
@@ -54,7 +54,7 @@ class WipedDisk(Fault):
     """A disk is replaced while no replicator runs: nothing fills it, and its node is not ready."""
 
     expected = ("MartletNoWorkers", "MartletDeviceWithoutVotes", "MartletRingTermsDiffer")
-    possible = ("MartletNodeDown", "MartletNotReady", "MartletTargetDown")
+    possible = (*LEAVES_COPIES, "MartletNodeDown", "MartletNotReady", "MartletTargetDown")
 
     def begin(self):
         for name in ("r1", "r2", "r3", "n3"):
@@ -72,6 +72,7 @@ class HangingDisk(Fault):
     """The only disk of a node doesn't answer: its file system is frozen."""
 
     expected = ("MartletDeviceDown", "MartletNotReady")
+    possible = LEAVES_COPIES
 
     def begin(self):
         self.cluster.disks[1].freeze()
@@ -84,7 +85,7 @@ class FlickeringDisk(Fault):
     """A disk goes away again and again, as by a loose cable: calls fail until it is mounted anew."""
 
     expected = ("MartletDeviceReopens",)
-    possible = ("MartletDeviceDown", "MartletNotReady")
+    possible = (*LEAVES_COPIES, "MartletDeviceDown", "MartletNotReady", "MartletWorkerFails")
 
     def begin(self):
         self.disk = self.cluster.disks[2]

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from faults.fault import Fault
+from faults.fault import LEAVES_COPIES, Fault
 from watched import run, until
 
 # Group of the process whose packets are dropped. No other process of the machine has it.
@@ -17,6 +17,7 @@ class DeadNode(Fault):
     """A machine loses power."""
 
     expected = ("MartletTargetDown", "MartletNodeDown")
+    possible = LEAVES_COPIES
 
     def begin(self):
         self.cluster.control("kill", "3")
@@ -29,7 +30,7 @@ class TwoDeadNodes(Fault):
     """Two machines lose power: keys have no quorum."""
 
     expected = ("MartletQuorumAtRisk", "MartletErrors")
-    possible = ("MartletNodeDown", "MartletNotReady", "MartletTargetDown")
+    possible = (*LEAVES_COPIES, "MartletNodeDown", "MartletNotReady", "MartletTargetDown", "MartletWorkerFails")
 
     def begin(self):
         for name in ("2", "3"):
@@ -79,7 +80,7 @@ class LongOutage(Fault):
     """A fourth node joins, and two of four machines lose power for hours: writes for them wait on others."""
 
     expected = ("MartletHintsNotFalling", "MartletRepairOld")
-    possible = ("MartletErrors", "MartletNodeDown", "MartletNotReady", "MartletQuorumAtRisk", "MartletRepairNotFalling",
+    possible = (*LEAVES_COPIES, "MartletErrors", "MartletNodeDown", "MartletNotReady", "MartletQuorumAtRisk",
                 "MartletRingTermsDiffer", "MartletTargetDown", "MartletWorkerFails")
     fires_max_s = 540
 
