@@ -143,7 +143,8 @@ def devices(t):
               "answered 507."),
         Alert("MartletDeviceFullSoon", "warning", "30m",
               f"predict_linear({m.DEVICE_FREE.of()}[{t.span('6h')}], {ahead}) < 0.02 * {m.DEVICE_SIZE.of()}"
-              f" and {free_share} < 0.4 and {m.DEVICE_FULL.of()} == 0 and min_over_time({m.DEVICE_FREE.of()}[{t.span('6h')}]) > 0",
+              f" and {free_share} < 0.4 and {m.DEVICE_FULL.of()} == 0"
+              f" and min_over_time({m.DEVICE_FREE.of()}[{t.span('6h')}]) > 0",
               "Device {{ $labels.device }} at {{ $labels.instance }} will be full within three days",
               "At the pace of the last six hours, device {{ $labels.device }} is full within three days."),
         Alert("MartletCorruptReads", "warning", "", f"increase({m.DEVICE_CORRUPT_READS.of()}[{t.span('1h')}]) > 0",
