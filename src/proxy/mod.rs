@@ -104,12 +104,8 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     if let Some(first) = settings.first.open()? {
         tokio::spawn(new_cluster.fill(first));
     }
-    let (mut routes, access) = open_accounts(&settings, &secret, &member, accounts, &store).await?;
-    // A process with several roles makes archives of all of them.
-    if has_address {
-        let support = support::route::routes(&operator, secret.token, &settings.common);
-        routes = routes.merge(support);
-    }
+    let (routes, access) = open_accounts(&settings, &secret, &member, accounts, &store).await?;
+    let archive = archive_route(has_address, &operator, &secret, &settings);
     let traced = TracedProcess { role: "proxy", name: &name, zone: None };
     let traces = Traces::open(&settings.common.traces, &traced)?;
     let running = RunningProxy {
@@ -119,7 +115,7 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
         member,
         store,
         service: admin_access::recording(service, &access),
-        routes,
+        routes: routes.merge(archive),
         access,
         figures: observers.figures(),
         operator,
@@ -163,6 +159,20 @@ async fn open_accounts(
         root_key: settings.root()?.0,
     };
     Ok(process.open(accounts, store.clone()).await)
+}
+
+/// Returns the route of archives for support. A process with several roles has one for all of them.
+fn archive_route(
+    has_address: bool,
+    operator: &Arc<Operator>,
+    secret: &ClusterSecret,
+    settings: &ProxySettings,
+) -> ApiRoutes {
+    if has_address {
+        support::route::routes(operator, secret.token, &settings.common)
+    } else {
+        ApiRoutes::new()
+    }
 }
 
 /// Seals the secrets of access keys that were stored in clear, if the settings permit it.
