@@ -40,7 +40,7 @@ interface Shown {
 
 /** Longest copy that is packed into a volume beside others, in bytes. Longer ones are files of their own. */
 const PACKED_MAX = 1 << 20;
-const ROWS = 100;
+const ROWS = 50;
 
 /** Sentences for objects that no client reads in place. */
 const REASONS: Record<string, string> = {
