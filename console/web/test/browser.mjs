@@ -1,5 +1,5 @@
 // Chromium of tests: the console in several looks, as people use it.
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { createRequire } from "node:module";
@@ -36,7 +36,11 @@ async function fromFolder(context, folder) {
   await context.route(/.*/, async (route) => {
     const { pathname } = new URL(route.request().url());
     if (route.request().method() !== "GET" || /^\/(api|s3|session|links|own|login)(\/|$)/.test(pathname)) return route.fallback();
-    const name = /\.[a-z]+$/.test(pathname) ? pathname.slice(1) : "index.html";
+    const asked = /\.[a-z]+$/.test(pathname) ? pathname.slice(1) : "index.html";
+    // After a redirect, browsers have the index of the binary, whose files have other hashes in their names.
+    const [, stem, kind] = /^(.*?)(?:-[0-9A-Z]{8})?(\.[a-z]+)$/.exec(asked);
+    const name = readdirSync(folder).find((one) => one === asked) ?? readdirSync(folder).find((one) => one.startsWith(`${stem}-`) && one.endsWith(kind));
+    if (name === undefined) return route.fallback();
     const { "content-length": _, "content-encoding": __, ...headers } = (await route.fetch()).headers();
     return route.fulfill({ status: 200, headers: { ...headers, "content-type": types[name.split(".").pop()] }, body: readFileSync(join(folder, name)) });
   });
@@ -45,6 +49,8 @@ async function fromFolder(context, folder) {
 /** Opens the console. A violation of the policy or an error of a script fails the test. */
 export async function open(look = LOOKS[0], url = home) {
   const context = await browser.newContext({ acceptDownloads: true, colorScheme: look.colorScheme, viewport: look.viewport, reducedMotion: "reduce" });
+  // Longer than the 30 seconds of Playwright: a machine that compiles meanwhile is slow.
+  context.setDefaultTimeout(60_000);
   if (process.env.CONSOLE_DIST) await fromFolder(context, process.env.CONSOLE_DIST);
   const page = await context.newPage();
   const problems = [];

@@ -4,10 +4,12 @@ import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { close, launch, LOOKS, open, SHOTS, violations, visit } from "./browser.mjs";
+import { close, launch, open, visit } from "./browser.mjs";
 import { provider } from "./provider.mjs";
 import { done } from "./s3.mjs";
 import { HOSTILE, start } from "./server.mjs";
+import { looks } from "./steps.mjs";
+import { walkPage } from "./walk.mjs";
 
 let idp;
 let server;
@@ -47,49 +49,44 @@ async function signIn(page) {
   await page.getByRole("link", { name: "I am Alice" }).click();
 }
 
-for (const look of LOOKS) {
-  test(`a person signs in by the provider, reads, and signs out, in ${look.name}`, async () => {
-    const { context, page, problems } = await open(look);
-    await page.getByRole("link", { name: "Sign in with the lab" }).waitFor();
-    await page.screenshot({ path: join(SHOTS, `login-oidc-${look.name}.png`) });
-    assert.deepEqual(await violations(page), [], `login in ${look.name}`);
-    await signIn(page);
-    await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
-    assert.equal(new URL(page.url()).hash, "", "the token leaves the address");
-    await visit(page, "/objects");
-    await page.getByRole("link", { name: "train", exact: true }).click();
-    await page.getByRole("link", { name: "hello.txt", exact: true }).waitFor();
-    assert.ok((await page.locator(".who").innerText()).includes("role reader until"), await page.locator(".who").innerText());
-    assert.equal(await page.locator('nav a[href="/keys"], nav a[href="/accounts"]').count(), 0, "a role has no keys");
-    assert.equal(await page.evaluate(() => window.hacked), undefined);
-    const readable = await page.evaluate(() => [document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })].join());
-    assert.ok(!/ASIA|martlet-console|eyJ/.test(readable), readable);
-    // Another load of the page keeps the session.
-    await page.reload();
-    await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
-    await page.getByRole("button", { name: "Sign out" }).click();
-    await page.getByRole("link", { name: "Sign in with the lab" }).waitFor();
-    assert.deepEqual(problems, []);
-    await context.close();
-  });
+test("a person signs in by the provider, reads, and signs out", async () => {
+  const { context, page, problems } = await open();
+  await page.getByRole("link", { name: "Sign in with the lab" }).waitFor();
+  await looks(page, "login-oidc");
+  await signIn(page);
+  await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
+  assert.equal(new URL(page.url()).hash, "", "the token leaves the address");
+  await visit(page, "/objects");
+  await page.getByRole("link", { name: "train", exact: true }).click();
+  await page.getByRole("link", { name: "hello.txt", exact: true }).waitFor();
+  assert.ok((await page.locator(".who").innerText()).includes("role reader until"), await page.locator(".who").innerText());
+  assert.equal(await page.locator('nav a[href="/keys"], nav a[href="/accounts"]').count(), 0, "a role has no keys");
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  const readable = await page.evaluate(() => [document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })].join());
+  assert.ok(!/ASIA|martlet-console|eyJ/.test(readable), readable);
+  // Another load of the page keeps the session.
+  await page.reload();
+  await page.getByRole("navigation", { name: "Pages", exact: true }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByRole("link", { name: "Sign in with the lab" }).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
 
-  test(`a refusal is a page with a sentence in ${look.name}`, async () => {
-    const { context, page, problems } = await open(look);
-    idp.state.deny = true;
-    await signIn(page);
-    await page.getByRole("heading", { name: "Not signed in" }).waitFor();
-    idp.state.deny = false;
-    assert.match(await page.getByRole("alert").innerText(), /does not permit this login/);
-    await page.screenshot({ path: join(SHOTS, `login-refused-${look.name}.png`) });
-    assert.deepEqual(await violations(page), [], `refusal in ${look.name}`);
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-    assert.ok(overflow <= 0, `the refusal is ${overflow} pixels too wide`);
-    await page.getByRole("link", { name: "Back to the login" }).click();
-    await page.getByRole("button", { name: "Sign in" }).waitFor();
-    assert.deepEqual(problems, []);
-    await context.close();
-  });
-}
+test("a refusal is a page with a sentence, in all looks and by keyboard", async () => {
+  const { context, page, problems } = await open();
+  idp.state.deny = true;
+  await signIn(page);
+  await page.getByRole("heading", { name: "Not signed in" }).waitFor();
+  idp.state.deny = false;
+  assert.match(await page.getByRole("alert").innerText(), /does not permit this login/);
+  await looks(page, "login-refused");
+  await walkPage(page, "the refusal");
+  await page.getByRole("link", { name: "Back to the login" }).click();
+  await page.getByRole("button", { name: "Sign in" }).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
 
 test("a callback is of one browser and of one use, and a link with a token opens nothing", async () => {
   const { context, page } = await open();
