@@ -1,5 +1,6 @@
 """Faults of devices, their disks, and their audit."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,21 +14,34 @@ class WrongBytes(Fault):
     """Bytes of extents change on a disk."""
 
     expected = ("MartletCorruptReads", "MartletQuarantineGrows")
+    right = {}
 
     def begin(self):
         for at in range(8):
             check(self.s3.request("PUT", f"/large/wrong{at}", os.urandom(2 << 20))[0] == 200, "a large object isn't taken")
         files = [file for file in (self.cluster.disks[1].folder / "extents").rglob("*") if file.is_file()]
         check(files, "there is no file extent")
-        for path in files:
-            with open(path, "r+b") as file:
-                file.seek(70_000)
-                file.write(b"these bytes are wrong")
-                os.fsync(file.fileno())
+        self.right = {path: self.change(path, b"these bytes are wrong") for path in files}
+
+    def change(self, path, text):
+        """Writes other bytes into a file, and returns those before."""
+        with open(path, "r+b") as file:
+            file.seek(70_000)
+            before = file.read(len(text))
+            file.seek(70_000)
+            file.write(text)
+            os.fsync(file.fileno())
+        return before
 
     def go_on(self):
         for at in range(8):
             self.s3.request("GET", f"/large/wrong{at}")
+
+    def end(self):
+        # Wrong bytes that no reader has met would be found in the middle of another fault.
+        for path, text in self.right.items():
+            with contextlib.suppress(FileNotFoundError):
+                self.change(path, text)
 
 
 class FillingDisk(Fault):
@@ -54,7 +68,7 @@ class WipedDisk(Fault):
     """A disk is replaced while no replicator runs: nothing fills it, and its node is not ready."""
 
     expected = ("MartletNoWorkers", "MartletDeviceWithoutVotes", "MartletRingTermsDiffer")
-    possible = (*LEAVES_COPIES, "MartletNodeDown", "MartletNotReady", "MartletTargetDown")
+    possible = (*LEAVES_COPIES, "MartletNodeDown", "MartletNotReady", "MartletTargetDown", "MartletWorkerFails")
 
     def begin(self):
         for name in ("r1", "r2", "r3", "n3"):
