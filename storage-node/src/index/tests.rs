@@ -35,6 +35,7 @@ mod measure;
 mod promises;
 mod seeks;
 mod selection;
+mod states;
 mod sums;
 mod terms;
 mod voting;

@@ -1,6 +1,7 @@
 //! Structure of the repository: dependencies between crates, size of files and functions, lints.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
+mod mutants;
 mod prose;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
-//! Registers that hold only a promise.
+//! Promises without an entry, and promises of heads.
 
 use futures::future::try_join_all;
+use martlet_protocol::VersionId;
 use martlet_protocol::backend::RegisterDrop;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 
@@ -55,4 +56,26 @@ async fn a_promise_that_is_let_go_takes_its_row_and_one_above_stays() {
     let left = bed.index.registers(None, 10).await.unwrap();
     let left: Vec<_> = left.into_iter().map(|(key, _)| key).collect();
     assert_eq!(left, [key("new")]);
+}
+
+/// A ballot on a head reads the registers beside it, and promises nothing there (rule R8).
+#[tokio::test]
+async fn r8_a_promise_of_a_head_shuts_out_slower_writes_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    bed.index.promise(&key("head"), stamp(9), Term::ANY).await.unwrap();
+    let beside = |name| RegisterKey::version(&key(name), VersionId::Null);
+    let at = |name, ticks, mode| EntryWrite {
+        mode,
+        ..write(&beside(name), stamp(ticks), Value::Tombstone)
+    };
+    let slow = at("head", 8, WriteMode::Fresh);
+    assert_eq!(bed.index.write(slow).await.unwrap(), WriteReply::Behind(stamp(9)));
+    let of_another = at("another", 8, WriteMode::Fresh);
+    assert_eq!(bed.index.write(of_another).await.unwrap(), WriteReply::Stored);
+    // The promise of the head is none of the register: a repair of an earlier write is stored.
+    let repair = at("head", 7, WriteMode::Repair);
+    assert_eq!(bed.index.write(repair).await.unwrap(), WriteReply::Stored);
+    let later = at("head", 9, WriteMode::Fresh);
+    assert_eq!(bed.index.write(later).await.unwrap(), WriteReply::Stored);
 }
