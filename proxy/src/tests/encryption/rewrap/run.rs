@@ -47,6 +47,13 @@ impl HeldRun {
     }
 }
 
+/// A store with master keys that keeps no bucket in memory.
+fn uncached(store: &ObjectStore, keys: &[u8]) -> ObjectStore {
+    let cluster = Cluster::clone(&store.topology().cluster());
+    let options = StoreOptions { bucket_cache_ms: 0, ..StoreOptions::default() };
+    ObjectStore::with_vault(cluster, Arc::new(SystemClock), options, vault(keys))
+}
+
 async fn begin(store: &ObjectStore, key: &str) -> UploadId {
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
     session(store, managed()).uploads().create("b", key, new).await.unwrap().id
@@ -108,7 +115,8 @@ async fn a_stop_interrupts_the_pause_of_a_slow_run() {
     let paced = Rewrap::new("b", options.clone()).with_page(1);
     let began = Instant::now();
     both.data_keys().rewrap(&paced).await.unwrap();
-    assert_eq!(began.elapsed().as_secs(), 1, "one page of one version before the last");
+    // The last page may be an empty one.
+    assert!((1..=2).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     let began = Instant::now();
     let rewrap = Arc::new(Rewrap::new("b", options).with_page(1));
     let (running, run) = (both.clone(), rewrap.clone());
@@ -145,13 +153,11 @@ async fn overwrites_and_deletes_during_a_run_stay() {
 #[tokio::test]
 async fn a_bucket_that_is_made_again_ends_the_run() {
     let harness = Harness::with_bucket(1).await;
-    let old = with_keys(&harness.store, &[1]);
+    let old = uncached(&harness.store, &[1]);
     for key in ["a", "b", "c"] {
         put(&old, managed(), key, body(pattern(100, 1))).await.unwrap();
     }
-    let cluster = Cluster::clone(&harness.store.topology().cluster());
-    let options = StoreOptions { bucket_cache_ms: 0, ..StoreOptions::default() };
-    let both = ObjectStore::with_vault(cluster, Arc::new(SystemClock), options, vault(&[2, 1]));
+    let both = uncached(&harness.store, &[2, 1]);
     let held = HeldRun::new();
     let again = async || {
         for key in ["a", "b", "c"] {
