@@ -135,7 +135,8 @@ def table(state):
     lines = ["| machine | hours | counted | failed turns | last commit |", "|---|---|---|---|---|"]
     for machine in MACHINES:
         of = state["machines"].get(machine.name)
-        if of is None:
+        # An interrupted first turn has counted nothing.
+        if of is None or not of["turns"]:
             lines.append(f"| {machine.title} | 0 | not run yet | | |")
             continue
         counted = machine.shown(of["counts"]) if of["seconds"] else "skipped: the machine lacks what it needs"

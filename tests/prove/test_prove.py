@@ -102,6 +102,12 @@ class Prove(unittest.TestCase):
         log = self.folder / "log"
         self.assertIsNone(prove.run(["sh", "-c", "sleep 77 & sleep 77"], {}, log, 0.2))
 
+    def test_an_interrupted_turn_counts_nothing_and_the_table_is_written(self):
+        with mock.patch.object(sys, "argv", ["prove.py", "1", "--only", "soak"]), mock.patch("builtins.print"), \
+                mock.patch.object(prove, "run", side_effect=KeyboardInterrupt):
+            self.assertEqual(prove.main(), 0)
+        self.assertIn("| load and kills of a server | 0 | not run yet |", self.page.read_text())
+
     def test_turns_go_to_the_machine_with_the_least_time_and_the_page_gets_the_table(self):
         with mock.patch.object(sys, "argv", ["prove.py", "0.0015", "--only", "simulation", "sets"]), \
                 mock.patch.object(prove, "TURN_SECONDS", (0.2, 5)), mock.patch("builtins.print"):
