@@ -58,13 +58,15 @@ fn each_planted_mutant_applies() {
 fn each_kind_has_mutants_and_each_mutant_a_name_and_a_check() {
     let all = planted();
     assert_eq!(all.keys().map(String::as_str).collect::<Vec<_>>(), KINDS);
+    let rules = fs::read_to_string(workspace::root().join("docs/INVARIANTS.md")).unwrap();
     let mut names = BTreeSet::new();
     for (kind, mutants) in &all {
         assert!(mutants.len() >= OF_KIND_MIN, "only {} mutants of {kind}", mutants.len());
         for mutant in mutants {
             let name = text(mutant, "name");
             assert!(names.insert(name), "two mutants have the name {name}");
-            assert!(!text(mutant, "rule").is_empty());
+            let rule = format!("**{}.**", text(mutant, "rule"));
+            assert!(rules.contains(&rule), "{name} breaks {rule}, which is no rule");
             let check: Vec<&str> = text(mutant, "found_by").split(' ').collect();
             let is_known = match check[..] {
                 ["unit", package, _, ..] => {
