@@ -64,7 +64,7 @@ for (const place of PLACES) {
     const shape = `${place.as} ${shapeOf(place.path)}`;
     const tried = pressed.get(shape) ?? new Map();
     pressed.set(shape, tried);
-    await walkDialogs(page, place.name, tried, () => arrive(page, place));
+    await walkDialogs(page, place.name, { tried, wanted: place.dialogs ?? [], again: () => arrive(page, place) });
     for (const wanted of place.dialogs ?? []) assert.ok(tried.get(wanted), `${wanted} opens no dialog in ${place.name}: ${[...tried.keys()]}`);
     assert.equal(await page.evaluate(() => window.hacked), undefined);
     assert.equal(await page.locator("main img:not(.picture)").count(), 0);
