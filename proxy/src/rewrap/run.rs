@@ -4,9 +4,10 @@
 //! if a version could not be rewrapped, if an upload with an outdated key is open, and if a device
 //! keeps hints for the bucket, or may keep some because it doesn't answer.
 //!
-//! An upload that was open at the begin of a pass may have become an object behind the cursor. So the
-//! pass is repeated if outdated uploads were open at its begin and none are at its end. New uploads
-//! have keys of the first master key, so the second pass is the last one.
+//! An upload that was open at the begin of a pass may have become an object behind the cursor, and so
+//! may a hint that was delivered meanwhile. So the pass is repeated if outdated uploads or hints were
+//! there at its begin and none are at its end. New writes have keys of the first master key, so the
+//! second pass is the last one.
 //!
 //! Memory is that of one page, whatever the number of versions.
 
@@ -18,6 +19,20 @@ use super::page::RewrapPage;
 use super::state::{Rewrap, ended};
 use crate::consistency::ConsistencyOptions;
 use crate::error::{Error, Result};
+
+/// Writes that may become versions with an outdated key.
+struct PendingWrites {
+    /// Number of open uploads with an outdated key.
+    uploads: u64,
+    /// Reason why hints of the bucket can't be ruled out.
+    hints: Option<Error>,
+}
+
+impl PendingWrites {
+    fn is_none(&self) -> bool {
+        self.uploads == 0 && self.hints.is_none()
+    }
+}
 
 impl DataKeys<'_> {
     /// Rewraps all data keys of a bucket. Succeeds only if none is left that another master key
@@ -39,25 +54,31 @@ impl DataKeys<'_> {
         let bucket = self.store.session(ConsistencyOptions::STRICT).bucket(name).await?;
         let expected = self.last_count(&bucket).await;
         rewrap.note_expected(expected);
-        let mut open = self.outdated_uploads(name).await?;
+        let uploads = self.outdated_uploads(name).await?;
+        let mut pending = PendingWrites { uploads, hints: self.hints(&bucket).await };
         loop {
             rewrap.begin_pass();
             self.pass(rewrap, &bucket).await?;
-            let before = open;
-            open = self.open_uploads(rewrap).await?;
-            rewrap.note_uploads(open);
-            if open > 0 || before == 0 {
+            let before = pending;
+            let uploads = self.open_uploads(rewrap).await?;
+            rewrap.note_uploads(uploads);
+            pending = PendingWrites { uploads, hints: self.hints(&bucket).await };
+            if before.is_none() || !pending.is_none() {
                 break;
             }
         }
         rewrap.check_nothing_left()?;
-        let hints = self.store.services.buckets.fences.check_no_hints(&bucket).await;
-        hints.map_err(|error| {
-            ended(format!(
+        pending.hints.map_or(Ok(()), |error| {
+            Err(ended(format!(
                 "writes that wait for absent devices may need the old master key: rewrap again once all \
                  devices answer ({error})"
-            ))
+            )))
         })
+    }
+
+    /// Returns the reason why some device may keep hints of the bucket.
+    async fn hints(self, bucket: &Bucket) -> Option<Error> {
+        self.store.services.buckets.fences.check_no_hints(bucket).await.err().map(Into::into)
     }
 
     /// Counts outdated uploads, again and again while too few devices answer.
