@@ -1,8 +1,10 @@
 //! Archive for support as a reply of the admin API.
 //!
-//! Its parts are requested in the name of the request's principal: an admin key by a session of two
-//! minutes, the holder of a token by the token of this process. The routes of this process are called
-//! in it, and other processes at their admin addresses. Files of machines are not in the archive: logs
+//! Its parts are requested in the name of the request's principal. The routes of this process are called
+//! in it, by a session of two minutes or the token of this process. Other processes get requests at
+//! their admin addresses, by a session of two minutes that may read alone: an address may be of
+//! another program, above all one of the loopback interface that a process elsewhere reports. So the
+//! tokens of processes, which never end, are sent to none. Files of machines are not in the archive: logs
 //! and doctor's findings belong to the command.
 
 use std::sync::{Arc, Weak};
@@ -40,6 +42,7 @@ const SESSION_MS: u64 = 120_000;
 const OWN_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest reply of this process.
 const OWN_BYTES_MAX: usize = 64 << 20;
+const NO_KEY: &str = "other processes are queried for admin keys alone: sign in with one";
 const NOT_HERE: &str =
     "doctor examines the machine on which it runs: run martlet doctor --json there";
 
@@ -115,36 +118,37 @@ impl BundleProcess {
         let address = format!("{}{}", self.scheme, operator.address()?);
         Some(ProcessSource {
             address: address.parse().ok()?,
-            token: self.token_of(principal, &access),
+            token: session_of(principal, &access, AdminRole::Operator)
+                .unwrap_or_else(|| self.token.to_text()),
+            reader: session_of(principal, &access, AdminRole::Viewer),
             router: operator.router(),
             runtime: Handle::current(),
         })
     }
+}
 
-    /// Returns the token of requests in the name of a principal: that of a session, if the principal
-    /// has a key.
-    fn token_of(&self, principal: &Principal, access: &AdminAccess) -> String {
-        let (Some(key), Some(secret)) = (&principal.key, &access.secret) else {
-            return self.token.to_text();
-        };
-        let began_ms = access.clock.now_ms();
-        secret.seal(&SessionClaims {
-            id: AdminSecret::new_session_id(key),
-            key: key.clone(),
-            role: AdminRole::Operator,
-            tenant: None,
-            tenant_id: None,
-            began_ms,
-            expires_ms: began_ms.saturating_add(SESSION_MS),
-        })
-    }
+/// Returns the token of a new session of a principal; none for a principal without a key.
+fn session_of(principal: &Principal, access: &AdminAccess, role: AdminRole) -> Option<String> {
+    let (key, secret) = principal.key.as_ref().zip(access.secret.as_ref())?;
+    let began_ms = access.clock.now_ms();
+    Some(secret.seal(&SessionClaims {
+        id: AdminSecret::new_session_id(key),
+        key: key.clone(),
+        role,
+        tenant: None,
+        tenant_id: None,
+        began_ms,
+        expires_ms: began_ms.saturating_add(SESSION_MS),
+    }))
 }
 
 /// Routes of this process, and other processes over HTTP.
 struct ProcessSource {
     address: AdminAddress,
-    /// Token of a session or of a secret.
+    /// Token of a session or of a secret, for this process alone.
     token: String,
+    /// Token of a session that may read, for other processes. None for principals without a key.
+    reader: Option<String>,
     router: Router,
     runtime: Handle,
 }
@@ -206,7 +210,8 @@ impl BundleSource for ProcessSource {
         if *address == self.address {
             return self.request_own(path, patience);
         }
-        let credential = AdminCredential::Session(self.token.clone());
+        let reader = self.reader.clone().ok_or_else(|| NO_KEY.to_owned())?;
+        let credential = AdminCredential::Session(reader);
         let endpoint = AdminEndpoint::new(address.clone(), None, credential);
         let reply = endpoint.and_then(|endpoint| endpoint.patient(patience).request_bytes(path));
         reply.map(Into::into).map_err(|failure: Failure| failure.to_string())

@@ -9,7 +9,7 @@ use std::process::Command;
 use http_body_util::Full;
 use hyper::Request;
 use martlet_serving::AdminToken;
-use martlet_tests::cluster::ClusterPlan;
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::s3::{ACCESS_KEY, Reply, SECRET_KEY, exchange};
 use martlet_tests::server::{finished, martlet};
 use martlet_tests::{Server, Setup};
@@ -151,17 +151,17 @@ async fn secrets_are_nowhere_in_the_bundle_of_a_server() {
 }
 
 /// Requests an archive of a route of the admin API.
-async fn made(address: SocketAddr, token: &AdminToken) -> Reply {
+async fn made(address: SocketAddr, token: &str) -> Reply {
     let request = Request::post("/admin/v1/support-bundle")
         .header("host", address.to_string())
-        .header("authorization", format!("Bearer {}", token.to_text()));
+        .header("authorization", format!("Bearer {token}"));
     exchange(address, request.body(Full::default()).unwrap()).await.unwrap()
 }
 
 /// Checks the archive that the admin API of a server makes.
 async fn the_process_makes_the_archive_too(server: &Server, canaries: &Canaries, file: &Path) {
-    let token = AdminToken::of(SECRET_KEY.as_bytes());
-    let wrong = AdminToken::of(b"another secret");
+    let token = AdminToken::of(SECRET_KEY.as_bytes()).to_text();
+    let wrong = AdminToken::of(b"another secret").to_text();
     assert_eq!(made(server.admin_address, &wrong).await.status, 401);
     assert!(!server.ask(&["census"]).stdout.is_empty(), "a job of this server");
     let reply = made(server.admin_address, &token).await;
@@ -218,23 +218,47 @@ async fn all_reachable_processes_are_in_the_bundle_of_a_cluster() {
         assert!(written.contains(&part.as_str()), "{part}: {index:#}");
     }
     assert!(missing.contains(&"logs") && missing.contains(&"census.json"), "{index:#}");
-    let of_proxy = cluster.folder().join("p.tar.gz");
-    let token = AdminToken::of(SECRET_KEY.as_bytes());
-    let reply = made(cluster.proxies[0].admin_address, &token).await;
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    fs::write(&of_proxy, &reply.body).unwrap();
-    Canaries(of_cluster).assert_absent(&contents(&of_proxy));
-    let listed = self::index(&of_proxy);
-    for process in ["proxy-p1", "storage-node-n1", "storage-node-n2"] {
-        for part in ["settings.json", "metrics.txt"] {
-            let part = format!("processes/{process}/{part}");
-            assert!(parts(&listed)[0].contains(&part.as_str()), "{part}: {listed:#}");
-        }
-    }
+    proxies_make_archives_for_keys(&cluster, &of_cluster).await;
     let tight = cluster.folder().join("tight.tar.gz");
     let mut command = martlet(&["admin", "--admin-address", &address, "--cluster-key-file"]);
     command.arg(&key).args(["support-bundle", "--max-size", "1KiB", "--output"]).arg(&tight);
     assert!(finished(&mut command).status.success());
     let listed = self::index(&tight);
     assert!(listed.to_string().contains("exceed --max-size"), "{listed:#}");
+}
+
+/// Checks archives of a proxy: all processes are queried for an admin key, and the proxy alone for
+/// the holder of a token.
+async fn proxies_make_archives_for_keys(cluster: &TestCluster, secrets: &[(&'static str, String)]) {
+    let (folder, proxy) = (cluster.folder(), cluster.proxies[0].admin_address);
+    let archive = async |token: &str| {
+        let reply = made(proxy, token).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let file = folder.join("p.tar.gz");
+        fs::write(&file, &reply.body).unwrap();
+        Canaries(secrets.to_vec()).assert_absent(&contents(&file));
+        index(&file)
+    };
+    let listed = archive(&AdminToken::of(SECRET_KEY.as_bytes()).to_text()).await;
+    let [written, missing] = parts(&listed);
+    assert!(written.contains(&"processes/proxy-p1/metrics.txt"), "{listed:#}");
+    assert!(missing.contains(&"processes/storage-node-n1/settings.json"), "{listed:#}");
+    assert!(listed.to_string().contains("for admin keys alone"), "{listed:#}");
+    let (address, key) = (proxy.to_string(), folder.join("operator.key"));
+    let admin = |credential: &str, file: &Path, arguments: &[&str]| {
+        let mut command = martlet(&["admin", "--admin-address", &address, credential]);
+        let output = finished(command.arg(file).args(arguments));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let create = ["key", "create", "--role", "operator", "--name", "a", "--key-file"];
+    let create = [&create[..], &[key.to_str().unwrap()]].concat();
+    admin("--cluster-key-file", &folder.join("cluster.key"), &create);
+    let listed = archive(&admin("--admin-key-file", &key, &["session", "begin"])).await;
+    for process in ["proxy-p1", "storage-node-n1", "storage-node-n2"] {
+        for part in ["settings.json", "metrics.txt"] {
+            let part = format!("processes/{process}/{part}");
+            assert!(parts(&listed)[0].contains(&part.as_str()), "{part}: {listed:#}");
+        }
+    }
 }
