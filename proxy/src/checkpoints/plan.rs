@@ -47,6 +47,8 @@ struct Planned<'a> {
     bucket: &'a Bucket,
     name: &'a str,
     rules: &'a CheckpointRules,
+    /// Returns true for sets of earlier pages.
+    is_earlier: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
 impl Checkpoints<'_> {
@@ -69,16 +71,21 @@ impl Checkpoints<'_> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, name).await?;
         let rules = CheckpointRules::of(&bucket)?.unwrap_or_default();
-        let planned = Planned { bucket: &bucket, name, rules: &rules };
+        let is_earlier = |set: &str| set.starts_with(prefix) && after.is_some_and(|it| set <= it);
+        let planned = Planned { bucket: &bucket, name, rules: &rules, is_earlier: &is_earlier };
         let part = SetRange { prefix, after, limit: SETS_AT_ONCE };
         let (sets, more) = match self.names(&companion_of(bucket.id), part).await {
             Err(Error::NoSuchBucket) => return Ok((Vec::new(), None)),
             names => names?,
         };
         let (mut plan, mut before) = (Vec::new(), after);
+        let mut begun: Vec<&str> = Vec::new();
         for set in &sets {
-            if !before.is_some_and(|before| rules.are_one_series(before, set)) {
+            let goes_on = |before: &str| rules.are_one_series(before, set);
+            // Sets of two series may alternate.
+            if !before.is_some_and(goes_on) && !begun.iter().any(|begun| goes_on(begun)) {
                 self.plan_series(&planned, set, &mut plan).await?;
+                begun.push(set);
             }
             self.plan_set(&planned, set, &mut plan).await?;
             before = Some(set.as_str());
@@ -101,7 +108,8 @@ impl Checkpoints<'_> {
             return Err(Error::InvalidArgument(message));
         }
         let mut plan = Vec::new();
-        self.plan_series(&Planned { bucket: &bucket, name, rules: &rules }, set, &mut plan).await?;
+        let planned = Planned { bucket: &bucket, name, rules: &rules, is_earlier: &|_| false };
+        self.plan_series(&planned, set, &mut plan).await?;
         Ok(plan)
     }
 
@@ -116,6 +124,10 @@ impl Checkpoints<'_> {
             return Ok(());
         };
         let members = self.committer.members(bucket, rules, rule, series_of(set)).await?;
+        // An earlier page has the withdrawals of this series.
+        if members.iter().any(|member| (planned.is_earlier)(member.set())) {
+            return Ok(());
+        }
         plan.extend(beyond(members, rule).iter().map(|member| {
             PlannedWithdrawal::of(member.set(), member.number, RETIRED, member.due_ms(rule))
         }));
@@ -129,7 +141,7 @@ impl Checkpoints<'_> {
         set: &str,
         plan: &mut Vec<PlannedWithdrawal>,
     ) -> Result<()> {
-        let &Planned { bucket, name, rules } = planned;
+        let &Planned { bucket, name, rules, .. } = planned;
         let Some((record, _)) = self.committer.sets.record(bucket.id, set).await? else {
             return Ok(());
         };

@@ -102,3 +102,26 @@ async fn sets_that_no_rule_covers_are_planned_too() {
     upkeep(store).await;
     assert_eq!(store.checkpoints().plan("b", "", None).await.unwrap().0, []);
 }
+
+/// Two rules may cover sets by turns. Their series are planned once, on whichever page they begin.
+#[tokio::test]
+async fn series_whose_sets_alternate_are_planned_once() {
+    let rules = r#"{"rules": [
+        {"pattern": "*-a/", "profile": "dcp", "keep": 1, "min_age": 600},
+        {"pattern": "*-b/", "profile": "dcp", "keep": 1, "min_age": 600}]}"#;
+    let (harness, clock) = ruled(rules).await;
+    let (store, mut expected) = (&harness.store, Vec::new());
+    for number in 10..25 {
+        for kind in ["a", "b"] {
+            let set = format!("{number}-{kind}/");
+            save_set(store, &set, b"one").await;
+            expected.push(format!("{set}@1"));
+            clock.advance_ms(1);
+        }
+    }
+    expected.truncate(expected.len() - 2);
+    expected.sort();
+    let (mut found, count) = pages(store, "").await;
+    found.sort();
+    assert_eq!((found, count), (expected, 2));
+}
