@@ -87,7 +87,7 @@ impl QuotasApi {
             let held = counted.map(|it| (it.usage, it.began_ms));
             return Ok(Json(line(name, quota, held)).into_response());
         }
-        let count = self.store.count_bucket(name).await?;
+        let count = self.store.count_bucket(name, &mut |_| ()).await?;
         self.store.report(&count).await.map_err(Error::from)?;
         Ok(Json(line(name, quota, Some((count.usage, count.began_ms)))).into_response())
     }

@@ -68,7 +68,7 @@ impl CountWork {
             *self.progressed.lock() = Instant::now();
         };
         let text = |error: martlet_proxy::Error| error.to_string();
-        let counted = self.store.count_bucket_with(&self.bucket, &mut observe);
+        let counted = self.store.count_bucket(&self.bucket, &mut observe);
         let count = counted.await.map_err(text)?;
         self.store.report(&count).await.map_err(|error| error.to_string())?;
         let quota = self.store.buckets().quota(&self.bucket).await.map_err(text)?;

@@ -65,7 +65,13 @@ impl UsageCounter for ObjectStore {
 
     async fn report(&self, count: &Count) -> martlet_protocol::Result<()> {
         let usage = BucketUsage::of(count, self.services.registers.stamps.now_ms());
-        Box::pin(self.services.directory.put_usage(&usage)).await.map_err(Error::into_backend)
+        let directory = &self.services.directory;
+        let last = Box::pin(directory.usage_of(&count.bucket.owner, count.bucket.id)).await;
+        // A long listing ends after a count that began later. That one has newer writes.
+        if last.map_err(Error::into_backend)?.is_some_and(|last| last.began_ms > usage.began_ms) {
+            return Ok(());
+        }
+        Box::pin(directory.put_usage(&usage)).await.map_err(Error::into_backend)
     }
 }
 
@@ -100,19 +106,12 @@ impl CountProgress {
 }
 
 impl ObjectStore {
-    /// Counts one bucket: by the rows of devices, or from start to end.
+    /// Counts one bucket: by the rows of devices, or by a listing from start to end. `observe`
+    /// receives the progress of a listing after each page.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; too few nodes replied.
-    pub async fn count_bucket(&self, name: &str) -> Result<Count> {
-        self.count_bucket_with(name, &mut |_| ()).await
-    }
-
-    /// Counts one bucket. `observe` receives the progress of a listing after each page.
-    ///
-    /// # Errors
-    /// Those of [`ObjectStore::count_bucket`].
-    pub async fn count_bucket_with(
+    pub async fn count_bucket(
         &self,
         name: &str,
         observe: &mut (dyn FnMut(&CountProgress) + Send),

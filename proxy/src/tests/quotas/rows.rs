@@ -104,7 +104,7 @@ async fn one_device_that_missed_writes_changes_nothing_and_too_few_count_nothing
     memory.set_voting(DeviceId(2), true).await.unwrap();
     memory.set_earlier(DeviceId(2), true);
     assert_eq!(kept(store, "b").await, None);
-    let count = store.count_bucket("b").await.unwrap();
+    let count = store.count_bucket("b", &mut |_| ()).await.unwrap();
     assert_eq!((count.usage.bytes, count.usage.objects), (690, 20), "it was listed");
 }
 
@@ -118,7 +118,7 @@ async fn a_listing_reports_its_progress_by_shards() {
     }
     settle().await;
     let mut seen: Vec<CountProgress> = Vec::new();
-    store.count_bucket_with("b", &mut |progress| seen.push(*progress)).await.unwrap();
+    store.count_bucket("b", &mut |progress| seen.push(*progress)).await.unwrap();
     assert_eq!(seen, [], "rows need no listing");
     for device in [1, 2] {
         memory.set_earlier(DeviceId(device), true);
@@ -126,7 +126,7 @@ async fn a_listing_reports_its_progress_by_shards() {
     let shards = store.bucket("b").await.unwrap().index_shards;
     for last_count in [None, Some(20)] {
         seen.clear();
-        let counted = store.count_bucket_with("b", &mut |progress| seen.push(*progress)).await;
+        let counted = store.count_bucket("b", &mut |progress| seen.push(*progress)).await;
         let last = *seen.last().unwrap();
         let whole = CountProgress {
             seen: 20,
