@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use self::create::CreateArgs;
 use self::lines::{BackupReader, Line};
+use self::progress::FileProgress;
 use self::restore::RestoreArgs;
 use self::sealed::Header;
 use self::secret::{KeyForm, SecretArgs};
@@ -62,6 +63,9 @@ pub(super) enum BackupCommand {
     Restore(RestoreArgs),
 }
 
+/// Lines between two displays of the progress.
+const LINES_SHOWN: u64 = 256;
+
 /// Contents of a backup, as JSON.
 #[derive(Serialize)]
 struct Contents {
@@ -77,7 +81,7 @@ impl BackupCommand {
         match self {
             Self::Create(args) => args.run(&connection.endpoint()?, json),
             Self::Show { file, secret } => {
-                let contents = contents(file, secret)?;
+                let contents = contents(file, secret, json)?;
                 show(&contents, json, describe);
                 Ok(())
             }
@@ -96,14 +100,21 @@ fn open(path: &Path) -> Result<(Header, BufReader<File>), Failure> {
     Ok((header, file))
 }
 
-fn contents(path: &Path, secret: &SecretArgs) -> Result<Contents, Failure> {
+/// Reads a backup to its end, with its progress, if the secret is named.
+fn contents(path: &Path, secret: &SecretArgs, json: bool) -> Result<Contents, Failure> {
     let (header, file) = open(path)?;
     let Some(secret) = secret.load()? else {
         return Ok(Contents { header, counts: None, files: Vec::new() });
     };
-    let mut reader = BackupReader::new(file, &header, &header.open(&secret)?);
-    let mut files = Vec::new();
+    let file_bytes = file.get_ref().metadata().map_or(0, |file| file.len());
+    let mut progress = FileProgress::begin("backup show", file_bytes, json);
+    let mut reader = BackupReader::new(progress.counted(file), &header, &header.open(&secret)?);
+    let (mut files, mut lines) = (Vec::new(), 0_u64);
     while let Some(line) = reader.next()? {
+        lines += 1;
+        if lines.is_multiple_of(LINES_SHOWN) {
+            progress.show_lines(lines);
+        }
         if let Line::File(file) = line {
             let epoch = file.epoch.map(|epoch| format!(" of epoch {epoch}")).unwrap_or_default();
             files.push(file.name + &epoch);

@@ -52,17 +52,17 @@ impl KindProgress<'_> {
     }
 }
 
-/// Progress of a restore: a check of the whole file, then records.
-pub(super) struct RestoreProgress {
+/// Progress of a command that reads a backup: a check of the whole file, then restored records.
+pub(super) struct FileProgress {
     work: CountedWork,
     file_bytes: u64,
     read_bytes: Arc<AtomicU64>,
 }
 
-impl RestoreProgress {
-    /// Begins with a file of this length.
-    pub(super) fn begin(file_bytes: u64, json: bool) -> Self {
-        let work = CountedWork::begin("backup restore", json);
+impl FileProgress {
+    /// Begins a command with a file of this length.
+    pub(super) fn begin(command: &str, file_bytes: u64, json: bool) -> Self {
+        let work = CountedWork::begin(command, json);
         Self { work, file_bytes, read_bytes: Arc::default() }
     }
 
@@ -74,8 +74,17 @@ impl RestoreProgress {
 
     /// Shows the number of records that were compared.
     pub(super) fn show_check(&mut self, compared: u64) {
+        self.show_bytes(&format!("{compared} records compared"));
+    }
+
+    /// Shows the number of lines that were read.
+    pub(super) fn show_lines(&mut self, lines: u64) {
+        self.show_bytes(&format!("{lines} lines read"));
+    }
+
+    fn show_bytes(&mut self, done: &str) {
         let read = self.read_bytes.load(Ordering::Relaxed);
-        let text = check_text(compared, read, self.file_bytes);
+        let text = check_text(done, read, self.file_bytes);
         self.work.show(&text, "KiB", read >> 10, Some(self.file_bytes >> 10));
     }
 
@@ -85,8 +94,8 @@ impl RestoreProgress {
     }
 }
 
-fn check_text(compared: u64, read: u64, all: u64) -> String {
-    format!("checking the file: {} of {}, {compared} records compared", size(read), size(all))
+fn check_text(done: &str, read: u64, all: u64) -> String {
+    format!("checking the file: {} of {}, {done}", size(read), size(all))
 }
 
 /// Records of a restore.
@@ -138,15 +147,16 @@ mod tests {
 
     #[test]
     fn bytes_of_a_file_are_counted_from_its_begin() {
-        let mut progress = RestoreProgress::begin(3000, true);
+        let mut progress = FileProgress::begin("backup restore", 3000, true);
         for _ in 0..2 {
             let mut bytes = Vec::new();
             progress.counted(&[7_u8; 2048][..]).read_to_end(&mut bytes).unwrap();
             assert_eq!(progress.read_bytes.load(Ordering::Relaxed), 2048);
         }
         progress.show_check(5);
-        let text = check_text(5, 2048, 3000);
-        assert_eq!(text, "checking the file: 2.0 KiB of 2.9 KiB, 5 records compared");
+        progress.show_lines(6);
+        let text = check_text("6 lines read", 2048, 3000);
+        assert_eq!(text, "checking the file: 2.0 KiB of 2.9 KiB, 6 lines read");
         let records = RestoredRecords { seen: 7, restored: 4, failed: 1 };
         assert_eq!(records.text(9), "7 of 9 records, 4 restored, 1 failed");
     }

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::lines::{BackupReader, FileLine, Line};
 use super::open;
-use super::progress::{RestoreProgress, RestoredRecords};
+use super::progress::{FileProgress, RestoredRecords};
 use super::secret::{BackupSecret, SecretArgs};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::connection::AdminConnection;
@@ -123,7 +123,7 @@ impl RestoreArgs {
         }
         let server = self.has_records().then(|| connection.endpoint()).transpose()?;
         let file_bytes = fs::metadata(&self.file).map_or(0, |file| file.len());
-        let mut progress = RestoreProgress::begin(file_bytes, json);
+        let mut progress = FileProgress::begin("backup restore", file_bytes, json);
         let mut report = self.planned(&secret, server.as_ref(), &mut progress)?;
         // No bar stands between the lines of the plan.
         drop(progress);
@@ -133,7 +133,7 @@ impl RestoreArgs {
             io::stdout().flush()?;
         }
         if !self.dry_run {
-            let mut progress = RestoreProgress::begin(file_bytes, json);
+            let mut progress = FileProgress::begin("backup restore", file_bytes, json);
             self.write_files(&secret, &mut progress)?;
             if let Some(server) = &server {
                 self.restore(&secret, server, &mut report, &mut progress)?;
@@ -167,8 +167,8 @@ impl RestoreArgs {
     fn read(
         &self,
         secret: &BackupSecret,
-        progress: &mut RestoreProgress,
-        mut on_batch: impl FnMut(&mut Batch, &mut RestoreProgress) -> Result<(), Failure>,
+        progress: &mut FileProgress,
+        mut on_batch: impl FnMut(&mut Batch, &mut FileProgress) -> Result<(), Failure>,
         mut on_file: impl FnMut(FileLine) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let (header, file) = open(&self.file)?;
@@ -198,10 +198,10 @@ impl RestoreArgs {
         &self,
         secret: &BackupSecret,
         server: Option<&AdminEndpoint>,
-        progress: &mut RestoreProgress,
+        progress: &mut FileProgress,
     ) -> Result<Report, Failure> {
         let (mut report, mut files, mut compared) = (Report::default(), Vec::new(), 0);
-        let on_batch = |batch: &mut Batch, progress: &mut RestoreProgress| {
+        let on_batch = |batch: &mut Batch, progress: &mut FileProgress| {
             let Some(server) = server else { return Ok(()) };
             let verdicts = batch.compare(server)?;
             compared += batch.records.len() as u64;
@@ -223,7 +223,7 @@ impl RestoreArgs {
     fn write_files(
         &self,
         secret: &BackupSecret,
-        progress: &mut RestoreProgress,
+        progress: &mut FileProgress,
     ) -> Result<(), Failure> {
         let Some(folder) = &self.files_to else { return Ok(()) };
         make_folder(folder)?;
@@ -235,11 +235,11 @@ impl RestoreArgs {
         secret: &BackupSecret,
         server: &AdminEndpoint,
         report: &mut Report,
-        progress: &mut RestoreProgress,
+        progress: &mut FileProgress,
     ) -> Result<(), Failure> {
         let all = report.plan.values().flat_map(BTreeMap::values).sum();
         let mut seen = 0;
-        let on_batch = |batch: &mut Batch, progress: &mut RestoreProgress| {
+        let on_batch = |batch: &mut Batch, progress: &mut FileProgress| {
             seen += batch.records.len() as u64;
             let verdicts = batch.compare(server)?;
             let records = std::mem::take(&mut batch.records).into_iter().zip(verdicts);
