@@ -144,6 +144,7 @@ mod tests {
             let texts = messages.iter().map(|it| String::from_utf8(it.message.to_vec()).unwrap());
             let texts = texts.collect();
             head.acknowledge(&messages);
+            head.save().unwrap();
             texts
         }
     }

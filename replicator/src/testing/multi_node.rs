@@ -9,8 +9,8 @@ use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
-    Backend, BackendExt, BucketId, DeviceId, DeviceIdentity, Entry, ManualClock, PolicyId,
-    RegisterKey, Stamp, StampSource, Term, WriteId,
+    Backend, BackendExt, BucketId, DeviceId, DeviceIdentity, Entry, ErrorKind, ManualClock,
+    PolicyId, RegisterKey, Stamp, StampSource, Term, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_topology::{Cluster, Topology};
@@ -167,10 +167,13 @@ impl MultiNodeWorld {
         cluster.index().handoffs(cluster.index().partition(key.placement())).next().unwrap()
     }
 
-    /// Returns a device's register, with or without a vote.
+    /// Returns a device's register, with or without a vote. An offline device holds nothing.
     pub(crate) async fn held(&self, device: DeviceId, key: &RegisterKey) -> RegisterView {
-        let all =
-            BackendExt::registers(&*self.memory(device), device, None, usize::MAX).await.unwrap();
+        let memory = self.memory(device);
+        let all = match BackendExt::registers(&*memory, device, None, usize::MAX).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => Vec::new(),
+            all => all.unwrap(),
+        };
         all.into_iter().find(|(at, _)| at == key).map(|(_, view)| view).unwrap_or_default()
     }
 
