@@ -190,7 +190,22 @@ test("what is later than a backup stays, unless the restore replaces it", async 
   await page.getByLabel("Replace").check();
   assert.equal(await page.getByText("Dry run: nothing was changed").count(), 0, "another scope has another plan");
   await page.getByLabel("Buckets").uncheck();
-  await compare(page);
+  // The parts are those that are compared, until the end.
+  let go;
+  const held = new Promise((resolve) => (go = resolve));
+  await page.route("**/admin/v1/backup/compare", async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.getByRole("button", { name: "Compare", exact: true }).click();
+  await page.getByText(/^Comparing: /).waitFor();
+  const parts = page.getByRole("group", { name: "Parts" }).getByRole("checkbox");
+  assert.equal(await parts.count(), 3);
+  for (const part of await parts.all()) assert.ok(await part.isDisabled());
+  await whole(page, "a comparison under way");
+  go();
+  await page.getByText("Dry run: nothing was changed").waitFor({ timeout: 60_000 });
+  for (const part of await parts.all()) assert.ok(await part.isEnabled());
   await page.getByText("user research/reader: deleted since, and will be made again").waitFor();
   assert.equal(await page.getByRole("region", { name: "Plan of the restore" }).getByText("bucket").count(), 0);
   await page.getByRole("button", { name: "Restore", exact: true }).click();

@@ -142,7 +142,7 @@ function FileRow({ file }: { file: FileLine }) {
 
 function Comparison({ backup }: { backup: OpenBackup }) {
   const [scope, setScope] = useState<Scope>({ accounts: true, buckets: true, replace: false });
-  const [found, setFound] = useState<Plan>();
+  const [found, setFound] = useState<{ plan: Plan; scope: Scope }>();
   const [outcome, setOutcome] = useState<Outcome>();
   const [ended, setEnded] = useState(false);
   const [asking, setAsking] = useState(false);
@@ -154,23 +154,24 @@ function Comparison({ backup }: { backup: OpenBackup }) {
   const compare = () => {
     setOutcome(undefined);
     setFound(undefined);
-    return passes.run("Comparing", backup.file, async (progress) => setFound(await plan(backup, scope, progress)));
+    return passes.run("Comparing", backup.file, async (progress) => setFound({ plan: await plan(backup, scope, progress), scope }));
   };
-  const write = () => {
+  // A restore has the scope that was compared.
+  const write = (compared: Scope) => {
     setEnded(false);
     setOutcome({ restored: 0, failed: 0, failures: [] });
     setFound(undefined);
     void passes.run("Restoring", backup.file, async (progress) => {
-      setOutcome(await restore(backup, scope, progress, setOutcome));
+      setOutcome(await restore(backup, compared, progress, setOutcome));
       setEnded(true);
     });
   };
-  const written = found ? Object.values(found.kinds).reduce((sum, tally) => sum + Object.entries(tally).reduce((all, [state, count]) => all + (isWritten(state as Example["state"], scope.replace) ? count : 0), 0), 0) : 0;
+  const written = found ? Object.values(found.plan.kinds).reduce((sum, tally) => sum + Object.entries(tally).reduce((all, [state, count]) => all + (isWritten(state as Example["state"], found.scope.replace) ? count : 0), 0), 0) : 0;
   const busy = passes.pass !== undefined;
   return (
     <>
       <h3>Comparison with the cluster</h3>
-      <fieldset class="change">
+      <fieldset class="change" disabled={busy}>
         <legend>Parts</legend>
         <Check label="Accounts" hint="Tenants, users, roles, access keys and admin keys." on={scope.accounts} set={set("accounts")} />
         <Check label="Buckets" hint="Owners and settings. They need the accounts of their owners." on={scope.buckets} set={set("buckets")} />
@@ -182,11 +183,11 @@ function Comparison({ backup }: { backup: OpenBackup }) {
       </div>
       {passes.error && <Failure text={passes.error} />}
       {passes.pass && <PassMeter pass={passes.pass} stop={passes.stop} />}
-      {found && <PlanTable found={found} replace={scope.replace} written={written} />}
+      {found && <PlanTable found={found.plan} replace={found.scope.replace} written={written} />}
       {outcome && <OutcomeText outcome={outcome} ended={ended} />}
       {asking && found && (
-        <Ask title={`Restore ${f.count(written)} ${written === 1 ? "record" : "records"}`} verb="Restore" danger close={() => setAsking(false)} run={async () => write()}>
-          <RestoreText found={found} scope={scope} />
+        <Ask title={`Restore ${f.count(written)} ${written === 1 ? "record" : "records"}`} verb="Restore" danger close={() => setAsking(false)} run={async () => write(found.scope)}>
+          <RestoreText found={found.plan} scope={found.scope} />
         </Ask>
       )}
     </>
