@@ -99,3 +99,22 @@ test("a file by a key is of that key alone, and secrets have a form", async () =
   assert.throws(() => keyOf("5a"), /64 hexadecimal digits/);
   for (const iterations of [0, 20_000_001]) await assert.rejects(fileKey({ passphrase: SECRET }, { passphrase: { iterations } }, new Uint8Array(32)), /iterations/);
 });
+
+test("a writer ends when its file fails, and when it is stopped", { timeout: 60_000 }, async () => {
+  const [{ newHead }, { BackupWriter }] = [await load("sealed.ts"), await load("lines.ts")];
+  const { head, key } = await newHead({ passphrase: SECRET }, "0.1.0", 1);
+  // A key that seals nothing.
+  const cipher = await crypto.subtle.generateKey({ name: "AES-GCM", length: 256 }, false, ["decrypt"]);
+  const broken = new BackupWriter(head, { ...key, cipher });
+  const line = () => ({ file: { name: "index.ring", content: hex(crypto.getRandomValues(new Uint8Array(60_000))) } });
+  const writes = async () => {
+    for (let at = 0; at < 200; at += 1) await broken.push(line());
+  };
+  await assert.rejects(writes(), { name: "InvalidAccessError" });
+  await assert.rejects(broken.push(line()), { name: "InvalidAccessError" });
+  await assert.rejects(broken.finish(), { name: "InvalidAccessError" });
+  const stopped = new BackupWriter(head, key);
+  await stopped.push(line());
+  stopped.abort(new Error("stopped"));
+  await assert.rejects(stopped.finish(), Error);
+});

@@ -27,23 +27,28 @@ export async function create(secret: Secret, included: File[], noted: (counts: C
   const note = () => {
     if (noted({ ...writer.counts })) throw new Error("stopped: no backup was made");
   };
-  for (const name of begun.rings) {
-    const { ring, epoch, file } = await get<Schemas["RingFile2"]>("/admin/v1/backup/ring", { ring: name });
-    await writer.push({ file: { name: `${ring}.ring`, epoch, content: file } });
-    note();
-  }
-  for (const file of included) {
-    await writer.push({ file: { name: file.name, content: toHex(new Uint8Array(await file.arrayBuffer())) } });
-    note();
-  }
-  for (const kind of begun.kinds) {
-    let after: string | null | undefined;
-    do {
-      const page = parseExact<{ items: Record_[]; next?: string | null }>(await text("/admin/v1/backup/records", { kind, limit: PAGE, after }));
-      for (const record of page.items) await writer.push({ record });
+  try {
+    for (const name of begun.rings) {
+      const { ring, epoch, file } = await get<Schemas["RingFile2"]>("/admin/v1/backup/ring", { ring: name });
+      await writer.push({ file: { name: `${ring}.ring`, epoch, content: file } });
       note();
-      after = page.next;
-    } while (after);
+    }
+    for (const file of included) {
+      await writer.push({ file: { name: file.name, content: toHex(new Uint8Array(await file.arrayBuffer())) } });
+      note();
+    }
+    for (const kind of begun.kinds) {
+      let after: string | null | undefined;
+      do {
+        const page = parseExact<{ items: Record_[]; next?: string | null }>(await text("/admin/v1/backup/records", { kind, limit: PAGE, after }));
+        for (const record of page.items) await writer.push({ record });
+        note();
+        after = page.next;
+      } while (after);
+    }
+    return { file: await writer.finish(), counts: writer.counts, made_ms: begun.made_ms };
+  } catch (thrown) {
+    writer.abort(thrown);
+    throw thrown;
   }
-  return { file: await writer.finish(), counts: writer.counts, made_ms: begun.made_ms };
 }

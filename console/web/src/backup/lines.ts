@@ -40,20 +40,41 @@ export class BackupWriter {
   readonly #hasher = new Hasher();
   readonly #to: WritableStreamDefaultWriter<BufferSource>;
   readonly #file: Promise<Blob>;
+  /** Ends the write under way. */
+  #fail: (reason: unknown) => void = () => {};
+  #failure: { reason: unknown } | undefined;
 
   constructor(head: FileHead, key: FileKey) {
     const gzip = new CompressionStream("gzip");
     this.#to = gzip.writable.getWriter();
     this.#file = seal(gzip.readable, head, key);
-    // The reason is thrown by `finish`.
-    this.#file.catch(() => {});
+    // Nothing reads after a failure, and a write would wait for ever.
+    this.#file.catch((reason: unknown) => {
+      this.#failure = { reason };
+      this.#fail(reason);
+      this.abort(reason);
+    });
+  }
+
+  /** Ends the work without a file. */
+  abort(reason: unknown): void {
+    this.#to.abort(reason).catch(() => {});
+  }
+
+  /** Waits for a write, or for the failure of the file. A race with `#file` would keep each write until the end. */
+  async #settled(write: Promise<void>): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      this.#fail = reject;
+      write.then(resolve, reject);
+      if (this.#failure) reject(this.#failure.reason);
+    });
   }
 
   async push(line: Line): Promise<void> {
     count(this.counts, line);
     const bytes = new TextEncoder().encode(`${JSON.stringify(line)}\n`);
     this.#hasher.update(bytes);
-    await this.#to.write(bytes);
+    await this.#settled(this.#to.write(bytes));
   }
 
   /** Writes the last line, and returns the file. */
@@ -61,8 +82,8 @@ export class BackupWriter {
     // Counts are sorted, as those that other releases write.
     const counts = Object.fromEntries(Object.entries(this.counts).sort(([a], [b]) => (a < b ? -1 : 1)));
     const end = { end: { counts, blake3: toHex(this.#hasher.finish()) } };
-    await this.#to.write(new TextEncoder().encode(`${JSON.stringify(end)}\n`));
-    await this.#to.close();
+    await this.#settled(this.#to.write(new TextEncoder().encode(`${JSON.stringify(end)}\n`)));
+    await this.#settled(this.#to.close());
     return await this.#file;
   }
 }

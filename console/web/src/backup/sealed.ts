@@ -87,19 +87,25 @@ export async function seal(from: ReadableStream<Uint8Array>, head: FileHead, key
     if (bytes >= SETTLED || last) [settled, parts, bytes] = [new Blob([settled, ...parts]), [], 0];
   };
   const reader = from.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    const all = new Uint8Array(rest.length + value.length);
-    all.set(rest);
-    all.set(value, rest.length);
-    let at = 0;
-    // The last chunk isn't empty, unless the file is.
-    for (; all.length - at > CHUNK; at += CHUNK) await write(all.slice(at, at + CHUNK), false);
-    rest = all.slice(at);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      const all = new Uint8Array(rest.length + value.length);
+      all.set(rest);
+      all.set(value, rest.length);
+      let at = 0;
+      // The last chunk isn't empty, unless the file is.
+      for (; all.length - at > CHUNK; at += CHUNK) await write(all.slice(at, at + CHUNK), false);
+      rest = all.slice(at);
+    }
+    await write(rest, true);
+    return settled;
+  } catch (thrown) {
+    // Writers that wait for this reader end, too.
+    reader.cancel(thrown).catch(() => {});
+    throw thrown;
   }
-  await write(rest, true);
-  return settled;
 }
 
 /** Opens the chunks after the head. Its bytes are authenticated, and it has no end before the last chunk. */
