@@ -362,6 +362,26 @@ test("a new device is built, pushed and followed until it has its replicas, and 
     await push(page, name, epoch + 1);
   }
   await changes.getByText("Nothing moves").waitFor({ timeout: 120_000 });
+  // A ring that was pushed since the page was opened is seen by the dialog, and by the push.
+  await page.getByRole("link", { name: "Go on with it" }).click();
+  await page.getByText(/ of data-0 is in use, and this builder has epoch /).waitFor();
+  await page.route("**/admin/v1/dispersion", async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: (await response.json()).map((one) => ({ ...one, epoch: one.epoch + 1 })) });
+  });
+  await page.getByRole("button", { name: "Push to all nodes" }).click();
+  await dialog.getByText(/^The ring in use was made by a newer builder than this: /).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await dialog.getByRole("button", { name: "Push to all nodes" }).click();
+  await dialog.getByRole("alert").getByText(/newer builder than this/).waitFor();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await page.unroute("**/admin/v1/dispersion");
+  // The builder of before all that makes no more rings.
+  await page.getByRole("button", { name: "Close the builder" }).click();
+  await choose(page, of("data-0.builder"));
+  await page.getByRole("alert").getByText(/^The ring in use was made by a newer builder than this: /).waitFor();
+  assert.ok(await page.getByRole("button", { name: "Push to all nodes" }).isDisabled(), "a newer ring is in use");
+  assert.deepEqual(await violations(page), []);
   assert.deepEqual(problems, []);
   await context.close();
 });

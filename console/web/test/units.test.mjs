@@ -312,3 +312,47 @@ test("a sentence of S3 without a place is found in a single statement", async ()
   const two = '{"Statement": [{"Action": "x"}, {"Action": "y"}]}';
   assert.equal(locate(two, "Policy has invalid action"), undefined);
 });
+
+/** Module of builders over a server that answers each request when the test does. */
+async function builders() {
+  const builder = await load("rings/builder.ts");
+  const asked = [];
+  globalThis.fetch = (path, { body }) => new Promise((resolve) => asked.push({ ...JSON.parse(body), answer: (more) => resolve(Response.json(replyOf(JSON.parse(body), more))) }));
+  const replyOf = (request, more) => ({ epoch: 5, lineage: "a", changed: false, settings: { policy: 0 }, devices: [], builder: request.with_builder ? "made" : null, steps: request.steps.map(({ step }) => ({ done: step, notes: [] })), ...more });
+  /** Runs a function to its end, and answers its request. */
+  const answered = async (run, more = {}) => {
+    const ends = run();
+    asked.at(-1).answer(more);
+    return await ends;
+  };
+  const opened = async (epoch = 5) => {
+    builder.drop();
+    await answered(() => builder.begin({ builder: "file" }, "data-0.builder"), { epoch });
+  };
+  return { builder, asked, answered, opened };
+}
+
+test("an old builder is told from the ring in use, however often it was rebalanced", async () => {
+  const { builder, answered, opened } = await builders();
+  const { current, overtaken, pushed, rebalance } = builder;
+  await opened();
+  const rebalanced = async (epoch) => await answered(() => rebalance({}, current()), { epoch, steps: [{ done: "made a ring", notes: [] }] });
+  for (const epoch of [6, 7, 8, 9]) await rebalanced(epoch);
+  assert.equal(current().reply.epoch, 9);
+  assert.match(overtaken(current(), { epoch: 7 }), /^The ring in use was made by a newer builder than this: epoch 7 of data-0 is in use, and this builder had epoch 5 when/);
+  for (const used of [undefined, { epoch: 5 }, { epoch: 4 }]) assert.equal(overtaken(current(), used), undefined);
+  // Its own push isn't that of a newer builder.
+  pushed(current());
+  assert.equal(overtaken(current(), { epoch: 9 }), undefined);
+  await rebalanced(10);
+  assert.equal(overtaken(current(), { epoch: 9 }), undefined);
+  assert.notEqual(overtaken(current(), { epoch: 10 }), undefined);
+  // A push of a builder that was closed raises no other one.
+  const closed = current();
+  builder.drop();
+  await answered(() => builder.begin({ builder: "file" }, "data-0.builder"), { lineage: "b" });
+  pushed(closed);
+  assert.equal(current().opened, 5);
+  await opened(0);
+  assert.match(overtaken(current(), { epoch: 1 }), /this builder had no ring when/);
+});

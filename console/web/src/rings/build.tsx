@@ -7,7 +7,7 @@ import { follow, open } from "../route";
 import { may, type Schemas } from "../session";
 import { Ask, Badge, Card, Failure, Head, Select } from "../ui/parts";
 import { Begin } from "./begin";
-import { builderFile, bytesOf, current, drop, isUnkept, rename, ringFile, save, undo, type Work } from "./builder";
+import { builderFile, bytesOf, current, drop, isUnkept, overtaken, pushed, rename, ringFile, save, undo, type Work } from "./builder";
 import { Devices } from "./devices";
 import { DryRun } from "./plan";
 import { BuilderSettings } from "./settings";
@@ -86,14 +86,22 @@ function Action({ run, children, ...props }: { run: () => Promise<void>; disable
   return <button disabled={busy || props.disabled} onClick={() => void act()}>{children}</button>;
 }
 
+const ringsInUse = () => get<Schemas["RingSpread"][]>("/admin/v1/dispersion");
+
 function Files({ work }: { work: Work }) {
   const [error, setError] = useState("");
   const [pushing, setPushing] = useState(false);
-  const spread = useLive(() => get<Schemas["RingSpread"][]>("/admin/v1/dispersion"), 0, []);
+  const spread = useLive(ringsInUse, 0, []);
   const { reply, ring } = work;
   const unkept = isUnkept(work);
   const hasRing = reply.epoch > 0 && !reply.changed;
   const used = spread.value.value?.find((one) => one.ring === ring);
+  const newer = overtaken(work, used);
+  // Rings may have been pushed since this page was opened.
+  const ask = () => {
+    void spread.reload();
+    setPushing(true);
+  };
   const names = [...new Set([ring, ...(reply.settings.policy === 0 && !reply.settings.erasure ? ["index"] : []), `data-${reply.settings.policy}`])];
   const keep = async () => save(`${ring}.builder`, await builderFile(), "application/json");
   const write = async () => save(`${ring}.ring`, bytesOf(await ringFile()), "application/octet-stream");
@@ -104,13 +112,14 @@ function Files({ work }: { work: Work }) {
       <div class="row">
         <Action run={keep} fail={setError}>Download the builder</Action>
         <Action run={write} fail={setError} disabled={!hasRing}>Download the ring</Action>
-        {may("post /admin/v1/jobs") && <button class="primary" disabled={!hasRing || unkept} onClick={() => setPushing(true)}>Push to all nodes</button>}
+        {may("post /admin/v1/jobs") && <button class="primary" disabled={!hasRing || unkept || newer !== undefined} onClick={ask}>Push to all nodes</button>}
       </div>
       <p class="note">
         {!hasRing ? "Devices or settings have changed since the last ring: rebalance first. " : unkept ? "Download the builder before its ring is pushed. " : ""}
         {spread.value.value && (used ? `Epoch ${used.epoch} of ${ring} is in use, and this builder has epoch ${reply.epoch}. ` : `No ring ${ring} is in use. `)}
         A device has one number in all rings: make equal changes in their builders, in equal order.
       </p>
+      {newer && <p class="reason" role="alert">{newer}</p>}
       {error && <Failure text={error} />}
       {pushing && <Push work={work} used={used} close={() => setPushing(false)} />}
     </Card>
@@ -118,15 +127,20 @@ function Files({ work }: { work: Work }) {
 }
 
 function Push({ work, used, close }: { work: Work; used: Schemas["RingSpread"] | undefined; close: () => void }) {
+  const newer = overtaken(work, used);
   const push = async () => {
-    const rings = [{ name: work.ring, file: await ringFile() }];
-    await change<Job>("POST", "/admin/v1/jobs", {}, { kind: "ring-push", rings });
+    const [file, spread] = await Promise.all([ringFile(), ringsInUse()]);
+    const late = overtaken(work, spread.find((one) => one.ring === work.ring));
+    if (late) throw new Error(late);
+    await change<Job>("POST", "/admin/v1/jobs", {}, { kind: "ring-push", rings: [{ name: work.ring, file }] });
+    pushed(work);
     open("/rings");
   };
   return (
     <Ask title={`Push ${work.ring}`} verb="Push to all nodes" danger run={push} close={close}>
       <p>Nodes take a ring that follows the one in use, and data begins to move. A push can't be taken back: a later ring has to move the data again.</p>
       <p>{work.ring}: epoch {used?.epoch ?? "none"} → {work.reply.epoch}, {used?.devices ?? 0} → {work.reply.devices.length} devices.</p>
+      {newer && <p class="reason">{newer}</p>}
       {used && used.epoch >= work.reply.epoch && <p class="reason">The ring in use has the epoch {used.epoch}. Nodes take no other ring of it, and no older one.</p>}
     </Ask>
   );

@@ -24,6 +24,8 @@ export interface Work {
   owner: string;
   /** Name of the ring: `index`, `data-0` and so on. */
   ring: string;
+  /** Epoch of the builder when it was opened, or that of the last ring of it that this tab has pushed. */
+  opened: number;
   /** Content of the builder file before the changes. */
   base: string;
   changes: Change[];
@@ -78,7 +80,7 @@ export async function begin(source: Source, file: string): Promise<void> {
   const isFile = "builder" in source;
   const reply = await ask(request(source, [], { with_builder: !isFile }));
   const base = isFile ? source.builder : (reply.builder ?? "");
-  work.value = { owner: principal(), ring: ringOf(file, reply), base, changes: [], reply, kept: isFile, notes: notesOf(reply.steps) };
+  work.value = { owner: principal(), ring: ringOf(file, reply), opened: reply.epoch, base, changes: [], reply, kept: isFile, notes: notesOf(reply.steps) };
 }
 
 function now(): Work {
@@ -89,6 +91,23 @@ function now(): Work {
 
 export function rename(ring: string): void {
   work.value = { ...now(), ring };
+}
+
+/**
+ * Sentence about a ring in use that is later than the builder was when it was opened, or undefined. A ring of such a builder
+ * gets a later epoch by rebalances, but lacks what the builders in between have changed.
+ */
+export function overtaken({ ring, opened }: Work, used: Schemas["RingSpread"] | undefined): string | undefined {
+  if (!used || used.epoch <= opened) return undefined;
+  const own = opened === 0 ? "this builder had no ring" : `this builder had epoch ${opened}`;
+  return `The ring in use was made by a newer builder than this: epoch ${used.epoch} of ${ring} is in use, and ${own} when it was opened. A ring of it would lack the devices and changes of later epochs. Close it, and open the newest builder file; if that is lost, recreate it from the ring in use.`;
+}
+
+/** Notes that a ring of the builder was pushed: the ring in use may have its epoch from then on. */
+export function pushed(of: Work): void {
+  const at = current();
+  if (at?.ring !== of.ring || at.reply.lineage !== of.reply.lineage) return;
+  work.value = { ...at, opened: Math.max(at.opened, of.reply.epoch) };
 }
 
 /** Adds changes after those so far. If one fails, none is added. */
