@@ -332,6 +332,11 @@ async function builders() {
   return { builder, asked, answered, opened };
 }
 
+const ADD = { step: "add", devices: [] };
+const WEIGHT = { step: "set-weight", devices: "d4", weight: 50 };
+const SETTLE = { step: "settle" };
+const stepsOf = (work) => work.changes.map((one) => one.step);
+
 test("an old builder is told from the ring in use, however often it was rebalanced", async () => {
   const { builder, answered, opened } = await builders();
   const { current, overtaken, pushed, rebalance } = builder;
@@ -355,4 +360,53 @@ test("an old builder is told from the ring in use, however often it was rebalanc
   assert.equal(current().opened, 5);
   await opened(0);
   assert.match(overtaken(current(), { epoch: 1 }), /this builder had no ring when/);
+});
+
+test("a device isn't taken back while later changes name devices", async () => {
+  const { builder, asked, answered, opened } = await builders();
+  const { add, current, undo } = builder;
+  await opened();
+  for (const step of [ADD, ADD, SETTLE, WEIGHT]) await answered(() => add([step]));
+  const before = asked.length;
+  for (const at of [0, 1]) await assert.rejects(undo(at), /undo the later changes of devices first/);
+  assert.equal(asked.length, before, "nothing was asked");
+  await answered(() => undo(3));
+  assert.deepEqual(stepsOf(current()), [ADD, ADD, SETTLE]);
+  await answered(() => undo(0));
+  assert.deepEqual(stepsOf(current()), [ADD, SETTLE]);
+  await opened();
+  for (const step of [WEIGHT, ADD]) await answered(() => add([step]));
+  await answered(() => undo(1));
+  assert.deepEqual(stepsOf(current()), [WEIGHT]);
+});
+
+test("a reply to former changes of a builder is dropped", async () => {
+  const { builder, asked, answered, opened } = await builders();
+  const { add, current, plan, rebalance, undo } = builder;
+  await opened();
+  await answered(() => add([SETTLE]));
+  const former = current();
+  for (const run of [() => plan({}, former), () => rebalance({}, former), () => undo(0), () => add([SETTLE])]) {
+    const late = run();
+    const request = asked.at(-1);
+    await answered(() => add([WEIGHT]));
+    const { changes, base } = current();
+    request.answer({ plan: { sentence: "old" } });
+    await assert.rejects(late, /has changed in the meantime/, String(run));
+    assert.ok(current().changes === changes && current().base === base, String(run));
+  }
+  // A plan of former changes carries no later ones out.
+  const before = asked.length;
+  await assert.rejects(rebalance({}, former), /has changed in the meantime/);
+  assert.equal(asked.length, before);
+  const now = current();
+  assert.deepEqual(await answered(() => plan({}, now), { plan: { sentence: "new" } }), { sentence: "new" });
+  await answered(() => rebalance({}, now), { epoch: 6, steps: [] });
+  assert.deepEqual(asked.at(-1).steps, [SETTLE, WEIGHT, WEIGHT, WEIGHT, WEIGHT]);
+  // Nor does a reply come to a builder that was closed.
+  const late = add([ADD]);
+  builder.drop();
+  asked.at(-1).answer({});
+  await assert.rejects(late, /has changed in the meantime/);
+  assert.equal(current(), undefined);
 });

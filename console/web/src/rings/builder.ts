@@ -36,6 +36,9 @@ export interface Work {
   notes: string[];
 }
 
+/** Builder file and changes from which a reply is made. */
+export type Basis = Pick<Work, "base" | "changes">;
+
 const work = signal<Work | undefined>(undefined);
 
 function principal(): string {
@@ -110,20 +113,34 @@ export function pushed(of: Work): void {
   work.value = { ...at, opened: Math.max(at.opened, of.reply.epoch) };
 }
 
+/** Throws if the builder has other changes than those of a request or a plan. */
+function check({ base, changes }: Basis): void {
+  const at = current();
+  if (at?.changes !== changes || at.base !== base) throw new Refusal("the builder has changed in the meantime: look at its changes, and try again");
+}
+
+const stepsOf = ({ changes }: Basis): Step[] => changes.map((one) => one.step);
+
 /** Adds changes after those so far. If one fails, none is added. */
 export async function add(steps: Step[]): Promise<void> {
-  const { base, changes } = now();
-  await apply([...changes.map((one) => one.step), ...steps], base, steps.length);
+  const of = now();
+  await apply(of, [...stepsOf(of), ...steps], steps.length);
 }
+
+const namesDevices = ({ step }: Step): boolean => step === "remove" || step === "set-weight" || step === "set-info" || step === "drain";
 
 /** Removes a change, and applies those after it anew. */
 export async function undo(at: number): Promise<void> {
-  const { base, changes } = now();
-  await apply(changes.filter((_, position) => position !== at).map((one) => one.step), base, 0);
+  const of = now();
+  const steps = stepsOf(of);
+  // Added devices are numbered in their order: without these, later changes would name other devices.
+  if (steps[at]?.step === "add" && steps.slice(at + 1).some(namesDevices)) throw new Refusal("later changes name devices by numbers that this change gives: undo the later changes of devices first");
+  await apply(of, steps.filter((_, position) => position !== at), 0);
 }
 
-async function apply(steps: Step[], base: string, fresh: number): Promise<void> {
-  const reply = await ask(request({ builder: base }, steps));
+async function apply(of: Basis, steps: Step[], fresh: number): Promise<void> {
+  const reply = await ask(request({ builder: of.base }, steps));
+  check(of);
   const changes = steps.map((step, at) => ({ step, done: reply.steps[at]?.done ?? step.step }));
   work.value = { ...now(), changes, reply, notes: fresh > 0 ? notesOf(reply.steps.slice(-fresh)) : [] };
 }
@@ -134,18 +151,20 @@ export interface PlanWishes {
   high_water: number;
 }
 
-/** Rehearses a rebalance after the changes. */
-export async function plan(options: PlanWishes): Promise<Plan> {
-  const { base, changes } = now();
-  const reply = await ask(request({ builder: base }, changes.map((one) => one.step), { plan: options }));
+/** Rehearses a rebalance after the changes. Throws if the builder gets others before the reply. */
+export async function plan(options: PlanWishes, of: Basis): Promise<Plan> {
+  check(of);
+  const reply = await ask(request({ builder: of.base }, stepsOf(of), { plan: options }));
+  check(of);
   if (!reply.plan) throw new Refusal("the server sent no plan");
   return reply.plan;
 }
 
-/** Carries the changes and a rebalance out. The result is a builder that no file has yet. */
-export async function rebalance(options: PlanWishes): Promise<void> {
-  const { base, changes } = now();
-  const reply = await ask(request({ builder: base }, changes.map((one) => one.step), { plan: options, rebalance: true, with_builder: true }));
+/** Carries the changes of a plan and its rebalance out. The result is a builder that no file has yet. */
+export async function rebalance(options: PlanWishes, of: Basis): Promise<void> {
+  check(of);
+  const reply = await ask(request({ builder: of.base }, stepsOf(of), { plan: options, rebalance: true, with_builder: true }));
+  check(of);
   settle(reply, reply.steps.slice(-1));
 }
 
@@ -156,9 +175,11 @@ function settle(reply: Reply, lines: Schemas["StepLine"][]): void {
 
 /** Returns the builder file with all changes. From then on the changes are part of it. */
 export async function builderFile(): Promise<string> {
-  const { base, changes, notes } = now();
+  const of = now();
+  const { changes, notes } = of;
   if (changes.length > 0) {
-    const reply = await ask(request({ builder: base }, changes.map((one) => one.step), { with_builder: true }));
+    const reply = await ask(request({ builder: of.base }, stepsOf(of), { with_builder: true }));
+    check(of);
     settle(reply, []);
   }
   work.value = { ...now(), kept: true, notes };
@@ -167,8 +188,8 @@ export async function builderFile(): Promise<string> {
 
 /** Returns the ring file in base64. */
 export async function ringFile(): Promise<string> {
-  const { base, changes } = now();
-  const reply = await ask(request({ builder: base }, changes.map((one) => one.step), { with_ring: true }));
+  const of = now();
+  const reply = await ask(request({ builder: of.base }, stepsOf(of), { with_ring: true }));
   return reply.ring?.file ?? "";
 }
 

@@ -6,7 +6,7 @@ import { Ask, Badge, Card, Failure, Field, Table } from "../ui/parts";
 import { Slices } from "../ui/pager";
 import { parseBytes } from "../units";
 import { may, type Schemas } from "../session";
-import { numberOf, plan, rebalance, type Plan, type PlanWishes, type Work } from "./builder";
+import { numberOf, plan, rebalance, type Basis, type Plan, type PlanWishes, type Work } from "./builder";
 
 /** Fullness of all devices that report to this process. */
 async function usage(): Promise<PlanWishes["usage"]> {
@@ -20,13 +20,14 @@ export function DryRun({ work }: { work: Work }) {
   const [pace, setPace] = useState("100MB");
   const [mark, setMark] = useState("0.9");
   const [full, setFull] = useState(may("get /admin/v1/status"));
-  const [found, setFound] = useState<{ plan: Plan; options: PlanWishes }>();
+  const [found, setFound] = useState<{ plan: Plan; options: PlanWishes; of: Basis }>();
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const [asking, setAsking] = useState(false);
   // A plan is that of the changes before it.
   useEffect(() => {
     setFound(undefined);
+    setAsking(false);
     setError("");
   }, [work.base, work.changes]);
   const show = async (event: Event) => {
@@ -35,7 +36,7 @@ export function DryRun({ work }: { work: Work }) {
     setFound(undefined);
     try {
       const options = { usage: full ? await usage() : {}, bytes_per_s: parseBytes(pace), high_water: numberOf(mark, "write 0.9 for nine tenths") };
-      setFound({ plan: await plan(options), options });
+      setFound({ plan: await plan(options, work), options, of: work });
       setError("");
     } catch (thrown) {
       setError(thrown instanceof Error ? thrown.message : String(thrown));
@@ -59,7 +60,7 @@ export function DryRun({ work }: { work: Work }) {
       {error && <Failure text={error} />}
       {found && <PlanView plan={found.plan} />}
       {asking && found && (
-        <Ask title="Rebalance" verb="Rebalance" run={async () => await rebalance(found.options)} close={() => setAsking(false)}>
+        <Ask title="Rebalance" verb="Rebalance" run={async () => await rebalance(found.options, found.of)} close={() => setAsking(false)}>
           <p>{found.plan.sentence}.</p>
           <p>The builder in this tab changes. Data moves after the ring is pushed.</p>
         </Ask>
