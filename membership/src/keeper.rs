@@ -137,7 +137,7 @@ impl RingKeeper {
 
     fn raise_data_epochs(&self) {
         for (policy, ring) in self.rings().data() {
-            self.data_epochs.raise(RingEpoch { policy, epoch: ring.epoch() });
+            self.data_epochs.raise(RingEpoch::of(policy, ring.epoch(), &ring.hash()));
         }
     }
 

@@ -60,8 +60,8 @@ fn x9_epochs_of_data_rings_rise_with_the_rings_and_are_there_at_the_start() {
     let first = next(&mut builder);
     builder.add(device(4, "d1")).unwrap();
     let second = next(&mut builder);
-    let by =
-        |ring: &Ring| [RingEpoch { policy: martlet_protocol::PolicyId(0), epoch: ring.epoch() }];
+    let policy = martlet_protocol::PolicyId(0);
+    let by = |ring: &Ring| [RingEpoch::of(policy, ring.epoch(), &ring.hash())];
     let keeper = keeper(&place);
     let epochs = keeper.data_epochs();
     assert!(epochs.check_statement(&by(&first)).is_err(), "no ring is known");

@@ -28,22 +28,33 @@ pub struct ReleaseCondition {
     /// Cluster time after which the call is refused, in milliseconds since 1970.
     pub not_after_ms: u64,
     /// Rings by which the caller knows the other holders. Each is refused by a node that has a later
-    /// ring of that policy, or none.
+    /// ring of that policy, another one of its epoch, or none.
     pub rings: Vec<RingEpoch>,
 }
 
-/// Epoch of a policy's ring.
+/// Epoch of a policy's ring, and the ring among those of this epoch: two builders may be in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingEpoch {
     /// Policy of the ring.
     pub policy: PolicyId,
     /// Epoch of the ring.
     pub epoch: u64,
+    /// First bytes of the ring's hash.
+    pub hash: [u8; 8],
+}
+
+impl RingEpoch {
+    /// Returns the epoch of a ring with this hash.
+    pub fn of(policy: PolicyId, epoch: u64, hash: &[u8; 32]) -> Self {
+        let mut first = [0; 8];
+        first.copy_from_slice(&hash[..8]);
+        Self { policy, epoch, hash: first }
+    }
 }
 
 /// Epochs of the data rings that a node has on disk. They never fall.
 #[derive(Debug, Default)]
-pub struct RingEpochs(RwLock<BTreeMap<PolicyId, u64>>);
+pub struct RingEpochs(RwLock<BTreeMap<PolicyId, RingEpoch>>);
 
 impl DeviceCondition {
     /// Returns a condition for calls that are sent at `now_ms`, or little later.
@@ -89,31 +100,40 @@ impl RingEpochs {
     /// Records a ring that the node has on disk.
     pub fn raise(&self, ring: RingEpoch) {
         let mut epochs = self.0.write();
-        let epoch = epochs.entry(ring.policy).or_default();
-        *epoch = ring.epoch.max(*epoch);
+        let known = epochs.entry(ring.policy).or_insert(ring);
+        if ring.epoch > known.epoch {
+            *known = ring;
+        }
     }
 
     /// Checks a release by these rings. `Unavailable` without effect if the node has a later ring,
-    /// or none of a policy.
+    /// another one of the same epoch, or none of a policy.
     pub fn check_release(&self, rings: &[RingEpoch]) -> Result<()> {
         self.check(rings, |own, named| own <= named)
     }
 
     /// Checks a statement about copies by these rings. `Unavailable` without effect if the node has
-    /// an earlier ring, or none of a policy.
+    /// an earlier ring, another one of the same epoch, or none of a policy.
     pub fn check_statement(&self, rings: &[RingEpoch]) -> Result<()> {
         self.check(rings, |own, named| own >= named)
     }
 
     fn check(&self, rings: &[RingEpoch], fits: impl Fn(u64, u64) -> bool) -> Result<()> {
         let epochs = self.0.read();
-        for RingEpoch { policy, epoch } in rings {
-            let own = epochs.get(policy).copied();
-            if !own.is_some_and(|own| fits(own, *epoch)) {
-                let own = own.map_or_else(|| "none".to_owned(), |own| format!("epoch {own}"));
-                return Err(Error::unavailable("the node has another ring")
-                    .without_effect(format!("{own} of policy {}, not epoch {epoch}", policy.0)));
+        for named in rings {
+            let own = epochs.get(&named.policy);
+            let is_another = |own: &RingEpoch| own.epoch == named.epoch && own.hash != named.hash;
+            if own.is_some_and(|own| fits(own.epoch, named.epoch) && !is_another(own)) {
+                continue;
             }
+            let has = match own {
+                None => "none".to_owned(),
+                Some(own) if is_another(own) => format!("another of epoch {}", own.epoch),
+                Some(own) => format!("epoch {}", own.epoch),
+            };
+            let RingEpoch { policy, epoch, .. } = named;
+            return Err(Error::unavailable("the node has another ring")
+                .without_effect(format!("{has} of policy {}, not epoch {epoch}", policy.0)));
         }
         Ok(())
     }
@@ -125,7 +145,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     fn ring(policy: u16, epoch: u64) -> RingEpoch {
-        RingEpoch { policy: PolicyId(policy), epoch }
+        RingEpoch::of(PolicyId(policy), epoch, &[1; 32])
     }
 
     #[test]
@@ -154,6 +174,10 @@ mod tests {
             assert_eq!(epochs.check_release(&[ring(0, epoch)]).is_ok(), releases, "{epoch}");
             assert_eq!(epochs.check_statement(&[ring(0, epoch)]).is_ok(), states, "{epoch}");
         }
+        // Two builders made a ring of this epoch, each with other holders.
+        let another = RingEpoch::of(PolicyId(0), 5, &[2; 32]);
+        assert!(epochs.check_release(&[another]).is_err());
+        assert!(epochs.check_statement(&[another]).is_err());
         let refused = epochs.check_release(&[ring(0, 5), ring(1, 1)]).unwrap_err();
         assert!(refused.had_no_effect() && refused.kind() == ErrorKind::Unavailable);
     }

@@ -220,6 +220,9 @@ impl PartListing {
         let (cluster, Some(shard)) = (with.cluster, self.shards.first().copied()) else {
             return Ok(0);
         };
+        if candidates.is_empty() {
+            return Ok(0);
+        }
         self.leave_out_held(with, shard, &mut candidates).await?;
         if candidates.is_empty() {
             return Ok(0);
@@ -239,7 +242,14 @@ impl PartListing {
         let beside = RegisterKey { bucket: self.bucket, shard, kind: RegisterKind::Upload, name };
         let mut freed = 0;
         for upload in candidates {
-            let parts = free_parts(cluster, with.stamps, &beside, upload).await? as u64;
+            let parts = match free_parts(cluster, with.stamps, &beside, upload).await {
+                Ok(parts) => parts as u64,
+                // The next walk finds the upload again. Others behind it don't wait.
+                Err(error) => {
+                    tracing::debug!(bucket = %self.bucket, %upload, %error, "late parts stay for now");
+                    continue;
+                }
+            };
             tracing::info!(bucket = %self.bucket, %upload, parts, "freed late parts of an upload that \
                                                                    is gone");
             freed += parts;

@@ -237,7 +237,12 @@ impl PagedWorker for Copying {
         let whole = copy_all(at, copies, full, &mut progress).await;
         let places = RequiredDevices::of(cluster);
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&device)));
-        release_copies(&places, device, &strays, &*self.clock, &mut progress).await?;
+        // Strays that stay cost space. The copies that are missing elsewhere must not wait for them.
+        let released = release_copies(&places, device, &strays, &*self.clock, &mut progress).await;
+        if let Err(error) = released {
+            tracing::debug!(%device, %error, "strays stay for now");
+            progress.kept += strays.len() as u64;
+        }
         let wanted = check_marks(cluster, device, judged, &mut progress).await?;
         page.deeds.extend(copies_of_needed(at, wanted).await?);
         Ok(progress)

@@ -117,6 +117,6 @@ pub(super) async fn release_copies(
 fn rings_of(places: RequiredDevices<'_>, records: &[ExtentRecord]) -> Result<Vec<RingEpoch>> {
     let policies: BTreeSet<PolicyId> = records.iter().map(|it| it.layout.policy).collect();
     let ring = |policy| places.cluster().data(policy);
-    let epoch = |policy| ring(policy).map(|ring| RingEpoch { policy, epoch: ring.epoch() });
+    let epoch = |policy| ring(policy).map(|ring| RingEpoch::of(policy, ring.epoch(), &ring.hash()));
     policies.into_iter().map(epoch).collect()
 }

@@ -293,12 +293,6 @@ impl StoreState {
     ) -> Result<Vec<(ExtentId, BlockRun)>> {
         self.suspect.check()?;
         let gate = self.gate.write();
-        // Under the lock: what a node states about its copies follows either the removal, or the ring
-        // that forbids the removal.
-        condition.check_time(self.clock.now_ms())?;
-        if let Some(rings) = &self.rings {
-            rings.check_release(&condition.rings)?;
-        }
         let named: BTreeMap<ExtentId, &ExtentRef> = extents.iter().map(|it| (it.id, it)).collect();
         let mut rows = Vec::new();
         for (id, extent) in named {
@@ -306,6 +300,12 @@ impl StoreState {
         }
         let ids: Vec<ExtentId> = rows.iter().map(|row| row.record.extent.id).collect();
         let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
+        // Under the lock: what a node states about its copies follows either the removal, or the ring
+        // that forbids the removal. After the reads: a disk may take minutes for them.
+        condition.check_time(self.clock.now_ms())?;
+        if let Some(rings) = &self.rings {
+            rings.check_release(&condition.rings)?;
+        }
         if !ids.is_empty() {
             self.table.remove(&ids, &headers)?;
         }

@@ -85,7 +85,7 @@ fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
 
 fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
     let condition = DeviceCondition { identity: DeviceIdentity([5; 16]), not_after_ms: 2_000_000 };
-    let rings = vec![RingEpoch { policy: PolicyId(3), epoch: 300 }];
+    let rings = vec![RingEpoch { policy: PolicyId(3), epoch: 300, hash: [5; 8] }];
     let release = ReleaseCondition { not_after_ms: 2_000_000, rings: rings.clone() };
     let (ids, copies) = (vec![ExtentId([3; 16])], vec![copy()]);
     let (floor, voting, change) = (stamp(), true, 12u64);

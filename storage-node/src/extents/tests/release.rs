@@ -8,7 +8,7 @@ use martlet_protocol::backend::{Presence, ReleaseCondition, RingEpoch, RingEpoch
 use super::*;
 
 fn ring(epoch: u64) -> RingEpoch {
-    RingEpoch { policy: PolicyId(0), epoch }
+    RingEpoch::of(PolicyId(0), epoch, &[1; 32])
 }
 
 fn by(epoch: u64) -> ReleaseCondition {

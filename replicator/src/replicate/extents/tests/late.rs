@@ -8,13 +8,18 @@ use super::*;
 use crate::testing::delayed::DelayedCalls;
 use crate::testing::growth::successor;
 
+fn known_ring(world: &MultiNodeWorld) -> RingEpoch {
+    let ring = world.data(POLICY);
+    RingEpoch::of(POLICY, ring.epoch(), &ring.hash())
+}
+
 /// Nodes that know the ring of extents.
 fn know_ring(world: &MultiNodeWorld, nodes: impl IntoIterator<Item = u32>) -> Vec<Arc<RingEpochs>> {
-    let epoch = world.data(POLICY).epoch();
+    let ring = known_ring(world);
     let nodes = nodes.into_iter().map(DeviceId);
     let known = nodes.map(|device| {
         let rings = Arc::new(RingEpochs::default());
-        rings.raise(RingEpoch { policy: POLICY, epoch });
+        rings.raise(ring);
         let memory = MemoryBackend::new(world.clock.clone(), [device]).with_rings(rings.clone());
         world.put_in_place(device, Arc::new(memory));
         rings
@@ -71,10 +76,9 @@ async fn releases_by_two_rings_never_drop_all_copies() {
         set_shared_ring(&world, widened);
         turn_over(&world);
         assert!(ids.iter().all(|id| world.data_primaries(*id).iter().all(|it| it.0 > 2)));
-        let epoch = world.data(POLICY).epoch();
         if knows {
             for ring in &rings {
-                ring.raise(RingEpoch { policy: POLICY, epoch });
+                ring.raise(known_ring(&world));
             }
         }
         let progress = run(&world).await;
@@ -140,4 +144,29 @@ async fn a_node_of_an_earlier_release_keeps_its_copies() {
     let progress = run(&world).await;
     assert_eq!(progress.freed, 0);
     assert!(progress.kept > 0 && ids.iter().all(|id| world.copies(6)[id].len() == 6));
+}
+
+/// A node whose clock is ahead refuses each release. Its other extents are copied all the same, in
+/// the same pass.
+#[tokio::test]
+async fn refused_releases_do_not_stop_the_repair_of_other_extents() {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(6, clock, |_, memory| {
+        Arc::new(FaultyBackend::new(memory, move |call| match call.op {
+            CallKind::ReleaseCopies => Fault::Refuse(ErrorKind::Unavailable),
+            _ => Fault::None,
+        }))
+    });
+    world.set_data_ring(weights(1.0, 0.0));
+    let ids = strays(&world).await;
+    let alone: Vec<ExtentId> = (100..1400).map(extent_id).collect();
+    for id in &alone {
+        world.extent_on(&[DeviceId(4)], *id, "object").await;
+    }
+    world.clock.advance_ms(60_000);
+    let progress = run(&world).await;
+    assert!(ids.iter().all(|id| world.copies(6)[id].len() == 6), "strays stay");
+    let copies = world.copies(6);
+    let lacking = alone.iter().filter(|id| copies[*id].len() < 4).count();
+    assert_eq!((lacking, progress.freed), (0, 0), "{progress:?}");
 }
