@@ -1,9 +1,10 @@
-// Access keys whose id or secret an operator chooses, in a real browser over a real store.
+// Access keys whose id or secret, or whose next secret, an operator chooses, in a real browser over a real store.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { close, launch, LOOKS, open, signIn, violations, visit } from "./browser.mjs";
 import { s3 } from "./s3.mjs";
 import { ROOT, start } from "./server.mjs";
+import { until } from "./steps.mjs";
 
 let server;
 
@@ -61,6 +62,22 @@ for (const look of LOOKS) {
     await dialog.getByRole("button", { name: "Create" }).click();
     await page.getByRole("dialog", { name: "New access key" }).getByText(key.key).waitFor();
     assert.equal((await s3(server, key, "GET", "")).status, 200);
+    await page.getByRole("button", { name: "I have kept it" }).click();
+
+    const rotated = { key: key.key, secret: `next-${key.secret}` };
+    await page.getByRole("button", { name: `New secret of ${key.key}` }).click();
+    await dialog.getByLabel("Secret of the key").fill("short");
+    await dialog.getByRole("button", { name: "Make a new secret" }).click();
+    await dialog.getByRole("alert").waitFor();
+    assert.equal((await s3(server, key, "GET", "")).status, 200, "a refusal leaves the secret");
+    await dialog.getByLabel("Secret of the key").fill(rotated.secret);
+    assert.deepEqual(await violations(page), []);
+    await dialog.getByRole("button", { name: "Make a new secret" }).click();
+    const shown = page.getByRole("dialog", { name: "New access key" });
+    await shown.getByText(rotated.secret, { exact: true }).waitFor();
+    await until("the next secret signs", async () => (await s3(server, rotated, "GET", "")).status === 200);
+    await until("the former secret is refused", async () => (await s3(server, key, "GET", "")).status === 403);
+    await shown.getByRole("button", { name: "I have kept it" }).click();
     assert.deepEqual(problems, []);
     await context.close();
   });

@@ -22,11 +22,6 @@ export function Keys({ tenant }: { tenant: string }) {
     await change("PUT", "/admin/v1/key", {}, { access_key: line?.access_key, enabled: !line?.enabled });
     await live.reload();
   };
-  const rotate = async () => {
-    const rotated = await change<Key>("POST", "/admin/v1/key/rotate", {}, { access_key: line?.access_key, secret_key: null });
-    setMade({ id: rotated.access_key, secret: rotated.secret_key ?? "" });
-    await live.reload();
-  };
   const remove = async () => {
     await change("DELETE", "/admin/v1/key", { access_key: line?.access_key });
     await live.reload();
@@ -71,11 +66,7 @@ export function Keys({ tenant }: { tenant: string }) {
       {what === "turn" && line && (
         <Turn account={`key ${line.access_key}`} enabled={line.enabled} disabled="Requests that it signs are refused within a second, until it is enabled again." accepted="Requests that it signs are accepted again." run={turn} close={close} />
       )}
-      {what === "rotate" && line && (
-        <Ask title={`New secret of ${line.access_key}`} verb="Make a new secret" danger run={rotate} close={close}>
-          <p>The present secret is lost and stops working within a second. Every client with this key needs the new one.</p>
-        </Ask>
-      )}
+      {what === "rotate" && line && <Rotate line={line} made={setMade} done={live.reload} close={close} />}
       {what === "delete" && line && (
         <Ask title={`Delete the key ${line.access_key}`} verb="Delete" danger run={remove} close={close}>
           <p>The key of {line.user ? `the user ${line.user}` : "the tenant itself"} is lost with its secret, for good. Clients that use it are refused. To try first whether one does, disable it.</p>
@@ -105,6 +96,21 @@ function NewKey({ tenant, made, done, close }: { tenant: string; made: (shown: S
       <Field label="Networks" value={networks} on={setNetworks} hint="Such as 10.0.0.0/8. Empty: any network." />
       <Field label="Id of the key" value={id} on={setId} hint="For clients that move here with their keys. Empty: a random one." />
       <Field label="Secret of the key" type="password" auto="new-password" value={secret} on={setSecret} hint="Only with an id. Empty: a random one." />
+    </Ask>
+  );
+}
+
+function Rotate({ line, made, done, close }: { line: Key; made: (shown: Shown) => void; done: () => Promise<void>; close: () => void }) {
+  const [secret, setSecret] = useState("");
+  const rotate = async () => {
+    const rotated = await change<Key>("POST", "/admin/v1/key/rotate", {}, { access_key: line.access_key, secret_key: secret || null });
+    made({ id: rotated.access_key, secret: rotated.secret_key ?? secret });
+    await done();
+  };
+  return (
+    <Ask title={`New secret of ${line.access_key}`} verb="Make a new secret" danger run={rotate} close={close}>
+      <p>The present secret is lost and stops working within a second. Every client with this key needs the new one.</p>
+      <Field label="Secret of the key" type="password" auto="new-password" value={secret} on={setSecret} hint="For clients that have it already. Empty: a random one." />
     </Ask>
   );
 }
