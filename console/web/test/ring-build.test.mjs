@@ -7,7 +7,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { close, launch, LOOKS, open, SHOTS, signIn, violations, visit } from "./browser.mjs";
+import { close, excess, launch, LOOKS, open, SHOTS, signIn, violations, visit } from "./browser.mjs";
 import { HOSTILE, ROOT } from "./server.mjs";
 
 /** Name of a device without the slash, which places of devices can't have. */
@@ -129,6 +129,28 @@ for (const look of LOOKS) {
     await context.close();
   });
 }
+
+test("places whose replicas are too close together are those of the command, in all looks", async () => {
+  const file = join(folder, "crowded.builder");
+  martlet("ring", file, "create", "--part-power", "6", "--replicas", "2");
+  // Zone 1 is entitled to more than one replica of each partition.
+  martlet("ring", file, "add", "r1z1-a@127.0.0.1:1/sda", "300", "r1z1-b@127.0.0.1:2/sda", "300", "r1z2-c@127.0.0.1:3/sda", "100");
+  martlet("ring", file, "rebalance");
+  const { crowded } = ring("crowded.builder", "dispersion");
+  assert.ok(crowded.length > 0);
+  const expected = crowded.map(({ place, partitions, most }) => [place, String(partitions), String(most)]);
+  for (const look of LOOKS) {
+    const { context, page, problems } = await build(look);
+    await choose(page, file);
+    const rows = page.getByRole("region", { name: "Crowded places of data-0" }).locator("tbody tr");
+    await rows.first().waitFor();
+    assert.deepEqual(await rows.evaluateAll((all) => all.map((row) => [...row.cells].map((cell) => cell.textContent))), expected);
+    assert.deepEqual(await violations(page), []);
+    assert.ok((await excess(page)) <= 0, `too wide in ${look.name}`);
+    assert.deepEqual(problems, []);
+    await context.close();
+  }
+});
 
 test("bad input is refused with the words of the command, and nothing of it stays", async () => {
   const { context, page, problems } = await build();

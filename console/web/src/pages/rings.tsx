@@ -4,6 +4,7 @@ import { get, useLive } from "../api";
 import * as f from "../format";
 import { Jobs, useJobs } from "../jobs/card";
 import { BUILD, BuildRing, OpenBuilder } from "../rings/build";
+import { Crowded } from "../rings/crowded";
 import { PushRings } from "../rings/push";
 import { follow, parameters } from "../route";
 import { may, type Schemas } from "../session";
@@ -105,19 +106,7 @@ function View({ view: { spread, status, workers } }: { view: View }) {
           </Table>
         </Card>
       ))}
-      {spread.filter((ring) => ring.crowded.length > 0).map((ring) => (
-        <Card title={`Too close together in ${ring.ring}`} wide>
-          <Table label={`Crowded places of ${ring.ring}`} heads={["Place", { right: "Partitions" }, { right: "Most replicas of one" }]}>
-            {ring.crowded.map((place) => (
-              <tr>
-                <th scope="row">{place.place}</th>
-                <td class="right">{f.count(place.partitions)}</td>
-                <td class="right">{place.replicas_max}</td>
-              </tr>
-            ))}
-          </Table>
-        </Card>
-      ))}
+      {spread.map((ring) => <Crowded ring={ring.ring} places={ring.crowded} />)}
     </>
   );
 }

@@ -8,6 +8,7 @@ import { may, type Schemas } from "../session";
 import { Ask, Badge, Card, Failure, Head, Select } from "../ui/parts";
 import { Begin } from "./begin";
 import { builderFile, bytesOf, current, drop, isUnkept, overtaken, pushed, rename, ringFile, save, undo, type Work } from "./builder";
+import { Crowded } from "./crowded";
 import { Devices } from "./devices";
 import { DryRun } from "./plan";
 import { BuilderSettings } from "./settings";
@@ -33,6 +34,7 @@ export function BuildRing() {
           <Changes work={work} />
           <Devices reply={work.reply} />
           <BuilderSettings reply={work.reply} />
+          <Crowded ring={work.ring} places={work.reply.crowded} />
           <DryRun work={work} />
         </>
       ) : (
