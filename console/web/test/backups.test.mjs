@@ -115,6 +115,37 @@ test("a backup of the page is one of the command, and its passphrase stays in th
   await context.close();
 });
 
+test("a kind with an estimate shows its share and the time left, and a stop makes no file", async () => {
+  for (const look of LOOKS) {
+    const { context, page, problems } = await opened(server, look);
+    const bucket = await page.evaluate(async () => await (await fetch("/api/admin/v1/backup/records?kind=bucket&limit=20", { headers: { "x-martlet-csrf": localStorage.getItem("martlet-csrf") } })).text());
+    assert.equal(JSON.parse(bucket).items.length, 20);
+    await page.route("**/api/admin/v1/backup", async (route) => {
+      const reply = await route.fetch();
+      await route.fulfill({ response: reply, json: { ...(await reply.json()), expected: { bucket: 80 } } });
+    });
+    let proceed;
+    const second = new Promise((resolve) => (proceed = resolve));
+    await page.route(/backup\/records\?.*kind=bucket/, async (route) => {
+      if (!route.request().url().includes("after=")) return await route.fulfill({ contentType: "application/json", body: bucket });
+      await second;
+      return await route.continue();
+    });
+    await page.getByLabel("Passphrase of the backup").fill(PASSPHRASE);
+    await page.getByLabel("Passphrase again").fill(PASSPHRASE);
+    await page.getByRole("button", { name: "Make the backup" }).click();
+    await page.getByRole("img", { name: "25 % of the records of kind bucket" }).waitFor();
+    await page.getByText(/^Kind \d of \d, bucket: 20 of about 80 records, .* left$/).waitFor();
+    await whole(page, `a backup under way in ${look.name}`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    proceed();
+    await page.getByText("stopped: no backup was made").waitFor();
+    assert.equal(await page.getByRole("img", { name: /of the records/ }).count(), 0);
+    assert.deepEqual(problems, []);
+    await context.close();
+  }
+});
+
 test("a backup is made by the keyboard alone", async () => {
   const { context, page, problems } = await opened();
   await page.getByLabel("The backup is sealed by").focus();

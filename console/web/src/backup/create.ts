@@ -18,14 +18,26 @@ export interface Made {
   made_ms: number;
 }
 
-/** Makes a backup. `noted` receives the counts so far, and returns true to stop. */
-export async function create(secret: Secret, included: File[], noted: (counts: Counts) => boolean): Promise<Made> {
+/** Records of one kind that a backup has so far. */
+export interface Step {
+  kind: string;
+  /** Number of the kind, from 1, and number of all kinds. */
+  number: number;
+  kinds: number;
+  records: number;
+  /** Estimated records of the kind, if they have an estimate. */
+  total: number | undefined;
+  began_ms: number;
+}
+
+/** Makes a backup. `noted` receives the counts so far and the kind under way, and returns true to stop. */
+export async function create(secret: Secret, included: File[], noted: (counts: Counts, step?: Step) => boolean): Promise<Made> {
   for (const file of included) if (file.size > FILE_BYTES_MAX) throw new Error(`${file.name} is larger than 16 MiB: leave the file out`);
   const begun = await change<Schemas["BackupLine"]>("POST", "/admin/v1/backup", {});
   const { head, key } = await newHead(secret, begun.version, begun.made_ms);
   const writer = new BackupWriter(head, key);
-  const note = () => {
-    if (noted({ ...writer.counts })) throw new Error("stopped: no backup was made");
+  const note = (step?: Step) => {
+    if (noted({ ...writer.counts }, step)) throw new Error("stopped: no backup was made");
   };
   try {
     for (const name of begun.rings) {
@@ -37,12 +49,18 @@ export async function create(secret: Secret, included: File[], noted: (counts: C
       await writer.push({ file: { name: file.name, content: toHex(new Uint8Array(await file.arrayBuffer())) } });
       note();
     }
-    for (const kind of begun.kinds) {
+    for (const [at, kind] of begun.kinds.entries()) {
+      const began_ms = Date.now();
       let after: string | null | undefined;
+      let records = 0;
       do {
         const page = parseExact<{ items: Record_[]; next?: string | null }>(await text("/admin/v1/backup/records", { kind, limit: PAGE, after }));
         for (const record of page.items) await writer.push({ record });
-        note();
+        records += page.items.length;
+        const expected = begun.expected[kind];
+        // An estimate that was exceeded is none.
+        const total = expected !== undefined && expected >= records ? expected : undefined;
+        note({ kind, number: at + 1, kinds: begun.kinds.length, records, total, began_ms });
         after = page.next;
       } while (after);
     }

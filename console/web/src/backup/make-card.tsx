@@ -1,9 +1,9 @@
 // Card that makes a backup and saves it.
 import { useRef, useState } from "preact/hooks";
 import * as f from "../format";
-import { Card, Failure } from "../ui/parts";
+import { Card, Failure, Meter } from "../ui/parts";
 import { save } from "../ui/save";
-import { create } from "./create";
+import { create, type Step } from "./create";
 import type { Counts } from "./lines";
 import { SecretFields, useSecret } from "./secret-form";
 
@@ -12,7 +12,7 @@ export const sentence = (counts: Counts): string => Object.entries(counts).map((
 export function MakeBackup() {
   const secret = useSecret(true);
   const [included, setIncluded] = useState<File[]>([]);
-  const [running, setRunning] = useState<Counts>();
+  const [running, setRunning] = useState<{ counts: Counts; step?: Step | undefined }>();
   const [made, setMade] = useState("");
   const [error, setError] = useState("");
   const stop = useRef(false);
@@ -21,10 +21,10 @@ export function MakeBackup() {
     setError("");
     setMade("");
     stop.current = false;
-    setRunning({});
+    setRunning({ counts: {} });
     try {
-      const backup = await create(await secret.read(), included, (counts) => {
-        setRunning(counts);
+      const backup = await create(await secret.read(), included, (counts, step) => {
+        setRunning({ counts, step });
         return stop.current;
       });
       const name = `martlet-${new Date(backup.made_ms).toISOString().slice(0, 10)}.backup`;
@@ -52,10 +52,25 @@ export function MakeBackup() {
         <div class="row">
           <button class="primary" disabled={running !== undefined}>Make the backup</button>
           {running && <button type="button" onClick={() => (stop.current = true)}>Stop</button>}
-          {running && <span class="note">{sentence(running)}</span>}
+          {running && <span class="note">{sentence(running.counts)}</span>}
         </div>
+        {running?.step && <Progress step={running.step} />}
       </form>
       <p role="status">{made && `Saved ${made}`}</p>
     </Card>
+  );
+}
+
+/** Records of the kind under way, with their share and the time left where the kind has an estimate. */
+function Progress({ step: { kind, number, kinds, records, total, began_ms } }: { step: Step }) {
+  const share = total ? records / total : undefined;
+  const left = share ? ((Date.now() - began_ms) / 1000) * (1 / share - 1) : undefined;
+  return (
+    <div class="change">
+      {share !== undefined && <Meter share={share} label={`${f.percent(share)} of the records of kind ${kind}`} />}
+      <p class="note">
+        Kind {number} of {kinds}, {kind}: {f.count(records)}{total ? ` of about ${f.count(total)}` : ""} records{left !== undefined && share !== 1 ? `, ${f.span(left)} left` : ""}
+      </p>
+    </div>
   );
 }
