@@ -31,7 +31,9 @@ export function span(seconds: number): string {
 
 export const ago = (ms: number): string => `${span(Math.max(0, ms) / 1000)} ago`;
 
+/** Upper bound of a time, infinite above the last bucket of a histogram. `martlet top` has the same words. */
 export function latency(seconds: number): string {
+  if (seconds === Infinity) return "above all buckets";
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
   return seconds < 1 ? `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms` : `${seconds.toFixed(1)} s`;
 }

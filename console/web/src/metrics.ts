@@ -60,10 +60,16 @@ function quantile(before: Reading, after: Reading, share: number): number | null
   return bounds.find((bound) => since(bound) >= share * all) ?? null;
 }
 
+/** Returns true if a counter fell, as it does when its process restarts. */
+function fell(before: Reading, after: Reading): boolean {
+  const counters = (["requests", "errors", "bytesIn", "bytesOut"] as const).some((name) => after[name] < before[name]);
+  return counters || [...before.buckets].some(([bound, count]) => (after.buckets.get(bound) ?? 0) < count);
+}
+
 /** Rates between two readings; null if the process has restarted. */
 export function between(before: Reading, after: Reading): Rates | null {
   const seconds = (after.atMs - before.atMs) / 1000;
-  if (seconds <= 0 || after.requests < before.requests || after.bytesOut < before.bytesOut) return null;
+  if (seconds <= 0 || fell(before, after)) return null;
   const rate = (of: (reading: Reading) => number) => (of(after) - of(before)) / seconds;
   return {
     atMs: after.atMs,

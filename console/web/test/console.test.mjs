@@ -127,6 +127,31 @@ test("an operator creates a tenant and a key, and sees the server's sentence for
   await context.close();
 });
 
+test("the overview has throughput and latency between two readings of the metrics", async () => {
+  const { context, page, problems } = await open();
+  let read = 0;
+  await page.route("**/api/metrics", async (route) => {
+    read += 1;
+    // Of 100,000 requests of an interval, 2,000 take more than 10 ms, and from the third reading on 5,000 more than 30 s.
+    const [all, slow] = [read * 100_000, Math.max(0, read - 2) * 5000];
+    const bucket = (bound, count) => `martlet_request_first_byte_seconds_bucket{operation="GetObject",le="${bound}"} ${count}`;
+    const lines = [`martlet_requests_total{operation="GetObject",status="200"} ${all}`, `martlet_reply_body_bytes_total ${all * 1024}`, bucket("0.01", all - read * 2000 - slow), bucket("30", all - slow), bucket("+Inf", all)];
+    await route.fulfill({ contentType: "text/plain", body: lines.join("\n") });
+  });
+  await signIn(page, ROOT);
+  const legend = (label) => page.locator("figure", { has: page.getByRole("img", { name: label, exact: true }) }).locator("figcaption");
+  await legend("Latency").getByText("p99 30.0 s").waitFor();
+  await legend("Latency").getByText("Median 10 ms").waitFor();
+  // An interval is 5 s, and longer where the machine is slow.
+  await legend("Requests per second").getByText(/^Requests (\d.\d|\d\d)K\/s$/).waitFor();
+  await legend("Bytes per second").getByText(/^Out \d+(\.\d)? MiB\/s$/).waitFor();
+  await legend("Latency").getByText("p99 above all buckets").waitFor();
+  assert.doesNotMatch(await page.locator("main").innerHTML(), /NaN|Infinity/);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("a page says so when the server is silent, and goes on afterwards", async () => {
   const { context, page } = await open();
   await signIn(page, ROOT);

@@ -257,6 +257,45 @@ test("sentences of the server are found in the document, and explained", async (
   assert.match(faultOf("[]").message, /one object/);
 });
 
+test("two readings of the metrics give rates and quantiles, and a restart between them gives none", async () => {
+  const { read, between } = await load("metrics.ts");
+  /** Page of a process: requests that succeeded and failed, bytes, and cumulative counts below 10 ms, 100 ms and in all. */
+  const page = (good, bad, bytesIn, bytesOut, [fast, middle, all]) => [
+    "# HELP martlet_requests_total Requests",
+    `martlet_requests_total{operation="GetObject",status="200"} ${good}`,
+    `martlet_requests_total{operation="PutObject",status="503"} ${bad}`,
+    `martlet_request_body_bytes_total ${bytesIn}`,
+    `martlet_reply_body_bytes_total ${bytesOut}`,
+    ...[["0.01", fast], ["0.1", middle], ["+Inf", all]].flatMap(([bound, count]) => [
+      `martlet_request_first_byte_seconds_bucket{operation="GetObject",le="${bound}"} ${count}`,
+      `martlet_request_first_byte_seconds_bucket{operation="PutObject",le="${bound}"} 7`,
+    ]),
+    `martlet_request_first_byte_seconds_sum{operation="GetObject"} 1e-3`,
+    "martlet_other_total 99",
+    "no line of metrics",
+  ].join("\n");
+  const first = read(page(100, 10, 1000, 5e4, [100, 110, 110]), 10_000);
+  const { atMs: _, buckets, ...figures } = first;
+  assert.deepEqual(figures, { requests: 110, errors: 10, bytesIn: 1000, bytesOut: 50_000 });
+  assert.deepEqual([...buckets], [[0.01, 107], [0.1, 117], [Infinity, 117]]);
+  const next = read(page(190, 20, 6000, 1.05e6, [190, 209, 210]), 15_000);
+  assert.deepEqual(between(first, next), { atMs: 15_000, requests: 20, errors: 2, bytesIn: 1000, bytesOut: 200_000, p50: 0.01, p99: 0.1 });
+  // Of 100 requests, two are above all bounds.
+  const slow = read(page(290, 20, 6000, 1.05e6, [190, 306, 310]), 20_000);
+  assert.deepEqual([between(next, slow).p50, between(next, slow).p99], [0.1, Infinity]);
+  const idle = { ...next, atMs: 20_000 };
+  assert.deepEqual(between(next, idle), { atMs: 20_000, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, p50: null, p99: null });
+
+  for (const [what, restarted] of [
+    ["all counters", page(3, 0, 0, 100, [3, 3, 3])],
+    ["errors alone", page(500, 0, 9000, 2e6, [400, 490, 490])],
+    ["bytes of requests alone", page(500, 20, 0, 2e6, [400, 500, 500])],
+    ["bytes of replies alone", page(500, 20, 9000, 100, [400, 500, 500])],
+    ["the histogram alone", page(500, 20, 9000, 2e6, [0, 100, 500])],
+  ]) assert.equal(between(next, read(restarted, 20_000)), null, `${what} fell`);
+  assert.equal(between(next, next), null, "no time has passed");
+});
+
 test("sizes, counts and spans are read as the commands read them", async () => {
   const { parseBytes, parseCount, parseSpan, bound, sizeText } = await load("units.ts");
   for (const [text, bytes] of [["0", 0], ["4KiB", 4096], ["4k", 4096], ["64 MiB", 64 << 20], ["3kb", 3000], ["4TB", 4e12], ["1PiB", 2 ** 50]]) assert.equal(parseBytes(text), bytes, text);

@@ -8,11 +8,12 @@ const [WIDTH, HEIGHT] = [480, 132];
 
 /** Lines over time, the first one filled. The last value of each stands in the legend. */
 export function Chart({ label, series, format, floor }: { label: string; series: Series[]; format: (value: number) => string; floor: number }) {
-  const known = series.flatMap((one) => one.values).filter((value): value is number => value !== null);
+  const known = series.flatMap((one) => one.values).filter((value): value is number => value !== null && Number.isFinite(value));
   const top = Math.max(floor, ...known) * 1.15;
   const length = Math.max(2, ...series.map((one) => one.values.length));
   const x = (at: number, of: number) => WIDTH - ((of - 1 - at) / (length - 1)) * WIDTH;
-  const y = (value: number) => HEIGHT - 4 - (value / top) * (HEIGHT - 10);
+  // Infinite values lie at the upper edge.
+  const y = (value: number) => HEIGHT - 4 - Math.min(1, value / top) * (HEIGHT - 10);
   const lines = series.map((one) => {
     let open = false;
     const steps = one.values.map((value, at) => {
