@@ -357,7 +357,7 @@ async function builders() {
   const builder = await load("rings/builder.ts");
   const asked = [];
   globalThis.fetch = (path, { body }) => new Promise((resolve) => asked.push({ ...JSON.parse(body), answer: (more) => resolve(Response.json(replyOf(JSON.parse(body), more))) }));
-  const replyOf = (request, more) => ({ epoch: 5, lineage: "a", changed: false, settings: { policy: 0 }, devices: [], builder: request.with_builder ? "made" : null, steps: request.steps.map(({ step }) => ({ done: step, notes: [] })), ...more });
+  const replyOf = (request, more) => ({ epoch: 5, changed: false, settings: { policy: 0 }, devices: [], builder: request.with_builder ? "made" : null, steps: request.steps.map(({ step }) => ({ done: step, notes: [] })), ...more });
   /** Runs a function to its end, and answers its request. */
   const answered = async (run, more = {}) => {
     const ends = run();
@@ -394,7 +394,7 @@ test("an old builder is told from the ring in use, however often it was rebalanc
   // A push of a builder that was closed raises no other one.
   const closed = current();
   builder.drop();
-  await answered(() => builder.begin({ builder: "file" }, "data-0.builder"), { lineage: "b" });
+  await answered(() => builder.begin({ builder: "file" }, "data-0.builder"));
   pushed(closed);
   assert.equal(current().opened, 5);
   await opened(0);

@@ -22,6 +22,8 @@ export interface Change {
 export interface Work {
   /** Principal whose work this is. */
   owner: string;
+  /** Number of the opening, by which a push finds its builder again. */
+  opening: number;
   /** Name of the ring: `index`, `data-0` and so on. */
   ring: string;
   /** Epoch of the builder when it was opened, or that of the last ring of it that this tab has pushed. */
@@ -40,6 +42,7 @@ export interface Work {
 export type Basis = Pick<Work, "base" | "changes">;
 
 const work = signal<Work | undefined>(undefined);
+let openings = 0;
 
 function principal(): string {
   return session.value?.principal?.key ?? "root";
@@ -83,7 +86,8 @@ export async function begin(source: Source, file: string): Promise<void> {
   const isFile = "builder" in source;
   const reply = await ask(request(source, [], { with_builder: !isFile }));
   const base = isFile ? source.builder : (reply.builder ?? "");
-  work.value = { owner: principal(), ring: ringOf(file, reply), opened: reply.epoch, base, changes: [], reply, kept: isFile, notes: notesOf(reply.steps) };
+  openings += 1;
+  work.value = { owner: principal(), opening: openings, ring: ringOf(file, reply), opened: reply.epoch, base, changes: [], reply, kept: isFile, notes: notesOf(reply.steps) };
 }
 
 function now(): Work {
@@ -109,7 +113,7 @@ export function overtaken({ ring, opened }: Work, used: Schemas["RingSpread"] | 
 /** Notes that a ring of the builder was pushed: the ring in use may have its epoch from then on. */
 export function pushed(of: Work): void {
   const at = current();
-  if (at?.ring !== of.ring || at.reply.lineage !== of.reply.lineage) return;
+  if (at?.opening !== of.opening) return;
   work.value = { ...at, opened: Math.max(at.opened, of.reply.epoch) };
 }
 
