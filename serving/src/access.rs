@@ -16,8 +16,8 @@
 //!   of the records.
 //!
 //! Keys and their revocation are documents of accounts. So only processes with an S3 port verify
-//! signatures of keys. Other members of a cluster accept sessions of operators, in their first five
-//! minutes, because the session's token proves all by itself.
+//! signatures of keys. Other members of a cluster accept sessions of operators and viewers, in their
+//! first five minutes, because the session's token proves all by itself.
 
 mod authentication;
 pub(crate) mod gate;

@@ -59,7 +59,7 @@ async fn of_session(access: &AdminAccess, token: &str) -> Result<Authenticated, 
     let key = if access.directory.is_some() {
         let key = known_key(access, &claims.key, now_ms).await?;
         let is_ended = claims.began_ms < key.sessions_from_ms || key.ended.contains(&claims.id);
-        if is_ended || key.role != claims.role {
+        if is_ended || !may_begin(key.role, claims.role) {
             return Err(unauthenticated("the session was ended: begin another"));
         }
         Some(key)
@@ -70,11 +70,17 @@ async fn of_session(access: &AdminAccess, token: &str) -> Result<Authenticated, 
     Ok(Authenticated::bearer(Principal::of_session(claims, key.as_deref())))
 }
 
+/// Returns true if a key of the role has sessions of the other role. An operator's key has sessions
+/// that may read alone, for programs that a process queries in the operator's name.
+fn may_begin(of_key: AdminRole, of_session: AdminRole) -> bool {
+    of_key == of_session || (of_key == AdminRole::Operator && of_session == AdminRole::Viewer)
+}
+
 /// Refuses sessions that a process without accounts can't judge.
 fn check_age(claims: &SessionClaims, now_ms: u64) -> Result<(), Refused> {
-    if claims.role != AdminRole::Operator {
-        let sentence = "this process knows no accounts, and accepts sessions of operators alone: \
-                        use a proxy";
+    if claims.role == AdminRole::TenantAdmin {
+        let sentence = "this process knows no accounts, and accepts sessions of operators and viewers \
+                        alone: use a proxy";
         return Err(refusal(StatusCode::FORBIDDEN, sentence));
     }
     if now_ms.abs_diff(claims.began_ms) > SESSION_AGE_MS_MAX {

@@ -321,7 +321,7 @@ async fn a_tenant_admin_reaches_its_own_tenant_alone() {
 }
 
 #[tokio::test]
-async fn members_without_accounts_accept_young_sessions_of_operators() {
+async fn members_without_accounts_accept_young_sessions_of_operators_and_viewers() {
     let process = TestProcess::new(Kind::Member).await;
     let [operator, viewer] = [AdminRole::Operator, AdminRole::Viewer].map(|it| process.key(it));
     let answer = async |claims: &SessionClaims| {
@@ -331,6 +331,8 @@ async fn members_without_accounts_accept_young_sessions_of_operators() {
     assert_eq!(answer(&session).await.status, StatusCode::OK);
     let of_viewer = answer(&process.session(&viewer, HOUR_MS)).await;
     assert_eq!(of_viewer.status, StatusCode::FORBIDDEN, "{}", of_viewer.text);
+    let reader = process.secret.seal(&process.session(&viewer, HOUR_MS));
+    assert_eq!(process.bearer("GET", "/read", &reader).await.status, StatusCode::OK);
     let by_key = process.signed(&operator, "GET", "/operate", "").await;
     assert!(by_key.text.contains("begin a session at a proxy"), "{}", by_key.text);
     process.clock.0.fetch_add(5 * 60 * 1000 + 1, Ordering::Relaxed);
@@ -339,6 +341,20 @@ async fn members_without_accounts_accept_young_sessions_of_operators() {
     assert!(old.text.contains("first five minutes"), "{}", old.text);
     let token = AdminToken::of(b"secret").to_text();
     assert_eq!(process.bearer("GET", "/operate", &token).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_key_of_an_operator_has_sessions_that_may_read_alone() {
+    let process = TestProcess::new(Kind::WithAccounts).await;
+    let [operator, viewer] = [AdminRole::Operator, AdminRole::Viewer].map(|it| process.key(it));
+    let status = async |path: &str, claims: &SessionClaims| {
+        process.bearer("GET", path, &process.secret.seal(claims)).await.status
+    };
+    let reader = SessionClaims { role: AdminRole::Viewer, ..process.session(&operator, HOUR_MS) };
+    assert_eq!(status("/read", &reader).await, StatusCode::OK);
+    assert_eq!(status("/operate", &reader).await, StatusCode::FORBIDDEN);
+    let more = SessionClaims { role: AdminRole::Operator, ..process.session(&viewer, HOUR_MS) };
+    assert_eq!(status("/read", &more).await, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

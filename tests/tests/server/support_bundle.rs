@@ -188,7 +188,7 @@ async fn the_process_makes_the_archive_too(server: &Server, canaries: &Canaries,
     }
     assert_eq!(missing, ["doctor.json", "logs"], "{index:#}");
     // The archive is a read of everything: the audit log has it.
-    let audit = asked(server, &["audit"]).to_string();
+    let audit = String::from_utf8(server.ask(&["audit"]).stdout).unwrap();
     assert!(audit.contains("POST /admin/v1/support-bundle"), "{audit}");
 }
 
