@@ -112,9 +112,11 @@ async fn revoked_and_expired_keys_and_their_sessions_are_refused() {
     change(&|state| state.ended.push(one.id.clone()));
     assert_eq!(status(&one).await, StatusCode::UNAUTHORIZED);
     assert_eq!(status(&two).await, StatusCode::OK);
-    // A session keeps no role that its key doesn't have.
+    // A session has no role that its key doesn't have. A session that may read alone operates nothing.
     let viewer = SessionClaims { role: AdminRole::Viewer, ..two.clone() };
-    assert_eq!(status(&viewer).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(status(&viewer).await, StatusCode::FORBIDDEN);
+    let of_tenant = SessionClaims { role: AdminRole::TenantAdmin, ..two.clone() };
+    assert_eq!(status(&of_tenant).await, StatusCode::UNAUTHORIZED);
     change(&|state| state.sessions_from_ms = two.began_ms + 1);
     assert_eq!(status(&two).await, StatusCode::UNAUTHORIZED);
     process.clock.0.fetch_add(1000, Ordering::Relaxed);
