@@ -90,34 +90,23 @@ impl ApiDoc {
     /// `access` to each request.
     pub fn reply<R: JsonSchema>(access: RouteAccess, summary: &'static str) -> Self {
         let reply = ReplyDoc::Json(SchemaGenerator::subschema_for::<R>);
-        Self {
-            access,
-            summary,
-            query: None,
-            body: None,
-            body_bytes_max: BODY_BYTES_MAX,
-            computes: false,
-            reply,
-        }
+        Self::of(access, summary, reply)
     }
 
     /// Describes an operation that replies with bytes of this media type.
     pub fn bytes(access: RouteAccess, summary: &'static str, media: &'static str) -> Self {
         let reply = ReplyDoc::Bytes(media);
-        Self {
-            access,
-            summary,
-            query: None,
-            body: None,
-            body_bytes_max: BODY_BYTES_MAX,
-            computes: false,
-            reply,
-        }
+        Self::of(access, summary, reply)
     }
 
     /// Describes an operation without authentication that replies with text of this media type.
     pub(crate) fn text(summary: &'static str, media: &'static str) -> Self {
         let (access, reply) = (RouteAccess::Public, ReplyDoc::Text(media));
+        Self::of(access, summary, reply)
+    }
+
+    /// Describes an operation without parameters and body.
+    fn of(access: RouteAccess, summary: &'static str, reply: ReplyDoc) -> Self {
         Self {
             access,
             summary,

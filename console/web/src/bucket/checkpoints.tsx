@@ -4,8 +4,9 @@ import { change, get, useLive } from "../api";
 import * as f from "../format";
 import { may, type Schemas } from "../session";
 import { DocumentEditor, pretty } from "../ui/document";
-import { Ask, Badge, Card, Empty, Loaded, Table } from "../ui/parts";
+import { Ask, Badge, Card, Loaded, Table } from "../ui/parts";
 import { Pager, usePages } from "../ui/pager";
+import { Withdrawals } from "../ui/withdrawals";
 
 const TEMPLATE = JSON.stringify({ rules: [{ pattern: "run-*/step-*/", profile: "dcp", keep: 3 }] }, null, 2);
 
@@ -111,34 +112,11 @@ function Withdraw({ bucket, set, generation, done, close }: { bucket: string; se
   );
 }
 
-/** Dry run of the rules, a page at a time. */
+/** Dry run of the rules. */
 function Retention({ bucket }: { bucket: string }) {
-  const pages = usePages();
-  const live = useLive(() => get<Schemas["RetentionPage"]>("/admin/v1/bucket/checkpoints/retention", { bucket, after: pages.after }), 0, [pages.after]);
   return (
     <section aria-label="What retention will withdraw" class="change">
-      <Loaded live={live}>
-        {(page) => (
-          <>
-            {page.withdrawals.length === 0 ? (
-              <Empty title={page.next ? "Nothing of these sets" : "Rules will withdraw nothing"} />
-            ) : (
-              <Table label="Withdrawals" heads={["Set", { right: "Generation" }, "When", "Objects", "Reason"]}>
-                {page.withdrawals.map((one) => (
-                  <tr>
-                    <th scope="row">{one.set}</th>
-                    <td class="right">{one.generation}</td>
-                    <td>{one.due_ms <= Date.now() ? "at the next pass" : f.date(one.due_ms)}</td>
-                    <td><Badge tone={one.deletes_objects ? "bad" : "calm"}>{one.deletes_objects ? "deleted" : "kept"}</Badge></td>
-                    <td>{one.reason}</td>
-                  </tr>
-                ))}
-              </Table>
-            )}
-            <Pager pages={pages} next={page.next} />
-          </>
-        )}
-      </Loaded>
+      <Withdrawals load={(after) => get<Schemas["RetentionPage"]>("/admin/v1/bucket/checkpoints/retention", { bucket, after })} />
     </section>
   );
 }

@@ -3,7 +3,8 @@ import { useLive } from "../api";
 import * as f from "../format";
 import { send } from "../s3/client";
 import { Badge, Card, Failure, Table } from "../ui/parts";
-import { Fate, retention, when, type Withdrawal } from "./retention";
+import { retention } from "./retention";
+import { Fate, when, type Withdrawal } from "../ui/withdrawals";
 
 interface Generation {
   generation: number;

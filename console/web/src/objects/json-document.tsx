@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Refusal, useLive } from "../api";
-import { send, S3Refusal } from "../s3/client";
+import { send, S3Refusal, storedDocument } from "../s3/client";
 import { DocumentEditor, pretty, type Adding } from "../ui/document";
 import { Ask, Card, Loaded } from "../ui/parts";
 
@@ -30,14 +30,7 @@ function words(thrown: unknown): unknown {
 }
 
 export function JsonDocument({ bucket, title, query, missing, template, note, lost, form, children, changed }: Props) {
-  const load = async (): Promise<string> => {
-    try {
-      return await (await send("GET", { bucket }, { query: { [query]: "" } })).text();
-    } catch (thrown) {
-      if (thrown instanceof S3Refusal && thrown.code === missing) return "";
-      throw thrown;
-    }
-  };
+  const load = () => storedDocument(bucket, query, missing);
   const live = useLive(load, 0, []);
   const [editing, setEditing] = useState(false);
   const [removing, setRemoving] = useState(false);

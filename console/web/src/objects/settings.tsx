@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Refusal, useLive } from "../api";
-import { checked, send, S3Refusal } from "../s3/client";
+import { checked, send, storedDocument } from "../s3/client";
 import { lockState } from "../s3/head";
 import { element, parse } from "../s3/xml";
 import { Ask, Badge, Card, Failure, Field, Head, Loaded, Select } from "../ui/parts";
@@ -67,14 +67,7 @@ interface DocumentProps {
 }
 
 function Document({ bucket, title, query, missing, template, note, form: Form }: DocumentProps) {
-  const load = async (): Promise<string> => {
-    try {
-      return await (await send("GET", { bucket }, { query: { [query]: "" } })).text();
-    } catch (thrown) {
-      if (thrown instanceof S3Refusal && thrown.code === missing) return "";
-      throw thrown;
-    }
-  };
+  const load = () => storedDocument(bucket, query, missing);
   const live = useLive(load, 0, []);
   /** Text in the editor, and the stored document from which it was begun. */
   const [text, setText] = useState<string>();

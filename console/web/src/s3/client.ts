@@ -117,3 +117,13 @@ export async function range(target: Target, version: string | undefined, from: n
   const reply = await send("GET", target, { query: { versionId: version }, headers });
   return new Uint8Array(await reply.arrayBuffer());
 }
+
+/** Document of a setting of a bucket; empty if S3 refuses with the code `missing`, which says that none is set. */
+export async function storedDocument(bucket: string, query: string, missing: string): Promise<string> {
+  try {
+    return await (await send("GET", { bucket }, { query: { [query]: "" } })).text();
+  } catch (thrown) {
+    if (thrown instanceof S3Refusal && thrown.code === missing) return "";
+    throw thrown;
+  }
+}
