@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -11,6 +11,8 @@ use super::object_event::ObjectEvent;
 
 const ISO: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+/// Bytes that hold most messages.
+const MESSAGE_BYTES: usize = 1024;
 /// Characters of a key to encode; spaces become `+` afterwards.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/').remove(b' ');
@@ -32,66 +34,156 @@ pub(crate) struct RecordContext<'a> {
 
 /// Message of an event to a target, by the rule of this id.
 pub(crate) fn message(about: &RecordContext<'_>, happening: &ObjectEvent, rule: &str) -> Bytes {
-    let document = json!({ "Records": [record(about, happening, rule)] });
-    Bytes::from(document.to_string())
+    written(&Message { records: [Record::of(about, happening, rule)] })
 }
 
 /// Message to a target that a new configuration names.
 pub(crate) fn test_message(about: &RecordContext<'_>) -> Bytes {
-    let document = json!({
-        "Service": "Amazon S3",
-        "Event": "s3:TestEvent",
-        "Time": iso(about.now_ms),
-        "Bucket": about.bucket,
-        "RequestId": about.request_id,
-        "HostId": about.host_id,
-    });
-    Bytes::from(document.to_string())
-}
-
-fn record(about: &RecordContext<'_>, happening: &ObjectEvent, rule: &str) -> Value {
-    json!({
-        "eventVersion": happening.event.record_version(),
-        "eventSource": "aws:s3",
-        "awsRegion": about.region,
-        "eventTime": iso(about.now_ms),
-        "eventName": happening.event.name(),
-        "userIdentity": { "principalId": about.requester.unwrap_or("ANONYMOUS") },
-        "requestParameters": {
-            "sourceIPAddress": about.source.unwrap_or_default(),
-        },
-        "responseElements": {
-            "x-amz-request-id": about.request_id,
-            "x-amz-id-2": about.host_id,
-        },
-        "s3": {
-            "s3SchemaVersion": "1.0",
-            "configurationId": rule,
-            "bucket": {
-                "name": about.bucket,
-                "ownerIdentity": { "principalId": about.bucket_owner },
-                "arn": format!("arn:aws:s3:::{}", about.bucket),
-            },
-            "object": object(happening),
-        },
+    written(&TestMessage {
+        service: "Amazon S3",
+        event: "s3:TestEvent",
+        time: &iso(about.now_ms),
+        bucket: about.bucket,
+        request_id: about.request_id,
+        host_id: about.host_id,
     })
 }
 
-fn object(happening: &ObjectEvent) -> Value {
-    let key = utf8_percent_encode(&happening.key, ENCODED).to_string().replace(' ', "+");
-    let mut object = json!({ "key": key });
-    let mut set = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            object[name] = value;
+fn written(document: &impl Serialize) -> Bytes {
+    let mut bytes = Vec::with_capacity(MESSAGE_BYTES);
+    serde_json::to_writer(&mut bytes, document)
+        .expect("texts and numbers are JSON, and memory takes them");
+    bytes.into()
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    #[serde(rename = "Records")]
+    records: [Record<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct TestMessage<'a> {
+    service: &'a str,
+    event: &'a str,
+    time: &'a str,
+    bucket: &'a str,
+    request_id: &'a str,
+    host_id: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Record<'a> {
+    event_version: &'a str,
+    event_source: &'a str,
+    aws_region: &'a str,
+    event_time: String,
+    event_name: &'a str,
+    user_identity: Principal<'a>,
+    request_parameters: RequestParameters<'a>,
+    response_elements: ResponseElements<'a>,
+    s3: Resource<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Principal<'a> {
+    principal_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct RequestParameters<'a> {
+    #[serde(rename = "sourceIPAddress")]
+    source: &'a str,
+}
+
+#[derive(Serialize)]
+struct ResponseElements<'a> {
+    #[serde(rename = "x-amz-request-id")]
+    request_id: &'a str,
+    #[serde(rename = "x-amz-id-2")]
+    host_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct Resource<'a> {
+    #[serde(rename = "s3SchemaVersion")]
+    schema_version: &'a str,
+    #[serde(rename = "configurationId")]
+    rule: &'a str,
+    bucket: BucketFields<'a>,
+    object: ObjectFields<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BucketFields<'a> {
+    name: &'a str,
+    owner_identity: Principal<'a>,
+    arn: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectFields<'a> {
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(rename = "eTag", skip_serializing_if = "Option::is_none")]
+    etag: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version_id: Option<&'a str>,
+    /// Of two events of one key the later write has the greater sequencer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequencer: Option<String>,
+}
+
+impl<'a> Record<'a> {
+    fn of(about: &RecordContext<'a>, happening: &'a ObjectEvent, rule: &'a str) -> Self {
+        Self {
+            event_version: happening.event.record_version(),
+            event_source: "aws:s3",
+            aws_region: about.region,
+            event_time: iso(about.now_ms),
+            event_name: happening.event.name(),
+            user_identity: Principal { principal_id: about.requester.unwrap_or("ANONYMOUS") },
+            request_parameters: RequestParameters { source: about.source.unwrap_or_default() },
+            response_elements: ResponseElements {
+                request_id: about.request_id,
+                host_id: about.host_id,
+            },
+            s3: Resource {
+                schema_version: "1.0",
+                rule,
+                bucket: BucketFields {
+                    name: about.bucket,
+                    owner_identity: Principal { principal_id: about.bucket_owner },
+                    arn: ["arn:aws:s3:::", about.bucket].concat(),
+                },
+                object: ObjectFields::of(happening),
+            },
         }
-    };
-    set("size", happening.size.map(Value::from));
-    set("eTag", happening.etag.clone().map(Value::from));
-    set("versionId", happening.version.clone().map(Value::from));
-    // Of two events of one key the later write has the greater sequencer.
-    let sequencer = happening.stamp.map(|stamp| hex::encode_upper(stamp.to_bytes()));
-    set("sequencer", sequencer.map(Value::from));
-    object
+    }
+}
+
+impl<'a> ObjectFields<'a> {
+    fn of(happening: &'a ObjectEvent) -> Self {
+        Self {
+            key: encoded(&happening.key),
+            size: happening.size,
+            etag: happening.etag.as_deref(),
+            version_id: happening.version.as_deref(),
+            sequencer: happening.stamp.map(|stamp| hex::encode_upper(stamp.to_bytes())),
+        }
+    }
+}
+
+/// Key as in a form: spaces are `+`.
+fn encoded(key: &str) -> String {
+    let encoded: String = utf8_percent_encode(key, ENCODED).collect();
+    if encoded.contains(' ') { encoded.replace(' ', "+") } else { encoded }
 }
 
 fn iso(ms: u64) -> String {
@@ -103,6 +195,7 @@ fn iso(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::Stamp;
+    use serde_json::Value;
 
     use super::*;
     use crate::events::Event;
