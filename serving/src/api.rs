@@ -1,6 +1,8 @@
 //! Routes of the admin API together with their description, from which the OpenAPI document is
 //! made. A route can't be added without its description, nor the other way round.
 
+mod document;
+
 use std::collections::BTreeSet;
 
 use axum::Router;
@@ -8,23 +10,15 @@ use axum::body::Bytes;
 use axum::handler::Handler;
 use axum::http::{Method, header};
 use axum::routing::{MethodFilter, get, on};
-use martlet_admin_api::{DOCUMENT, ErrorReply};
-use schemars::generate::SchemaSettings;
+use martlet_admin_api::DOCUMENT;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::access::RouteAccess;
 
-/// Version of the OpenAPI specification that documents follow.
-const OPENAPI: &str = "3.1.0";
-/// Begin of the paths of the admin API.
-const BASE: &str = "/admin/v1/";
 /// Maximum bytes of a body, unless the description of a route permits more.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 const JSON: &str = "application/json";
-/// Names of the security schemes in documents.
-const TOKEN: &str = "token";
-const SIGNATURE: &str = "signature";
 
 /// Method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -297,45 +291,7 @@ impl ApiRoutes {
 
     /// Returns the OpenAPI document of the routes.
     pub fn document(&self) -> Value {
-        let settings = SchemaSettings::draft2020_12()
-            .with(|settings| settings.definitions_path = "/components/schemas".into());
-        let mut schemas = settings.into_generator();
-        let refusal = json!({
-            "description": "Refusal, with its reason",
-            "content": content(&schemas.subschema_for::<ErrorReply>()),
-        });
-        let mut paths = Map::new();
-        for operation in &self.operations {
-            let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-            path[operation.method.name()] = operation.describe(&mut schemas);
-        }
-        let schemes = json!({
-            TOKEN: {
-                "type": "http",
-                "scheme": "bearer",
-                "description": "Token of a session, of the root secret or of the cluster's key",
-            },
-            SIGNATURE: {
-                "type": "http",
-                "scheme": "AWS4-HMAC-SHA256",
-                "description": "SigV4 of an admin key, for the service admin in the region martlet",
-            },
-        });
-        json!({
-            "openapi": OPENAPI,
-            "info": {
-                "title": "Martlet admin API",
-                "version": env!("CARGO_PKG_VERSION"),
-                "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            },
-            "security": [{ TOKEN: [] }, { SIGNATURE: [] }],
-            "paths": paths,
-            "components": {
-                "schemas": schemas.take_definitions(true),
-                "responses": { "refusal": refusal },
-                "securitySchemes": schemes,
-            },
-        })
+        document::of(&self.operations)
     }
 
     /// Returns methods and paths, such as `GET /admin/v1/status`.
@@ -351,105 +307,6 @@ impl ApiOperation {
         let (method, path, has_body) = (self.method, self.path, body.is_some());
         RouteRule { method, path, access, has_body, body_bytes_max, computes }
     }
-
-    fn describe(&self, schemas: &mut SchemaGenerator) -> Value {
-        let ApiDoc { access, summary, query, body, reply, computes, .. } = self.doc;
-        let rest = self.path.strip_prefix(BASE).unwrap_or(self.path).trim_start_matches('/');
-        let words = rest.replace(['/', '.', '-'], "_").replace(['{', '}'], "");
-        let tag = rest.split('/').next().unwrap_or_default();
-        let mut operation = json!({
-            "operationId": format!("{}_{words}", self.method.name()),
-            "summary": summary,
-            "tags": [tag],
-            "responses": {
-                "200": { "description": "Reply", "content": reply.describe(schemas) },
-                "default": { "$ref": "#/components/responses/refusal" },
-            },
-        });
-        if access == RouteAccess::Public {
-            operation["security"] = json!([]);
-        } else {
-            let roles: Vec<&str> = access.roles().iter().map(|role| role.name()).collect();
-            operation["x-roles"] = json!(roles);
-        }
-        if computes {
-            operation["x-computes"] = json!(true);
-        }
-        if let Some(field) = access.tenant_field() {
-            operation["x-tenant-of"] = json!(field.name());
-        }
-        let mut parameters = path_parameters(self.path);
-        if let Some(query) = query {
-            parameters.extend(query_parameters(query(schemas)));
-        }
-        if !parameters.is_empty() {
-            operation["parameters"] = Value::from(parameters);
-        }
-        if let Some(body) = body {
-            let content = content(&body(schemas));
-            operation["requestBody"] = json!({ "required": true, "content": content });
-        }
-        operation
-    }
-}
-
-impl ReplyDoc {
-    fn describe(self, schemas: &mut SchemaGenerator) -> Value {
-        match self {
-            Self::Json(schema) => content(&schema(schemas)),
-            Self::Text(media) => json!({ media: { "schema": { "type": "string" } } }),
-            // OpenAPI 3.1 has no schema for bytes.
-            Self::Bytes(media) => json!({ media: {} }),
-        }
-    }
-}
-
-fn content(schema: &Schema) -> Value {
-    json!({ JSON: { "schema": schema } })
-}
-
-/// Parameters in braces of a path.
-fn path_parameters(path: &str) -> Vec<Value> {
-    let names = path.split('/').filter_map(|word| word.strip_prefix('{')?.strip_suffix('}'));
-    let parameter = |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } });
-    names.map(parameter).collect()
-}
-
-/// Fields of a struct as query parameters. A field that may be absent is no longer nullable.
-fn query_parameters(schema: Schema) -> Vec<Value> {
-    let schema = schema.to_value();
-    let required: BTreeSet<&str> =
-        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let fields = schema["properties"].as_object().cloned().unwrap_or_default();
-    let parameter = |(name, mut field): (String, Value)| {
-        let description = field.as_object_mut().and_then(|field| field.remove("description"));
-        let mut parameter = json!({
-            "name": name,
-            "in": "query",
-            "required": required.contains(name.as_str()),
-            "schema": without_null(field),
-        });
-        if let Some(description) = description {
-            parameter["description"] = description;
-        }
-        parameter
-    };
-    fields.into_iter().map(parameter).collect()
-}
-
-fn without_null(mut schema: Value) -> Value {
-    if let Some(types) = schema["type"].as_array() {
-        let types: Vec<Value> = types.iter().filter(|it| *it != "null").cloned().collect();
-        if let [one] = types.as_slice() {
-            schema["type"] = one.clone();
-        }
-    }
-    if schema["default"].is_null()
-        && let Some(schema) = schema.as_object_mut()
-    {
-        schema.remove("default");
-    }
-    schema
 }
 
 #[cfg(test)]
@@ -460,6 +317,7 @@ mod tests {
     use axum::extract::Query;
     use axum::http::{Request, StatusCode};
     use serde::{Deserialize, Serialize};
+    use serde_json::json;
     use tower::ServiceExt;
 
     use super::*;
@@ -480,7 +338,7 @@ mod tests {
         name: String,
     }
 
-    fn routes() -> ApiRoutes {
+    pub(super) fn routes() -> ApiRoutes {
         let show = |Query(ItemQuery { name, .. }): Query<ItemQuery>| async move { name };
         let tenant = RouteAccess::TenantChange(TenantField::Tenant("name"));
         let show_doc = ApiDoc::reply::<Item>(RouteAccess::Read, "Show an item");
@@ -490,18 +348,6 @@ mod tests {
             .get("/admin/v1/item", show_doc.query::<ItemQuery>(), show)
             .put("/admin/v1/item", set_doc.body::<Item>(), || async {})
             .merge(ApiRoutes::new().get("/admin/v1/job/{id}", job_doc, || async {}))
-    }
-
-    /// Collects all references of a document.
-    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
-        match value {
-            Value::Object(fields) => {
-                found.extend(fields.get("$ref").and_then(Value::as_str));
-                fields.values().for_each(|value| references(value, found));
-            }
-            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
-            _ => {}
-        }
     }
 
     #[tokio::test]
@@ -522,37 +368,6 @@ mod tests {
             paths["/admin/v1/item"]["get"]["security"].is_null(),
             "the token is for all others"
         );
-    }
-
-    #[test]
-    fn a_document_has_the_types_of_its_operations_once() {
-        let document = routes().document();
-        let operation = &document["paths"]["/admin/v1/item"]["get"];
-        assert_eq!(operation["operationId"], "get_item");
-        let expected = json!([
-            { "name": "limit", "in": "query", "required": false,
-              "schema": { "type": "integer", "format": "uint32", "minimum": 0 } },
-            { "name": "name", "in": "query", "required": true,
-              "description": "Name of the item.", "schema": { "type": "string" } },
-        ]);
-        assert_eq!(operation["parameters"], expected);
-        let reply = &operation["responses"]["200"]["content"]["application/json"]["schema"];
-        assert_eq!(reply["$ref"], "#/components/schemas/Item");
-        assert_eq!(operation["x-roles"], json!(["viewer", "operator"]));
-        let put = &document["paths"]["/admin/v1/item"]["put"];
-        assert_eq!(put["x-roles"], json!(["operator", "tenant-admin"]));
-        assert_eq!(put["x-tenant-of"], "name");
-        let put = &put["requestBody"];
-        assert_eq!(put["content"]["application/json"]["schema"], *reply);
-        assert_eq!(document["paths"]["/admin/v1/job/{id}"]["get"]["parameters"][0]["in"], "path");
-        let schemas = document["components"]["schemas"].as_object().unwrap();
-        assert_eq!(schemas["Item"]["description"], "Item of a list.");
-        let mut found = BTreeSet::new();
-        references(&document, &mut found);
-        for reference in found {
-            let pointer = reference.strip_prefix('#').unwrap();
-            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
-        }
     }
 
     #[tokio::test]
