@@ -41,17 +41,29 @@ impl Preparation {
 
     /// Makes the bucket and its objects. An existing bucket of this user is kept.
     pub(super) async fn prepare(&self) -> BenchResult<()> {
-        match self.send(&BenchRequest::MakeBucket).await {
-            Ok(()) => self.bucket_made.store(true, Ordering::Relaxed),
-            Err(code) if code == "BucketAlreadyOwnedByYou" => {}
-            Err(code) => return Err(failed("make the bucket", &code)),
-        }
+        self.ensure_bucket().await?;
         let progress = &StageProgress::begin("written", self.objects, self.json);
         stream::iter(0..self.concurrency)
             .map(|first| self.write_objects(first, progress))
             .buffer_unordered(self.concurrency)
             .try_collect()
             .await
+    }
+
+    /// Makes the bucket if there is none. In us-east-1 S3 answers 200 to its owner's second creation
+    /// of a bucket, so the reply of a creation doesn't show which run made the bucket.
+    async fn ensure_bucket(&self) -> BenchResult<()> {
+        match self.send(&BenchRequest::List).await {
+            Ok(()) => return Ok(()),
+            Err(code) if code == "NoSuchBucket" => {}
+            Err(code) => return Err(failed("list the bucket", &code)),
+        }
+        match self.send(&BenchRequest::MakeBucket).await {
+            Ok(()) => self.bucket_made.store(true, Ordering::Relaxed),
+            Err(code) if code == "BucketAlreadyOwnedByYou" => {}
+            Err(code) => return Err(failed("make the bucket", &code)),
+        }
+        Ok(())
     }
 
     /// Writes every object whose number leaves the remainder `first`, by one connection.

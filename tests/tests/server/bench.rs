@@ -73,6 +73,16 @@ async fn every_operation_is_measured_and_cleaned_up_after() {
 }
 
 #[tokio::test]
+async fn a_bucket_from_before_the_run_stays() {
+    let server = Setup::new().start().await;
+    let mut client = server.client();
+    client.make_bucket("martlet-bench").await;
+    figures(&bench(&server, &["--op", "put", "--objects", "5"]));
+    assert_eq!(client.get("/martlet-bench").await.unwrap().status, 200, "the bucket is gone");
+    assert_eq!(client.keys("martlet-bench").await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn prepared_objects_can_be_kept_and_reused() {
     let server = Setup::new().start().await;
     let load = ["--op", "get", "--objects", "5"];
