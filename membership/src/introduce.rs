@@ -62,8 +62,14 @@ pub trait IntroducedDevices: Send + Sync {
     async fn confirm(&self, device: DeviceId, current: Incarnation) -> Result<()>;
     /// Records that peers remember another opening.
     async fn refuse(&self, device: DeviceId, by: Incarnation) -> Result<()>;
-    /// Grants the votes of a device, if its formatting is that of `current`.
-    async fn grant_votes(&self, device: DeviceId, current: Incarnation) -> Result<()>;
+    /// Grants the votes of a device, if its formatting is that of `current`. A founder takes first-hand
+    /// writes at once (rule M2).
+    async fn grant_votes(
+        &self,
+        device: DeviceId,
+        current: Incarnation,
+        is_founder: bool,
+    ) -> Result<()>;
     /// Begins a new generation of an open device.
     async fn advance(&self, device: DeviceId) -> Result<()>;
     /// Begins a refused device anew, without votes.
@@ -219,9 +225,10 @@ impl Introducer {
                 }
                 Ok(())
             }
-            IntroductionOutcome::Votes => self.devices.grant_votes(device, it.current).await.inspect(|()| {
-                tracing::info!(%device, "a new device of a new cluster got its votes");
-            }),
+            IntroductionOutcome::Votes { is_founder } => {
+                let granted = self.devices.grant_votes(device, it.current, is_founder).await;
+                granted.inspect(|()| tracing::info!(%device, is_founder, "a new device got its votes"))
+            }
             IntroductionOutcome::Elsewhere(id) => {
                 if self.is_first(it, "is elsewhere") {
                     tracing::error!(

@@ -57,8 +57,8 @@ use martlet_protocol::{
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
-pub(crate) use self::peers::copy_fences;
 use self::peers::{check_all_answer, check_coverage, partitions_of, peers_of};
+pub(crate) use self::peers::{copy_fences, set_fenced};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
@@ -256,7 +256,10 @@ impl SyncDevices {
                 "device {device} has no vote yet, and may get it as a new device"
             )));
         }
+        // The device takes writes from here on, so that it has most of those above the floor.
+        copy_fences(cluster, device, &voters).await?;
         let now_ms = self.clock.now_ms();
+        set_fenced(cluster, device, DeviceCondition::at(own, now_ms)).await?;
         let floor = floor_at(now_ms);
         let raised = voters.iter().filter_map(identity).map(|(peer, identity)| async move {
             let condition = DeviceCondition::at(identity, now_ms);
@@ -405,6 +408,9 @@ impl SyncSession {
             } else {
                 "a device in a sync is gone or lost its state"
             }));
+        }
+        if !self.all.is_empty() {
+            set_fenced(cluster, self.device, condition).await?;
         }
         let node = cluster.node(self.device)?;
         if !self.peers.is_empty() || self.accepts_loss {

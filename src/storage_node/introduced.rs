@@ -30,10 +30,18 @@ impl IntroducedDevices for IntroducedNode {
         self.0.refuse(device, by).await
     }
 
-    async fn grant_votes(&self, device: DeviceId, current: Incarnation) -> Result<()> {
+    async fn grant_votes(
+        &self,
+        device: DeviceId,
+        current: Incarnation,
+        is_founder: bool,
+    ) -> Result<()> {
         let identity = DeviceIdentity(current.device.0);
         // Nothing delays the call within the process.
         let condition = DeviceCondition { identity, not_after_ms: u64::MAX };
+        if is_founder {
+            self.0.set_fenced_of(device, condition).await?;
+        }
         self.0.set_voting_of(device, condition, true).await
     }
 

@@ -315,6 +315,7 @@ impl Backend for StorageNode {
             call @ (Call::RaiseFloorOf { .. }
             | Call::SetVotingOf { .. }
             | Call::SetJoinedOf { .. }
+            | Call::SetFencedOf(_)
             | Call::ReleaseCopies { .. }
             | Call::PresenceBy { .. }) => conditional::answer(&opened, call).await?,
         })

@@ -29,8 +29,9 @@ pub(super) struct IntroductionFacts<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IntroductionOutcome {
-    /// The device is new, and no device was in its place: it gets votes.
-    Votes,
+    /// The device is new, and no device was in its place: it gets votes. A founder decides at once, and
+    /// lacks no fence. Another one gets its fences before it decides (rule M2).
+    Votes { is_founder: bool },
     /// The device is the one that most nodes remember, or its next opening: it may use its votes.
     Confirmed,
     /// The device replaces another one, or may have missed writes.
@@ -46,7 +47,8 @@ pub(super) enum IntroductionOutcome {
 pub(super) fn decide(inquiry: IntroductionFacts<'_>) -> IntroductionOutcome {
     let IntroductionFacts { it, is_first_ring, has_say, is_alone, others, answers, own } = inquiry;
     if is_alone {
-        return if it.voting { IntroductionOutcome::Confirmed } else { IntroductionOutcome::Votes };
+        let votes = IntroductionOutcome::Votes { is_founder: true };
+        return if it.voting { IntroductionOutcome::Confirmed } else { votes };
     }
     let all = || answers.iter().chain([&own]);
     if let Some(id) = all().find_map(|answer| answer.elsewhere) {
@@ -66,7 +68,9 @@ pub(super) fn decide(inquiry: IntroductionFacts<'_>) -> IntroductionOutcome {
     match is_majority {
         false => IntroductionOutcome::Wait,
         // No device voted in this place, so no change depended on its vote.
-        true if it.base.is_none() && (is_first_ring || !has_say) => IntroductionOutcome::Votes,
+        true if it.base.is_none() && (is_first_ring || !has_say) => {
+            IntroductionOutcome::Votes { is_founder: is_first_ring }
+        }
         true => IntroductionOutcome::HasToSync,
     }
 }
@@ -137,12 +141,18 @@ mod tests {
             voted: false,
             vouches: true,
         }));
-        assert_eq!(decide(new(0, &[])), IntroductionOutcome::Votes);
+        assert_eq!(decide(new(0, &[])), IntroductionOutcome::Votes { is_founder: true });
         assert_eq!(decide(new(1, &[])), IntroductionOutcome::Wait);
-        assert_eq!(decide(new(1, &[no_record()])), IntroductionOutcome::Votes);
+        assert_eq!(decide(new(1, &[no_record()])), IntroductionOutcome::Votes { is_founder: true });
         assert_eq!(decide(new(2, &[no_record()])), IntroductionOutcome::Wait);
-        assert_eq!(decide(new(2, &[no_record(), met])), IntroductionOutcome::Votes);
-        assert_eq!(decide(new(3, &[no_record(), met])), IntroductionOutcome::Votes);
+        assert_eq!(
+            decide(new(2, &[no_record(), met])),
+            IntroductionOutcome::Votes { is_founder: true }
+        );
+        assert_eq!(
+            decide(new(3, &[no_record(), met])),
+            IntroductionOutcome::Votes { is_founder: true }
+        );
     }
 
     #[test]
@@ -164,7 +174,11 @@ mod tests {
         let late = IntroductionFacts { is_first_ring: false, ..new(2, &answers) };
         assert_eq!(decide(late), IntroductionOutcome::HasToSync);
         let has_no_say = IntroductionFacts { has_say: false, ..late };
-        assert_eq!(decide(has_no_say), IntroductionOutcome::Votes, "the change waits for its vote");
+        assert_eq!(
+            decide(has_no_say),
+            IntroductionOutcome::Votes { is_founder: false },
+            "the change waits for its vote"
+        );
         let few = IntroductionFacts { has_say: false, ..late_to(3, &answers[..1]) };
         assert_eq!(decide(few), IntroductionOutcome::Wait);
         let answers = [remembered(opening(2, 5)), no_record()];
@@ -175,7 +189,7 @@ mod tests {
             "another voted there"
         );
         let alone = IntroductionFacts { is_first_ring: false, is_alone: true, ..new(0, &[]) };
-        assert_eq!(decide(alone), IntroductionOutcome::Votes);
+        assert_eq!(decide(alone), IntroductionOutcome::Votes { is_founder: true });
     }
 
     #[test]

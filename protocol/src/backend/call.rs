@@ -236,6 +236,10 @@ calls! {
     /// [`Call::SetJoined`] of the device that the condition names.
     SetJoinedOf "set-joined-of" { condition: DeviceCondition, change: u64 },
 
+    /// Records that the device of the condition has received the fences of its peers. Until then it
+    /// refuses first-hand writes and hints, without effect (rule M2).
+    SetFencedOf "set-fenced-of" (DeviceCondition),
+
     /// Releases exactly these copies, while the condition holds (rule X9). The deletion isn't
     /// remembered. Missing copies, and copies with other bytes, are no error, and stay.
     ReleaseCopies "release-copies" {
@@ -332,6 +336,7 @@ impl Call<'_> {
             Self::RaiseFloorOf { condition, floor } => Call::RaiseFloorOf { condition, floor },
             Self::SetVotingOf { condition, voting } => Call::SetVotingOf { condition, voting },
             Self::SetJoinedOf { condition, change } => Call::SetJoinedOf { condition, change },
+            Self::SetFencedOf(condition) => Call::SetFencedOf(condition),
             Self::ReleaseCopies { extents, condition } => {
                 Call::ReleaseCopies { extents: owned(extents), condition: owned(condition) }
             }

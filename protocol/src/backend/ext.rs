@@ -421,6 +421,11 @@ pub trait BackendExt: Backend {
         send(self, device, Call::SetJoinedOf { condition, change })
     }
 
+    /// [`Call::SetFencedOf`].
+    fn set_fenced_of(&self, device: DeviceId, condition: DeviceCondition) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::SetFencedOf(condition))
+    }
+
     /// [`Call::ReleaseCopies`].
     fn release_copies<'a>(
         &'a self,

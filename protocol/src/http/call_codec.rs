@@ -80,6 +80,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         | CallKind::RaiseFloorOf
         | CallKind::SetVotingOf
         | CallKind::SetJoinedOf
+        | CallKind::SetFencedOf
         | CallKind::ReleaseCopies => Reply::Done(decode(body)?),
         CallKind::WriteExtent | CallKind::ReadExtent => {
             return Err(Error::internal("the reply of a stream isn't the reply of a call"));

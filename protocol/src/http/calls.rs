@@ -126,6 +126,7 @@ impl CallKind {
             | Self::RaiseFloorOf
             | Self::SetVotingOf
             | Self::SetJoinedOf
+            | Self::SetFencedOf
             | Self::ReleaseCopies
             | Self::WriteExtent => false,
         }

@@ -64,6 +64,13 @@ impl MemoryBackend {
         self.known(device).lock().full = full;
     }
 
+    /// Takes the fences of its peers from a device, as a new or wiped one lacks them (rule M2).
+    pub fn forget_fences(&self, device: DeviceId) {
+        let mut device = self.known(device).lock();
+        device.fences.clear();
+        device.lacks_fences = true;
+    }
+
     /// Sets if a device is offline; its contents are kept.
     pub fn set_offline(&self, device: DeviceId, offline: bool) {
         self.known(device).lock().offline = offline;

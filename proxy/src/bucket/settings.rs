@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::admin::Buckets;
 use super::lock::lock_of;
+use super::record::busy;
 use crate::error::{Error, Result};
 use crate::quota::RequestedUsage;
 
@@ -105,11 +106,11 @@ impl Buckets<'_> {
     }
 
     /// Enables Object Lock on a bucket and sets the default retention of new objects. In force once
-    /// this returns: writes of proxies that cache the old settings are refused.
+    /// this returns: writes of proxies that cache the old settings are refused by every device.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] unless versioning is enabled; too few
-    /// nodes replied.
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] unless versioning is enabled; a device
+    /// of the index didn't reply.
     pub async fn set_object_lock(self, name: &str, lock: BucketLock) -> Result<()> {
         let set = |settings: &mut Settings| {
             let versioning = VersioningSetting::of(settings.get(Setting::Versioning));
@@ -125,8 +126,8 @@ impl Buckets<'_> {
         self.change_settings(name, set).await?;
         let context = self.contexts.context();
         let (bucket, _) = self.catalog.look_up(&context, name, Level::Strict).await?;
-        self.catalog.fences.fence(&bucket, true).await?;
-        Ok(())
+        let is_everywhere = self.catalog.fences.fence(&bucket, true).await?;
+        if is_everywhere { Ok(()) } else { Err(busy()) }
     }
 
     /// Object Lock settings from the bucket's register, not from the cache; none if Object Lock is

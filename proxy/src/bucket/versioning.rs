@@ -38,8 +38,8 @@ impl Buckets<'_> {
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] for a suspension with Object Lock.
-    /// The first call needs every device to reply and to keep no hints for the bucket; later ones
-    /// need a quorum.
+    /// Each call that enables versioning needs every device to reply, and the first one that none keeps
+    /// hints for the bucket. A suspension needs a quorum.
     pub async fn set_versioning(self, name: &str, is_on: bool) -> Result<()> {
         let wanted = if is_on { Versioning::Enabled } else { Versioning::Suspended };
         let mut bucket = self
@@ -61,8 +61,9 @@ impl Buckets<'_> {
                 })
                 .await?;
         }
-        self.catalog.fences.fence(&bucket, true).await?;
-        Ok(())
+        // A device without the fence could store an earlier null version that replaces another one.
+        let is_everywhere = self.catalog.fences.fence(&bucket, true).await?;
+        if is_on && !is_everywhere { Err(busy()) } else { Ok(()) }
     }
 
     /// Refuses unless every device of the index is fenced against plain writes of the bucket and

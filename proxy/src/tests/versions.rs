@@ -5,6 +5,7 @@ mod dying;
 mod faults;
 mod listing;
 mod locks;
+mod lost_fences;
 mod nulls;
 mod removal;
 mod uploads;

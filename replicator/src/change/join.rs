@@ -38,7 +38,7 @@ use super::plan::{moving_to, sources_of};
 use crate::cluster::{StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
-use crate::sync::{copy_fences, floor_at};
+use crate::sync::{copy_fences, floor_at, set_fenced};
 
 /// Maximum number of pages in a step, because small ranges have short pages.
 const PAGES: u32 = 64;
@@ -60,6 +60,8 @@ pub(super) struct JoiningDevice {
     ranges: VecDeque<CopyRange>,
     /// Sources, with their identities at the time they knew the term.
     sources: BTreeMap<DeviceId, DeviceIdentity>,
+    /// True if the device has received the fences of its sources.
+    is_fenced: bool,
     /// Highest promise found.
     promise: Stamp,
     /// Number of consecutive failed pages.
@@ -105,6 +107,7 @@ impl JoiningDevice {
             left,
             ranges: VecDeque::new(),
             sources: all.into_iter().map(|id| (id, statuses[&id].identity)).collect(),
+            is_fenced: false,
             promise: Stamp::ZERO,
             failures: 0,
             since_ms: now_ms,
@@ -137,6 +140,9 @@ impl JoiningDevice {
         cluster: &StepTopology,
         stamps: &StampSource,
     ) -> Result<(bool, u64)> {
+        if !self.is_fenced {
+            self.bring_fences(cluster, stamps.now_ms()).await?;
+        }
         let most = (STEP_A_NODE * cluster.index_nodes()).clamp(PAGE, STEP_MAX) as u64;
         let (mut items, mut pages) = (0, 0);
         while self.compare(cluster).await? {
@@ -148,6 +154,17 @@ impl JoiningDevice {
         }
         self.end(cluster, stamps.now_ms()).await?;
         Ok((true, items))
+    }
+
+    /// Brings the fences of the sources to the device, which takes first-hand writes then (rule M2).
+    /// All sources know the term of the joint phase. So each fence that ended before it is on one of
+    /// them, and each later one needs a quorum of the new holders too.
+    async fn bring_fences(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<()> {
+        copy_fences(cluster, self.device, self.sources.keys()).await?;
+        let condition = DeviceCondition::at(self.identity, now_ms);
+        set_fenced(cluster, self.device, condition).await?;
+        self.is_fenced = true;
+        Ok(())
     }
 
     /// Finds the next range in which the device differs. Returns false at the end.

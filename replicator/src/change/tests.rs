@@ -1,6 +1,6 @@
 //! Whole ring changes, and conditions that block them.
 
-use martlet_protocol::backend::{BucketFence, Want};
+use martlet_protocol::backend::{BucketFence, EntryWrite, Want, WriteReply};
 use martlet_protocol::{Backend, BackendExt, Phase, Stamp};
 
 use super::*;
@@ -100,6 +100,49 @@ async fn a_new_device_joins_with_everything_that_moves_to_it_and_decides_then() 
     }
     assert!(seen.iter().all(|order| *order == seen[0]));
     assert_eq!(run(&world).await.done, 0, "nothing is left to do");
+}
+
+/// Reply of a device to a first-hand write of a generation.
+async fn reply_to(
+    world: &MultiNodeWorld,
+    device: DeviceId,
+    key: &martlet_protocol::RegisterKey,
+    generation: u64,
+) -> Result<WriteReply> {
+    let write = EntryWrite { generation, ..world.write(key) };
+    world.memory(device).write(device, write).await
+}
+
+#[tokio::test]
+async fn m2_a_new_holder_stores_no_first_hand_write_before_it_has_the_fences() {
+    let world = world(600).await;
+    world.grow(4).await;
+    world.clock.advance_ms(1000);
+    sync(&world).await;
+    assert!(world.is_voting(NEW).await);
+    let key = world.key_moving_to(NEW);
+    let fence = BucketFence { bucket: key.bucket, generation: 3, open: true };
+    for device in 0..4 {
+        world.memory(DeviceId(device)).fence(DeviceId(device), fence).await.unwrap();
+    }
+    let absent = martlet_protocol::RegisterKey { name: "absent".into(), ..key };
+    let mut worker = worker(&world);
+    let joint = term(&world, Phase::Joint);
+    let mut refused = 0;
+    while joined(&world, NEW).await == 0 {
+        match reply_to(&world, NEW, &absent, 2).await {
+            Ok(reply) => assert_eq!(reply, WriteReply::Fenced),
+            Err(error) => {
+                assert!(error.had_no_effect(), "{error}");
+                refused += 1;
+            }
+        }
+        // A few registers a step: the joint phase takes several.
+        worker.step().await.unwrap();
+    }
+    assert!(refused > 0 && world.term_of(NEW).await >= joint);
+    assert_eq!(reply_to(&world, NEW, &absent, 2).await.unwrap(), WriteReply::Fenced);
+    assert_eq!(reply_to(&world, NEW, &absent, 3).await.unwrap(), WriteReply::Stored);
 }
 
 #[tokio::test]

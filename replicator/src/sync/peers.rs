@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::future::{join_all, try_join_all};
-use martlet_protocol::backend::{BucketFence, DeviceStatus};
+use martlet_protocol::backend::{BucketFence, DeviceCondition, DeviceStatus};
 use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Partition, Result, Term};
 use martlet_ring::Sets;
 
@@ -115,4 +115,13 @@ pub(crate) async fn copy_fences<'a>(
     let news =
         newest.into_values().filter(|fence| known.get(&fence.bucket) < Some(&fence.generation));
     try_join_all(news.map(|fence| in_time(node.fence(device, fence)))).await.map(|_| ())
+}
+
+/// Records that a device has received the fences of its peers, after [`copy_fences`].
+pub(crate) async fn set_fenced(
+    cluster: &StepTopology,
+    device: DeviceId,
+    condition: DeviceCondition,
+) -> Result<()> {
+    in_time(cluster.node(device)?.set_fenced_of(device, condition)).await
 }

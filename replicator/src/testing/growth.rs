@@ -56,6 +56,7 @@ impl MultiNodeWorld {
         let fresh = Arc::new(MemoryBackend::new(self.clock.clone(), [device]));
         fresh.set_identity(device, DeviceIdentity::random());
         fresh.set_voting(device, false).await.unwrap();
+        fresh.forget_fences(device);
         self.put_in_place(device, fresh);
     }
 

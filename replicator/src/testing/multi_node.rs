@@ -111,6 +111,7 @@ impl MultiNodeWorld {
         let fresh = Arc::new(MemoryBackend::new(self.clock.clone(), [device]));
         fresh.set_identity(device, DeviceIdentity::random());
         fresh.set_voting(device, false).await.unwrap();
+        fresh.forget_fences(device);
         // Holders of the old node get no answers any more.
         self.memory(device).set_offline(device, true);
         self.put_in_place(device, fresh);

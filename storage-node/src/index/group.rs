@@ -78,9 +78,10 @@ pub(super) struct Group<'a> {
 enum StateChange {
     Fence(BucketFence),
     Floor(Stamp),
-    Votes(bool),
+    Votes { voting: bool, fenced: bool },
     Term(Term),
     Joined(u64),
+    Fenced,
 }
 
 /// Reply to an operation, sent once the group is on disk.
@@ -201,9 +202,18 @@ impl<'a> Group<'a> {
                 None => {}
                 Some(StateChange::Fence(fence)) => fences.apply(fence),
                 Some(StateChange::Floor(floor)) => voting_state.raise_floor(floor),
-                Some(StateChange::Votes(voting)) => voting_state.set_voting(voting),
+                Some(StateChange::Votes { voting, fenced }) => {
+                    voting_state.set_voting(voting);
+                    if fenced {
+                        voting_state.set_fenced();
+                    }
+                }
                 Some(StateChange::Term(term)) => voting_state.raise_term(term),
-                Some(StateChange::Joined(change)) => voting_state.set_joined(change),
+                Some(StateChange::Joined(change)) => {
+                    voting_state.set_joined(change);
+                    voting_state.set_fenced();
+                }
+                Some(StateChange::Fenced) => voting_state.set_fenced(),
             }
         }
         for answer in self.answers {
@@ -231,6 +241,9 @@ impl<'a> Group<'a> {
                 return Ok(self.stored(WriteReply::Superseded));
             }
             verdict => {
+                if write.mode.is_first_hand() {
+                    self.conditions.voting_state.check_fenced()?;
+                }
                 if let Some(refusal) = self.refusal(&write, &before) {
                     return Ok(refusal);
                 }

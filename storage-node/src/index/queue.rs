@@ -53,6 +53,8 @@ pub(super) enum DeviceChange {
     Floor(Stamp),
     Votes(bool),
     Joined(u64),
+    /// The device has received the fences of its peers.
+    Fenced,
 }
 
 /// A write of an entry.

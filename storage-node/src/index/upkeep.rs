@@ -165,6 +165,11 @@ impl Index {
         self.change_device(condition, DeviceChange::Joined(change)).await
     }
 
+    /// Records that the device of the condition has received the fences of its peers (rule M2).
+    pub(crate) async fn set_fenced_of(&self, condition: DeviceCondition) -> Result<()> {
+        self.change_device(condition, DeviceChange::Fenced).await
+    }
+
     async fn change_device(&self, condition: DeviceCondition, change: DeviceChange) -> Result<()> {
         self.submit(|reply| IndexOp::OfDevice(condition, change, reply)).await
     }

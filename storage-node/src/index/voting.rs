@@ -1,11 +1,13 @@
 //! Voting state of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
-//! its term and joined ring change (rules P1 to P3), and its number of hints.
+//! its term and joined ring change (rules P1 to P3), its possession of its peers' fences (rule M2),
+//! and its number of hints.
 //!
 //! ```text
 //! meta      'p'  → floor (16)
 //!           'v'  → votes: 1 with, 0 without; no row: as the device was formatted
 //!           't'  → term (8, little-endian)
 //!           'j'  → the last joined ring change (8, little-endian)
+//!           'a'  → all fences: 1 with, 0 without; no row: as the device has votes
 //! ```
 //!
 //! Invariants: floor, term and joined change never fall, and values visible here are on disk
@@ -30,6 +32,9 @@ pub(super) const TERM_KEY: &[u8] = b"t";
 /// Key of the last joined change in `meta`.
 pub(super) const JOINED_KEY: &[u8] = b"j";
 
+/// Key of the possession of all fences in `meta`.
+pub(super) const FENCED_KEY: &[u8] = b"a";
+
 /// The voting state of one device.
 #[derive(Debug)]
 pub(super) struct VotingState {
@@ -40,6 +45,8 @@ pub(super) struct VotingState {
     hints: AtomicU64,
     term: AtomicU64,
     joined: AtomicU64,
+    /// True if the device has received the fences of its peers.
+    fenced: AtomicBool,
 }
 
 /// Snapshot of a device's voting state, for its status.
@@ -67,12 +74,9 @@ impl VotingState {
                 row.try_into().map_err(|_| Error::corrupt("the device's floor is malformed"))?,
             ),
         };
-        let voting = match database.get(Family::Meta, VOTES_KEY)?.as_deref() {
-            None => votes,
-            Some([0]) => false,
-            Some([1]) => true,
-            Some(_) => return Err(Error::corrupt("the device's votes are malformed")),
-        };
+        let voting = flag(database, VOTES_KEY)?.unwrap_or(votes);
+        // A device of an earlier release has no row.
+        let fenced = flag(database, FENCED_KEY)?.unwrap_or(voting);
         let mut hints = 0;
         database.scan(Family::Hints, &[], &LAST_KEY, usize::MAX, |_, _| {
             hints += 1;
@@ -85,6 +89,7 @@ impl VotingState {
             hints: AtomicU64::new(hints),
             term: AtomicU64::new(number(database, TERM_KEY)?),
             joined: AtomicU64::new(number(database, JOINED_KEY)?),
+            fenced: AtomicBool::new(fenced),
         })
     }
 
@@ -123,6 +128,20 @@ impl VotingState {
         if term < held { Err(Error::outdated(held)) } else { Ok(()) }
     }
 
+    /// Returns `Unavailable`, without effect, until the device has received the fences of its peers. A
+    /// fence that it lacks may refuse the write.
+    pub(super) fn check_fenced(&self) -> Result<()> {
+        if self.is_fenced() {
+            return Ok(());
+        }
+        let reason = "the device has not received the fences of its peers yet";
+        Err(Error::unavailable(reason).without_effect("a fence may refuse the write"))
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
     pub(super) fn term(&self) -> Term {
         Term(self.term.load(Ordering::Acquire))
     }
@@ -158,6 +177,10 @@ impl VotingState {
         self.term.fetch_max(term.0, Ordering::AcqRel);
     }
 
+    pub(super) fn set_fenced(&self) {
+        self.fenced.store(true, Ordering::Release);
+    }
+
     pub(super) fn set_joined(&self, change: u64) {
         self.joined.fetch_max(change, Ordering::AcqRel);
     }
@@ -166,6 +189,16 @@ impl VotingState {
     pub(super) fn count_hints(&self, more: i64) {
         let hints = self.hints().saturating_add_signed(more);
         self.hints.store(hints, Ordering::Release);
+    }
+}
+
+/// Returns a flag in `meta`; none without a row.
+fn flag(database: &Database, key: &[u8]) -> Result<Option<bool>> {
+    match database.get(Family::Meta, key)?.as_deref() {
+        None => Ok(None),
+        Some([0]) => Ok(Some(false)),
+        Some([1]) => Ok(Some(true)),
+        Some(_) => Err(Error::corrupt("a flag of the device is malformed")),
     }
 }
 

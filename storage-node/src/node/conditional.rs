@@ -18,6 +18,7 @@ pub(super) async fn answer(opened: &OpenDevice, call: Call<'_>) -> Result<Reply>
         Call::SetJoinedOf { condition, change } => {
             index.set_joined_of(condition, change).await.map(Reply::from)
         }
+        Call::SetFencedOf(condition) => index.set_fenced_of(condition).await.map(Reply::from),
         Call::ReleaseCopies { extents: copies, condition } => {
             let released = extents.release_copies(copies.into_owned(), condition.into_owned());
             released.await.map(Reply::from)

@@ -123,6 +123,7 @@ impl SimulatedNode {
     pub(crate) async fn wipe(&self) {
         let empty = MemoryBackend::new(self.clock.clone(), [self.device]);
         empty.set_voting(self.device, false).await.expect("its device is there");
+        empty.forget_fences(self.device);
         let mut state = self.state.lock();
         state.life += 1;
         state.formatting += 1;

@@ -93,6 +93,7 @@ fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
         (Call::RaiseFloorOf { condition, floor }, bytes(&(condition, floor))),
         (Call::SetVotingOf { condition, voting }, bytes(&(condition, voting))),
         (Call::SetJoinedOf { condition, change }, bytes(&(condition, change))),
+        (Call::SetFencedOf(condition), bytes(&condition)),
         (
             Call::ReleaseCopies {
                 extents: copies.clone().into(),

@@ -37,11 +37,13 @@ async fn a_change_is_for_one_device_and_one_time(backend: &dyn Backend, device: 
             backend.raise_floor_of(device, condition, floor).await,
             backend.set_voting_of(device, condition, !before.voting).await,
             backend.set_joined_of(device, condition, before.joined + 1).await,
+            backend.set_fenced_of(device, condition).await,
         ];
         assert!(refusals.into_iter().all(|it| is_refused(&it.unwrap_err(), kind)));
     }
     let after = status(backend, device).await;
     assert_eq!((after.voting, after.joined), (before.voting, before.joined), "nothing changed");
+    backend.set_fenced_of(device, here).await.unwrap();
     backend.raise_floor_of(device, here, Stamp::at_ms(1)).await.unwrap();
     backend.set_joined_of(device, here, before.joined + 1).await.unwrap();
     for voting in [false, true] {

@@ -51,7 +51,7 @@ impl Backend for MemoryBackend {
             Call::ListExtents { after, limit } => device.list_extents(after, limit).into(),
             Call::Garbage { before_ms, limit } => device.garbage(before_ms, limit).into(),
             Call::ForgetGarbage(garbage) => device.forget_garbage(&garbage)?.into(),
-            Call::KeepHint(write) => device.keep_hint(write, now_ms).into(),
+            Call::KeepHint(write) => device.keep_hint(write, now_ms)?.into(),
             Call::ReadHint { key, want } => device.read_hint(&key, want).into(),
             Call::ListHints(request) => device.list_hints(&request).into(),
             Call::Hints { after, limit } => device.hints(after.as_deref(), limit).into(),
@@ -84,6 +84,7 @@ impl Backend for MemoryBackend {
             | Call::RaiseFloorOf { .. }
             | Call::SetVotingOf { .. }
             | Call::SetJoinedOf { .. }
+            | Call::SetFencedOf(_)
             | Call::ReleaseCopies { .. }
             | Call::PresenceBy { .. }) => {
                 device.change_state(call, self.rings.as_deref(), now_ms)?

@@ -4,6 +4,7 @@
 use super::device::MemoryDevice;
 use crate::backend::{Call, Reply, RingEpochs};
 use crate::error::{Error, Result};
+use crate::stamp::Stamp;
 
 impl MemoryDevice {
     /// Executes a call on the state of the device, or a call with a condition. `rings` are those of the
@@ -16,20 +17,24 @@ impl MemoryDevice {
     ) -> Result<Reply> {
         match call {
             Call::RaiseFloor(floor) => self.floor = self.floor.max(floor),
-            Call::SetVoting(voting) => self.mute = !voting,
+            Call::SetVoting(voting) => self.vote(voting),
             Call::RaiseTerm(term) => self.term = self.term.max(term),
-            Call::SetJoined(change) => self.joined = self.joined.max(change),
+            Call::SetJoined(change) => self.join(change),
             Call::RaiseFloorOf { condition, floor } => {
                 condition.check(self.identity(), now_ms)?;
                 self.floor = self.floor.max(floor);
             }
             Call::SetVotingOf { condition, voting } => {
                 condition.check(self.identity(), now_ms)?;
-                self.mute = !voting;
+                self.vote(voting);
             }
             Call::SetJoinedOf { condition, change } => {
                 condition.check(self.identity(), now_ms)?;
-                self.joined = self.joined.max(change);
+                self.join(change);
+            }
+            Call::SetFencedOf(condition) => {
+                condition.check(self.identity(), now_ms)?;
+                self.lacks_fences = false;
             }
             Call::ReleaseCopies { extents, condition } => {
                 condition.check_time(now_ms)?;
@@ -51,5 +56,19 @@ impl MemoryDevice {
             }
         }
         Ok(Reply::Done(()))
+    }
+
+    /// Gives or withdraws votes. A device whose floor was raised before was synced, with its fences.
+    fn vote(&mut self, voting: bool) {
+        self.mute = !voting;
+        self.lacks_fences &= !voting || self.floor == Stamp::ZERO;
+    }
+
+    /// Records a joined ring change. The caller has copied fences too.
+    fn join(&mut self, change: u64) {
+        if change > self.joined {
+            self.joined = change;
+            self.lacks_fences = false;
+        }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct MemoryDevice {
     pub(super) offline: bool,
     /// True without votes: the device stores writes, but doesn't count in quorums.
     pub(super) mute: bool,
+    /// True until the device has received the fences of its peers (rule M2).
+    pub(super) lacks_fences: bool,
     pub(super) floor: Stamp,
     pub(super) term: Term,
     pub(super) joined: u64,
@@ -119,7 +121,21 @@ impl MemoryDevice {
 
     pub(super) fn write(&mut self, write: EntryWrite, now_ms: u64) -> Result<WriteReply> {
         self.check_term(write.term)?;
+        let identity = (write.entry.order, write.entry.write_id);
+        let held = self.registers.get(&write.key).and_then(|it| it.register(Stamp::ZERO).held);
+        if write.mode.is_first_hand() && held < Some(identity) {
+            self.check_fenced()?;
+        }
         Ok(self.decide(write, now_ms))
+    }
+
+    /// Refuses first-hand writes until the device has received the fences of its peers.
+    fn check_fenced(&self) -> Result<()> {
+        if !self.lacks_fences {
+            return Ok(());
+        }
+        let reason = "the device has not received the fences of its peers yet";
+        Err(Error::unavailable(reason).without_effect("a fence may refuse the write"))
     }
 
     fn decide(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
@@ -157,17 +173,18 @@ impl MemoryDevice {
         }
     }
 
-    pub(super) fn keep_hint(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+    pub(super) fn keep_hint(&mut self, write: EntryWrite, now_ms: u64) -> Result<WriteReply> {
+        self.check_fenced()?;
         let kept = self.hints.get(&write.key).map_or(Stamp::ZERO, |hint| hint.entry.order);
         if let Some(objection) = self.objection(&write, kept, now_ms) {
-            return objection;
+            return Ok(objection);
         }
         let EntryWrite { key, entry, inline, keep_body, .. } = write;
         if kept > entry.order {
-            return WriteReply::Superseded;
+            return Ok(WriteReply::Superseded);
         }
         self.hints.insert(key.clone(), Hint { key, entry, inline, keep_body, since_ms: now_ms });
-        WriteReply::Stored
+        Ok(WriteReply::Stored)
     }
 
     pub(super) fn discard(&mut self, key: RegisterKey, body: Option<&Body>, now_ms: u64) {

@@ -13,6 +13,7 @@ use crate::index::rows;
 impl Group<'_> {
     /// Judges a hint like a first-hand write, and stages it.
     pub(super) fn keep_hint(&mut self, write: WriteOp) -> Result<WriteReply> {
+        self.conditions.voting_state.check_fenced()?;
         let kept = self.hint_of(&write.key)?;
         let before = Register { promise: Stamp::ZERO, held: kept };
         if let Some(refusal) = self.refusal(&write, &before) {

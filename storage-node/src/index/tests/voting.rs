@@ -38,6 +38,7 @@ async fn a_device_without_votes_stores_and_does_not_decide() {
     {
         let bed = voteless(folder.path());
         let first = write(&key("a"), stamp(5), Value::Tombstone);
+        bed.index.set_fenced_of(DeviceCondition::at(IDENTITY, NOW_MS)).await.unwrap();
         for _ in 0..2 {
             assert_eq!(bed.index.write(first.clone()).await.unwrap(), WriteReply::Unvoted);
         }
@@ -192,6 +193,7 @@ async fn changes_of_another_device_and_late_ones_leave_nothing_on_disk() {
             bed.index.set_voting_of(swapped, true).await,
             bed.index.raise_floor_of(swapped, stamp(50)).await,
             bed.index.set_joined_of(swapped, 4).await,
+            bed.index.set_fenced_of(swapped).await,
         ];
         for refusal in refusals.map(Result::unwrap_err) {
             assert!(refusal.kind() == ErrorKind::Conflict && refusal.had_no_effect());
@@ -201,6 +203,7 @@ async fn changes_of_another_device_and_late_ones_leave_nothing_on_disk() {
             bed.index.set_voting_of(condition, true).await,
             bed.index.raise_floor_of(condition, stamp(50)).await,
             bed.index.set_joined_of(condition, 4).await,
+            bed.index.set_fenced_of(condition).await,
         ];
         for refusal in refusals.map(Result::unwrap_err) {
             assert!(refusal.kind() == ErrorKind::Unavailable && refusal.had_no_effect());
@@ -234,4 +237,49 @@ async fn a_change_that_waits_behind_others_is_judged_at_its_turn() {
     let (_, late) = tokio::join!(first, bed.index.set_voting_of(condition, true));
     assert_eq!(late.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(!bed.index.voting_snapshot().has_votes);
+}
+
+/// True if a device refuses first-hand writes and hints until it has its peers' fences.
+async fn lacks_fences(bed: &IndexFixture) -> bool {
+    let new = write(&key("new"), stamp(7), Value::Tombstone);
+    let replies = [bed.index.write(new.clone()).await, bed.index.keep_hint(new).await];
+    let refused = |reply: &Result<WriteReply>| {
+        let refusal = reply.as_ref().err();
+        refusal.is_some_and(|it| it.kind() == ErrorKind::Unavailable && it.had_no_effect())
+    };
+    assert_eq!(refused(&replies[0]), refused(&replies[1]), "{replies:?}");
+    refused(&replies[0])
+}
+
+#[tokio::test]
+async fn m2_a_device_takes_first_hand_writes_once_it_has_the_fences_of_its_peers() {
+    let condition = DeviceCondition::at(IDENTITY, NOW_MS);
+    for way in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        {
+            let bed = voteless(folder.path());
+            assert!(lacks_fences(&bed).await);
+            // Copies are taken: they were judged when they were written first.
+            let copy = repair(write(&key("a"), stamp(5), Value::Tombstone));
+            assert_eq!(bed.index.write(copy).await.unwrap(), WriteReply::Unvoted);
+            // A new member gets its votes before it decides.
+            bed.index.set_voting_of(condition, true).await.unwrap();
+            assert!(lacks_fences(&bed).await);
+        }
+        let bed = voteless(folder.path());
+        assert!(bed.index.voting_snapshot().has_votes && lacks_fences(&bed).await, "after a crash");
+        match way {
+            0 => bed.index.set_fenced_of(condition).await.unwrap(),
+            // The caller copied fences before.
+            1 => bed.index.set_joined_of(condition, 1).await.unwrap(),
+            _ => {
+                bed.index.raise_floor_of(condition, stamp(1)).await.unwrap();
+                bed.index.set_voting_of(condition, true).await.unwrap();
+            }
+        }
+        assert!(!lacks_fences(&bed).await, "way {way}");
+        bed.index.set_voting(false).await.unwrap();
+        drop(bed);
+        assert!(!lacks_fences(&voteless(folder.path())).await, "the votes went, the fences stay");
+    }
 }
