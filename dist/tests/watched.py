@@ -1,6 +1,7 @@
 """A cluster of real processes on small disks, a Prometheus that scrapes it, and a webhook that can refuse."""
 
 import contextlib
+import ctypes
 import datetime
 import fcntl
 import http.server
@@ -28,6 +29,8 @@ START_MAX_S = 60
 # Small enough to be filled and to be used up in a test.
 SETTINGS = {"MARTLET_MAX_REQUESTS": "8", "MARTLET_MAX_NOTIFICATION_REFUSALS": "1"}
 SPOOL = "64KiB"
+# From sched.h. Python has it from 3.12 on.
+CLONE_NEWNET = 0x40000000
 
 
 class Failed(Exception):
@@ -55,6 +58,12 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def enter_own_network():
+    """Gives this process a loopback of its own: no other process of the machine can take the port of a stopped node."""
+    check(ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) == 0, f"no network of its own: {os.strerror(ctypes.get_errno())}")
+    run("ip", "link", "set", "lo", "up")
 
 
 def run(*command):
@@ -240,16 +249,16 @@ class Cluster:
         """Returns the id of a process."""
         return next(it["pid"] for it in json.loads(self.status())["processes"] if it["name"] == name)
 
-    def run_apart(self, name, *flags, **variables):
-        """Runs a process outside of `martlet cluster`, with flags of setpriv and further variables."""
+    def run_apart(self, name, *flags, log=None, **variables):
+        """Runs a process outside of `martlet cluster`, with flags of setpriv, another log file, and further variables."""
         about = pathlib.Path(f"/proc/{self.pid(name)}")
         words = [word for word in (about / "cmdline").read_text().split("\0") if word][1:]
         environment = dict(it.split("=", 1) for it in (about / "environ").read_text().split("\0") if "=" in it)
         self.control("stop", name)
-        with open(self.folder / name / "log", "ab") as log:
+        with open(log or self.folder / name / "log", "ab") as file:
             self.apart[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *map(str, flags), str(self.binary), *words],
-                env=environment | variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+                env=environment | variables, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True)
         until(START_MAX_S, lambda: self.is_ready(name), f"{name} isn't ready")
 
     def run_within(self, name):
