@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes faults in a real cluster: each alert fires and ends, none fires in a quiet time, and each dashboard has data.
 
-Usage: MARTLET_BIN=PROGRAM observability.sh alert_faults.py [--scale 60] [--only FAULT …]. Needs root, for mounts.
+Usage: MARTLET_BIN=PROGRAM observability.sh alert_faults.py [--scale 60] [--only FAULT …], or --quiet-hour. It needs root, for
+mounts.
 """
 
 import argparse
@@ -18,10 +19,12 @@ import faults
 import generate
 import metrics
 from runbooks import try_commands
-from watched import Cluster, Failed, Hook, Load, Prometheus, check, folder_of_test, until
+from watched import Cluster, Failed, Hook, Load, Prometheus, check, enter_own_network, folder_of_test, until
 
 ENDS_MAX_S = 300
 SETTLES_S = 30
+# Time between two lines about a quiet hour of the unscaled rules.
+REPORTS_S = 600
 RULES = b'{"rules":[{"pattern":"run-*/step-*/","profile":"custom","markers":["done"],"settle":3600}]}'
 VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
 NOTIFIED = (b"<NotificationConfiguration><QueueConfiguration><Queue>arn:martlet:sqs:::hook</Queue>"
@@ -125,6 +128,28 @@ class Test:
         check(not unexpected, f"no fault of {names} should cause {json.dumps(unexpected)}")
 
 
+    def quiet_hour(self):
+        """Watches an hour of the rules as they are shipped: no alert fires, and no request fails."""
+        time.sleep(SETTLES_S)
+        start, failed, made = time.time(), self.load.failed, self.load.made
+        for due_s in range(REPORTS_S, 3601, REPORTS_S):
+            while time.time() < start + due_s:
+                time.sleep(5)
+                firing = self.prometheus.firing()
+                check(not firing, f"after {time.time() - start:.0f} s {json.dumps(list(firing.values()))}")
+            pending = self.prometheus.pending(start, time.time())
+            print(f"{due_s // 60} of 60 minutes: {self.load.made - made} requests; pending for a while: "
+                  f"{', '.join(f'{name} {seconds} s' for name, seconds in pending.items()) or 'none'}", flush=True)
+        end = time.time()
+        fired = self.prometheus.fired(start, end)
+        check(not fired, f"in the quiet hour {sorted(fired)} fired")
+        check(self.load.failed == failed, f"in the quiet hour {self.load.failed - failed} requests failed")
+        names = {rule["name"] for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]
+                 if rule["health"] == "ok"}
+        check(names == set(alerts.names()), f"Prometheus didn't evaluate {sorted(set(alerts.names()) - names)}")
+        print(f"quiet hour: none of {len(names)} alerts fired in {end - start:.0f} s of {self.load.made - made} requests")
+
+
 def check_dashboards(prometheus, quiet, whole):
     """Each query of each dashboard has data: in the quiet time, or at the latest with the fault that it names."""
     count, late, wrong = 0, [], []
@@ -167,15 +192,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=int, default=60, help="divisor of all durations")
     parser.add_argument("--only", nargs="*", help="faults to make, by name; dashboards are not checked then")
+    parser.add_argument("--quiet-hour", action="store_true", help="watch the unscaled rules for an hour without a fault")
     args = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit("alerts: interrupted"))
     if wrong := faults.wrong(alerts.names()):
         sys.exit("alerts: FAILED: " + "; ".join(wrong))
+    enter_own_network()
     folder = folder_of_test()
-    test = Test(folder, args.scale)
+    test = Test(folder, 1 if args.quiet_hour else args.scale)
     try:
         test.start()
+        if args.quiet_hour:
+            test.quiet_hour()
+            return
         quiet = test.quiet()
         failures = attempt(try_commands, test.cluster, folder)
         for kinds in faults.GROUPS:

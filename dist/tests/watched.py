@@ -1,6 +1,7 @@
 """A cluster of real processes on small disks, a Prometheus that scrapes it, and a webhook that can refuse."""
 
 import contextlib
+import ctypes
 import datetime
 import fcntl
 import http.server
@@ -28,6 +29,8 @@ START_MAX_S = 60
 # Small enough to be filled and to be used up in a test.
 SETTINGS = {"MARTLET_MAX_REQUESTS": "8", "MARTLET_MAX_NOTIFICATION_REFUSALS": "1"}
 SPOOL = "64KiB"
+# From sched.h. Python has it from 3.12 on.
+CLONE_NEWNET = 0x40000000
 
 
 class Failed(Exception):
@@ -55,6 +58,12 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def enter_own_network():
+    """Gives this process a loopback of its own: no other process of the machine can take the port of a stopped node."""
+    check(ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) == 0, f"no network of its own: {os.strerror(ctypes.get_errno())}")
+    run("ip", "link", "set", "lo", "up")
 
 
 def run(*command):
@@ -240,16 +249,16 @@ class Cluster:
         """Returns the id of a process."""
         return next(it["pid"] for it in json.loads(self.status())["processes"] if it["name"] == name)
 
-    def run_apart(self, name, *flags, **variables):
-        """Runs a process outside of `martlet cluster`, with flags of setpriv and further variables."""
+    def run_apart(self, name, *flags, log=None, **variables):
+        """Runs a process outside of `martlet cluster`, with flags of setpriv, another log file, and further variables."""
         about = pathlib.Path(f"/proc/{self.pid(name)}")
         words = [word for word in (about / "cmdline").read_text().split("\0") if word][1:]
         environment = dict(it.split("=", 1) for it in (about / "environ").read_text().split("\0") if "=" in it)
         self.control("stop", name)
-        with open(self.folder / name / "log", "ab") as log:
+        with open(log or self.folder / name / "log", "ab") as file:
             self.apart[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *map(str, flags), str(self.binary), *words],
-                env=environment | variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+                env=environment | variables, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True)
         until(START_MAX_S, lambda: self.is_ready(name), f"{name} isn't ready")
 
     def run_within(self, name):
@@ -310,10 +319,10 @@ class Cluster:
 
 
 class Prometheus:
-    """Debian's Prometheus with the scaled rules, which scrapes all processes every second."""
+    """Debian's Prometheus with the rules at a scale. Scaled rules need samples every second, others have Debian's 15 s."""
 
     def __init__(self, folder, cluster, scale):
-        self.port = free_port()
+        self.port, self.interval_s = free_port(), 15 if scale == 1 else 1
         rules = folder / "rules.yaml"
         rules.write_text(generate.rules_text(alerts.Times(scale), jobs='job=~"martlet-.*"'))
         targets = [{"job_name": f"martlet-{role}", "static_configs": [
@@ -321,13 +330,15 @@ class Prometheus:
              "labels": {"cluster": "test"}}]} for role in ("storage-node", "replicator", "proxy")]
         config = folder / "prometheus.yaml"
         config.write_text(json.dumps({
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": f"{self.interval_s}s", "scrape_timeout": "1s" if scale > 1 else "10s",
+                       "evaluation_interval": f"{self.interval_s}s"},
             "rule_files": [str(rules)], "scrape_configs": targets}))
         self.log = folder / "prometheus.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [shutil.which("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
-                 f"--web.listen-address=127.0.0.1:{self.port}", "--query.lookback-delta=5s", "--log.level=warn"],
+                 f"--web.listen-address=127.0.0.1:{self.port}", f"--query.lookback-delta={5 * self.interval_s}s",
+                 "--log.level=warn"],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         until(START_MAX_S, self.is_ready, self.log.read_text)
 
@@ -361,6 +372,13 @@ class Prometheus:
         """Returns the names of alerts that fired within a time."""
         return {labels["alertname"] for labels, _ in self.range('ALERTS{alertstate="firing"}', start, end)}
 
+    def pending(self, start, end):
+        """Returns the seconds for which alerts were pending within a time, by name: those of the series that was so longest."""
+        found, step_s = {}, 1 if end - start < 900 else 3
+        for labels, times in self.range('ALERTS{alertstate="pending"}', start, end):
+            found[labels["alertname"]] = max(found.get(labels["alertname"], 0), len(times) * step_s)
+        return found
+
     def close(self):
         """Stops it."""
         self.process.terminate()
@@ -371,7 +389,7 @@ class Load:
     """Clients that write, read and list a little all the time."""
 
     def __init__(self, s3):
-        self.s3, self.ends, self.failed = s3, False, 0
+        self.s3, self.ends, self.made, self.failed = s3, False, 0, 0
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.thread.start()
 
@@ -383,6 +401,7 @@ class Load:
             name = f"/load/o{at % 40}"
             for method, path in (("PUT", name), ("GET", name), ("HEAD", name), ("GET", "/load")):
                 status, _ = self.s3.request(method, path, os.urandom(20_000) if method == "PUT" else b"")
+                self.made += 1
                 self.failed += status >= 500 or status == 0
             time.sleep(0.2)
 

@@ -229,10 +229,10 @@ impl RunningWorker {
 
     fn note_panic(&mut self) {
         let mut status = self.status.lock();
-        tracing::error!(worker = status.name, "a background worker panicked, restarting it");
         status.failures += 1;
         status.panics += 1;
         status.error = Some("the worker panicked and was restarted".into());
+        tracing::error!(worker = status.name, "a background worker panicked, restarting it");
     }
 
     fn note_failure(&mut self, error: &martlet_protocol::Error) {

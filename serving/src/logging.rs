@@ -14,12 +14,16 @@ use tracing_subscriber::registry::LookupSpan;
 use super::settings::{CommonSettings, LogFormat};
 use crate::failure::Failure;
 
-/// Starts logging for the whole process.
+/// Starts logging for the whole process. Lines that can't be written, as on a full disk, are lost.
 pub fn start(settings: &CommonSettings) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&settings.log).map_err(|error| {
         Failure::usage(format!("\"{}\" is not a log filter: {error}", settings.log))
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // The library reports a failed write on the same standard error, and panics if that fails too.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     let started = match settings.log_format {
         LogFormat::Text => {
             let ansi = std::io::stderr().is_terminal();

@@ -1,6 +1,6 @@
 """Faults of the test of alerts by subject, in the groups in which they happen, and alerts that no fault brings about."""
 
-from faults.deliveries import FullLogDisk, HangingLogDisk, RefusingHook, SilentHook
+from faults.deliveries import FullLogDisk, FullProcessLog, HangingLogDisk, RefusingHook, SilentHook
 from faults.devices import FillingDisk, FlickeringDisk, HangingDisk, LateAudit, WipedDisk, WrongBytes
 from faults.members import CutReplicator, DeadNode, LongOutage, TwoDeadNodes, WrongClock
 from faults.requests import EndingCertificate, Herd, IdleConnections, LeavingReaders, Overload, UnfinishedCheckpoint
@@ -9,6 +9,7 @@ from faults.requests import EndingCertificate, Herd, IdleConnections, LeavingRea
 GROUPS = [
     (RefusingHook, HangingLogDisk, UnfinishedCheckpoint, WrongBytes, LeavingReaders, Herd, FillingDisk, EndingCertificate),
     (Overload,),
+    (FullProcessLog,),
     (DeadNode, SilentHook, FullLogDisk, IdleConnections),
     (TwoDeadNodes,),
     (WipedDisk,),
@@ -21,7 +22,8 @@ GROUPS = [
 
 # Alerts that no fault of this test brings about, each with the reason.
 NOT_MADE = {
-    "MartletWorkerPanics": "A panic is a fault of the program, and no input from outside is known to bring one about. "
+    "MartletWorkerPanics": "A panic is a fault of the program, and no input from outside is known to bring one about. A full "
+                           "disk of a log did, and FullProcessLog tries that. "
                            "`replicator/src/runner/tests.rs` has a worker that panics: it is counted and made anew.",
 }
 

@@ -1,9 +1,10 @@
-"""Faults of events, access logs and the audit log."""
+"""Faults of events, access logs, the audit log, and the logs of processes."""
 
+import re
 import socket
 
 from faults.fault import Fault
-from watched import START_MAX_S, until
+from watched import START_MAX_S, Disk, Failed, check, until
 
 # More lines than a process keeps in memory.
 LINES = 20_000
@@ -81,3 +82,37 @@ class FullLogDisk(Fault):
     def end(self):
         self.cluster.logs.release()
         until(START_MAX_S, self.change, "a bucket can't be made although the audit log's disk has room")
+
+
+class FullProcessLog(Fault):
+    """The disk of a replicator's log is full: lines are lost, and no worker panics or stops."""
+
+    # The process is started with the other log.
+    possible = ("MartletTargetDown",)
+    # Steps of workers for which the fault lasts.
+    steps = 30
+    panics = 0
+
+    def begin(self):
+        self.disk = Disk(self.test.folder / "log.image", self.test.folder / "process-log")
+        self.cluster.run_apart("r2", log=self.disk.folder / "log", MARTLET_LOG="trace")
+        self.disk.fill()
+        goal = self.total("steps") + self.steps
+        until(2 * START_MAX_S, lambda: self.total("steps") >= goal or self.total("panics"), "the workers stand still")
+        self.panics = self.total("panics")
+
+    def total(self, what):
+        """Returns a sum over the workers of the replicator."""
+        try:
+            page = self.cluster.page("r2")
+        except OSError as error:
+            raise Failed(f"a process whose log is full doesn't answer: {error}") from None
+        found = re.findall(rf"^martlet_worker_{what}_total{{.*}} (\d+)$", page, re.MULTILINE)
+        check(found, f"no worker has {what}")
+        return sum(map(int, found))
+
+    def end(self):
+        self.disk.release()
+        self.cluster.run_within("r2")
+        self.disk.close()
+        check(not self.panics, f"{self.panics} panics of workers whose lines a full disk didn't take")

@@ -68,7 +68,9 @@ class WipedDisk(Fault):
     """A disk is replaced while no replicator runs: nothing fills it, and its node is not ready."""
 
     expected = ("MartletNoWorkers", "MartletDeviceWithoutVotes", "MartletRingTermsDiffer")
-    possible = (*LEAVES_COPIES, "MartletNodeDown", "MartletNotReady", "MartletTargetDown", "MartletWorkerFails")
+    # A device that takes writes before its peers name the one that it replaces moves its young index into quarantine.
+    possible = (*LEAVES_COPIES, "MartletNodeDown", "MartletNotReady", "MartletQuarantineGrows", "MartletTargetDown",
+                "MartletWorkerFails")
 
     def begin(self):
         for name in ("r1", "r2", "r3", "n3"):

@@ -1,7 +1,7 @@
 // Contents of a backup: a line of JSON for each record and file, and a last line with their counts and hash. Compressed, then
 // sealed.
+import { blake3 } from "@noble/hashes/blake3.js";
 import type { Schemas } from "../session";
-import { Hasher } from "./blake3";
 import { toHex } from "./bytes";
 import { parseExact } from "./exact";
 import { opened, seal, type FileHead } from "./sealed";
@@ -37,7 +37,7 @@ function count(counts: Counts, line: Line): void {
 /** Writer of a backup. */
 export class BackupWriter {
   readonly counts: Counts = {};
-  readonly #hasher = new Hasher();
+  readonly #hasher = blake3.create();
   readonly #to: WritableStreamDefaultWriter<BufferSource>;
   readonly #file: Promise<Blob>;
   /** Ends the write under way. */
@@ -81,7 +81,7 @@ export class BackupWriter {
   async finish(): Promise<Blob> {
     // Counts are sorted, as those that other releases write.
     const counts = Object.fromEntries(Object.entries(this.counts).sort(([a], [b]) => (a < b ? -1 : 1)));
-    const end = { end: { counts, blake3: toHex(this.#hasher.finish()) } };
+    const end = { end: { counts, blake3: toHex(this.#hasher.digest()) } };
     await this.#settled(this.#to.write(new TextEncoder().encode(`${JSON.stringify(end)}\n`)));
     await this.#settled(this.#to.close());
     return await this.#file;
@@ -149,7 +149,7 @@ const mixed = () => new Error("the backup's lines aren't those that were written
  */
 export async function* lines(file: Blob, head: FileHead, key: FileKey, at: (bytes: number) => void = () => {}): AsyncGenerator<Line> {
   const counts: Counts = {};
-  const hasher = new Hasher();
+  const hasher = blake3.create();
   let end: EndLine | undefined;
   // An error of the compressed bytes has no sentence of its own.
   let failure: unknown;
@@ -170,7 +170,7 @@ export async function* lines(file: Blob, head: FileHead, key: FileKey, at: (byte
     if (failure) throw failure;
     throw thrown instanceof TypeError ? mixed() : thrown;
   }
-  if (!end || toHex(hasher.finish()) !== end.blake3 || !equal(counts, end.counts)) throw mixed();
+  if (!end || toHex(hasher.digest()) !== end.blake3 || !equal(counts, end.counts)) throw mixed();
 }
 
 function decode(bytes: Uint8Array): AnyLine {

@@ -1,6 +1,6 @@
 // Sealed files, as `martlet admin backup` writes them: a header in clear, and chunks that are encrypted and authenticated.
 // The nonce of a chunk is its number and the mark of the last one; the hash of the header is authenticated with each.
-import { hash } from "./blake3";
+import { blake3 } from "@noble/hashes/blake3.js";
 import { fromHex, toHex } from "./bytes";
 import { fileKey, formOf, type FileKey, type KeyForm, type Secret } from "./secret";
 
@@ -68,7 +68,7 @@ function parameters(head: FileHead, number: number, last: boolean): AesGcmParams
   const iv = new Uint8Array(12);
   new DataView(iv.buffer).setBigUint64(0, BigInt(number));
   iv[8] = last ? 1 : 0;
-  return { name: "AES-GCM", iv, additionalData: hash(head.bytes) as Uint8Array<ArrayBuffer>, tagLength: TAG * 8 };
+  return { name: "AES-GCM", iv, additionalData: blake3(head.bytes), tagLength: TAG * 8 };
 }
 
 /** Seals bytes to their end, and returns the file. */

@@ -3,8 +3,8 @@
 //   passphrase --PBKDF2-HMAC-SHA256, salt of the file--+
 //                                                      +--> key of the file (AES-256-GCM)
 //   key (32 bytes) --BLAKE3, salt of the file----------+
+import { blake3 } from "@noble/hashes/blake3.js";
 import { fromHex, toHex } from "./bytes";
-import { deriveKey } from "./blake3";
 
 /** Iterations of PBKDF2 for new files. */
 const ITERATIONS = 1_000_000;
@@ -45,10 +45,15 @@ export async function fileKey(secret: Secret, form: KeyForm, salt: Uint8Array<Ar
   return { cipher, check: toHex(deriveKey(CHECK, bytes).subarray(0, 8)) };
 }
 
+/** Derives a key for the purpose that a text names, as BLAKE3's `derive_key`. */
+function deriveKey(purpose: string, material: Uint8Array): Uint8Array<ArrayBuffer> {
+  return blake3(material, { context: new TextEncoder().encode(purpose) });
+}
+
 async function derive(secret: Secret, form: KeyForm, salt: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
   if (form === "key-file") {
     if (!("key" in secret)) throw new Error("the backup was made with a key file: choose it");
-    return deriveKey(KEY, Uint8Array.of(...secret.key, ...salt)) as Uint8Array<ArrayBuffer>;
+    return deriveKey(KEY, Uint8Array.of(...secret.key, ...salt));
   }
   if (!("passphrase" in secret)) throw new Error("the backup was made with a passphrase: type it");
   const { iterations } = form.passphrase;
