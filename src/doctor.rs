@@ -11,12 +11,13 @@ use std::sync::OnceLock;
 
 use clap::{Args, Command, ValueEnum};
 use martlet_admin_api as wire;
-use martlet_doctor::{Finding, PeerView, Report, Verdict, examine};
+use martlet_doctor::{ExamineStage, Finding, PeerView, Report, Verdict, examine};
 use martlet_serving::Failure;
 
 use self::examined::{ExaminedSettings, ReadSettings};
 use crate::admin::{AdminAddress, AdminConnection};
 use crate::environment;
+use crate::progress::CountedWork;
 
 /// Check of the settings themselves.
 const SETTINGS: &str = "settings";
@@ -82,7 +83,13 @@ pub(crate) enum ExaminedRole {
 
 /// Runs the checks and prints the report. Returns the exit code of its verdict.
 pub(crate) fn run(args: &DoctorArgs, program: &Command) -> Result<ExitCode, Failure> {
-    let report = report(args, program)?;
+    let mut work = CountedWork::begin("doctor", args.json);
+    let mut observe = |ExamineStage { done, total, running }: ExamineStage| {
+        let text = format!("{done} of {total} groups of checks done, now {running}");
+        work.show(&text, "groups", done, Some(total));
+    };
+    let report = report(args, program, &mut observe)?;
+    drop(work);
     if args.json {
         println!("{:#}", to_json(&report));
     } else {
@@ -92,7 +99,11 @@ pub(crate) fn run(args: &DoctorArgs, program: &Command) -> Result<ExitCode, Fail
 }
 
 /// Runs the checks.
-fn report(args: &DoctorArgs, program: &Command) -> Result<Report, Failure> {
+fn report(
+    args: &DoctorArgs,
+    program: &Command,
+    observe: &mut dyn FnMut(ExamineStage),
+) -> Result<Report, Failure> {
     let ReadSettings { settings, problem } = examined::read(args)?;
     let mut findings: Vec<Finding> = Vec::new();
     findings.push(match environment::check(program) {
@@ -109,7 +120,7 @@ fn report(args: &DoctorArgs, program: &Command) -> Result<Report, Failure> {
     });
     let mut target = settings.target(!args.no_probe);
     target.views = views(args, &settings);
-    findings.extend(examine(&target).findings);
+    findings.extend(examine(&target, observe).findings);
     Ok(Report { findings })
 }
 
@@ -148,7 +159,7 @@ pub(crate) fn shareable_report(
     let args =
         DoctorArgs { config: config.map(Path::to_owned), role, data_dir, ..DoctorArgs::default() };
     let unusable = "the settings can't be used: martlet doctor names the mistake";
-    let Ok(mut report) = report(&args, program) else {
+    let Ok(mut report) = report(&args, program, &mut |_| ()) else {
         return serde_json::json!({ "verdict": "fail", "findings": [], "error": unusable });
     };
     let of_settings = report.findings.iter_mut().filter(|finding| finding.check == SETTINGS);

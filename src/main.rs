@@ -26,10 +26,13 @@ mod top;
 use std::process::ExitCode;
 
 use clap::Parser;
+use martlet_heap_profile::SampledAllocator;
+use mimalloc::MiMalloc;
 
-/// Global allocator. glibc's allocator keeps freed memory in its many arenas; mimalloc returns it.
+/// Global allocator. glibc's allocator keeps freed memory in its many arenas; mimalloc returns it. The
+/// wrapper samples allocations while a heap profile is taken.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: SampledAllocator<MiMalloc> = SampledAllocator::new(MiMalloc);
 
 fn main() -> ExitCode {
     cli::Cli::parse().run()

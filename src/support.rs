@@ -8,6 +8,7 @@
 //!
 //! * [`collect`]: the parts, and the trait of their source; [`metrics`]: metrics without names.
 //! * [`archive`]: bounds in bytes and time, the index, and the file.
+//! * [`relay`]: replies of one process, read by another for its principals.
 //! * [`route`]: the archive as a reply of the admin API.
 //!
 //! Values are in the archive because their kind is allowed, never because they look harmless:
@@ -20,4 +21,5 @@
 pub(crate) mod archive;
 pub(crate) mod collect;
 mod metrics;
+mod relay;
 pub(crate) mod route;

@@ -19,7 +19,8 @@
 //! * [`limits`]: quotas, rates, and usage of buckets.
 //! * [`checkpoints`]: checkpoint rules and sets of buckets.
 //! * [`jobs`]: long work of one process; [`index`]: acceptance and rebuild of lost index partitions.
-//! * [`profile`]: profiles of processor time and memory.
+//! * [`processes`]: the processes of a cluster, and what one of them reads of the others.
+//! * [`profile`]: profiles of processor time and memory; [`quarantine`]: items in quarantine of a device.
 //! * [`ring_builder`]: steps on builders of rings, plans, and the builders that result.
 //! * [`ring_push`]: answers of nodes to rings that operators push.
 //! * [`events`]: event targets, and messages that they refused.
@@ -46,7 +47,9 @@ pub mod index;
 pub mod jobs;
 pub mod limits;
 pub mod principals;
+pub mod processes;
 pub mod profile;
+pub mod quarantine;
 pub mod rewrap;
 pub mod rewrite;
 pub mod ring_builder;

@@ -5,18 +5,26 @@ use serde::{Deserialize, Serialize};
 
 /// Path of a profile of processor time; POST takes one.
 pub const CPU_PROFILE: &str = "/admin/v1/profile/cpu";
+/// Path of a profile of the heap; POST takes one.
+pub const HEAP_PROFILE: &str = "/admin/v1/profile/heap";
 /// Path of the memory of a process.
 pub const MEMORY_PROFILE: &str = "/admin/v1/profile/memory";
 /// Format of pprof, compressed by gzip.
 pub const PPROF: &str = "pprof";
 /// Format with a line of text for each stack.
 pub const FOLDED: &str = "folded";
-/// Longest profile of processor time, in seconds.
+/// Longest profile, in seconds.
 pub const SECONDS_MAX: u64 = 60;
 /// Highest number of samples for each second of processor time.
 pub const FREQUENCY_MAX: u32 = 999;
 /// Number of samples for each second of processor time, unless the request names another one.
 pub const FREQUENCY_DEFAULT: u32 = 99;
+/// Least mean number of allocated bytes between two samples of the heap.
+pub const HEAP_INTERVAL_MIN: u64 = 16 << 10;
+/// Greatest mean number of allocated bytes between two samples of the heap.
+pub const HEAP_INTERVAL_MAX: u64 = 1 << 30;
+/// Mean number of allocated bytes between two samples of the heap, unless the request names another one.
+pub const HEAP_INTERVAL_DEFAULT: u64 = 512 << 10;
 /// Header of a reply with the number of samples.
 pub const SAMPLES_HEADER: &str = "x-martlet-samples";
 

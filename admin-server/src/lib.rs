@@ -13,6 +13,7 @@
 //! * [`objects`]: extents of an object, with the devices and files that hold them.
 //! * [`policies`]: storage policies of the cluster.
 //! * [`principals`]: keys and sessions of the admin API itself, and the accounts that its gate reads.
+//! * [`quarantine`]: items in quarantine of a device.
 //! * [`ring_builder`]: edits, plans and rebalances of ring builders, which belong to requests.
 //! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
 //! * `api`: parameters, bodies, pages and refusals that the routes share.
@@ -38,5 +39,6 @@ pub mod jobs;
 pub mod objects;
 pub mod policies;
 pub mod principals;
+pub mod quarantine;
 mod quotas;
 pub mod ring_builder;

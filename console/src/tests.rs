@@ -77,6 +77,7 @@ fn routes(secret: AdminSecret, clock: Arc<dyn Clock>) -> ApiRoutes {
             tenant_id: None,
             began_ms,
             expires_ms: began_ms + 1000,
+            reads: None,
         };
         let principal = PrincipalLine { session: Some(claims.id.clone()), ..principal.line() };
         Json(SessionReply { token: secret.seal(&claims), principal })

@@ -35,5 +35,5 @@ mod target;
 mod versions;
 
 pub use finding::{Finding, Report, Verdict};
-pub use run::examine;
+pub use run::{ExamineStage, examine};
 pub use target::{CertificateFiles, DeviceTarget, ListenAddress, MemberTarget, PeerView, Target};

@@ -11,14 +11,49 @@ use crate::{certificates, clock, filesystem, limits, ports, rings, sync_probe, v
 /// Setting of the certificate between members, which must be for the node's host in the rings.
 const MEMBER_CERTIFICATE: &str = "tls_certificate";
 
-/// Examines a target. Nodes are asked over the network; the other checks stay on this machine.
-pub fn examine(target: &Target) -> Report {
+/// Groups of checks, in their order.
+const GROUPS: [&str; 8] = [
+    "file systems",
+    "syncs of the devices",
+    "limits",
+    "ports",
+    "rings",
+    "certificates and formats",
+    "other nodes",
+    "views of other processes",
+];
+
+/// Groups of checks that are done, and the one that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExamineStage {
+    /// Groups that are done.
+    pub done: u64,
+    /// All groups.
+    pub total: u64,
+    /// Group that runs.
+    pub running: &'static str,
+}
+
+/// Examines a target. Nodes are asked over the network; the other checks stay on this machine. `observe`
+/// receives each group of checks before it begins.
+pub fn examine(target: &Target, observe: &mut dyn FnMut(ExamineStage)) -> Report {
+    let mut done = 0;
+    let mut next = || {
+        let running = GROUPS[usize::try_from(done).unwrap_or_default().min(GROUPS.len() - 1)];
+        observe(ExamineStage { done, total: GROUPS.len() as u64, running });
+        done += 1;
+    };
+    next();
     let mut findings = filesystem::examine(target);
+    next();
     if target.probes_syncs {
         findings.extend(probe_all(&target.devices));
     }
+    next();
     findings.extend(limits::examine(target));
+    next();
     findings.extend(ports::examine(&target.addresses));
+    next();
     let ReadRings { rings, findings: of_rings } = rings::read(&target.rings);
     findings.extend(of_rings);
     let mut certificates = target.certificates.clone();
@@ -27,9 +62,11 @@ pub fn examine(target: &Target) -> Report {
         let host = rings::own_host(&rings, &member.name);
         of_member.for_each(|files| files.names.extend(host.clone()));
     }
+    next();
     findings.extend(certificates::examine(&certificates));
     findings.extend(certificates::examine_secrets(&target.secret_files));
     findings.extend(versions::examine_formats(&target.devices));
+    next();
     if let Some(member) = &target.member {
         findings.extend(rings::examine_devices(&rings, member, &target.devices));
         let nodes = rings::other_nodes(&rings, &member.name);
@@ -45,10 +82,12 @@ pub fn examine(target: &Target) -> Report {
                 Finding::ok("peers", "all", error).fail("correct the key or the certificate first"),
             ),
         }
+        next();
         findings.extend(shortened(
             target.views.iter().flat_map(|view| judge_view(&member.name, view)).collect(),
         ));
     } else {
+        next();
         findings.push(versions::judge_peers(&[]));
     }
     Report { findings }
@@ -144,7 +183,11 @@ mod tests {
             probes_syncs: true,
             ..Target::default()
         };
-        let report = examine(&target);
+        let mut stages = Vec::new();
+        let report = examine(&target, &mut |stage| stages.push(stage));
+        let counts: Vec<u64> = stages.iter().map(|stage| stage.done).collect();
+        assert_eq!(counts, (0..8).collect::<Vec<_>>(), "each group is announced once, in order");
+        assert!(stages.iter().all(|stage| stage.total == 8));
         let checks: Vec<&str> = report.findings.iter().map(|finding| finding.check).collect();
         for check in ["file system", "space", "syncs", "open files", "format", "version"] {
             assert!(checks.contains(&check), "{checks:?}");

@@ -10,7 +10,7 @@
 //!   [`Reply`].
 //! * `ext`: [`BackendExt`], a typed method for each call.
 //! * `conditions`: conditions of calls that must not come late.
-//! * `claims`, `devices`, `extents`, `old_registers`, `registers`: types of arguments and results.
+//! * `claims`, `devices`, `extents`, `old_registers`, `quarantine`, `registers`: types of arguments and results.
 
 mod call;
 mod claims;
@@ -21,6 +21,7 @@ mod ext;
 mod extent_hashes;
 mod extents;
 mod old_registers;
+mod quarantine;
 mod registers;
 
 pub use self::call::{Call, CallKind, Reply};
@@ -35,6 +36,7 @@ pub use self::ext::{BackendExt, ReplyFuture};
 pub use self::extent_hashes::{ExtentHasher, ExtentHashes, SentHashes};
 pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence, Sought};
 pub use self::old_registers::{HeldBuckets, OldKind, OldList, OldPage, OldPlace, OldRegister};
+pub use self::quarantine::{QuarantineKind, QuarantinePage, QuarantinedItem};
 pub use self::registers::{
     AgedBucket, AgedPage, AgedRegister, AgedWalk, BucketFence, Detail, EntryWrite, Hint, Holding,
     ListReply, ListRequest, ListStart, PromiseReply, RegisterDrop, RegisterView, RowKinds,

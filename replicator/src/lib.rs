@@ -69,8 +69,8 @@ pub use cursors::{Cursors, FileCursors, MemoryCursors};
 pub use expire::{Expire, ExpireOptions};
 pub use foreground::Foreground;
 pub use rebuild::{
-    AcceptedLoss, HOLD_SETTLES_MS, IndexLoss, LostKeys, LostPartitions, ScanFigures, ScanScope,
-    UnknownBucket, accept_loss, preview_loss,
+    AcceptStage, AcceptedLoss, HOLD_SETTLES_MS, IndexLoss, LostKeys, LostPartitions, ScanFigures,
+    ScanScope, UnknownBucket, accept_loss, preview_loss,
 };
 pub use reclaim::{Reclaim, ReclaimOptions};
 pub use reconstruct::Reconstruct;

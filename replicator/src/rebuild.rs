@@ -18,7 +18,7 @@ mod ranges;
 mod scan;
 mod walks;
 
-pub use self::accept::{AcceptedLoss, accept_loss, preview_loss};
+pub use self::accept::{AcceptStage, AcceptedLoss, accept_loss, preview_loss};
 pub use self::loss::{HOLD_SETTLES_MS, IndexLoss};
 pub use self::partitions::LostPartitions;
 pub use self::scan::{LostKeys, ScanFigures, ScanScope, UnknownBucket};

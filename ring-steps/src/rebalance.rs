@@ -32,7 +32,8 @@ fn occasion(builder: &Builder, seed: Option<u64>, now_ms: u64) -> RebalanceConte
 }
 
 /// Rebalances the builder. Returns the sentence with the next steps for the operator, and the report.
-/// The seed is derived from the epoch by default, so that a rebalance follows its plan.
+/// The seed is derived from the epoch by default, so that a rebalance follows its plan. `observe` is called
+/// before each assignment, of which a rebalance computes 1 to 33.
 ///
 /// # Errors
 /// The devices are too few, or an earlier move is too recent.
@@ -40,9 +41,10 @@ pub fn rebalance(
     builder: &mut Builder,
     seed: Option<u64>,
     now_ms: u64,
+    observe: &dyn Fn(),
 ) -> Result<(StepLine, Report), Failure> {
     let before = builder.epoch();
-    let report = builder.rebalance(occasion(builder, seed, now_ms))?;
+    let report = builder.rebalance_observed(occasion(builder, seed, now_ms), observe)?;
     builder.validate()?;
     Ok((step_line(builder, &report, before), report))
 }

@@ -1,5 +1,6 @@
 //! Steps without a caller: sentences, notes and devices by name.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use martlet_admin_api::ring_builder::{NewBuilder, NewRingDevice, RingStep};
@@ -36,7 +37,7 @@ fn made() -> Builder {
         device("r1z2-b@10.0.0.2:6200/sda", 200.0),
     ];
     apply(&mut builder, &RingStep::Add { devices }).unwrap();
-    rebalance(&mut builder, None, NOW_MS).unwrap();
+    rebalance(&mut builder, None, NOW_MS, &|| ()).unwrap();
     builder
 }
 
@@ -89,7 +90,10 @@ fn a_plan_is_that_of_the_rebalance_and_changes_nothing() {
     let rehearsal = planned(0.9, &|| true).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(builder, before);
     let mut carried_out = builder.clone();
-    let (line, report) = rebalance(&mut carried_out, None, later).unwrap();
+    let assignments = Cell::new(0);
+    let observe = || assignments.set(assignments.get() + 1);
+    let (line, report) = rebalance(&mut carried_out, None, later, &observe).unwrap();
+    assert!((1..=33).contains(&assignments.get()), "{assignments:?}");
     assert_eq!((&rehearsal.done, &rehearsal.report), (&line, &report));
     assert_eq!(rehearsal.builder, carried_out);
     assert_eq!(rehearsal.after.hash(), carried_out.ring().unwrap().hash());

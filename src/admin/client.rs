@@ -35,6 +35,7 @@ pub(crate) struct AdminEndpoint {
     tls: Option<AdminTls>,
     credential: AdminCredential,
     patience: Duration,
+    reply_bytes_max: usize,
 }
 
 /// Failure of a request that a caller repeats.
@@ -72,12 +73,17 @@ impl AdminEndpoint {
     ) -> Result<Self, Failure> {
         let is_secure = address.is_secure(authority.is_some());
         let tls = is_secure.then(|| AdminTls::new(address.host(), authority)).transpose()?;
-        Ok(Self { address, tls, credential, patience: PATIENCE })
+        Ok(Self { address, tls, credential, patience: PATIENCE, reply_bytes_max: REPLY_BYTES_MAX })
     }
 
     /// Returns this client with another timeout.
     pub(crate) fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Returns this client with another bound on the bytes of a reply.
+    pub(crate) fn bounded(self, reply_bytes_max: usize) -> Self {
+        Self { reply_bytes_max, ..self }
     }
 
     /// Returns the address.
@@ -279,7 +285,7 @@ impl AdminEndpoint {
         let exchange = async {
             let response = sender.send_request(request).await.map_err(text)?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect().await;
+            let body = Limited::new(response.into_body(), self.reply_bytes_max).collect().await;
             Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
         };
         let answer: Result<_, String> = tokio::select! {

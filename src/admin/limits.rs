@@ -1,6 +1,8 @@
 //! Quotas and rates on the command line.
 
-use std::time::Duration;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use martlet_admin_api::jobs::JobRequest;
@@ -13,9 +15,13 @@ use super::client::AdminEndpoint;
 use super::job;
 use super::print::show;
 use crate::columns::table;
+use crate::progress::{ProgressDisplay, WorkState};
 
 /// Timeout for counting a bucket within a request.
 const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Interval between two updates of the display.
+const TICK: Duration = Duration::from_millis(200);
 
 /// Parses a number or `none`.
 pub(super) fn count(text: &str) -> Result<Bound, String> {
@@ -100,8 +106,7 @@ impl UsageArgs {
     fn count(&self, server: &AdminEndpoint, json: bool) -> Result<QuotaLine, Failure> {
         let request = JobRequest::BucketCount { bucket: self.bucket.clone() };
         let Some(begun) = job::start_if_permitted(server, &request)? else {
-            let query = [("bucket", self.bucket.as_str()), ("now", "true")];
-            return server.clone().patient(PATIENCE).request_json(BUCKET_USAGE, &query);
+            return self.count_within_request(server, json);
         };
         let ended = job::follow(server, begun, json)?;
         job::check_outcome(&ended)?;
@@ -109,6 +114,38 @@ impl UsageArgs {
             Failure::refused(format!("the count is not one of this version: {error}"))
         })
     }
+
+    /// Counts the bucket within a request, and shows its time meanwhile: the process sends no progress.
+    fn count_within_request(
+        &self,
+        server: &AdminEndpoint,
+        json: bool,
+    ) -> Result<QuotaLine, Failure> {
+        let query = [("bucket", self.bucket.as_str()), ("now", "true")];
+        let server = server.clone().patient(PATIENCE);
+        let mut display = ProgressDisplay::begin(format!("count of {}", self.bucket), json);
+        let began = Instant::now();
+        thread::scope(|scope| {
+            let (end, ended) = channel::<()>();
+            let request = || {
+                let reply = server.request_json(BUCKET_USAGE, &query);
+                drop(end);
+                reply
+            };
+            let request = scope.spawn(request);
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                display.show(&counting(began.elapsed()));
+            }
+            request.join().unwrap_or_else(|_| Err(Failure::refused("the request failed")))
+        })
+    }
+}
+
+/// State of a count within a request.
+fn counting(elapsed: Duration) -> WorkState {
+    let (seconds, most) = (elapsed.as_secs(), PATIENCE.as_secs());
+    let text = format!("counting for {seconds} s, {most} s at most");
+    WorkState { text, ..WorkState::default() }
 }
 
 fn number(number: Option<u64>, otherwise: &str) -> String {

@@ -11,6 +11,7 @@ mod checkpoints;
 pub(crate) mod client;
 mod cluster;
 mod connection;
+mod device;
 mod import;
 mod index;
 mod job;
@@ -38,6 +39,7 @@ use self::checkpoints::CheckpointCommand;
 pub(crate) use self::client::{AdminEndpoint, PollFailure};
 use self::cluster::ClusterCommand;
 pub(crate) use self::connection::{AdminConnection, AdminConnectionArgs};
+use self::device::DeviceCommand;
 use self::import::ImportArgs;
 use self::index::IndexCommand;
 use self::job::JobCommand;
@@ -135,11 +137,14 @@ enum AdminCommand {
     /// Jobs of a process: censuses, rewrites, ring pushes, rebuilds of the index
     #[command(subcommand)]
     Job(JobCommand),
-    /// Profiles of a process: processor time by functions, memory by mappings
+    /// Profiles of a process: processor time and heap by functions, memory by mappings
     #[command(subcommand)]
     Profile(ProfileCommand),
     /// Print the OpenAPI document of the process's admin API
     Openapi,
+    /// Devices: items in quarantine
+    #[command(subcommand)]
+    Device(DeviceCommand),
     /// Format level of a cluster after an upgrade
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -218,6 +223,7 @@ pub(crate) fn run(args: &AdminArgs, program: &clap::Command) -> Result<(), Failu
         AdminCommand::Audit(command) => command.run(&connection, args.json)?,
         AdminCommand::Backup(command) => command.run(&connection, args.json)?,
         AdminCommand::Profile(command) => command.run(&connection, args.json)?,
+        AdminCommand::Device(command) => command.run(&server()?, args.json)?,
         AdminCommand::Cluster(command) => command.run(&server()?, args.json)?,
         AdminCommand::Ring(command) => ring::run(command, &connection, args.json)?,
     }

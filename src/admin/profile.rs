@@ -1,4 +1,4 @@
-//! `martlet admin profile`: processor time of a process by functions, and its memory.
+//! `martlet admin profile`: processor time and heap of a process by functions, and its memory.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use martlet_admin_api::profile::{
-    CPU_PROFILE, FOLDED, FREQUENCY_DEFAULT, FREQUENCY_MAX, MEMORY_PROFILE, MappingLine,
-    MemoryProfile, PPROF, SECONDS_MAX,
+    CPU_PROFILE, FOLDED, FREQUENCY_DEFAULT, FREQUENCY_MAX, HEAP_INTERVAL_DEFAULT,
+    HEAP_INTERVAL_MAX, HEAP_INTERVAL_MIN, HEAP_PROFILE, MEMORY_PROFILE, MappingLine, MemoryProfile,
+    PPROF, SECONDS_MAX,
 };
 use martlet_admin_api::{self as wire, MemoryLine, ServerStatus};
 use martlet_serving::Failure;
@@ -31,17 +32,20 @@ const TICK: Duration = Duration::from_millis(200);
 /// Subcommands of `martlet admin profile`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Both need the role operator. A profile of processor time samples the threads that run, names functions \
-of the program, and contains nothing of requests. One profile of a process runs at a time, and the audit \
-log has it.
+All need the role operator. A profile of processor time samples the threads that run, and one of the heap \
+the allocations. They name functions of the program, and contain nothing of requests. One of each kind runs \
+at a time in a process, and the audit log has it.
 
 Examples:
   martlet admin profile cpu --seconds 30 --output cpu.pb.gz      # then: go tool pprof cpu.pb.gz
   martlet admin profile cpu --format folded --output cpu.folded  # then: flamegraph.pl cpu.folded
+  martlet admin profile heap --seconds 60 --output heap.pb.gz    # then: go tool pprof heap.pb.gz
   martlet admin --cluster-key-file cluster.key profile memory --url http://127.0.0.1:6201")]
 pub(super) enum ProfileCommand {
     /// Sample the processor time of a process by functions
     Cpu(CpuArgs),
+    /// Sample the allocations of a process by functions
+    Heap(HeapArgs),
     /// Show the memory of a process by mappings
     Memory(MemoryArgs),
 }
@@ -57,6 +61,27 @@ pub(super) struct CpuArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = FREQUENCY_DEFAULT,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(FREQUENCY_MAX)))]
     frequency: u32,
+    /// Format of the file
+    #[arg(long, value_enum, default_value_t)]
+    format: ProfileFormat,
+    /// File to write
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    process: ProcessArgs,
+}
+
+/// Arguments of `martlet admin profile heap`.
+#[derive(Args, Debug)]
+pub(super) struct HeapArgs {
+    /// Duration in seconds: memory that was allocated before is not in the profile
+    #[arg(long, value_name = "NUMBER", default_value_t = 30,
+          value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    seconds: u64,
+    /// Mean number of allocated bytes between two samples
+    #[arg(long, value_name = "BYTES", default_value_t = HEAP_INTERVAL_DEFAULT,
+          value_parser = clap::value_parser!(u64).range(HEAP_INTERVAL_MIN..=HEAP_INTERVAL_MAX))]
+    interval: u64,
     /// Format of the file
     #[arg(long, value_enum, default_value_t)]
     format: ProfileFormat,
@@ -130,7 +155,28 @@ impl ProfileCommand {
     /// Sends the command's request, and writes or prints the answer.
     pub(super) fn run(&self, connection: &AdminConnection, json: bool) -> Result<(), Failure> {
         match self {
-            Self::Cpu(args) => args.run(connection, json),
+            Self::Cpu(args) => {
+                let frequency = args.frequency.to_string();
+                let run = ProfileRun {
+                    path: CPU_PROFILE,
+                    seconds: args.seconds,
+                    rate: ("frequency", &frequency),
+                    format: args.format,
+                    output: &args.output,
+                };
+                run.take(args.process.endpoint(connection)?, json)
+            }
+            Self::Heap(args) => {
+                let interval = args.interval.to_string();
+                let run = ProfileRun {
+                    path: HEAP_PROFILE,
+                    seconds: args.seconds,
+                    rate: ("interval", &interval),
+                    format: args.format,
+                    output: &args.output,
+                };
+                run.take(args.process.endpoint(connection)?, json)
+            }
             Self::Memory(args) => {
                 let server = args.process.endpoint(connection)?;
                 let profile = server.request_json(MEMORY_PROFILE, &[])?;
@@ -143,25 +189,30 @@ impl ProfileCommand {
     }
 }
 
-impl CpuArgs {
-    fn run(&self, connection: &AdminConnection, json: bool) -> Result<(), Failure> {
+/// A profile that a process samples for some seconds.
+struct ProfileRun<'a> {
+    path: &'static str,
+    seconds: u64,
+    /// Parameter of the distance of samples.
+    rate: (&'static str, &'a str),
+    format: ProfileFormat,
+    output: &'a Path,
+}
+
+impl ProfileRun<'_> {
+    fn take(&self, server: AdminEndpoint, json: bool) -> Result<(), Failure> {
         let duration = Duration::from_secs(self.seconds);
-        let server = self.process.endpoint(connection)?.patient(duration + REST);
-        let (seconds, frequency) = (self.seconds.to_string(), self.frequency.to_string());
-        let query = [
-            ("seconds", seconds.as_str()),
-            ("frequency", &frequency),
-            ("format", self.format.name()),
-        ];
+        let seconds = self.seconds.to_string();
+        let query = [("seconds", seconds.as_str()), self.rate, ("format", self.format.name())];
         let progress = Progress::start(duration, json);
-        let taken = server.post_for_bytes(CPU_PROFILE, &query);
+        let taken = server.patient(duration + REST).post_for_bytes(self.path, &query);
         progress.end();
         let bytes = taken?;
-        fs::write(&self.output, &bytes).map_err(|error| {
+        fs::write(self.output, &bytes).map_err(|error| {
             let path = self.output.display();
             Failure::refused(format!("the profile can't be written to {path}: {error}"))
         })?;
-        let written = WrittenProfile { file: &self.output, bytes: bytes.len() };
+        let written = WrittenProfile { file: self.output, bytes: bytes.len() };
         show(&written, json, |it| format!("wrote {} ({} bytes)\n", it.file.display(), it.bytes));
         Ok(())
     }

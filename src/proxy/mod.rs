@@ -16,7 +16,7 @@ mod settings;
 use std::sync::Arc;
 
 use martlet_admin_server::jobs::{self, JobsCluster};
-use martlet_admin_server::{accounts, buckets, objects, policies, ring_builder};
+use martlet_admin_server::{accounts, buckets, objects, policies, quarantine, ring_builder};
 use martlet_console::S3Slot;
 use martlet_membership::{
     ClusterSecret, Member, MemberRole, NodeCollector, RingCollector, StatusSource,
@@ -243,6 +243,7 @@ impl RunningProxy<'_> {
                 .merge(event_routes::routes(figures, &settings.member.data_dir(DATA_DIR)))
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
+                .merge(quarantine::routes(store.clone()))
                 .merge(buckets::routes(store.clone()))
                 .merge(jobs::routes(store, foreground.clone(), clock.clone(), Some(of_jobs)))
                 .merge(ring_builder::routes(clock))

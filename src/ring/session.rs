@@ -69,7 +69,7 @@ impl RingSession<'_> {
         let (mut builder, before) = self.open()?;
         let answer = match command {
             BuilderCommand::Rebalance { plan, .. } => {
-                rebalance::rebalance(&mut builder, plan, self.now_ms)?
+                rebalance::rebalance(&mut builder, plan, self.now_ms, self.args.json)?
             }
             command => edit::edit(&mut builder, command)?,
         };
@@ -85,7 +85,7 @@ impl RingSession<'_> {
         let ring = builder.current_ring().ok();
         let answer = match command {
             BuilderCommand::Plan(args) | BuilderCommand::Rebalance { plan: args, .. } => {
-                let (answer, after) = rebalance::plan(&builder, args, self.now_ms)?;
+                let (answer, after) = rebalance::plan(&builder, args, self.now_ms, self.args.json)?;
                 return Ok((answer, Some(after)));
             }
             BuilderCommand::Locate(args) => locate::locate(&builder, args)?,

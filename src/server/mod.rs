@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use martlet_admin_server::{buckets, jobs, objects, policies, ring_builder};
+use martlet_admin_server::{buckets, jobs, objects, policies, quarantine, ring_builder};
 use martlet_console::S3Slot;
 use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
@@ -201,6 +201,7 @@ impl RunningServer<'_> {
                 .merge(event_routes::routes(store.observers.figures(), &settings.data_dir))
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
+                .merge(quarantine::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone()))
                 .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
                 .merge(ring_builder::routes(store.clock()))

@@ -27,7 +27,7 @@ const PROCESSES_MAX: usize = 256;
 /// Processes that are asked at once.
 const AT_ONCE: usize = 8;
 /// Time for one reply of a process.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const OUT_OF_TIME: &str = "the time of --timeout was over";
 
 /// Progress of a collection.
@@ -208,7 +208,7 @@ impl Collector<'_> {
     }
 
     fn query_process(&self, process: Process, end: Instant) -> ProcessParts {
-        let Process { name, address } = process;
+        let (name, address) = (file_name(&process.name), process.address);
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let late = || OUT_OF_TIME.to_owned();
@@ -271,30 +271,30 @@ fn hide_errors(workers: &mut [WorkerLine]) {
     }
 }
 
-/// Process with its name within the archive.
-#[derive(Debug, PartialEq, Eq)]
-struct Process {
-    name: String,
-    address: AdminAddress,
+/// Process with its role and name, and its admin address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) address: AdminAddress,
 }
 
 /// Returns the processes that a status names: the queried one at the address of the query, the
 /// others at the addresses of their reports. Each address is listed once: the roles of a machine
 /// share one.
-fn processes(status: &ServerStatus, asked: &AdminAddress) -> Vec<Process> {
+pub(super) fn processes(status: &ServerStatus, asked: &AdminAddress) -> Vec<Process> {
     let mut by_address: BTreeMap<SocketAddr, String> = BTreeMap::new();
     let of_nodes = status.nodes.iter().filter_map(|node| node.report.as_ref());
     let reports = of_nodes.chain(status.members.iter().map(|member| &member.report));
     for report in reports.filter(|report| report.role != status.own.role) {
         if let Some(address) = report.admin_address {
-            by_address.entry(address).or_insert_with(|| file_name(&report.role));
+            by_address.entry(address).or_insert_with(|| report.role.clone());
         }
     }
     // The queried process may report the address too, as a role of its machine.
     by_address.retain(|address, _| asked.beside(*address) != *asked);
     let others = by_address.into_iter();
     let others = others.map(|(address, name)| Process { name, address: asked.beside(address) });
-    let own = Process { name: file_name(&status.own.role), address: asked.clone() };
+    let own = Process { name: status.own.role.clone(), address: asked.clone() };
     others.take(PROCESSES_MAX - 1).chain([own]).collect()
 }
 
@@ -336,7 +336,7 @@ mod tests {
             ..ServerStatus::default()
         };
         let found = processes(&status, &"10.0.0.9:9001".parse().unwrap());
-        let names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
+        let names: Vec<String> = found.iter().map(|process| file_name(&process.name)).collect();
         assert_eq!(names, ["storage-node-n1", "replicator-r-1", "proxy-p1"]);
         assert_eq!(found[2].address, "10.0.0.9:9001".parse().unwrap());
     }

@@ -32,6 +32,7 @@ use tower::ServiceExt;
 
 use super::archive::Archive;
 use super::collect::{BYTES_MAX, BundleSource, SourcePart, TIME_MAX, collect};
+use super::relay;
 use crate::admin::address::AdminAddress;
 use crate::admin::client::{AdminCredential, AdminEndpoint};
 
@@ -40,7 +41,7 @@ const GZIP: &str = "application/gzip";
 const SESSION_MS: u64 = 120_000;
 /// Time for one reply of this process.
 const OWN_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest reply of this process.
+/// Longest reply of a process.
 const OWN_BYTES_MAX: usize = 64 << 20;
 const NO_KEY: &str = "other processes are queried for admin keys alone: sign in with one";
 const NOT_HERE: &str =
@@ -48,16 +49,16 @@ const NOT_HERE: &str =
 
 /// Process whose admin API makes archives.
 #[derive(Clone)]
-struct BundleProcess {
-    operator: Weak<Operator>,
-    token: AdminToken,
+pub(super) struct BundleProcess {
+    pub(super) operator: Weak<Operator>,
+    pub(super) token: AdminToken,
     /// Scheme of admin addresses, with its slashes; empty for TLS to other machines alone.
-    scheme: &'static str,
+    pub(super) scheme: &'static str,
     /// Permit to make an archive.
     making: Arc<Semaphore>,
 }
 
-/// Returns the route that makes an archive. `operator` is that of the whole process, and `token` one
+/// Returns the routes that make an archive and read other processes. `operator` is that of the whole process, and `token` one
 /// that it and its cluster accept.
 pub(crate) fn routes(
     operator: &Arc<Operator>,
@@ -74,7 +75,8 @@ pub(crate) fn routes(
     };
     let making = Arc::new(Semaphore::new(1));
     let process = BundleProcess { operator: Arc::downgrade(operator), token, scheme, making };
-    ApiRoutes::new().post(SUPPORT_BUNDLE, doc, make).with_state(process)
+    let relay = relay::routes(process.clone());
+    ApiRoutes::new().post(SUPPORT_BUNDLE, doc, make).with_state(process).merge(relay)
 }
 
 async fn make(
@@ -118,17 +120,24 @@ impl BundleProcess {
         let address = format!("{}{}", self.scheme, operator.address()?);
         Some(ProcessSource {
             address: address.parse().ok()?,
-            token: session_of(principal, &access, AdminRole::Operator)
+            token: session_of(principal, &access, AdminRole::Operator, None)
                 .unwrap_or_else(|| self.token.to_text()),
-            reader: session_of(principal, &access, AdminRole::Viewer),
+            reader: session_of(principal, &access, AdminRole::Viewer, None),
+            bytes_max: OWN_BYTES_MAX,
             router: operator.router(),
             runtime: Handle::current(),
         })
     }
 }
 
-/// Returns the token of a new session of a principal; none for a principal without a key.
-fn session_of(principal: &Principal, access: &AdminAccess, role: AdminRole) -> Option<String> {
+/// Returns the token of a new session of a principal; none for a principal without a key. `reads` is the
+/// one path that the session may GET, if it may do nothing else.
+pub(super) fn session_of(
+    principal: &Principal,
+    access: &AdminAccess,
+    role: AdminRole,
+    reads: Option<&str>,
+) -> Option<String> {
     let (key, secret) = principal.key.as_ref().zip(access.secret.as_ref())?;
     let began_ms = access.clock.now_ms();
     Some(secret.seal(&SessionClaims {
@@ -139,18 +148,21 @@ fn session_of(principal: &Principal, access: &AdminAccess, role: AdminRole) -> O
         tenant_id: None,
         began_ms,
         expires_ms: began_ms.saturating_add(SESSION_MS),
+        reads: reads.map(str::to_owned),
     }))
 }
 
 /// Routes of this process, and other processes over HTTP.
-struct ProcessSource {
-    address: AdminAddress,
+pub(super) struct ProcessSource {
+    pub(super) address: AdminAddress,
     /// Token of a session or of a secret, for this process alone.
-    token: String,
+    pub(super) token: String,
     /// Token of a session that may read, for other processes. None for principals without a key.
-    reader: Option<String>,
-    router: Router,
-    runtime: Handle,
+    pub(super) reader: Option<String>,
+    /// Longest reply.
+    pub(super) bytes_max: usize,
+    pub(super) router: Router,
+    pub(super) runtime: Handle,
 }
 
 impl ProcessSource {
@@ -166,7 +178,7 @@ impl ProcessSource {
                 Err(never) => match never {},
             };
             let (head, content) = reply.into_parts();
-            let bytes = body::to_bytes(content, OWN_BYTES_MAX).await;
+            let bytes = body::to_bytes(content, self.bytes_max).await;
             Ok((head.status, bytes.map_err(|error| error.to_string())?))
         };
         let reply = self.runtime.block_on(async { tokio::time::timeout(patience, exchange).await });
@@ -213,7 +225,9 @@ impl BundleSource for ProcessSource {
         let reader = self.reader.clone().ok_or_else(|| NO_KEY.to_owned())?;
         let credential = AdminCredential::Session(reader);
         let endpoint = AdminEndpoint::new(address.clone(), None, credential);
-        let reply = endpoint.and_then(|endpoint| endpoint.patient(patience).request_bytes(path));
+        let reply = endpoint.and_then(|endpoint| {
+            endpoint.patient(patience).bounded(self.bytes_max).request_bytes(path)
+        });
         reply.map(Into::into).map_err(|failure: Failure| failure.to_string())
     }
 

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use martlet_admin_api::index::AcceptLine;
 use martlet_admin_api::jobs::{self, JobProgress};
 use martlet_protocol::{Clock, DeviceId};
-use martlet_replicator::{AcceptedLoss, accept_loss};
+use martlet_replicator::{AcceptStage, AcceptedLoss, accept_loss};
 use martlet_topology::Topology;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(super) struct AcceptWork {
     clock: Arc<dyn Clock>,
     /// Devices that the operator gives up.
     devices: BTreeSet<DeviceId>,
-    stage: Mutex<String>,
+    stage: Mutex<AcceptStage>,
     accepted: OnceLock<AcceptedLoss>,
     cancelled: watch::Sender<bool>,
 }
@@ -39,7 +39,7 @@ impl AcceptWork {
 
     async fn accept(&self) -> JobOutcome {
         let mut cancelled = self.cancelled.subscribe();
-        let mut observe = |stage: String| *self.stage.lock() = stage;
+        let mut observe = |stage: AcceptStage| *self.stage.lock() = stage;
         let accepting =
             accept_loss(&self.topology, self.clock.clone(), &self.devices, &mut observe);
         let accepted = tokio::select! {
@@ -48,11 +48,12 @@ impl AcceptWork {
                 return Err("cancelled: the hold on collection stays".to_owned());
             }
         };
-        *self.stage.lock() = format!(
+        let text = format!(
             "{} devices have votes again; {} partitions lost registers; collection is held",
             accepted.devices.len(),
             accepted.partitions.count()
         );
+        *self.stage.lock() = AcceptStage { text, done: accepted.devices.len() as u64 };
         // The outcome is set only here.
         let _ = self.accepted.set(accepted);
         Ok(())
@@ -77,8 +78,9 @@ impl JobWork for AcceptWork {
     }
 
     fn progress(&self) -> JobProgress {
-        let text = self.stage.lock().clone();
-        JobProgress { done: 0, total: None, unit: "devices".to_owned(), text }
+        let AcceptStage { text, done } = self.stage.lock().clone();
+        let total = Some(self.devices.len() as u64);
+        JobProgress { done, total, unit: "devices".to_owned(), text }
     }
 
     fn eta_s(&self) -> Option<u64> {

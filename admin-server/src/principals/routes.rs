@@ -159,6 +159,7 @@ async fn begin_session(
         tenant_id: tenant.map(|TenantName { canonical_id, .. }| canonical_id),
         began_ms,
         expires_ms: principal.expires_ms.map_or(ends_ms, |end| end.min(ends_ms)),
+        reads: None,
     };
     let principal = PrincipalLine {
         kind: "session".to_owned(),

@@ -69,16 +69,17 @@ for (const look of LOOKS) {
 test("a profile is taken by the keyboard, and saved in both formats", async () => {
   const { context, page, problems } = await signedIn(operator);
   await visit(page, "/diagnostics");
-  await page.getByLabel("Seconds", { exact: true }).fill("61");
-  await page.getByRole("button", { name: "Take a profile" }).click();
+  const form = page.getByRole("form", { name: "Processor time" });
+  await form.getByLabel("Seconds", { exact: true }).fill("61");
+  await form.getByRole("button", { name: "Take a profile" }).click();
   await page.getByText("a profile takes 1 to 60 seconds").waitFor();
-  await page.getByLabel("Seconds", { exact: true }).fill("3");
-  await page.getByLabel("Samples per second").fill("5000");
-  await page.getByRole("button", { name: "Take a profile" }).click();
+  await form.getByLabel("Seconds", { exact: true }).fill("3");
+  await form.getByLabel("Samples per second").fill("5000");
+  await form.getByRole("button", { name: "Take a profile" }).click();
   await page.getByText("frequency must be a number from 1 to 999").waitFor();
-  await page.getByLabel("Samples per second").fill("200");
+  await form.getByLabel("Samples per second").fill("200");
   const waits = page.waitForEvent("download", { timeout: 120_000 });
-  await page.getByLabel("Seconds", { exact: true }).focus();
+  await form.getByLabel("Seconds", { exact: true }).focus();
   await page.keyboard.press("Enter");
   await page.getByRole("progressbar", { name: "Sampling" }).waitFor();
   await page.getByText(/sampling, [123] s left/).waitFor();
@@ -87,10 +88,31 @@ test("a profile is taken by the keyboard, and saved in both formats", async () =
   assert.match(download.suggestedFilename(), /^martlet-cpu-.*Z\.pb\.gz$/);
   assert.ok(gunzipSync(readFileSync(await download.path())).length > 100);
   await page.getByText(/[1-9][0-9]* samples/).waitFor();
-  await page.getByLabel("Format").selectOption("folded");
-  const folded = await saved(page, page.getByRole("button", { name: "Take a profile" }));
+  await form.getByLabel("Format").selectOption("folded");
+  const folded = await saved(page, form.getByRole("button", { name: "Take a profile" }));
   assert.match(folded.name, /\.folded$/);
   assert.match(String(folded.bytes), /^\S.*martlet.* [0-9]+$/m);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a profile of the heap is taken and saved in both formats", async () => {
+  const { context, page, problems } = await signedIn(operator);
+  await visit(page, "/diagnostics");
+  const form = page.getByRole("form", { name: "Heap" });
+  const take = form.getByRole("button", { name: "Take a profile of the heap" });
+  await form.getByLabel("Seconds", { exact: true }).fill("2");
+  await form.getByLabel("Bytes between two samples").fill("1");
+  await take.click();
+  await form.getByText(/interval must be a number of bytes from 16384/).waitFor();
+  await form.getByLabel("Bytes between two samples").fill("16384");
+  const made = await saved(page, take);
+  assert.match(made.name, /^martlet-heap-.*Z\.pb\.gz$/);
+  assert.ok(gunzipSync(made.bytes).includes("inuse_space"));
+  await form.getByLabel("Format").selectOption("folded");
+  const folded = await saved(page, take);
+  assert.match(String(folded.bytes), /^(in use|freed);.*martlet.* [0-9]+$/m);
+  assert.deepEqual(await violations(page), []);
   assert.deepEqual(problems, []);
   await context.close();
 });
@@ -125,9 +147,9 @@ test("viewers have no diagnostics, and no route of them", async () => {
   const statuses = await page.evaluate(async () => {
     const csrf = localStorage.getItem("martlet-csrf");
     const ask = (method, path) => fetch(`/api/admin/v1/${path}`, { method, headers: { "x-martlet-csrf": csrf } });
-    return [(await ask("POST", "support-bundle")).status, (await ask("POST", "profile/cpu?seconds=1")).status, (await ask("GET", "profile/memory")).status];
+    return [(await ask("POST", "support-bundle")).status, (await ask("POST", "profile/cpu?seconds=1")).status, (await ask("POST", "profile/heap?seconds=1")).status, (await ask("GET", "profile/memory")).status];
   });
-  assert.deepEqual(statuses, [403, 403, 403]);
+  assert.deepEqual(statuses, [403, 403, 403, 403]);
   assert.deepEqual(problems, []);
   await context.close();
 });

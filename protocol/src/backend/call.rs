@@ -12,6 +12,7 @@ use super::claims::{ClaimsReply, ClaimsRequest};
 use super::conditions::{DeviceCondition, ReleaseCondition, RingEpoch};
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
 use super::old_registers::{HeldBuckets, OldList, OldPage, OldPlace};
+use super::quarantine::QuarantinePage;
 use super::registers::{
     AgedPage, AgedWalk, BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest,
     PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk, Want, WriteReply,
@@ -251,6 +252,9 @@ calls! {
     /// on the node releases none of these copies by an earlier ring (rule X9).
     PresenceBy "presence-by" { ids: Cow<'a, [ExtentId]>, rings: Cow<'a, [RingEpoch]> },
 
+    /// Returns items in quarantine with names above `after`, in the order of their names.
+    Quarantine "quarantine" { after: Option<Cow<'a, str>>, limit: usize },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -343,6 +347,9 @@ impl Call<'_> {
             Self::PresenceBy { ids, rings } => {
                 Call::PresenceBy { ids: owned(ids), rings: owned(rings) }
             }
+            Self::Quarantine { after, limit } => {
+                Call::Quarantine { after: after.map(owned), limit }
+            }
         }
     }
 }
@@ -432,4 +439,6 @@ replies! {
     OldRegisters(OldPage),
     /// Result of [`Call::HeldBuckets`].
     HeldBuckets(HeldBuckets),
+    /// Result of [`Call::Quarantine`].
+    Quarantine(QuarantinePage),
 }

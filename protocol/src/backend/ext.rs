@@ -9,8 +9,9 @@ use super::call::{Call, Reply};
 use super::{
     AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest,
     DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId, HeldBuckets, Hint, Holding,
-    ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply, RegisterDrop,
-    RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought, Walk, Want, WriteReply,
+    ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply, QuarantinePage,
+    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought, Walk, Want,
+    WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
@@ -446,6 +447,16 @@ pub trait BackendExt: Backend {
     ) -> ReplyFuture<'a, Vec<Presence>> {
         let (ids, rings) = (Cow::Borrowed(ids), Cow::Borrowed(rings));
         send(self, device, Call::PresenceBy { ids, rings })
+    }
+
+    /// [`Call::Quarantine`].
+    fn quarantine<'a>(
+        &'a self,
+        device: DeviceId,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> ReplyFuture<'a, QuarantinePage> {
+        send(self, device, Call::Quarantine { after: after.map(Cow::Borrowed), limit })
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::Usage => Reply::Usage(decode(body)?),
         CallKind::OldRegisters => Reply::OldRegisters(decode(body)?),
         CallKind::HeldBuckets => Reply::HeldBuckets(decode(body)?),
+        CallKind::Quarantine => Reply::Quarantine(decode(body)?),
         CallKind::Fence
         | CallKind::PurgeBucket
         | CallKind::DeleteExtents
@@ -110,7 +111,8 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
         | Call::GarbageAfter { limit, .. }
         | Call::Aged { limit, .. }
         | Call::OldRegisters { limit, .. }
-        | Call::HeldBuckets { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
+        | Call::HeldBuckets { limit, .. }
+        | Call::Quarantine { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
         Call::List(request) | Call::ListRows { request, .. } | Call::ListHints(request) => {
             let request: &mut ListRequest = request.to_mut();
             if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {

@@ -67,7 +67,8 @@ impl CallKind {
             | Self::ExtentSums
             | Self::Usage
             | Self::OldRegisters
-            | Self::HeldBuckets => PAGE_BYTES_MAX,
+            | Self::HeldBuckets
+            | Self::Quarantine => PAGE_BYTES_MAX,
             _ => REPLY_BYTES_MAX,
         }
     }
@@ -105,6 +106,7 @@ impl CallKind {
             | Self::OldRegisters
             | Self::HeldBuckets
             | Self::PresenceBy
+            | Self::Quarantine
             | Self::ReadExtent => true,
             Self::Write
             | Self::Promise

@@ -69,8 +69,17 @@ pub async fn preview_loss(topology: &Topology) -> Result<AcceptedLoss> {
     Ok(AcceptedLoss { devices: lost.into_iter().collect(), partitions })
 }
 
+/// Stage of an acceptance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcceptStage {
+    /// Sentence for people.
+    pub text: String,
+    /// Number of accepted devices that have their votes again.
+    pub done: u64,
+}
+
 /// Accepts a loss: holds collection, copies what peers hold, and returns votes to the devices that lack
-/// them now. `observe` receives each stage as a sentence.
+/// them now. `observe` receives each stage.
 ///
 /// # Errors
 /// As [`preview_loss`]; `devices` are not the ones that lack votes; a device or peer fails meanwhile,
@@ -80,7 +89,7 @@ pub async fn accept_loss(
     topology: &Topology,
     clock: Arc<dyn Clock>,
     devices: &BTreeSet<DeviceId>,
-    observe: &mut (dyn FnMut(String) + Send),
+    observe: &mut (dyn FnMut(AcceptStage) + Send),
 ) -> Result<AcceptedLoss> {
     let loss = preview_loss(topology).await?;
     if !loss.devices.iter().eq(devices) {
@@ -89,13 +98,17 @@ pub async fn accept_loss(
              status again",
         ));
     }
-    observe("holding the collection of extents".to_owned());
+    let total = loss.devices.len() as u64;
+    let mut left = total;
+    let mut observe =
+        |text: String, left: u64| observe(AcceptStage { text, done: total.saturating_sub(left) });
+    observe("holding the collection of extents".to_owned(), left);
     IndexLoss::note_lost(topology, &clock, &loss.devices).await?;
     // The start of the hold may be a time of another process's clock.
     let settled = Instant::now() + Duration::from_millis(HOLD_SETTLES_MS);
     while Instant::now() < settled {
-        let left = settled.duration_since(Instant::now()).as_secs() + 1;
-        observe(format!("waiting until workers know of the hold: {left} s left"));
+        let seconds = settled.duration_since(Instant::now()).as_secs() + 1;
+        observe(format!("waiting until workers know of the hold: {seconds} s left"), left);
         tokio::time::sleep(PAUSE).await;
     }
     let accepted: BTreeSet<DeviceId> = loss.devices.iter().copied().collect();
@@ -111,15 +124,16 @@ pub async fn accept_loss(
                     return Ok(loss);
                 }
                 failures += 1;
-                observe("a device does not answer".to_owned());
+                observe("a device does not answer".to_owned(), left);
             }
             Ok(progress) => {
                 failures = if progress.kept > 0 { failures + 1 } else { 0 };
-                observe(format!("{} devices without votes are left", progress.backlog));
+                left = progress.backlog;
+                observe(format!("{left} of {total} devices are without votes"), left);
             }
             Err(error) => {
                 failures += 1;
-                observe(error.to_string());
+                observe(error.to_string(), left);
             }
         }
         if failures > 0 {

@@ -132,10 +132,13 @@ fn clock(world: &MultiNodeWorld) -> Arc<dyn Clock> {
 
 async fn accept(world: &MultiNodeWorld) -> martlet_protocol::Result<AcceptedLoss> {
     let clock = world.clock.clone();
-    let mut observe = |_: String| {
-        clock.advance_ms(1000);
-    };
     let devices = without_votes(world).await;
+    let mut done = 0;
+    let mut observe = |stage: AcceptStage| {
+        clock.advance_ms(1000);
+        assert!((done..=devices.len() as u64).contains(&stage.done), "{stage:?} after {done}");
+        done = stage.done;
+    };
     accept_loss(&world.shared, world.clock.clone(), &devices, &mut observe).await
 }
 

@@ -12,6 +12,8 @@ use crate::table::{NOBODY, Table};
 
 /// Most rebalances to look ahead.
 const AHEAD_MAX: u32 = 32;
+/// Maximum number of assignments that a rebalance or its rehearsal computes: its own, and those ahead.
+pub const ASSIGNMENTS_MAX: u32 = AHEAD_MAX + 1;
 /// Factor of drift in the average weight from which the order of handoffs changes.
 const HANDOFF_DRIFT_MAX: f64 = 4.0;
 const HOUR_MS: u64 = 60 * 60 * 1000;
@@ -57,6 +59,20 @@ impl Builder {
     /// Adapts the assignment to the devices.
     pub fn rebalance(&mut self, occasion: RebalanceContext) -> Result<Report> {
         rebalance_while(self, occasion, &|| true)
+    }
+
+    /// Adapts the assignment to the devices. `observe` is called before each computation of an assignment,
+    /// of which a rebalance makes 1 to [`ASSIGNMENTS_MAX`].
+    pub fn rebalance_observed(
+        &mut self,
+        occasion: RebalanceContext,
+        observe: &dyn Fn(),
+    ) -> Result<Report> {
+        let goes_on = || {
+            observe();
+            true
+        };
+        rebalance_while(self, occasion, &goes_on)
     }
 
     fn check_can_rebalance(&self, now_ms: u64) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use martlet_admin_api::principals::AdminRole;
 
 use super::AdminAccess;
@@ -40,14 +40,18 @@ pub(super) async fn authenticate(gate: &GateState, head: &Parts) -> Result<Authe
         return Err(unauthenticated(NO_CREDENTIALS));
     };
     match given.strip_prefix("Bearer ") {
-        Some(token) if is_session(token) => of_session(gate.access()?, token).await,
+        Some(token) if is_session(token) => of_session(gate.access()?, head, token).await,
         Some(token) if gate.is_token(token) => Ok(Authenticated::bearer(Principal::of_token())),
         None if given.starts_with("AWS4-") => of_signature(gate, head, given).await,
         _ => Err(unauthenticated(NO_CREDENTIALS)),
     }
 }
 
-async fn of_session(access: &AdminAccess, token: &str) -> Result<Authenticated, Refused> {
+async fn of_session(
+    access: &AdminAccess,
+    head: &Parts,
+    token: &str,
+) -> Result<Authenticated, Refused> {
     let claims = access.secret.as_ref().and_then(|secret| secret.open(token));
     let Some(claims) = claims else {
         return Err(unauthenticated("the token is of no session of this cluster: begin another"));
@@ -55,6 +59,12 @@ async fn of_session(access: &AdminAccess, token: &str) -> Result<Authenticated, 
     let now_ms = access.clock.now_ms();
     if now_ms >= claims.expires_ms {
         return Err(unauthenticated("the session is over: begin another"));
+    }
+    if let Some(path) = &claims.reads
+        && (head.method != Method::GET || head.uri.path() != path)
+    {
+        let sentence = format!("the session may GET {path}, and nothing else");
+        return Err(refusal(StatusCode::FORBIDDEN, &sentence));
     }
     let key = if access.directory.is_some() {
         let key = known_key(access, &claims.key, now_ms).await?;

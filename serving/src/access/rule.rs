@@ -54,7 +54,7 @@ impl RouteAccess {
     }
 
     /// Returns true if the route admits the role, for some tenant at least.
-    pub(crate) fn admits(self, role: AdminRole) -> bool {
+    pub fn admits(self, role: AdminRole) -> bool {
         self.roles().contains(&role)
     }
 
@@ -67,7 +67,7 @@ impl RouteAccess {
     }
 
     /// Returns the sentence for a principal without a needed role.
-    pub(crate) fn refusal(self, role: AdminRole) -> String {
+    pub fn refusal(self, role: AdminRole) -> String {
         let needed: Vec<&str> = self.roles().iter().map(|role| role.name()).collect();
         let whose = if self.tenant_field().is_some() { " (of the tenant)" } else { "" };
         format!(

@@ -26,6 +26,8 @@ const KEY_PREFIX: &str = "MADM";
 const KEY_BYTES: usize = 20;
 /// Begin of a session's token.
 const SESSION_PREFIX: &str = "mas1.";
+/// Begin of the token of a session that may read one path. Releases before it refuse this token.
+const READING_PREFIX: &str = "mar1.";
 /// Upper limit of a token's length.
 const TOKEN_BYTES_MAX: usize = 2048;
 
@@ -59,6 +61,15 @@ pub struct SessionClaims {
     pub began_ms: u64,
     /// End, in milliseconds since 1970.
     pub expires_ms: u64,
+    /// Path that the session may GET, and nothing else. None for all that the role may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<String>,
+}
+
+impl SessionClaims {
+    fn prefix(&self) -> &'static str {
+        if self.reads.is_some() { READING_PREFIX } else { SESSION_PREFIX }
+    }
 }
 
 impl AdminSecret {
@@ -98,7 +109,7 @@ impl AdminSecret {
     /// Makes the token of a session.
     pub fn seal(&self, claims: &SessionClaims) -> String {
         let text = serde_json::to_vec(claims).expect("claims in memory can be written");
-        let text = format!("{SESSION_PREFIX}{}", URL_SAFE_NO_PAD.encode(text));
+        let text = format!("{}{}", claims.prefix(), URL_SAFE_NO_PAD.encode(text));
         let mac = blake3::keyed_hash(&self.sessions, text.as_bytes());
         format!("{text}.{}", mac.to_hex())
     }
@@ -113,14 +124,16 @@ impl AdminSecret {
         if blake3::keyed_hash(&self.sessions, text.as_bytes()) != given {
             return None;
         }
-        let text = URL_SAFE_NO_PAD.decode(text.strip_prefix(SESSION_PREFIX)?).ok()?;
-        serde_json::from_slice(&text).ok()
+        let (prefix, claims) = text.split_at_checked(SESSION_PREFIX.len())?;
+        let claims: SessionClaims =
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+        (prefix == claims.prefix()).then_some(claims)
     }
 }
 
 /// Returns true if `text` has the form of a session's token.
 pub(crate) fn is_session(text: &str) -> bool {
-    text.starts_with(SESSION_PREFIX)
+    text.starts_with(SESSION_PREFIX) || text.starts_with(READING_PREFIX)
 }
 
 /// Returns true if `text` has the form of a key's id.
@@ -142,6 +155,7 @@ mod tests {
             tenant_id: Some("c".into()),
             began_ms: 1,
             expires_ms: 2,
+            reads: None,
         }
     }
 
@@ -156,6 +170,16 @@ mod tests {
         assert_ne!(one.key_secret("MADM1"), one.key_secret("MADM2"));
         assert_eq!(one.key_secret("MADM1").len(), 40);
         assert!(!format!("{one:?}").contains("110"), "secrets are never printed");
+    }
+
+    #[test]
+    fn a_session_of_one_path_has_a_token_that_earlier_releases_refuse() {
+        let secret = AdminSecret::derive(&[7; 32]);
+        let reading = SessionClaims { reads: Some("/admin/v1/audit".into()), ..claims() };
+        let token = secret.seal(&reading);
+        assert!(token.starts_with("mar1.") && is_session(&token), "{token}");
+        assert_eq!(secret.open(&token), Some(reading));
+        assert_eq!(secret.open(&token.replace("mar1.", "mas1.")), None);
     }
 
     #[test]

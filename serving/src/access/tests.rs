@@ -197,6 +197,7 @@ impl TestProcess {
             tenant_id: state.tenant.map(|tenant| tenant.canonical_id),
             began_ms: self.now_ms(),
             expires_ms: self.now_ms() + length_ms,
+            reads: None,
         }
     }
 
@@ -355,6 +356,24 @@ async fn the_key_of_an_operator_has_sessions_that_may_read_alone() {
     assert_eq!(status("/operate", &reader).await, StatusCode::FORBIDDEN);
     let more = SessionClaims { role: AdminRole::Operator, ..process.session(&viewer, HOUR_MS) };
     assert_eq!(status("/read", &more).await, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_session_of_one_path_gets_this_path_and_nothing_else() {
+    for kind in [Kind::WithAccounts, Kind::Member] {
+        let process = TestProcess::new(kind).await;
+        let operator = process.key(AdminRole::Operator);
+        let reads = Some("/operate".to_owned());
+        let token =
+            process.secret.seal(&SessionClaims { reads, ..process.session(&operator, 60_000) });
+        let status =
+            async |method: &str, path: &str| process.bearer(method, path, &token).await.status;
+        assert_eq!(status("GET", "/operate").await, StatusCode::OK);
+        assert_eq!(status("GET", "/operate?x=1").await, StatusCode::OK);
+        assert_eq!(status("PUT", "/operate").await, StatusCode::FORBIDDEN);
+        assert_eq!(status("GET", "/read").await, StatusCode::FORBIDDEN);
+        assert_eq!(status("GET", "/operate/more").await, StatusCode::FORBIDDEN);
+    }
 }
 
 #[tokio::test]

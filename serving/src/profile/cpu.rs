@@ -21,7 +21,10 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
+use super::pprof_file::{PprofContent, PprofRow};
 use super::stack::{FrameFunction, SampledStack};
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Parts of the names of libraries whose code isn't sampled.
 const UNSAMPLED: [&str; 5] = ["libc.so", "libc-2", "libgcc_s", "libpthread", "linux-vdso"];
@@ -62,6 +65,25 @@ impl CpuProfile {
     pub(super) fn samples(&self) -> u64 {
         self.stacks.iter().map(|stack| stack.samples).sum()
     }
+
+    /// Returns the content of a file of pprof. A stack has its count, and its share of processor time.
+    pub(super) fn content(&self) -> PprofContent<'_> {
+        let period = NANOS_PER_SECOND / u64::from(self.frequency.max(1));
+        let row = |stack| row(stack, period);
+        PprofContent {
+            types: &[("samples", "count"), ("cpu", "nanoseconds")],
+            period,
+            begin_ms: self.begin_ms,
+            took: self.took,
+            rows: self.stacks.iter().map(row).collect(),
+            comment: None,
+        }
+    }
+}
+
+fn row(stack: &SampledStack, period: u64) -> PprofRow<'_> {
+    let values = vec![stack.samples, stack.samples.saturating_mul(period)];
+    PprofRow { frames: &stack.frames, thread: Some(&stack.thread), values }
 }
 
 /// Mark of the run that is under way.

@@ -4,15 +4,36 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use super::cpu::CpuProfile;
-use super::stack::{FrameFunction, SampledStack};
+use super::stack::FrameFunction;
 
-const NANOS_PER_SECOND: i64 = 1_000_000_000;
+/// Content of a file.
+pub(super) struct PprofContent<'a> {
+    /// Name and unit of each value of a row. The last one is that of the period.
+    pub(super) types: &'static [(&'static str, &'static str)],
+    /// Mean distance of two samples.
+    pub(super) period: u64,
+    /// Begin, in milliseconds since 1970.
+    pub(super) begin_ms: u64,
+    pub(super) took: Duration,
+    pub(super) rows: Vec<PprofRow<'a>>,
+    /// Remark for the reader of the file.
+    pub(super) comment: Option<String>,
+}
+
+/// A stack with its values.
+pub(super) struct PprofRow<'a> {
+    /// Frames from the innermost to the outermost.
+    pub(super) frames: &'a [Vec<FrameFunction>],
+    /// Name of the thread, where it is known.
+    pub(super) thread: Option<&'a str>,
+    pub(super) values: Vec<u64>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Profile {
@@ -35,6 +56,8 @@ pub(super) struct Profile {
     pub(super) period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
     pub(super) period: i64,
+    #[prost(int64, repeated, tag = "13")]
+    pub(super) comment: Vec<i64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -94,12 +117,16 @@ pub(super) struct Function {
     pub(super) filename: i64,
 }
 
-/// Encodes a profile. A sample has its count, and its share of processor time in nanoseconds.
-pub(super) fn encode(profile: &CpuProfile) -> std::io::Result<Vec<u8>> {
-    let message = Tables::default().profile(profile);
+/// Encodes a profile.
+pub(super) fn encode(content: &PprofContent) -> std::io::Result<Vec<u8>> {
+    let message = Tables::default().profile(content);
     let mut compressed = GzEncoder::new(Vec::new(), Compression::default());
     compressed.write_all(&message.encode_to_vec())?;
     compressed.finish()
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// Texts, functions and locations by what they are, so that each is there once.
@@ -113,31 +140,32 @@ struct Tables {
 }
 
 impl Tables {
-    fn profile(mut self, profile: &CpuProfile) -> Profile {
+    fn profile(mut self, content: &PprofContent) -> Profile {
         self.text("");
-        let period = NANOS_PER_SECOND / i64::from(profile.frequency.max(1));
-        let samples = ValueType { r#type: self.text("samples"), unit: self.text("count") };
-        let time = ValueType { r#type: self.text("cpu"), unit: self.text("nanoseconds") };
-        let thread = self.text("thread");
-        for stack in &profile.stacks {
-            self.add(stack, period, thread);
+        let mut sample_type = Vec::new();
+        for (name, unit) in content.types {
+            sample_type.push(ValueType { r#type: self.text(name), unit: self.text(unit) });
         }
-        let nanos = |time: std::time::Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        for row in &content.rows {
+            self.add(row);
+        }
+        let comment = content.comment.iter().map(|comment| self.text(comment)).collect();
         Profile {
-            sample_type: vec![samples, time],
-            time_nanos: i64::try_from(profile.begin_ms).unwrap_or_default() * 1_000_000,
-            duration_nanos: nanos(profile.took),
-            period_type: Some(time),
-            period,
+            period_type: sample_type.last().copied(),
+            sample_type,
+            time_nanos: number(content.begin_ms).saturating_mul(1_000_000),
+            duration_nanos: i64::try_from(content.took.as_nanos()).unwrap_or(i64::MAX),
+            period: number(content.period),
+            comment,
             ..self.message
         }
     }
 
-    fn add(&mut self, stack: &SampledStack, period: i64, thread: i64) {
-        let count = i64::try_from(stack.samples).unwrap_or(i64::MAX);
-        let location_id = stack.frames.iter().map(|frame| self.location(frame)).collect();
-        let label = vec![Label { key: thread, str: self.text(&stack.thread) }];
-        let value = vec![count, count.saturating_mul(period)];
+    fn add(&mut self, row: &PprofRow) {
+        let location_id = row.frames.iter().map(|frame| self.location(frame)).collect();
+        let label = |name: &str| Label { key: self.text("thread"), str: self.text(name) };
+        let label = row.thread.map(label).into_iter().collect();
+        let value = row.values.iter().copied().map(number).collect();
         self.message.sample.push(Sample { location_id, value, label });
     }
 
@@ -180,7 +208,6 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::time::Duration;
 
     use flate2::read::GzDecoder;
 
@@ -191,21 +218,26 @@ mod tests {
         FrameFunction { name, symbol, file: "src/main.rs".to_owned(), line }
     }
 
+    fn row(frames: &[Vec<FrameFunction>], samples: u64) -> PprofRow<'_> {
+        PprofRow { frames, thread: Some("martlet"), values: vec![samples, samples * 10_000_000] }
+    }
+
     #[test]
     fn each_text_function_and_location_is_there_once() {
-        let stack = |leaf: &str, samples| SampledStack {
-            thread: "martlet".to_owned(),
-            frames: vec![vec![function(leaf, 7), function("caller", 8)], vec![function("main", 9)]],
-            samples,
+        let stack = |leaf: &str| {
+            vec![vec![function(leaf, 7), function("caller", 8)], vec![function("main", 9)]]
         };
-        let profile = CpuProfile {
-            stacks: vec![stack("a", 3), stack("b", 1)],
-            frequency: 100,
+        let stacks = [(stack("a"), 3), (stack("b"), 1)];
+        let content = PprofContent {
+            types: &[("samples", "count"), ("cpu", "nanoseconds")],
+            period: 10_000_000,
             begin_ms: 1_700_000_000_000,
             took: Duration::from_secs(2),
+            rows: stacks.iter().map(|(frames, samples)| row(frames, *samples)).collect(),
+            comment: Some("a remark".to_owned()),
         };
         let mut bytes = Vec::new();
-        let encoded = encode(&profile).unwrap();
+        let encoded = encode(&content).unwrap();
         GzDecoder::new(&encoded[..]).read_to_end(&mut bytes).unwrap();
         let message = Profile::decode(&bytes[..]).unwrap();
         let text = |at: i64| message.string_table[usize::try_from(at).unwrap()].as_str();
@@ -214,6 +246,7 @@ mod tests {
             message.sample_type.iter().map(|it| (text(it.r#type), text(it.unit))).collect();
         assert_eq!(types, [("samples", "count"), ("cpu", "nanoseconds")]);
         assert_eq!((message.period, message.duration_nanos), (10_000_000, 2_000_000_000));
+        assert_eq!(text(message.comment[0]), "a remark");
         assert_eq!(message.sample[0].value, [3, 30_000_000]);
         assert_eq!(text(message.sample[1].label[0].str), "martlet");
         assert_eq!((message.function.len(), message.location.len()), (4, 3));

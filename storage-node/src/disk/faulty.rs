@@ -33,7 +33,7 @@ use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::content::{Content, ContentChange, ContentRng, NameChange, SECTOR};
-use super::{Caching, Disk, DiskFile, Space};
+use super::{Caching, Disk, DiskFile, FileDetails, Space};
 
 mod content;
 #[cfg(test)]
@@ -333,6 +333,17 @@ impl Disk for FaultyDisk {
         }
         state.pending_names = kept;
         Ok(())
+    }
+
+    fn details(&self, path: &Path) -> Result<FileDetails> {
+        let mut state = self.0.lock();
+        state.spaceless().0?;
+        if state.folders.contains(path) {
+            return Ok(FileDetails { bytes: None, changed_ms: None });
+        }
+        let file = state.file(path)?;
+        let bytes = state.files[&file].live.len() as u64;
+        Ok(FileDetails { bytes: Some(bytes), changed_ms: None })
     }
 
     fn space(&self, _: &Path) -> Result<Space> {

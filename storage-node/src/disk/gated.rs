@@ -10,7 +10,7 @@ use std::sync::Arc;
 use martlet_protocol::Result;
 use parking_lot::{Condvar, Mutex};
 
-use super::{Caching, Disk, DiskFile, PosixDisk, Space};
+use super::{Caching, Disk, DiskFile, FileDetails, PosixDisk, Space};
 
 /// A gate that blocks callers while it is shut.
 #[derive(Debug, Default)]
@@ -103,6 +103,11 @@ impl Disk for GatedDisk {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.pass(dir);
         PosixDisk.sync_dir(dir)
+    }
+
+    fn details(&self, path: &Path) -> Result<FileDetails> {
+        self.pass(path);
+        PosixDisk.details(path)
     }
 
     fn space(&self, path: &Path) -> Result<Space> {

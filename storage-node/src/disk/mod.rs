@@ -51,6 +51,8 @@ pub trait Disk: Send + Sync + Debug {
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes the names in a folder durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Returns length and time of a file or folder, without following links.
+    fn details(&self, path: &Path) -> Result<FileDetails>;
     /// Returns total and free bytes of the device.
     fn space(&self, path: &Path) -> Result<Space>;
 }
@@ -118,6 +120,16 @@ pub enum Caching {
     /// Bypasses the page cache if the file system supports this. Offsets, lengths and memory of
     /// reads and writes are aligned to 4 KiB.
     Direct,
+}
+
+/// Length and time of a file or folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileDetails {
+    /// Length in bytes; none for a folder.
+    pub bytes: Option<u64>,
+    /// Time at which name, length or bytes last changed, in milliseconds since 1970; none on a disk without
+    /// times.
+    pub changed_ms: Option<u64>,
 }
 
 /// Space of a device.

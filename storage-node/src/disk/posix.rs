@@ -12,11 +12,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use martlet_protocol::{Error, ErrorKind, Result};
-use rustix::fs::{self, Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{
+    self, Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, SeekFrom,
+};
 use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::errno::failed;
-use super::{Caching, Disk, DiskFile, Space, sent};
+use super::{Caching, Disk, DiskFile, FileDetails, Space, sent};
 
 /// Maximum number of slices in one call of the kernel.
 const SLICES_MAX: usize = 1024;
@@ -105,6 +107,17 @@ impl Disk for PosixDisk {
             fs::fsync(io::retry_on_intr(|| fs::open(dir, flags, Mode::empty()))?)
         };
         sync().map_err(on_path("sync the folder", dir))
+    }
+
+    fn details(&self, path: &Path) -> Result<FileDetails> {
+        let found = fs::lstat(path).map_err(on_path("examine", path))?;
+        let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        let seconds = u64::try_from(found.st_ctime).unwrap_or_default();
+        let millis = found.st_ctime_nsec / 1_000_000;
+        Ok(FileDetails {
+            bytes: (!is_folder).then(|| u64::try_from(found.st_size).unwrap_or_default()),
+            changed_ms: Some(seconds.saturating_mul(1000).saturating_add(millis)),
+        })
     }
 
     fn space(&self, path: &Path) -> Result<Space> {

@@ -5,11 +5,69 @@
 
 use std::path::{Path, PathBuf};
 
-use martlet_protocol::{ErrorKind, Result};
+use martlet_protocol::backend::{QuarantineKind, QuarantinePage, QuarantinedItem};
+use martlet_protocol::{ErrorKind, ExtentId, Result};
 
+use super::ExtentStore;
+use super::record::BlockRun;
 use crate::disk::{Caching, Disk};
 
-use super::record::BlockRun;
+impl ExtentStore {
+    /// Returns up to `limit` items in quarantine with names above `after`, in the order of their names.
+    pub async fn quarantine(&self, after: Option<&str>, limit: usize) -> Result<QuarantinePage> {
+        let (store, after) = (self.0.clone(), after.map(str::to_owned));
+        let list = move || page(store.disk.as_ref(), &store.root, after.as_deref(), limit);
+        self.0.threads.run(list).await
+    }
+}
+
+/// Lists a page of the quarantine. Each page reads all names of the folder.
+fn page(disk: &dyn Disk, root: &Path, after: Option<&str>, limit: usize) -> Result<QuarantinePage> {
+    let folder = folder(root);
+    let mut names = match disk.list(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        listed => listed?,
+    };
+    names.retain(|name| after.is_none_or(|after| name.as_str() > after));
+    names.sort_unstable();
+    let is_cut = names.len() > limit;
+    names.truncate(limit);
+    let next = names.last().filter(|_| is_cut).cloned();
+    let mut items = Vec::new();
+    for name in names {
+        match item(disk, &folder, name) {
+            // An operator moved the file away.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            item => items.push(item?),
+        }
+    }
+    Ok(QuarantinePage { items, next })
+}
+
+fn item(disk: &dyn Disk, folder: &Path, name: String) -> Result<QuarantinedItem> {
+    let details = disk.details(&folder.join(&name))?;
+    // The file that stands for a record is empty.
+    let record = named_run(&name).map(|run| run.bytes);
+    let kind = kind(&name);
+    Ok(QuarantinedItem {
+        name,
+        kind,
+        bytes: record.or(details.bytes),
+        since_ms: details.changed_ms,
+    })
+}
+
+fn kind(name: &str) -> QuarantineKind {
+    if let Some(BlockRun { volume, offset, .. }) = named_run(name) {
+        return QuarantineKind::Record { volume, offset };
+    }
+    let generation = name.strip_prefix("index-").and_then(|number| number.parse().ok());
+    match (generation, name.parse::<ExtentId>()) {
+        (Some(generation), _) => QuarantineKind::Index { generation },
+        (None, Ok(id)) => QuarantineKind::Extent(id),
+        (None, Err(_)) => QuarantineKind::Other,
+    }
+}
 
 pub(super) fn folder(root: &Path) -> PathBuf {
     root.join("quarantine")
@@ -48,6 +106,42 @@ pub(super) fn named_run(name: &str) -> Option<BlockRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_name_all_items_in_order() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, disk) = (place.path(), &crate::disk::PosixDisk);
+        let all = |limit| page(disk, root, None, limit).unwrap();
+        assert_eq!(all(10), QuarantinePage::default(), "a device without the folder");
+        disk.create_dir(&folder(root)).unwrap();
+        disk.create_dir(&folder(root).join("index-7")).unwrap();
+        let id = ExtentId([0xab; 16]);
+        std::fs::write(folder(root).join(id.to_string()), [1; 300]).unwrap();
+        std::fs::write(folder(root).join("odd <name>"), [2; 5]).unwrap();
+        assert!(run(disk, root, BlockRun { volume: 3, offset: 8192, bytes: 4096 }).unwrap());
+        let shown: Vec<_> = all(10).items.into_iter().map(|item| (item.kind, item.bytes)).collect();
+        let expected = [
+            (QuarantineKind::Extent(id), Some(300)),
+            (QuarantineKind::Index { generation: 7 }, None),
+            (QuarantineKind::Other, Some(5)),
+            (QuarantineKind::Record { volume: 3, offset: 8192 }, Some(4096)),
+        ];
+        assert_eq!(shown, expected);
+        let is_recent =
+            |item: &QuarantinedItem| item.since_ms.is_some_and(|ms| ms > 1_700_000_000_000);
+        assert!(all(10).items.iter().all(is_recent));
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = page(disk, root, after.as_deref(), 3).unwrap();
+            found.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, all(4).items);
+        assert_eq!(all(4).next, None, "the last page is known to be the last");
+    }
 
     #[test]
     fn names_of_runs_are_understood_and_others_are_not() {

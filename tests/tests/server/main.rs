@@ -30,6 +30,7 @@ mod own_keys;
 mod patience;
 mod policies;
 mod private;
+mod processes;
 mod profile;
 mod refusals;
 mod rewrite;

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 const CPU: &str = "/admin/v1/profile/cpu";
+const HEAP: &str = "/admin/v1/profile/heap";
 
 /// Stores and reads objects until it is aborted.
 fn load(server: &Server) -> JoinHandle<()> {
@@ -131,6 +132,7 @@ async fn profiles_are_for_operators_and_not_at_the_s3_port() {
     assert!(asked(&server, &flags).await.status.success());
     for command in [
         &["profile", "cpu", "--seconds", "1", "--output", path(&output)][..],
+        &["profile", "heap", "--seconds", "1", "--output", path(&output)],
         &["profile", "memory"],
     ] {
         let asked = asked(&server, &[&["--admin-key-file", path(&key)], command].concat()).await;
@@ -146,6 +148,53 @@ async fn profiles_are_for_operators_and_not_at_the_s3_port() {
     let target = format!("{CPU}?seconds=1");
     let at_s3 = server.client().send("POST", &target, Bytes::new()).await.unwrap();
     assert!(at_s3.status >= 400 && at_s3.header("x-martlet-samples").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heap_profile_of_a_busy_server_names_its_functions() {
+    let (mut server, load) = busy_server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (folded, pprof) = (folder.path().join("heap.folded"), folder.path().join("heap.pb.gz"));
+    let flags = ["profile", "heap", "--seconds", "3", "--interval", "65536", "--format", "folded"];
+    let output = asked(&server, &[&flags[..], &["--output", path(&folded)]].concat()).await;
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&folded).unwrap();
+    let mut own = 0;
+    for line in text.lines() {
+        let (stack, bytes) = line.rsplit_once(' ').unwrap();
+        assert!(stack.starts_with("in use;") || stack.starts_with("freed;"), "{line}");
+        assert!(!stack.contains("martlet_heap_profile"), "the profiler is in no stack: {line}");
+        own += if stack.contains("martlet_") { bytes.parse::<u64>().unwrap() } else { 0 };
+    }
+    assert!(own >= 1 << 20, "{own} bytes have own functions\n{text}");
+    let output =
+        asked(&server, &["profile", "heap", "--seconds", "1", "--output", path(&pprof)]).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(&pprof).unwrap()[..2], [0x1f, 0x8b], "gzip");
+    let first = async { post(&server, &format!("{HEAP}?seconds=3"), true).await };
+    let second = async {
+        sleep(Duration::from_secs(1)).await;
+        post(&server, &format!("{HEAP}?seconds=1"), true).await
+    };
+    let cpu = async { post(&server, &format!("{CPU}?seconds=1"), true).await };
+    let (first, second, cpu) = tokio::join!(first, second, cpu);
+    assert_eq!((first.status, second.status, cpu.status), (200, 409, 200));
+    assert!(second.text().contains("another heap profile"), "{}", second.text());
+    assert!(first.header("x-martlet-samples").parse::<u64>().unwrap() > 0);
+    for (query, part) in [
+        ("seconds=0", "from 1 to 60"),
+        ("seconds=1&interval=1", "from 16384 to"),
+        ("seconds=1&format=svg", "pprof or folded"),
+    ] {
+        let reply = post(&server, &format!("{HEAP}?{query}"), true).await;
+        assert_eq!(reply.status, 400, "{query}");
+        assert!(reply.text().contains(part), "{}", reply.text());
+    }
+    assert!(!load.is_finished(), "the load goes on");
+    load.abort();
+    let audit = String::from_utf8(asked(&server, &["--json", "audit"]).await.stdout).unwrap();
+    assert!(audit.matches(&format!("POST {HEAP}")).count() >= 4, "{audit}");
+    assert!(server.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -115,6 +115,7 @@ impl TraceText for Reply {
             }
             Self::Usage(reply) => format!("usage of {} runs", reply.len()),
             Self::OldRegisters(reply) => format!("{} old registers", reply.registers.len()),
+            Self::Quarantine(reply) => format!("{} items in quarantine", reply.items.len()),
             Self::HeldBuckets(reply) => format!("{} held buckets", reply.buckets.len()),
         }
     }

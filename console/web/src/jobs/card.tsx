@@ -3,13 +3,15 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { change, get, useLive, type Live } from "../api";
 import * as f from "../format";
+import { getOf, type ProcessName } from "../process/choice";
 import { may, type Schemas } from "../session";
 import { Ask, Badge, Card, Failure, Loaded, Meter, type Tone } from "../ui/parts";
 import { CensusFindings, censusOf } from "./census";
 import { RebuildReport, rebuildOf } from "../lost/report";
 import { PushAnswers, pushOf } from "./push";
 
-export type Job = Schemas["JobLine"];
+/** Job, with the process that has it; none for this one. */
+export type Job = Schemas["JobLine"] & { process?: ProcessName };
 const TONES: Record<string, Tone> = { running: "busy", done: "good", failed: "bad", cancelled: "calm" };
 const LOST: Record<string, string> = {
   census: "Its counts are lost. Nothing else changes.",
@@ -34,7 +36,7 @@ export function Jobs({ live, none }: { live: Live<Job[]>; none: JSX.Element }) {
   };
   return (
     <>
-      <Loaded live={live}>{(items) => (items.length === 0 ? none : <>{items.map((job) => <JobCard key={job.id} job={job} cancel={() => setCancelling(job)} />)}</>)}</Loaded>
+      <Loaded live={live}>{(items) => (items.length === 0 ? none : <>{items.map((job) => <JobCard key={`${job.process?.process ?? ""} ${job.id}`} job={job} cancel={() => setCancelling(job)} />)}</>)}</Loaded>
       {cancelling && (
         <Ask title={`Cancel the ${cancelling.kind}${cancelling.subject ? ` of ${cancelling.subject}` : ""}`} verb="Cancel the job" danger run={cancel} close={() => setCancelling(undefined)}>
           <p>{LOST[cancelling.kind] ?? "Its progress is lost."}</p>
@@ -54,11 +56,11 @@ function JobCard({ job, cancel }: { job: Job; cancel: () => void }) {
         <h2>{job.kind}{job.subject ? ` of ${job.subject}` : ""}</h2>
         <Badge tone={TONES[job.state] ?? "calm"}>{job.state}</Badge>
         <span class="note">
-          {job.id}, began {f.date(job.started_ms)}
+          {job.process ? `${job.process.process}, ` : ""}{job.id}, began {f.date(job.started_ms)}
           {job.ended_ms ? `, took ${f.span((job.ended_ms - job.started_ms) / 1000)}` : ""}
           {job.eta_s !== undefined && job.eta_s !== null ? `, ${f.span(job.eta_s)} left` : ""}
         </span>
-        {running && may("delete /admin/v1/job") && <button onClick={cancel}>Cancel</button>}
+        {running && (job.process?.own ?? true) && may("delete /admin/v1/job") && <button onClick={cancel}>Cancel</button>}
       </header>
       {running && share !== undefined && <Meter share={share} label={`${f.percent(share)} done`} />}
       <p>{text || (total ? `${f.count(done)} of ${f.count(total)} ${unit}` : `${f.count(done)} ${unit}`)}</p>
@@ -74,7 +76,7 @@ function Report({ job }: { job: Job }) {
   const [error, setError] = useState("");
   const load = async () => {
     try {
-      setReport(await get<Job>("/admin/v1/job", { id: job.id }));
+      setReport(await getOf<Job>(job.process, "/admin/v1/job", { id: job.id }));
       setError("");
     } catch (thrown) {
       setError(thrown instanceof Error ? thrown.message : String(thrown));

@@ -1,7 +1,8 @@
-// Audit trail of this process: changes of operators, and those of tenants.
+// Audit trail of one process or of all: changes of operators, and those of tenants.
 import { useState } from "preact/hooks";
-import { change, get, useLive } from "../api";
+import { change, useLive } from "../api";
 import * as f from "../format";
+import { getOf, getOfAll, MissingProcesses, ProcessSelect, useProcesses, type ProcessReply } from "../process/choice";
 import { session, type Schemas } from "../session";
 import { Ask, Badge, Card, Empty, Field, Head, Loaded, Select, Table, type Tone } from "../ui/parts";
 import { Pager, usePages } from "../ui/pager";
@@ -9,6 +10,23 @@ import { Pager, usePages } from "../ui/pager";
 const TONES: Record<string, Tone> = { done: "good", refused: "warn", failed: "bad", unknown: "bad" };
 type Who = Schemas["PrincipalLine"];
 const SPANS: Record<string, number> = { "last hour": 3600, "last day": 86_400, "last week": 604_800, "all": 0 };
+
+type AuditPage = Schemas["AuditPage"];
+
+interface Records {
+  items: AuditPage["items"];
+  /** Cursor of the next page: of one process, or those of all as JSON. */
+  next: string | null;
+  replies: ProcessReply<AuditPage>[];
+}
+
+/** Joins a page of each process by time. Processes at their end have no cursor. */
+export function joined(replies: ProcessReply<AuditPage>[]): Records {
+  const pages = replies.flatMap((reply) => (reply.value ? [{ process: reply.process.process, page: reply.value }] : []));
+  const items = pages.flatMap(({ page }) => page.items).sort((one, other) => one.time_ms - other.time_ms);
+  const more = pages.filter(({ page }) => page.more).map(({ process, page }) => [process, page.next]);
+  return { items, next: more.length > 0 ? JSON.stringify(Object.fromEntries(more)) : null, replies };
+}
 
 export function Audit() {
   const ofTenant = session.value?.principal?.role === "tenant-admin";
@@ -20,21 +38,30 @@ export function Audit() {
   // Others may end their own session alone, by signing out.
   const mayEnd = session.value?.principal?.role === "operator";
   const pages = usePages();
-  const load = () => {
+  const processes = useProcesses("/admin/v1/audit", true);
+  const load = async (): Promise<Records> => {
     const span = SPANS[since] ?? 0;
     const since_ms = span > 0 ? Date.now() - span * 1000 : undefined;
-    return get<Schemas["AuditPage"]>("/admin/v1/audit", { tenants: log === "tenants", who, what, since_ms, after: pages.after });
+    const query = { tenants: log === "tenants", who, what, since_ms };
+    if (processes.chosen === undefined) {
+      const page = await getOf<AuditPage>(undefined, "/admin/v1/audit", { ...query, after: pages.after });
+      return { items: page.items, next: page.more ? page.next : null, replies: [] };
+    }
+    const cursors = pages.after === undefined ? undefined : (JSON.parse(pages.after) as Record<string, string>);
+    const going = processes.chosen.filter((one) => cursors === undefined || cursors[one.process] !== undefined);
+    return joined(await getOfAll<AuditPage>(going, "/admin/v1/audit", (one) => ({ ...query, after: cursors?.[one.process] })));
   };
-  const live = useLive(load, 10_000, [log, since, who, what, pages.after]);
+  const live = useLive(load, 10_000, [log, since, who, what, pages.after, processes.name]);
   const filter = (set: (value: string) => void) => (value: string) => {
     pages.first();
     set(value);
   };
   return (
     <>
-      <Head title="Audit trail" lead="Changes that this process made, in the order in which they ended. Each process keeps its own." />
+      <Head title="Audit trail" lead="Changes that processes made, in the order in which they ended. Each process keeps its own; those of several are joined by time, a page of each." />
       <Card wide>
         <div class="filters">
+          <ProcessSelect choice={{ ...processes, choose: filter(processes.choose) }} />
           {!ofTenant && <Select label="Changes of" value={log} options={["operators", "tenants"]} on={filter(setLog)} />}
           <Select label="Time" value={since} options={Object.keys(SPANS)} on={filter(setSince)} />
           <Field label="Who" value={who} on={filter(setWho)} />
@@ -43,13 +70,15 @@ export function Audit() {
         <Loaded live={live}>
           {(page) => (
             <>
+              <MissingProcesses replies={page.replies} />
               {page.items.length === 0 ? (
                 <Empty title="No changes">No record matches.</Empty>
               ) : (
-                <Table label="Changes" heads={["Time", "Who", "Operation", "Target", "Outcome", "From"]}>
+                <Table label="Changes" heads={["Time", ...(processes.chosen ? ["Process"] : []), "Who", "Operation", "Target", "Outcome", "From"]}>
                   {page.items.map((record) => (
                     <tr>
                       <td>{f.exact(record.time_ms)}</td>
+                      {processes.chosen && <td>{record.process}</td>}
                       <td>
                         {record.who.name || record.who.key || record.who.kind}<small class="quiet"> {record.who.role}</small>
                         {mayEnd && record.who.session && <div><button onClick={() => setEnding(record.who)} aria-label={`End the session ${record.who.session}`}>End the session</button></div>}
@@ -62,7 +91,7 @@ export function Audit() {
                   ))}
                 </Table>
               )}
-              <Pager pages={pages} next={page.more ? page.next : null} />
+              <Pager pages={pages} next={page.next} />
             </>
           )}
         </Loaded>

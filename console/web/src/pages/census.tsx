@@ -5,6 +5,7 @@ import * as f from "../format";
 import { censusOf, CensusFindings } from "../jobs/census";
 import { Jobs, useJobs, type Job } from "../jobs/card";
 import { StartCensus } from "../jobs/start";
+import { QuarantinedItems } from "../process/quarantine";
 import { follow } from "../route";
 import { may, type Schemas } from "../session";
 import { Card, Empty, Head, Loaded, Table } from "../ui/parts";
@@ -88,24 +89,31 @@ function Quarantine() {
   );
 }
 
+function nameOf(device: Schemas["DeviceLine"]): string {
+  return device.name || `d${device.device}`;
+}
+
 function HeldDevices({ held }: { held: Held[] }) {
+  const [shownOf, setShownOf] = useState<Held>();
   const sorted = [...held].sort((a, b) => b.device.quarantined - a.device.quarantined);
   return (
     <>
       <Slices items={sorted} size={50} label="the quarantine">
         {(shown) => (
-          <Table label="Quarantine" heads={["Node", "Device", { right: "Items" }, "Folder on the node"]}>
-            {shown.map(({ node, device }) => (
+          <Table label="Quarantine" heads={["Node", "Device", { right: "Items" }, "Folder on the node", { right: "List" }]}>
+            {shown.map((one) => (
               <tr>
-                <th scope="row">{node}</th>
-                <td>{device.name || `d${device.device}`}</td>
-                <td class="right">{f.count(device.quarantined)}</td>
-                <td><code class="copy">{`${device.path}/quarantine`}</code></td>
+                <th scope="row">{one.node}</th>
+                <td>{nameOf(one.device)}</td>
+                <td class="right">{f.count(one.device.quarantined)}</td>
+                <td><code class="copy">{`${one.device.path}/quarantine`}</code></td>
+                <td class="right">{may("get /admin/v1/devices/quarantine") && <button onClick={() => setShownOf(one)} aria-label={`Show the quarantine of ${nameOf(one.device)}`}>Show</button>}</td>
               </tr>
             ))}
           </Table>
         )}
       </Slices>
+      {shownOf && <QuarantinedItems key={shownOf.device.device} device={shownOf.device.device} name={nameOf(shownOf.device)} close={() => setShownOf(undefined)} />}
       <ol class="steps">
         <li>Let <a href="/workers" onClick={(event) => follow(event, "/workers")}>the workers</a> restore the copies, until a census is clean.</li>
         <li>Copy the folder away from the device. On the node: <code>cp -a FOLDER /safe/place</code>.</li>

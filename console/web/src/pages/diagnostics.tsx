@@ -1,8 +1,8 @@
-// Diagnostics: memory and processor time of this process, and an archive of the whole cluster for support.
+// Diagnostics: memory, processor time and heap of this process, and an archive of the whole cluster for support.
 import { useState } from "preact/hooks";
 import { file, get, useLive } from "../api";
 import * as f from "../format";
-import { CpuProfile } from "../process/cpu";
+import { CpuProfile, HeapProfile } from "../process/cpu";
 import { may, type Schemas } from "../session";
 import { Card, Failure, Head, Loaded, Meter, Table } from "../ui/parts";
 import { save } from "../ui/save";
@@ -10,9 +10,10 @@ import { save } from "../ui/save";
 export function Diagnostics() {
   return (
     <>
-      <Head title="Diagnostics" lead="Processor time and memory of this process, and an archive of all reachable processes for support." />
+      <Head title="Diagnostics" lead="Processor time, heap and memory of this process, and an archive of all reachable processes for support." />
       {may("post /admin/v1/support-bundle") && <Support />}
       {may("post /admin/v1/profile/cpu") && <CpuProfile />}
+      {may("post /admin/v1/profile/heap") && <HeapProfile />}
       <Memory />
     </>
   );

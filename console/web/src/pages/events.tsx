@@ -1,22 +1,38 @@
-// Event targets of this process: backlog, losses, and messages that a target refused.
+// Event targets of one process or of all: backlog, losses, and messages that a target refused.
 import { useState } from "preact/hooks";
-import { change, get, useLive } from "../api";
+import { change, useLive } from "../api";
 import * as f from "../format";
 import { indented } from "../preview/json";
+import { getOf, getOfAll, MissingProcesses, ProcessSelect, useProcesses, type ProcessName, type ProcessReply } from "../process/choice";
 import { may, type Schemas } from "../session";
 import { Ask, Badge, Card, Empty, Head, Loaded, Table } from "../ui/parts";
 import { Slices } from "../ui/pager";
 
-type Target = Schemas["EventTargetLine"];
+/** Target, with the process that has it; none for this one. */
+type Target = Schemas["EventTargetLine"] & { process?: ProcessName };
 type Lane = Schemas["ParkedLane"];
 
 interface Parked {
+  process?: ProcessName | undefined;
   target: string;
   lane: Lane;
 }
 
+type TargetList = { items: Target[] };
+
 export function EventTargets() {
-  const live = useLive(async () => (await get<{ items: Target[] }>("/admin/v1/events")).items, 5000, []);
+  const processes = useProcesses("/admin/v1/events", true);
+  const [replies, setReplies] = useState<ProcessReply<TargetList>[]>([]);
+  const load = async () => {
+    if (processes.chosen === undefined) {
+      setReplies([]);
+      return (await getOf<TargetList>(undefined, "/admin/v1/events")).items;
+    }
+    const replies = await getOfAll<TargetList>(processes.chosen, "/admin/v1/events", () => ({}));
+    setReplies(replies);
+    return replies.flatMap(({ process, value }) => (value?.items ?? []).map((target) => ({ ...target, process })));
+  };
+  const live = useLive<Target[]>(load, 5000, [processes.name]);
   const [shown, setShown] = useState<Parked>();
   const [doing, setDoing] = useState<Parked>();
   const run = async () => {
@@ -29,7 +45,9 @@ export function EventTargets() {
   const close = () => setDoing(undefined);
   return (
     <>
-      <Head title="Events" lead="Targets of events of this process. Each proxy and replicator has targets and spools of its own." />
+      <Head title="Events" lead="Targets of events. Each proxy and replicator has targets and spools of its own. Messages are sent again on the page of their process." />
+      {processes.options.length > 0 && <Card wide><div class="filters"><ProcessSelect choice={processes} /></div></Card>}
+      <MissingProcesses replies={replies} />
       <Loaded live={live}>
         {(targets) =>
           targets.length === 0 ? (
@@ -40,7 +58,7 @@ export function EventTargets() {
                 <Slices items={targets} size={50} label="the targets">{(page) => <Targets targets={page} />}</Slices>
               </Card>
               <Parkings
-                parked={targets.flatMap((one) => one.parked.map((lane) => ({ target: one.target, lane })))}
+                parked={targets.flatMap((one) => one.parked.map((lane) => ({ process: one.process, target: one.target, lane })))}
                 show={setShown}
                 release={setDoing}
               />
@@ -48,7 +66,7 @@ export function EventTargets() {
           )
         }
       </Loaded>
-      {shown && <Messages key={`${shown.target} ${shown.lane.lane}`} {...shown} close={() => setShown(undefined)} />}
+      {shown && <Messages key={`${shown.process?.process ?? ""} ${shown.target} ${shown.lane.lane}`} {...shown} close={() => setShown(undefined)} />}
       {doing && (
         <Ask title={`Send the parked messages of ${doing.target} again`} verb="Send again" run={run} close={close}>
           <p>{f.bytes(doing.lane.bytes)} of messages of the lane <b>{doing.lane.lane}</b> go behind those that wait. Repair the target first: a message that it refuses again is parked again.</p>
@@ -66,7 +84,7 @@ function Targets({ targets }: { targets: readonly Target[] }) {
         const tone = one.lost > 0 ? "bad" : parked > 0 || one.waiting_bytes > 0 ? "warn" : "good";
         return (
           <tr>
-            <th scope="row">{one.target}</th>
+            <th scope="row">{one.target}<OfProcess process={one.process} /></th>
             <td><Badge tone={tone}>{one.lost > 0 ? "messages lost" : parked > 0 ? "messages parked" : one.waiting_bytes > 0 ? "messages wait" : "all delivered"}</Badge></td>
             <td class="right">{f.bytes(one.waiting_bytes)}</td>
             <td class="right">{f.bytes(parked)}</td>
@@ -89,18 +107,18 @@ function Parkings({ parked, show, release }: { parked: Parked[]; show: (parked: 
         {(page) => (
           <Table label="Parked messages" heads={["Target", "Lane", { right: "Parked" }, { right: "Released" }, "File", { right: "Change" }]}>
             {page.map((one) => {
-              const { target, lane } = one;
-              const of = `of ${target} ${lane.lane}`;
+              const { process, target, lane } = one;
+              const of = `of ${target} ${lane.lane}${process ? ` of ${process.process}` : ""}`;
               return (
                 <tr>
-                  <th scope="row">{target}</th>
+                  <th scope="row">{target}<OfProcess process={process} /></th>
                   <td>{lane.lane}</td>
                   <td class="right">{f.bytes(lane.bytes)}</td>
                   <td class="right">{f.bytes(lane.again_bytes)}</td>
                   <td><code class="names">{lane.path}</code></td>
                   <td class="right">
                     {lane.bytes > 0 && may("get /admin/v1/events/parked") && <button onClick={() => show(one)} aria-label={`Show the messages ${of}`}>Show</button>}{" "}
-                    {lane.bytes > 0 && may("post /admin/v1/events/parked/retry") && <button onClick={() => release(one)} aria-label={`Send again the messages ${of}`}>Send again</button>}
+                    {lane.bytes > 0 && (process?.own ?? true) && may("post /admin/v1/events/parked/retry") && <button onClick={() => release(one)} aria-label={`Send again the messages ${of}`}>Send again</button>}
                   </td>
                 </tr>
               );
@@ -112,12 +130,16 @@ function Parkings({ parked, show, release }: { parked: Parked[]; show: (parked: 
   );
 }
 
-function Messages({ target, lane, close }: Parked & { close: () => void }) {
+function OfProcess({ process }: { process: ProcessName | undefined }) {
+  return process ? <small class="quiet"> {process.process}</small> : null;
+}
+
+function Messages({ process, target, lane, close }: Parked & { close: () => void }) {
   const [offsets, setOffsets] = useState<number[]>([0]);
   const after = offsets[offsets.length - 1];
-  const live = useLive(() => get<Schemas["ParkedPage"]>("/admin/v1/events/parked", { target, lane: lane.lane, after }), 0, [after]);
+  const live = useLive(() => getOf<Schemas["ParkedPage"]>(process, "/admin/v1/events/parked", { target, lane: lane.lane, after }), 0, [after]);
   return (
-    <Card title={`Messages of ${target}, lane ${lane.lane}`} wide action={<button onClick={close}>Close the messages</button>}>
+    <Card title={`Messages of ${target}, lane ${lane.lane}${process ? `, ${process.process}` : ""}`} wide action={<button onClick={close}>Close the messages</button>}>
       <Loaded live={live}>
         {({ items, next }) => (
           <>

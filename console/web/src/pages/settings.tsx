@@ -1,6 +1,7 @@
-// Effective settings of this process with their sources, and the format level of the cluster.
+// Effective settings of a process with their sources, and the format level of the cluster.
 import { useState } from "preact/hooks";
 import { change, get, useLive } from "../api";
+import { getOf, ProcessSelect, useProcesses } from "../process/choice";
 import { may, type Schemas } from "../session";
 import { Ask, Badge, Card, Empty, Field, Head, Loaded, Table, type Tone } from "../ui/parts";
 import { Slices } from "../ui/pager";
@@ -8,13 +9,17 @@ import { Slices } from "../ui/pager";
 const TONES: Record<string, Tone> = { flag: "busy", environment: "warn" };
 
 export function Settings() {
-  const live = useLive(() => get<Schemas["SettingsReply"]>("/admin/v1/settings"), 0, []);
+  const processes = useProcesses("/admin/v1/settings", false);
+  const live = useLive(() => getOf<Schemas["SettingsReply"]>(processes.chosen?.[0], "/admin/v1/settings"), 0, [processes.name]);
   const [text, setText] = useState("");
   return (
     <>
-      <Head title="Settings" lead="Settings of this process that are set. Flags win over the environment, and the environment over the file; all others have the defaults of the version." />
+      <Head title="Settings" lead="Settings of a process that are set. Flags win over the environment, and the environment over the file; all others have the defaults of the version." />
       <Card wide>
-        <Field label="Setting, value or source" value={text} on={setText} />
+        <div class="filters">
+          <ProcessSelect choice={processes} />
+          <Field label="Setting, value or source" value={text} on={setText} />
+        </div>
         <Loaded live={live}>
           {({ version, settings, sources }) => {
             const wanted = text.toLowerCase();

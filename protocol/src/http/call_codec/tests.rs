@@ -77,6 +77,10 @@ fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
             bytes(&(old, Some(place()), limit)),
         ),
         (
+            Call::Quarantine { after: Some("index-7".into()), limit },
+            bytes(&(Some("index-7"), limit)),
+        ),
+        (
             Call::HeldBuckets { before: stamp, after: Some(bucket), limit },
             bytes(&(stamp, Some(bucket), limit)),
         ),

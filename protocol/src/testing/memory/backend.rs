@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use futures::StreamExt;
 
 use super::MemoryBackend;
-use crate::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
+use crate::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, QuarantinePage, Reply};
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
 use crate::id::{DeviceId, ExtentId};
@@ -89,6 +89,8 @@ impl Backend for MemoryBackend {
             | Call::PresenceBy { .. }) => {
                 device.change_state(call, self.rings.as_deref(), now_ms)?
             }
+            // Nothing contradicts itself in memory.
+            Call::Quarantine { .. } => QuarantinePage::default().into(),
             kept @ (Call::Usage { .. } | Call::OldRegisters { .. } | Call::HeldBuckets { .. }) => {
                 device.kept_rows(kept)?
             }

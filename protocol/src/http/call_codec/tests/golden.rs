@@ -15,6 +15,7 @@ use super::*;
 use crate::backend::{
     AgedBucket, AgedPage, AgedRegister, DeviceHealth, DeviceStatus, ExtentStat, Garbage,
     HeldBuckets, Hint, Holding, NewExtent, OldPage, OldPlace, OldRegister, PromiseReply,
+    QuarantineKind, QuarantinePage, QuarantinedItem,
 };
 use crate::entry::{Attributes, Body, ETag, Manifest, Object};
 use crate::extent::{ExtentLocation, ExtentRecord, ExtentRole, Layout, Owner, Stripe};
@@ -130,6 +131,22 @@ fn place() -> OldPlace {
     OldPlace { at: stamp(), key: key() }
 }
 
+fn quarantined() -> QuarantinePage {
+    let item = |name: &str, kind, bytes| QuarantinedItem {
+        name: name.to_owned(),
+        kind,
+        bytes,
+        since_ms: Some(1_000_000),
+    };
+    let items = vec![
+        item("03", QuarantineKind::Extent(ExtentId([3; 16])), Some(70_000)),
+        item("index-7", QuarantineKind::Index { generation: 7 }, None),
+        item("odd", QuarantineKind::Other, Some(1)),
+        item("volume-3-8192-4096", QuarantineKind::Record { volume: 3, offset: 8192 }, Some(4096)),
+    ];
+    QuarantinePage { items, next: Some("volume-3-8192-4096".to_owned()) }
+}
+
 fn reply(kind: CallKind) -> Reply {
     let next = Some(BinKey::of(&key()));
     match kind {
@@ -190,6 +207,7 @@ fn reply(kind: CallKind) -> Reply {
             registers: vec![OldRegister { place: place(), collectable: true }],
             next: Some(place()),
         }),
+        CallKind::Quarantine => Reply::Quarantine(quarantined()),
         CallKind::HeldBuckets => Reply::HeldBuckets(HeldBuckets {
             buckets: vec![AgedBucket { bucket: BucketId([1; 16]), order: stamp(), entries: 300 }],
             next: Some(BucketId([2; 16])),
