@@ -64,12 +64,13 @@ fn device(device: &DeviceCapacity) -> Vec<String> {
 
 /// Formats the balance and dispersion of the rings in use.
 pub(crate) fn dispersion(rings: &[RingSpread]) -> String {
-    let heads = ["ring", "epoch", "partitions", "replicas", "devices"];
+    let heads = ["ring", "epoch", "hash", "partitions", "replicas", "devices"];
     let mut rows = vec![[&row(heads)[..], &row(["dispersion", "balance", "moving"])].concat()];
     rows.extend(rings.iter().map(|ring| {
         row([
             &ring.ring,
             &ring.epoch.to_string(),
+            if ring.hash.is_empty() { "-" } else { &ring.hash },
             &ring.partitions.to_string(),
             &format!("{:.2}", ring.replicas),
             &ring.devices.to_string(),
@@ -78,7 +79,7 @@ pub(crate) fn dispersion(rings: &[RingSpread]) -> String {
             &ring.replicas_moving.to_string(),
         ])
     }));
-    let mut text = table(&rows, &[1, 2, 3, 4, 5, 6, 7]);
+    let mut text = table(&rows, &[1, 3, 4, 5, 6, 7, 8]);
     for ring in rings {
         spread(&mut text, ring);
     }
