@@ -180,6 +180,7 @@ mod tests {
     fn a_clock_is_read_from_a_reply() {
         let tag = RingTag { name: "index".into(), epoch: 1, hash: [0; 8] };
         let report = NodeReport {
+            cluster_ms: None,
             now_ms: 61_000,
             round_trip: Duration::from_millis(20),
             rings: Announcement::new(&[tag]).rings().clone(),

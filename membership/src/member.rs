@@ -79,9 +79,10 @@ impl Member {
         let _ = self.report.set(report);
     }
 
-    /// Returns the announcement for replies: rings, highest known term and release.
+    /// Returns the announcement for replies: rings, highest known term, release, and cluster time once it is known.
     pub fn announcement(&self) -> Announcement {
-        self.keeper.announcement().with_release(self.level.tag())
+        let announcement = self.keeper.announcement().with_release(self.level.tag());
+        announcement.with_cluster_time(self.clock.settled_ms())
     }
 
     /// Returns a sentence for each problem of versions: nodes without a common version of the

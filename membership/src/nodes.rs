@@ -17,7 +17,7 @@ use martlet_protocol::{Clock, DataPort, Release, Term};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
-use super::clock::ClusterClock;
+use super::clock::{ClockReading, ClusterClock};
 use super::rings::RingSet;
 use crate::metrics::NodeFigures;
 
@@ -252,7 +252,8 @@ impl PeerNodes {
             if report.release.as_ref().is_some_and(|announced| !notes.record_release(announced)) {
                 return;
             }
-            clock.observe(&node, report.now_ms, report.round_trip);
+            let reading = ClockReading { own_ms: report.now_ms, cluster_ms: report.cluster_ms };
+            clock.observe(&node, reading, report.round_trip);
             if report.term > Term(notes.term.fetch_max(report.term.0, Ordering::Relaxed)) {
                 // The receiver exists until the process ends.
                 let _ = changes.send(NodeChange::Term(report.term));
@@ -369,8 +370,16 @@ mod tests {
         let data_port = Some(DataPortTag::new(&port));
         let clients_wait = None;
         let release = None;
-        let heard =
-            NodeReport { now_ms: 1, round_trip, rings, term, clients_wait, data_port, release };
+        let heard = NodeReport {
+            now_ms: 1,
+            cluster_ms: None,
+            round_trip,
+            rings,
+            term,
+            clients_wait,
+            data_port,
+            release,
+        };
         assert!(!history.answers() && history.silent_for().is_none());
         assert!(history.record_report(&heard));
         assert!(!history.record_report(&heard));
@@ -393,6 +402,7 @@ mod tests {
         let report = |node: &str, clients_wait: Option<u64>| {
             let heard = NodeReport {
                 now_ms: 1,
+                cluster_ms: None,
                 round_trip: Duration::ZERO,
                 rings: Announcement::new(&[]).rings().clone(),
                 term: Term::NONE,

@@ -68,7 +68,7 @@ pub mod usage;
 pub mod version;
 
 pub use backend::{Backend, BackendExt, ByteStream};
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{BootInstant, Clock, ManualClock, SystemClock};
 pub use consistency::{AchievedLevel, Level};
 pub use data_port::DataPort;
 pub use entry::Entry;

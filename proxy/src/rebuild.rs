@@ -36,9 +36,10 @@ use martlet_protocol::entry::{
 };
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::lost::LostKey;
-use martlet_protocol::{DeviceId, ErrorKind, Level, PolicyId, RegisterKind, Versioning, WriteId};
+use martlet_protocol::{
+    BootInstant, DeviceId, ErrorKind, Level, PolicyId, RegisterKind, Versioning, WriteId,
+};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use self::choice::{keep_current, refuse_without_order, take_newer};
 use self::plan::{BodyKind, LostBody, bodies_of};
@@ -111,8 +112,8 @@ pub struct Rebuild {
     held_since_ms: u64,
     /// None in a dry run.
     hold: Option<Arc<HoldCheck>>,
-    /// Devices with hints, and the time before they were asked.
-    hints: Mutex<Option<(Instant, Arc<Vec<DeviceId>>)>>,
+    /// Devices with hints, and the time before they were asked. Sleep of the host counts.
+    hints: Mutex<Option<(BootInstant, Arc<Vec<DeviceId>>)>>,
 }
 
 impl Rebuild {
@@ -157,9 +158,9 @@ impl Rebuild {
 
     /// Returns the devices that keep hints, as of at most [`HINTS_KEPT`] ago.
     async fn devices_with_hints(&self) -> Result<Arc<Vec<DeviceId>>> {
-        let now = Instant::now();
+        let now = BootInstant::now();
         if let Some((asked, devices)) = &*self.hints.lock()
-            && now.duration_since(*asked) < HINTS_KEPT
+            && asked.elapsed() < HINTS_KEPT
         {
             return Ok(devices.clone());
         }

@@ -19,7 +19,7 @@ use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{RegisterView, Want, WriteReply};
 use martlet_protocol::entry::Body;
 use martlet_protocol::{
-    BackendExt, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term,
+    BackendExt, BootInstant, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term,
 };
 
 use crate::cluster::{StepTopology, in_time};
@@ -38,7 +38,8 @@ pub(crate) struct RegisterPage {
     registers: BTreeMap<RegisterKey, HashMap<DeviceId, RegisterView>>,
     /// Start of the next page; none after the last page.
     pub(crate) horizon: Option<RegisterKey>,
-    read_at: std::time::Instant,
+    /// Sleep of the host counts.
+    read_at: BootInstant,
     /// A time before the first page was read, in milliseconds since 1970.
     read_ms: u64,
 }
@@ -103,7 +104,7 @@ impl RegisterPage {
                 registers.entry(key).or_default().insert(device, view);
             }
         }
-        Self { registers, horizon, read_at: std::time::Instant::now(), read_ms }
+        Self { registers, horizon, read_at: BootInstant::now(), read_ms }
     }
 }
 

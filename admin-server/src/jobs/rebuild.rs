@@ -15,7 +15,7 @@ use futures::{FutureExt, TryStreamExt, stream};
 use martlet_admin_api::index::{RebuildLine, UnknownBucketLine};
 use martlet_admin_api::jobs::{self, JobProgress, RebuildRequest};
 use martlet_protocol::lost::LostKey;
-use martlet_protocol::{BucketId, Clock, Error, ErrorKind, Partition};
+use martlet_protocol::{BootInstant, BucketId, Clock, Error, ErrorKind, Partition};
 use martlet_proxy::{ClientsWait, HoldCheck, KeyOutcome, ObjectStore, Rebuild, RebuildConsent};
 use martlet_replicator::{IndexLoss, LostKeys, ScanFigures, ScanScope};
 use martlet_topology::Topology;
@@ -365,8 +365,8 @@ struct HoldWatch {
     topology: Topology,
     /// Start of the hold. A later start is that of another hold.
     since_ms: u64,
-    /// Time before the last read that found the hold.
-    read_at: Mutex<Option<Instant>>,
+    /// Time before the last read that found the hold. Sleep of the host counts: the hold may end in it.
+    read_at: Mutex<Option<BootInstant>>,
 }
 
 impl HoldWatch {
@@ -392,7 +392,7 @@ impl HoldWatch {
 
     /// Reads the hold. Its end is [`ErrorKind::Conflict`].
     async fn read(&self) -> Result<(), Error> {
-        let asked = Instant::now();
+        let asked = BootInstant::now();
         let loss = IndexLoss::read(&self.topology).await?;
         if loss.held_since_ms != Some(self.since_ms) {
             *self.read_at.lock() = None;

@@ -1,8 +1,9 @@
-//! Headers of every reply of a node: its clock, its rings, the highest term of its devices (rule
+//! Headers of every reply of a node: its clock, its cluster time, its rings, the highest term of its devices (rule
 //! P3), its data port and its [release](super::release_tag).
 //!
 //! ```text
 //! x-martlet-now: 1795262400000
+//! x-martlet-cluster-now: 1795262400012
 //! x-martlet-rings: index=7-0a1b2c3d4e5f6071,data-0=9-66778899aabbccdd
 //! x-martlet-highest-term: 14
 //! x-martlet-data-port: http://10.0.0.5:9002 5f0c3b0e9d6a4a1c8f7b2e1d0c9b8a76
@@ -25,6 +26,9 @@ use crate::term::Term;
 
 /// Milliseconds since 1970 by the replying node's clock.
 pub(super) const NOW: HeaderName = HeaderName::from_static("x-martlet-now");
+/// Milliseconds since 1970 by cluster time as the replying node has it; absent until it knows most clocks. Not in
+/// frames of channels.
+const CLUSTER_NOW: HeaderName = HeaderName::from_static("x-martlet-cluster-now");
 /// Rings of the replying node.
 pub(super) const RINGS: HeaderName = HeaderName::from_static("x-martlet-rings");
 /// Highest term of the replying node's devices; absent if there is none.
@@ -57,6 +61,8 @@ pub struct Announcement {
     term: Term,
     data_port: Option<DataPortTag>,
     release: ReleaseTag,
+    /// Cluster time, in milliseconds since 1970.
+    cluster_ms: Option<u64>,
 }
 
 /// Data port of a node in header format. Cheap to clone.
@@ -84,6 +90,9 @@ impl DataPortTag {
 pub struct NodeReport {
     /// Milliseconds since 1970 by the node's clock.
     pub now_ms: u64,
+    /// Milliseconds since 1970 by cluster time as the node has it; none in frames of channels, and from nodes that
+    /// don't know it.
+    pub cluster_ms: Option<u64>,
     /// Time from the request's first byte to the reply's head.
     pub round_trip: Duration,
     /// The node's rings.
@@ -115,7 +124,8 @@ impl Announcement {
         }
         let value = HeaderValue::from_str(&text).expect("ring names are plain ASCII");
         let release = ReleaseTag::own();
-        Self { rings: RingTags(value), term: Term::NONE, data_port: None, release }
+        let (term, data_port, cluster_ms) = (Term::NONE, None, None);
+        Self { rings: RingTags(value), term, data_port, release, cluster_ms }
     }
 
     /// Sets the highest term of the node's devices.
@@ -134,6 +144,12 @@ impl Announcement {
     #[must_use]
     pub fn with_release(self, release: ReleaseTag) -> Self {
         Self { release, ..self }
+    }
+
+    /// Sets the node's cluster time, in milliseconds since 1970.
+    #[must_use]
+    pub fn with_cluster_time(self, cluster_ms: Option<u64>) -> Self {
+        Self { cluster_ms, ..self }
     }
 
     /// The node's release.
@@ -162,11 +178,14 @@ impl Announcement {
             None => None,
         };
         let release = ReleaseTag::own();
-        Some(Self { rings, term: Term(fields.term), data_port, release })
+        Some(Self { rings, term: Term(fields.term), data_port, release, cluster_ms: None })
     }
 
     pub(super) fn put_on(self, headers: &mut HeaderMap, now_ms: u64) {
         headers.insert(NOW, HeaderValue::from(now_ms));
+        if let Some(cluster_ms) = self.cluster_ms {
+            headers.insert(CLUSTER_NOW, HeaderValue::from(cluster_ms));
+        }
         headers.insert(RINGS, self.rings.0);
         self.release.put_on(headers);
         if self.term != Term::NONE {
@@ -202,7 +221,8 @@ impl NodeReport {
         clients_wait: Option<Duration>,
     ) -> Self {
         let Announcement { rings, term, data_port, .. } = announced.clone();
-        Self { now_ms, round_trip, rings, term, clients_wait, data_port, release: None }
+        let (cluster_ms, release) = (None, None);
+        Self { now_ms, cluster_ms, round_trip, rings, term, clients_wait, data_port, release }
     }
 
     /// Reads a reply's headers; none if the clock or ring header is missing.
@@ -211,10 +231,11 @@ impl NodeReport {
         let rings = RingTags(headers.get(RINGS)?.clone());
         let number = |name| headers.get(name).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
         let term = number(TERM).map_or(Term::NONE, Term);
+        let cluster_ms = number(CLUSTER_NOW);
         let clients_wait = number(CLIENTS_WAIT).map(Duration::from_micros);
         let data_port = headers.get(DATA_PORT).cloned().map(DataPortTag);
         let release = Some(AnnouncedRelease::of(headers));
-        Some(Self { now_ms, round_trip, rings, term, clients_wait, data_port, release })
+        Some(Self { now_ms, cluster_ms, round_trip, rings, term, clients_wait, data_port, release })
     }
 }
 
@@ -247,6 +268,10 @@ mod tests {
         Announcement::new(&tags()).at(Term(14)).put_on(&mut headers, 1234);
         assert_eq!(NodeReport::of(&headers, Duration::ZERO).unwrap().term, Term(14));
         assert_eq!((report.clients_wait, report.data_port), (None, None));
+        assert_eq!(report.cluster_ms, None);
+        Announcement::new(&tags()).with_cluster_time(Some(5678)).put_on(&mut headers, 1234);
+        let report = NodeReport::of(&headers, Duration::ZERO).unwrap();
+        assert_eq!((report.now_ms, report.cluster_ms), (1234, Some(5678)));
         let port = DataPort::new("http://n1:9002", "0f").unwrap();
         let announced = Announcement::new(&tags()).with_data_port(Some(DataPortTag::new(&port)));
         announced.put_on(&mut headers, 1234);

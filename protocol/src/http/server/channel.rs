@@ -221,7 +221,8 @@ impl ServedChannel {
             let is_short = result.len() <= RESULT_BYTES_MAX;
             is_short.then_some(result).ok_or_else(|| Error::internal("the reply is too long"))
         });
-        let announcement = (self.guard.announce)();
+        // Frames leave cluster time out: it would be news in each of them.
+        let announcement = (self.guard.announce)().with_cluster_time(None);
         let is_news = self.announced.as_ref() != Some(&announcement);
         let clients_wait = is_background.then(|| self.served.pressure.get().as_micros());
         let head = self.layout.encode_head(&ReplyHead {
