@@ -82,7 +82,7 @@ use martlet_topology::Topology;
 use self::decision::CollectDecision;
 use self::deleted_buckets::{Buckets, PurgedDevices};
 use self::listed::DevicePlace;
-use self::outside::OutsideHolders;
+pub(crate) use self::outside::OutsideHolders;
 pub(crate) use self::queries::check_everyone;
 use self::queries::{Cases, confirmed, drop_registers, mark, pages_of};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};

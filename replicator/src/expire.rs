@@ -49,7 +49,7 @@ use self::objects::{Objects, Task};
 use self::orphans::{OrphanInputs, OrphanWalk, PartListing};
 use self::parts::{free_parts, written};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
-use crate::cursors::Cursors;
+use crate::cursors::{Cursors, MemoryCursors};
 use crate::identity::{Candidate, replace};
 use crate::worker::{StepProgress, Worker};
 
@@ -103,6 +103,8 @@ pub struct Expire {
     stamps: StampSource,
     /// Listings left in this pass; none before a pass.
     lists: Option<VecDeque<UploadListing>>,
+    /// Start of the last pass, in milliseconds since 1970.
+    began_ms: u64,
     left: u64,
     orphans: OrphanWalk,
     /// Object layer that carries out rules on objects, if this process has one.
@@ -186,9 +188,15 @@ impl Expire {
         options: ExpireOptions,
     ) -> Self {
         let stamps = StampSource::new(clock.clone());
-        let (topology, orphans) = (topology.into(), OrphanWalk::default());
-        let (lists, left, objects) = (None, 0, None);
-        Self { topology, clock, scope, options, stamps, lists, left, orphans, objects }
+        let orphans = OrphanWalk::new(Arc::new(MemoryCursors::default()));
+        let (topology, lists, began_ms, left, objects) = (topology.into(), None, 0, 0, None);
+        Self { topology, clock, scope, options, stamps, lists, began_ms, left, orphans, objects }
+    }
+
+    /// Stores the position of the walk over parts in `cursors`, and goes on there.
+    #[must_use]
+    pub fn with_cursors(self, cursors: Arc<dyn Cursors>) -> Self {
+        Self { orphans: OrphanWalk::new(cursors), ..self }
     }
 
     /// Adds `expiry`, which carries out rules on objects; `cursors` store the position of the walk.
@@ -286,26 +294,33 @@ impl Expire {
 
 impl Expire {
     /// Begins a pass over the uploads. If the objects of buckets with rules are due, they follow
-    /// after the uploads.
+    /// after the uploads, and the walk over parts after both.
     async fn begin(&mut self, cluster: &StepTopology) -> Result<()> {
         self.left = 0;
         let (lists, tasks) = self.lists(cluster).await?;
         let (now_ms, period_ms) = (self.clock.now_ms(), self.options.period_ms());
         let parts = |it: &UploadListing| PartListing::new(it.bucket, it.device, it.shards.clone());
         self.orphans.await_turn(lists.iter().map(parts), now_ms);
-        self.lists = Some(lists);
+        (self.lists, self.began_ms) = (Some(lists), now_ms);
         if let Some(objects) = &mut self.objects {
             objects.await_turn(tasks, now_ms, period_ms);
         }
         Ok(())
     }
 
-    /// Ends a step over uploads or parts. Objects follow after both.
+    /// Returns true while parts are walked over, and no pass over the uploads is due: a walk may take days.
+    fn walks_parts(&self) -> bool {
+        let rest_ms = u64::try_from(REST_MAX.as_millis()).unwrap_or(u64::MAX);
+        let is_due = self.began_ms.saturating_add(rest_ms) <= self.clock.now_ms();
+        self.lists.is_none() && self.orphans.is_under_way() && !is_due
+    }
+
+    /// Ends a step over uploads or parts. Objects follow after the uploads.
     fn end_step(&mut self, mut progress: StepProgress) -> StepProgress {
         self.left += progress.kept;
-        let is_listed = self.lists.is_none() && !self.orphans.is_under_way();
-        let objects = self.objects.as_mut().filter(|_| is_listed);
-        let goes_on = !is_listed || objects.is_some_and(Objects::begin);
+        let is_listed = self.lists.is_none();
+        let has_objects = self.objects.as_mut().filter(|_| is_listed).is_some_and(Objects::begin);
+        let goes_on = !is_listed || has_objects || self.orphans.is_under_way();
         (progress.backlog, progress.idle) = (self.left, !goes_on);
         progress
     }
@@ -316,7 +331,8 @@ impl Expire {
         let Some(objects) = &mut self.objects else { return StepProgress::default() };
         let mut progress = objects.step(day).await;
         self.left += progress.kept;
-        (progress.backlog, progress.idle) = (self.left, !objects.is_under_way());
+        let goes_on = objects.is_under_way() || self.orphans.is_under_way();
+        (progress.backlog, progress.idle) = (self.left, !goes_on);
         progress
     }
 }
@@ -420,7 +436,7 @@ impl Worker for Expire {
         }
         let cluster = StepTopology::of(&self.topology);
         let mut progress = StepProgress::default();
-        if self.lists.is_none() && self.orphans.is_under_way() {
+        if self.walks_parts() {
             let (stamps, age_ms) = (&self.stamps, self.options.ended_grace_ms);
             let with = OrphanInputs { cluster: &cluster, stamps, age_ms };
             self.orphans.step(with, &mut progress).await;

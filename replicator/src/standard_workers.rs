@@ -171,6 +171,7 @@ impl StandardWorkers {
         let day = upkeep.lifecycle_day;
         let options = ExpireOptions { open_age_ms, day, ..ExpireOptions::default() };
         let expire = Expire::new(topology, clock, scope, options);
+        let expire = expire.with_cursors(upkeep.cursors.clone());
         match objects {
             Some(objects) => expire.with_objects(objects, upkeep.cursors),
             None => expire,

@@ -29,7 +29,7 @@ const AHEAD_MAX: usize = 4096;
 
 /// Holders outside of their place, by partition, as far as partitions were looked at.
 #[derive(Debug, Default)]
-pub(super) struct OutsideHolders {
+pub(crate) struct OutsideHolders {
     of: Option<(RingHash, Term)>,
     since_ms: u64,
     /// Visited device whose partitions were looked at ahead.
@@ -50,7 +50,7 @@ impl OutsideHolders {
     ///
     /// # Errors
     /// If a device does not answer.
-    pub(super) async fn look(
+    pub(crate) async fn look(
         &mut self,
         cluster: &StepTopology,
         visited: DeviceId,
@@ -84,7 +84,7 @@ impl OutsideHolders {
 
     /// Returns the devices that may hold a register outside of its place. Its partition was looked
     /// at.
-    pub(super) fn of(&self, cluster: &StepTopology, key: &RegisterKey) -> BTreeSet<DeviceId> {
+    pub(crate) fn of(&self, cluster: &StepTopology, key: &RegisterKey) -> BTreeSet<DeviceId> {
         let partition = cluster.index().partition(key.placement());
         self.holders.get(&partition).cloned().unwrap_or_default()
     }
