@@ -146,7 +146,7 @@ impl JoiningDevice {
             items += self.page(cluster, stamps).await?;
             (self.failures, pages) = (0, pages + 1);
         }
-        self.end(cluster, stamps.now_ms()).await?;
+        self.end(cluster, stamps).await?;
         Ok((true, items))
     }
 
@@ -191,10 +191,13 @@ impl JoiningDevice {
         Ok(copied.items)
     }
 
-    /// Records that the device has joined, if no source has lost its votes or identity.
-    async fn end(&self, cluster: &StepTopology, now_ms: u64) -> Result<()> {
+    /// Records that the device has joined, if no source has lost its votes or identity. Both times are taken
+    /// after the fences, which may take minutes. With an earlier time the calls would be refused as late, or a
+    /// device that is behind would accept them for longer. The floor would lie below what the replaced device
+    /// has promised meanwhile.
+    async fn end(&self, cluster: &StepTopology, stamps: &StampSource) -> Result<()> {
         copy_fences(cluster, self.device, self.sources.keys()).await?;
-        let condition = DeviceCondition::at(self.identity, now_ms);
+        let condition = DeviceCondition::at(self.identity, stamps.now_ms());
         let statuses = cluster.statuses().await;
         let all_answer =
             self.sources.keys().chain([&self.device]).all(|id| statuses.contains_key(id));
@@ -202,7 +205,7 @@ impl JoiningDevice {
             return Err(Error::unavailable("a device in a move is gone or lost its state"));
         }
         let node = cluster.node(self.device)?;
-        let floor = floor_at(now_ms).max(self.promise);
+        let floor = floor_at(stamps.now_ms()).max(self.promise);
         in_time(node.raise_floor_of(self.device, condition, floor)).await?;
         in_time(node.set_joined_of(self.device, condition, self.change)).await?;
         tracing::info!(

@@ -1,7 +1,10 @@
 //! Whole ring changes, and conditions that block them.
 
-use martlet_protocol::backend::{BucketFence, Want};
-use martlet_protocol::{Backend, BackendExt, Phase, Stamp};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use martlet_protocol::backend::{BucketFence, CallKind, Want};
+use martlet_protocol::testing::{Fault, FaultyBackend};
+use martlet_protocol::{Backend, BackendExt, Clock, ManualClock, Phase, Stamp};
 
 use super::*;
 use crate::run_once;
@@ -131,6 +134,34 @@ async fn a_joined_device_promises_nothing_that_old_holders_may_have_promised() {
     let absent = martlet_protocol::RegisterKey { name: "absent".into(), ..absent };
     let reply = world.memory(NEW).promise(NEW, &absent, far, Term::ANY).await.unwrap();
     assert!(matches!(reply, martlet_protocol::backend::PromiseReply::Behind(_)));
+}
+
+/// A slow device delays the copy of fences. The floor and the time of the last calls are those after it.
+#[tokio::test]
+async fn a_device_whose_fences_take_minutes_joins_with_a_floor_above_the_present() {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let (slow, passing) = (Arc::new(AtomicBool::new(false)), clock.clone());
+    let is_slow = slow.clone();
+    let world = MultiNodeWorld::wrapped(4, clock, move |_, inner| {
+        let (slow, clock) = (is_slow.clone(), passing.clone());
+        Arc::new(FaultyBackend::new(inner, move |call| {
+            if call.op == CallKind::Fences && slow.load(Ordering::Relaxed) {
+                clock.advance_ms(60_000);
+            }
+            Fault::None
+        }))
+    });
+    run(&world).await;
+    world.grow(4).await;
+    sync(&world).await;
+    slow.store(true, Ordering::Relaxed);
+    assert_eq!(run_once(&mut worker(&world)).await.unwrap().backlog, 0);
+    assert_eq!(joined(&world, NEW).await, world.index().change());
+    let absent = world.key_moving_to(NEW);
+    let absent = martlet_protocol::RegisterKey { name: "absent".into(), ..absent };
+    let present = Stamp::at_ms(world.clock.now_ms());
+    let reply = world.memory(NEW).promise(NEW, &absent, present, Term::ANY).await.unwrap();
+    assert!(matches!(reply, martlet_protocol::backend::PromiseReply::Behind(_)), "{reply:?}");
 }
 
 #[tokio::test]
@@ -274,17 +305,15 @@ async fn data_of_a_removed_device_is_copied_from_the_others() {
 /// Copying is interrupted again and again, by a process that ends.
 #[tokio::test]
 async fn a_new_holder_reads_each_register_once_and_goes_on_where_it_was() {
-    use martlet_protocol::backend::CallKind;
-    use martlet_protocol::testing::FaultyBackend;
     let walks = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = walks.clone();
-    let clock = Arc::new(martlet_protocol::ManualClock::at(1_000_000_000));
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
     let world = MultiNodeWorld::wrapped(4, clock, move |device, memory| {
         let counted = counted.clone();
         Arc::new(FaultyBackend::new(memory, move |call| {
             let reads = matches!(call.op, CallKind::Walk | CallKind::Read) && device != NEW;
-            counted.fetch_add(u64::from(reads), std::sync::atomic::Ordering::SeqCst);
-            martlet_protocol::testing::Fault::None
+            counted.fetch_add(u64::from(reads), Ordering::SeqCst);
+            Fault::None
         }))
     });
     run(&world).await;
@@ -304,7 +333,7 @@ async fn a_new_holder_reads_each_register_once_and_goes_on_where_it_was() {
     }
     assert!(steps > 4, "{steps}");
     let partitions = ring.moves().len() as u64;
-    let walks = walks.load(std::sync::atomic::Ordering::SeqCst);
+    let walks = walks.load(Ordering::SeqCst);
     // One walk of one source for each partition, and one more where a step ended within it.
     assert!(walks <= partitions + steps, "{walks} walks for {partitions} partitions");
     run(&world).await;
