@@ -17,7 +17,7 @@ use futures::channel::mpsc;
 use futures::future::{join, join_all};
 use futures::{SinkExt, StreamExt};
 use martlet_erasure::{FragmentIndex, Fragments};
-use martlet_protocol::backend::{NewExtent, Presence, ReleaseCondition};
+use martlet_protocol::backend::{ExtentHasher, NewExtent, Presence, ReleaseCondition};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result};
 
@@ -62,7 +62,7 @@ struct RebuildTarget {
     bytes: u64,
     /// None once the home accepts no more bytes.
     body: Option<mpsc::Sender<Result<Bytes>>>,
-    hash: blake3::Hasher,
+    hasher: ExtentHasher,
 }
 
 impl Rebuild {
@@ -167,13 +167,14 @@ impl Rebuild {
     ) -> (RebuildTarget, impl Future<Output = Result<ExtentRef>> + use<'a>) {
         let (id, home) = (self.coded.id(fragment), self.coded.place(fragment).home);
         let bytes = self.coded.geometry.stored_bytes(fragment);
+        let hasher = ExtentHasher::new(bytes);
         let new = NewExtent {
             id,
             owner: self.record.owner.clone(),
             length: Some(bytes),
             birth_ms: Some(self.record.birth_ms),
             layout: self.record.layout,
-            hashes: None,
+            hashes: Some(hasher.sent().clone()),
         };
         let (sender, body) = mpsc::channel(0);
         let limit = transfer_timeout(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
@@ -182,14 +183,13 @@ impl Rebuild {
             let late = || Error::unavailable(format!("device {home} is too slow with extent {id}"));
             tokio::time::timeout(limit, written).await.unwrap_or_else(|_| Err(late()))
         };
-        let hash = blake3::Hasher::new();
-        (RebuildTarget { id, home, bytes, body: Some(sender), hash }, write)
+        (RebuildTarget { id, home, bytes, body: Some(sender), hasher }, write)
     }
 }
 
 impl RebuildTarget {
     async fn send(&mut self, bytes: Bytes) {
-        self.hash.update(&bytes);
+        self.hasher.update(&bytes);
         let Some(body) = &mut self.body else { return };
         let sent = tokio::time::timeout(STUCK, body.send(Ok(bytes))).await;
         if !matches!(sent, Ok(Ok(()))) {
@@ -205,14 +205,13 @@ impl RebuildTarget {
     ) -> Result<u64> {
         let (id, home) = (self.id, self.home);
         let node = cluster.node(home)?;
-        let sent = self.hash.finalize();
+        let is_right = |written: &ExtentRef| {
+            let sent = self.hasher.sent().get();
+            sent.is_ok_and(|sent| written.blake3 == sent.blake3)
+                && u64::from(written.length) == self.bytes
+        };
         match written {
-            Ok(written)
-                if written.blake3 == *sent.as_bytes()
-                    && u64::from(written.length) == self.bytes =>
-            {
-                Ok(self.bytes)
-            }
+            Ok(written) if is_right(&written) => Ok(self.bytes),
             Ok(written) => {
                 let wrong = [ExtentRef { id, ..written }];
                 let condition = ReleaseCondition::of_wrong_copies();

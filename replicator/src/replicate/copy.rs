@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 
+use futures::StreamExt;
 use martlet_erasure::{Code, FragmentIndex};
-use martlet_protocol::backend::{NewExtent, Presence, ReleaseCondition};
+use martlet_protocol::backend::{
+    ByteStream, ExtentHasher, NewExtent, Presence, ReleaseCondition, SentHashes,
+};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
@@ -38,7 +41,9 @@ pub(crate) async fn copy(
     };
     let copying = async {
         let body = source.read_extent(from, id, 0..u64::from(length)).await?;
-        target.write_extent(to, new, body).await
+        let (body, hashes) = verified(body, record);
+        let hashes = (length > 0).then_some(hashes);
+        target.write_extent(to, NewExtent { hashes, ..new }, body).await
     };
     let late = || Error::unavailable(format!("a copy of extent {id} to device {to} is too slow"));
     let written = tokio::time::timeout(transfer_timeout(u64::from(length)), copying).await;
@@ -61,6 +66,27 @@ pub(crate) async fn copy(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Hashes the bytes of a copy on their way. Other bytes than the extent's end in an error before the last of them,
+/// so no device stores them.
+fn verified(body: ByteStream, record: &ExtentRecord) -> (ByteStream, SentHashes) {
+    let ExtentRef { id, length, blake3 } = record.extent;
+    let mut hasher = ExtentHasher::new(u64::from(length));
+    let hashes = hasher.sent().clone();
+    let wrong = move || Error::corrupt(format!("a device sent other bytes of extent {id}"));
+    let checked = body.map(move |chunk| {
+        let chunk = chunk?;
+        if chunk.len() as u64 > hasher.bytes_left() {
+            return Err(wrong());
+        }
+        hasher.update(&chunk);
+        if hasher.bytes_left() == 0 && hasher.sent().get()?.blake3 != blake3 {
+            return Err(wrong());
+        }
+        Ok(chunk)
+    });
+    (checked.boxed(), hashes)
 }
 
 /// Restores a device's copy, or its fragment, of an extent: from a device with a copy, or rebuilt

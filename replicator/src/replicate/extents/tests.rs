@@ -343,3 +343,29 @@ async fn a_move_that_is_cut_anywhere_loses_nothing_and_comes_to_its_end() {
         assert!(at > 10, "{fault:?}: only {at} calls");
     }
 }
+
+/// A node of an earlier release has no call that drops wrong bytes safely. So no node stores them.
+#[tokio::test]
+async fn wrong_bytes_are_stored_by_no_device_with_or_without_releases() {
+    for has_releases in [false, true] {
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        let world = MultiNodeWorld::wrapped(5, clock, move |_, inner| {
+            Arc::new(FaultyBackend::new(inner, move |call| match call.op {
+                CallKind::ReleaseCopies if !has_releases => Fault::Refuse(ErrorKind::Unavailable),
+                _ => Fault::None,
+            }))
+        });
+        let id = world.extents(1).await[0];
+        let holders = world.copies(5)[&id].clone();
+        let from = *holders.first().unwrap();
+        let to = world.devices().into_iter().find(|it| !holders.contains(it)).unwrap();
+        let right = world.record(from, id).await;
+        let mut other = right.clone();
+        other.extent.blake3 = [1; 32];
+        let error = copy(&world.step(), &other, from, to).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(!world.memory(to).extents(to).contains(&id), "the wrong copy stays");
+        assert!(copy(&world.step(), &right, from, to).await.unwrap() > 0);
+        assert_eq!(world.record(to, id).await, right);
+    }
+}
