@@ -39,6 +39,7 @@ mod removal;
 mod requests;
 mod retention;
 mod rules;
+mod series;
 mod set_store;
 mod upkeep;
 mod view;

@@ -92,7 +92,7 @@ pub(super) async fn retention(
 ) -> ApiResult {
     let sets = api.store.checkpoints();
     let (planned, next) = match set {
-        Some(set) => (sets.would_retire(&bucket, &set).await?, None),
+        Some(set) => sets.would_retire(&bucket, &set, after.as_deref()).await?,
         None => sets.plan(&bucket, "", after.as_deref()).await?,
     };
     let withdrawals = planned.into_iter().map(retired_line).collect();

@@ -22,6 +22,7 @@ use super::manifest::{Manifest, ManifestEntry, NAME_BYTES_MAX, OBJECTS_MAX};
 use super::marker::BegunMarker;
 use super::records::{Generation, GenerationState, NoteOutcome, Noted, SetRecord, Withdrawal};
 use super::rules::{CheckpointRule, Recommit};
+use super::series::KnownBounds;
 use super::set_store::SetStore;
 use crate::api::ObjectName;
 use crate::bucket::busy;
@@ -55,12 +56,15 @@ pub(crate) struct Committer {
     notes: Semaphore,
     /// Turns of intents whose requests ended early.
     pub(super) giving_up: Arc<Semaphore>,
+    /// Oldest generations that rules keep, for plans.
+    pub(super) bounds: KnownBounds,
 }
 
 impl Committer {
     pub(crate) fn new(sets: SetStore, reviser: Reviser) -> Self {
         let giving_up = Arc::new(Semaphore::new(GIVEN_UP_AT_ONCE));
-        Self { sets, reviser, notes: Semaphore::new(NOTES_AT_ONCE), giving_up }
+        let (notes, bounds) = (Semaphore::new(NOTES_AT_ONCE), KnownBounds::default());
+        Self { sets, reviser, notes, giving_up, bounds }
     }
 
     /// Makes the generation of a marker that was written.

@@ -1,19 +1,27 @@
 //! Dry run of the worker: generations that rules would withdraw, now or later. Nothing is changed.
+//!
+//! A request holds the records of one page of sets, one after another, and the places of the generations that a
+//! rule keeps, whatever the length of a series. The first page of a series walks it whole.
+
+use std::ops::ControlFlow;
 
 use martlet_protocol::entry::Bucket;
 
 use super::commit::SetName;
 use super::completion::PendingGeneration;
-use super::records::{GenerationState, Withdrawal};
+use super::records::{GenerationState, SetRecord, Withdrawal};
 use super::requests::{Checkpoints, SetRange};
-use super::retention::{RETIRED, beyond};
-use super::rules::{CheckpointRules, series_of};
+use super::retention::RETIRED;
+use super::rules::CheckpointRules;
+use super::series::{KeptBound, Member, Series};
 use super::set_store::companion_of;
 use super::upkeep::{EMPTY, UNCOVERED, UNCOVERED_MS, Visit};
 use crate::error::{Error, Result};
 
 /// Sets on a page of a plan. Each may be listed, as the worker does.
 const SETS_AT_ONCE: usize = 20;
+/// Withdrawals on a page of one series, beside those of its last set.
+const WITHDRAWALS_AT_ONCE: usize = if cfg!(test) { 10 } else { 1000 };
 
 /// Withdrawal that is to come, if nothing changes until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,105 +55,130 @@ struct Planned<'a> {
     bucket: &'a Bucket,
     name: &'a str,
     rules: &'a CheckpointRules,
-    /// Returns true for sets of earlier pages.
-    is_earlier: &'a (dyn Fn(&str) -> bool + Sync),
+    /// True for later pages, which use what the first one found.
+    is_later: bool,
+}
+
+/// Withdrawals of a page, and the name of the set after which more follow.
+type PlanPage = (Vec<PlannedWithdrawal>, Option<String>);
+
+/// Bounds of the series of a page.
+#[derive(Default)]
+struct PageBounds<'a>(Vec<(Series<'a>, KeptBound)>);
+
+impl PageBounds<'_> {
+    /// Returns the place of a series.
+    fn at(&self, series: Series<'_>) -> Option<usize> {
+        let is_one =
+            |it: &Series<'_>| it.folder == series.folder && std::ptr::eq(it.rule, series.rule);
+        self.0.iter().position(|(it, _)| is_one(it))
+    }
+}
+
+/// Adds the generations of a set that are beyond the number that the rule of its series keeps.
+fn plan_kept(
+    series: Series<'_>,
+    set: &str,
+    record: &SetRecord,
+    bound: &KeptBound,
+    plan: &mut Vec<PlannedWithdrawal>,
+) {
+    let members = Member::of_record(set, record).filter(|it| bound.excludes(it));
+    plan.extend(
+        members.map(|it| PlannedWithdrawal::of(set, it.number, RETIRED, it.due_ms(series.rule))),
+    );
 }
 
 impl Checkpoints<'_> {
     /// Withdrawals that are due, now or later, of the sets of a bucket whose names begin with `prefix`
-    /// and follow `after`, with their times; and the name after which more sets follow. A page is made
-    /// from 20 sets. It has all withdrawals of the series that begin on it, for the number of
-    /// generations to keep.
+    /// and follow `after`, with their times; and the name after which more sets follow. A page has the
+    /// withdrawals of 20 sets, by all rules.
     ///
     /// Sets of a bucket whose rules were removed are withdrawn too, as no rule covers them.
     ///
+    /// Memory is that of 20 records and of 100,000 places at most; time is that of a walk over the series that
+    /// begin on the page, or had their last walk a minute before a later page.
+    ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; too few nodes replied.
-    pub async fn plan(
-        self,
-        bucket: &str,
-        prefix: &str,
-        after: Option<&str>,
-    ) -> Result<(Vec<PlannedWithdrawal>, Option<String>)> {
+    /// [`Error::NoSuchBucket`]; too few nodes replied; [`Error::InvalidArgument`] if a rule keeps more than
+    /// 100,000 generations of a series.
+    pub async fn plan(self, bucket: &str, prefix: &str, after: Option<&str>) -> Result<PlanPage> {
         let name = bucket;
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, name).await?;
         let rules = CheckpointRules::of(&bucket)?.unwrap_or_default();
-        let is_earlier = |set: &str| set.starts_with(prefix) && after.is_some_and(|it| set <= it);
-        let planned = Planned { bucket: &bucket, name, rules: &rules, is_earlier: &is_earlier };
+        let is_later = after.is_some();
+        let planned = Planned { bucket: &bucket, name, rules: &rules, is_later };
         let part = SetRange { prefix, after, limit: SETS_AT_ONCE };
         let (sets, more) = match self.names(&companion_of(bucket.id), part).await {
             Err(Error::NoSuchBucket) => return Ok((Vec::new(), None)),
             names => names?,
         };
-        let (mut plan, mut before) = (Vec::new(), after);
-        let mut begun: Vec<&str> = Vec::new();
+        let (mut plan, mut bounds) = (Vec::new(), PageBounds::default());
         for set in &sets {
-            let goes_on = |before: &str| rules.are_one_series(before, set);
-            // Sets of two series may alternate.
-            if !before.is_some_and(goes_on) && !begun.iter().any(|begun| goes_on(begun)) {
-                self.plan_series(&planned, set, &mut plan).await?;
-                begun.push(set);
-            }
-            self.plan_set(&planned, set, &mut plan).await?;
-            before = Some(set.as_str());
+            self.plan_set(&planned, set, &mut bounds, &mut plan).await?;
         }
-        // A series is larger than the sets that a prefix selects of it.
-        plan.retain(|withdrawal| withdrawal.set.starts_with(prefix));
         Ok((plan, sets.last().filter(|_| more).cloned()))
     }
 
     /// Withdrawals of a set's series by the number of generations that its rule keeps, with their
-    /// times.
+    /// times, of the sets that follow `after`; and the name after which more sets follow. A page ends with the set
+    /// that brings it to 1,000 withdrawals. Memory is bounded as in [`Self::plan`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a set that no rule covers; [`Error::NoSuchBucket`].
-    pub async fn would_retire(self, bucket: &str, set: &str) -> Result<Vec<PlannedWithdrawal>> {
-        let name = bucket;
-        let (bucket, rules) = self.ruled(name).await?;
-        if rules.of_set(set).is_none() {
+    /// [`Error::InvalidArgument`] for a set that no rule covers, and as in [`Self::plan`];
+    /// [`Error::NoSuchBucket`].
+    pub async fn would_retire(
+        self,
+        bucket: &str,
+        set: &str,
+        after: Option<&str>,
+    ) -> Result<PlanPage> {
+        let (bucket, rules) = self.ruled(bucket).await?;
+        let Some(series) = Series::of(&bucket, &rules, set) else {
             let message = format!("no checkpoint rule covers the set {set:?}");
             return Err(Error::InvalidArgument(message));
-        }
-        let mut plan = Vec::new();
-        let planned = Planned { bucket: &bucket, name, rules: &rules, is_earlier: &|_| false };
-        self.plan_series(&planned, set, &mut plan).await?;
-        Ok(plan)
-    }
-
-    async fn plan_series(
-        self,
-        planned: &Planned<'_>,
-        set: &str,
-        plan: &mut Vec<PlannedWithdrawal>,
-    ) -> Result<()> {
-        let Planned { bucket, rules, .. } = planned;
-        let Some(rule) = rules.of_set(set).filter(|rule| rule.keep.is_some()) else {
-            return Ok(());
         };
-        let members = self.committer.members(bucket, rules, rule, series_of(set)).await?;
-        // An earlier page has the withdrawals of this series.
-        if members.iter().any(|member| (planned.is_earlier)(member.set())) {
-            return Ok(());
+        let bound = self.committer.bound(series, after.is_some()).await?;
+        if bound.keeps_all() {
+            return Ok((Vec::new(), None));
         }
-        plan.extend(beyond(members, rule).iter().map(|member| {
-            PlannedWithdrawal::of(member.set(), member.number, RETIRED, member.due_ms(rule))
-        }));
-        Ok(())
+        let (mut plan, mut last, mut next) = (Vec::new(), None, None);
+        let visit = |set: &str, record: &SetRecord| {
+            if plan.len() >= WITHDRAWALS_AT_ONCE {
+                next = last.take();
+                return Ok(ControlFlow::Break(()));
+            }
+            plan_kept(series, set, record, &bound, &mut plan);
+            last = Some(set.to_owned());
+            Ok(ControlFlow::Continue(()))
+        };
+        self.committer.each_record(series, after, visit).await?;
+        Ok((plan, next))
     }
 
-    /// Withdrawals of one set that don't depend on its series.
-    async fn plan_set(
+    /// Withdrawals of one set.
+    async fn plan_set<'a>(
         self,
-        planned: &Planned<'_>,
-        set: &str,
+        planned: &Planned<'a>,
+        set: &'a str,
+        bounds: &mut PageBounds<'a>,
         plan: &mut Vec<PlannedWithdrawal>,
     ) -> Result<()> {
-        let &Planned { bucket, name, rules, .. } = planned;
+        let &Planned { bucket, name, rules, is_later } = planned;
         let Some((record, _)) = self.committer.sets.record(bucket.id, set).await? else {
             return Ok(());
         };
         let rule = rules.of_set(set);
+        if let Some(series) = Series::of(bucket, rules, set) {
+            let at = if let Some(at) = bounds.at(series) {
+                at
+            } else {
+                bounds.0.push((series, self.committer.bound(series, is_later).await?));
+                bounds.0.len() - 1
+            };
+            plan_kept(series, set, &record, &bounds.0[at].1, plan);
+        }
         let named = SetName { bucket: bucket.id, bucket_name: name, set };
         let visit = Visit { committer: self.committer, bucket, rule, set: named };
         let is_deleted = rule.is_some() && visit.is_deleted(&record).await?;

@@ -3,52 +3,30 @@
 //! A series is all sets in one parent folder that one rule covers. Generations are ordered by their
 //! commits, not by names: a step that is saved again counts as new.
 
+use std::ops::ControlFlow;
+
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Value};
 
 use super::commit::{Committer, SetName};
-use super::records::Withdrawal;
+use super::records::{SetRecord, Withdrawal};
 use super::rules::{CheckpointRule, CheckpointRules, series_of};
+use super::series::{KeptBound, Member, NewestPlaces, Series, SeriesPlace};
 use super::set_store::{RECORDS, companion_of};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::walk::text;
 
 /// Records read at once.
 const RECORDS_AT_ONCE: usize = 100;
-
 pub(super) const RETIRED: Withdrawal<'_> = Withdrawal {
     reason: "later generations of the series are enough",
     deletes_objects: true,
     waits_for_holds: true,
 };
 
-/// A committed generation of a series.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
-    set: String,
-    pub(super) number: u64,
-    order: u64,
-    /// Time of its commit, in milliseconds since 1970.
-    committed_ms: u64,
-    /// End of its longest hold, in milliseconds since 1970; zero for none.
-    held_until_ms: u64,
-}
-
-impl Member {
-    /// Name of its set.
-    pub(super) fn set(&self) -> &str {
-        &self.set
-    }
-
-    /// Time from which the rule no longer keeps it, if it is beyond the number.
-    pub(super) fn due_ms(&self, rule: &CheckpointRule) -> u64 {
-        self.committed_ms.saturating_add(rule.min_age_ms).max(self.held_until_ms)
-    }
-}
-
 /// Generations beyond the number that the rule keeps, young and held ones too. The newest one is
 /// never among them.
-pub(super) fn beyond(mut members: Vec<Member>, rule: &CheckpointRule) -> Vec<Member> {
+fn beyond(mut members: Vec<Member>, rule: &CheckpointRule) -> Vec<Member> {
     let Some(keep) = rule.keep else { return Vec::new() };
     members.sort_by(|one, another| {
         (another.order, &another.set, another.number).cmp(&(one.order, &one.set, one.number))
@@ -71,12 +49,11 @@ impl Committer {
         rules: &CheckpointRules,
         set: &str,
     ) -> Result<u64> {
-        let Some(rule) = rules.of_set(set).filter(|rule| rule.keep.is_some()) else {
-            return Ok(0);
-        };
-        let members = self.members(bucket, rules, rule, series_of(set)).await?;
+        let series = Series::of(bucket, rules, set).filter(|it| it.rule.keep.is_some());
+        let Some(series) = series else { return Ok(0) };
+        let members = self.members(series).await?;
         let mut withdrawn = 0;
-        for member in retired(members, rule, self.sets.now_ms()) {
+        for member in retired(members, series.rule, self.sets.now_ms()) {
             let set = SetName { bucket: bucket.id, bucket_name, set: member.set() };
             withdrawn += u64::from(self.withdraw(set, member.number, RETIRED).await?);
         }
@@ -84,42 +61,78 @@ impl Committer {
     }
 
     /// All committed generations of a series.
-    pub(super) async fn members(
+    async fn members(&self, series: Series<'_>) -> Result<Vec<Member>> {
+        let mut members = Vec::new();
+        let visit = |set: &str, record: &SetRecord| {
+            members.extend(Member::of_record(set, record));
+            Ok(ControlFlow::Continue(()))
+        };
+        self.each_record(series, None, visit).await?;
+        Ok(members)
+    }
+
+    /// Returns the oldest place of a series that its rule keeps by their number.
+    /// Walks the whole series. `may_be_known` accepts the result of an earlier request of the last minute.
+    ///
+    /// # Errors
+    /// As of the record reads; [`Error::InvalidArgument`] if more than 100,000 generations are kept.
+    pub(super) async fn bound(&self, series: Series<'_>, may_be_known: bool) -> Result<KeptBound> {
+        let Some(keep) = series.rule.keep else { return Ok(KeptBound::default()) };
+        let now_ms = self.sets.now_ms();
+        if let Some(known) = self.bounds.get(series.key(), now_ms).filter(|_| may_be_known) {
+            return Ok(known);
+        }
+        let mut newest = NewestPlaces::new(usize::try_from(keep).unwrap_or(usize::MAX).max(1));
+        let visit = |set: &str, record: &SetRecord| {
+            for Member { set, order, number, .. } in Member::of_record(set, record) {
+                newest.add(SeriesPlace { order, set, number })?;
+            }
+            Ok::<_, Error>(ControlFlow::Continue(()))
+        };
+        self.each_record(series, None, visit).await?;
+        let bound = newest.bound();
+        self.bounds.put(series.key(), now_ms, bound.clone());
+        Ok(bound)
+    }
+
+    /// Calls `visit` with each set of a series that follows `after`, and its record, until it breaks off. Holds
+    /// a page of names and one record at a time.
+    pub(super) async fn each_record(
         &self,
-        bucket: &Bucket,
-        rules: &CheckpointRules,
-        rule: &CheckpointRule,
-        series: &str,
-    ) -> Result<Vec<Member>> {
+        series: Series<'_>,
+        after: Option<&str>,
+        mut visit: impl FnMut(&str, &SetRecord) -> Result<ControlFlow<()>> + Send,
+    ) -> Result<()> {
+        let Series { bucket, rules, rule, folder } = series;
         let context = self.sets.context();
         let companion = self.sets.catalog.bucket(&context, &companion_of(bucket.id)).await?;
-        let start = ListStart::First;
-        let mut walk = self.sets.records(&context, &companion, series, start, RECORDS_AT_ONCE)?;
-        let mut members = Vec::new();
+        let start = match after {
+            Some(set) if set > folder => ListStart::After(format!("{RECORDS}{set}").into()),
+            _ => ListStart::First,
+        };
+        let mut walk = self.sets.records(&context, &companion, folder, start, RECORDS_AT_ONCE)?;
         while let Some((name, entry)) = walk.next().await? {
             if !matches!(entry.value, Value::Object(_)) {
                 continue;
             }
             let set = text(name.slice(RECORDS.len()..))?;
             let is_own = rules.of_set(&set).is_some_and(|of| std::ptr::eq(of, rule));
-            if series_of(&set) != series || !is_own {
+            if series_of(&set) != folder || !is_own {
                 continue;
             }
             let Some((record, _)) = self.sets.record(bucket.id, &set).await? else { continue };
-            members.extend(record.committed().map(|it| Member {
-                set: set.clone(),
-                number: it.number,
-                order: it.order,
-                committed_ms: it.changed_ms,
-                held_until_ms: it.held_until_ms,
-            }));
+            if visit(&set, &record)?.is_break() {
+                break;
+            }
         }
-        Ok(members)
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+
     use super::*;
 
     fn rule(keep: &str) -> CheckpointRules {
@@ -150,6 +163,28 @@ mod tests {
         let held: Vec<_> = members().into_iter().map(held).collect();
         assert!(retired(held.clone(), rule, late_ms).is_empty(), "a reader holds it");
         assert_eq!(beyond(held, rule)[0].due_ms(rule), late_ms + 1);
+    }
+
+    /// The bound of a plan, found with few places in memory, retires what the worker retires.
+    #[test]
+    fn the_bound_of_a_plan_keeps_what_the_worker_keeps() {
+        for keep in 1..12 {
+            let rules = rule(&format!(r#", "keep": {keep}"#));
+            let rule = rules.of_set("run-1/step-1/").unwrap();
+            let sets = [7, 3, 9, 3, 1, 8, 2, 6].iter().enumerate();
+            let members: Vec<_> =
+                sets.map(|(at, order)| member(&format!("s-{}/", at % 3), *order)).collect();
+            let mut newest = NewestPlaces::new(keep);
+            for Member { set, order, number, .. } in members.clone() {
+                newest.add(SeriesPlace { order, set, number }).unwrap();
+                assert!(newest.places.len() <= keep);
+            }
+            let bound = newest.bound();
+            let mut planned: Vec<_> =
+                members.iter().filter(|it| bound.excludes(it)).cloned().collect();
+            planned.sort_by_key(|it| Reverse((it.order, it.set.clone())));
+            assert_eq!(planned, beyond(members, rule), "{keep}");
+        }
     }
 
     #[test]

@@ -50,9 +50,9 @@ fn sets(page: &Value) -> Vec<&str> {
 async fn the_withdrawals_of_rules_are_named_with_their_times() {
     let world = world().await;
     let page = json_of(&by(&world, "RED", ALL).await);
-    assert_eq!(sets(&page), ["run-1/step-2/", "run-1/step-1/"]);
+    assert_eq!(sets(&page), ["run-1/step-1/", "run-1/step-2/"]);
     assert!(page["next"].is_null());
-    let first = &page["withdrawals"][1];
+    let first = &page["withdrawals"][0];
     let set = json_of(&by(&world, "RED", "/red-bkt?checkpoint=run-1%2Fstep-1%2F").await);
     let changed_ms = set["generations"][0]["changed_ms"].as_u64().unwrap();
     let expected = json!({"set": "run-1/step-1/", "generation": 1,
@@ -74,10 +74,10 @@ async fn the_withdrawals_of_rules_are_named_with_their_times() {
 #[tokio::test]
 async fn a_hold_moves_the_time() {
     let world = world().await;
-    let before = json_of(&by(&world, "RED", ALL).await)["withdrawals"][1]["due_ms"].clone();
+    let before = json_of(&by(&world, "RED", ALL).await)["withdrawals"][0]["due_ms"].clone();
     let hold = "/red-bkt?checkpoint=run-1%2Fstep-1%2F&hold=86400";
     world.call("PUT", hold).by("RED").send().await.expect(200);
-    let after = json_of(&by(&world, "RED", ALL).await)["withdrawals"][1]["due_ms"].clone();
+    let after = json_of(&by(&world, "RED", ALL).await)["withdrawals"][0]["due_ms"].clone();
     assert!(after.as_u64().unwrap() > before.as_u64().unwrap() + 80_000_000, "{before} {after}");
 }
 

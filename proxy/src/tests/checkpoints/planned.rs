@@ -46,7 +46,7 @@ async fn a_prefix_selects_sets_of_a_series() {
     for prefix in ["run-1/step-3/", "run-2/", "nothing/"] {
         assert_eq!(sets.plan("b", prefix, None).await.unwrap(), (Vec::new(), None), "{prefix}");
     }
-    let all = ["run-1/step-2/@1".to_owned(), "run-1/step-1/@1".to_owned()];
+    let all = ["run-1/step-1/@1".to_owned(), "run-1/step-2/@1".to_owned()];
     assert_eq!(pages(store, "").await, (all.to_vec(), 1));
     // A start before the prefix begins with the prefix, and one behind it finds nothing.
     let early = sets.plan("b", "run-1/", Some("a/")).await.unwrap().0;
@@ -85,6 +85,37 @@ async fn pages_together_name_each_withdrawal_once() {
     assert_eq!((found.len(), count), (10, 1));
 }
 
+/// A page has the withdrawals of its own sets, however long a series is.
+#[tokio::test]
+async fn pages_of_a_long_series_are_bounded() {
+    let (harness, clock) = ruled(KEEP_ONE).await;
+    let store = &harness.store;
+    // Names don't follow commits: the newest is the second by name.
+    for step in (10..45).chain([11]) {
+        save_set(store, &format!("run-1/step-{step}/"), format!("{step}").as_bytes()).await;
+        clock.advance_ms(1);
+    }
+    let (first, next) = store.checkpoints().plan("b", "", None).await.unwrap();
+    assert_eq!(first.len(), 20, "{:?}", named(&first));
+    assert_eq!(next.as_deref(), Some("run-1/step-29/"));
+    assert_eq!(first.iter().filter(|it| it.set == "run-1/step-11/").count(), 1, "its first");
+    let (found, count) = pages(store, "").await;
+    assert_eq!((found.len(), count), (35, 2));
+    let (mut of_series, mut after, mut lengths) = (Vec::new(), None::<String>, Vec::new());
+    loop {
+        let sets = store.checkpoints();
+        let page = sets.would_retire("b", "run-1/step-10/", after.as_deref()).await.unwrap();
+        of_series.extend(named(&page.0));
+        lengths.push(page.0.len());
+        after = page.1;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(of_series, found);
+    assert_eq!(lengths, [10, 10, 10, 5]);
+}
+
 #[tokio::test]
 async fn sets_that_no_rule_covers_are_planned_too() {
     let (harness, clock) = ruled(RULES).await;
@@ -103,7 +134,7 @@ async fn sets_that_no_rule_covers_are_planned_too() {
     assert_eq!(store.checkpoints().plan("b", "", None).await.unwrap().0, []);
 }
 
-/// Two rules may cover sets by turns. Their series are planned once, on whichever page they begin.
+/// Two rules may cover sets by turns. Each set is planned by its own.
 #[tokio::test]
 async fn series_whose_sets_alternate_are_planned_once() {
     let rules = r#"{"rules": [

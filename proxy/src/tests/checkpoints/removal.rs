@@ -96,11 +96,11 @@ async fn the_newest_of_a_series_stay() {
         clock.advance_ms(MINUTE_MS);
     }
     save_set(store, "run-2/step-1/", b"another series").await;
-    let dry = store.checkpoints().would_retire("b", "run-1/step-1/").await.unwrap();
+    let (dry, _) = store.checkpoints().would_retire("b", "run-1/step-1/", None).await.unwrap();
     let named = |plan: &[PlannedWithdrawal]| {
         plan.iter().map(|it| (it.set.clone(), it.number)).collect::<Vec<_>>()
     };
-    let expected = [("run-1/step-2/".to_owned(), 1), ("run-1/step-1/".to_owned(), 1)];
+    let expected = [("run-1/step-1/".to_owned(), 1), ("run-1/step-2/".to_owned(), 1)];
     assert_eq!(named(&dry), expected);
     assert!(dry.iter().all(|it| it.deletes_objects && it.due_ms < clock.now_ms()));
     let (plan, next) = store.checkpoints().plan("b", "", None).await.unwrap();
