@@ -22,6 +22,13 @@ pub(crate) struct Archive {
     made: OffsetDateTime,
 }
 
+/// Place in an archive, before what is added later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArchiveMark {
+    parts: usize,
+    entries: usize,
+}
+
 struct Part {
     name: String,
     bytes: Vec<u8>,
@@ -105,6 +112,23 @@ impl Archive {
     ) {
         let text = |value| serde_json::to_vec_pretty(&value).map_err(|error| error.to_string());
         self.add(name, source, value.and_then(text));
+    }
+
+    /// Returns the number of parts and of lines of the index.
+    pub(crate) fn mark(&self) -> ArchiveMark {
+        ArchiveMark { parts: self.parts.len(), entries: self.entries.len() }
+    }
+
+    /// Sorts what was added after a mark by name: several threads add in any order.
+    pub(crate) fn sort_from(&mut self, mark: ArchiveMark) {
+        self.parts[mark.parts..].sort_by(|one, other| one.name.cmp(&other.name));
+        self.entries[mark.entries..].sort_by(|one, other| one.name.cmp(&other.name));
+    }
+
+    /// Returns the names of all lines of the index.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
     }
 
     /// Returns the number of parts.

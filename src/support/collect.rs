@@ -92,6 +92,9 @@ pub(crate) trait BundleSource: Sync {
     /// Returns the ends of logs; none if their place is unknown.
     fn logs(&self) -> Vec<SourcePart<Vec<u8>>>;
 
+    /// Notes that the reply of a process is in the archive, or was left out.
+    fn added(&self) {}
+
     /// Shows the progress, if the source has a display.
     fn show(&self, _progress: BundleProgress) {}
 }
@@ -102,6 +105,16 @@ struct ProcessParts {
     address: AdminAddress,
     settings: Result<SettingsReply, String>,
     metrics: Result<String, String>,
+}
+
+impl ProcessParts {
+    fn add_to(self, archive: &mut Archive) {
+        let Self { name, address, settings, metrics } = self;
+        let source = format!("admin address {address}");
+        archive.add_json(&format!("processes/{name}/settings.json"), &source, settings);
+        let metrics = metrics.map(String::into_bytes);
+        archive.add(&format!("processes/{name}/metrics.txt"), &source, metrics);
+    }
 }
 
 /// Adds all parts that can be had, and the reasons for the others.
@@ -131,13 +144,7 @@ impl Collector<'_> {
         self.ask(archive, "capacity.json", wire::CAPACITY, as_it_is);
         let as_they_are = |_: &mut Vec<RingSpread>| ();
         self.ask(archive, "rings.json", wire::DISPERSION, as_they_are);
-        for parts in self.query_processes(archive, status.as_ref()) {
-            let ProcessParts { name, address, settings, metrics } = parts;
-            let source = format!("admin address {address}");
-            archive.add_json(&format!("processes/{name}/settings.json"), &source, settings);
-            let metrics = metrics.map(|text| metrics::filter(&text).into_bytes());
-            archive.add(&format!("processes/{name}/metrics.txt"), &source, metrics);
-        }
+        self.add_processes(archive, status.as_ref());
         self.source.show(BundleProgress::Step("checking this machine"));
         self.add_doctor(archive);
         let SourcePart { source, content } = self.source.census();
@@ -172,18 +179,16 @@ impl Collector<'_> {
         }
     }
 
-    /// Asks all processes of a status, some at once.
-    fn query_processes(
-        &self,
-        archive: &Archive,
-        status: Option<&ServerStatus>,
-    ) -> Vec<ProcessParts> {
+    /// Asks all processes of a status, some at once, and adds the reply of each as it comes. So the replies in
+    /// memory are those of [`AT_ONCE`] processes beside the archive, which bounds its parts.
+    fn add_processes(&self, archive: &mut Archive, status: Option<&ServerStatus>) {
         let processes = status.map(|status| processes(status, self.source.address()));
         let end = Instant::now() + archive.left().unwrap_or_default();
         let waiting = VecDeque::from(processes.unwrap_or_default());
         let all = waiting.len() as u64;
         let asked = Mutex::new(AskedProcesses { all, ..AskedProcesses::default() });
-        let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
+        let before = archive.mark();
+        let (waiting, adding) = (Mutex::new(waiting), Mutex::new(&mut *archive));
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
@@ -195,16 +200,15 @@ impl Collector<'_> {
                             asked.note(&parts);
                             self.source.show(BundleProgress::Processes(*asked));
                         }
-                        if let Ok(mut done) = done.lock() {
-                            done.push(parts);
+                        if let Ok(mut archive) = adding.lock() {
+                            parts.add_to(&mut archive);
+                            self.source.added();
                         }
                     }
                 });
             }
         });
-        let mut done = done.into_inner().unwrap_or_default();
-        done.sort_by(|one: &ProcessParts, other| one.name.cmp(&other.name));
-        done
+        archive.sort_from(before);
     }
 
     fn query_process(&self, process: Process, end: Instant) -> ProcessParts {
@@ -222,7 +226,7 @@ impl Collector<'_> {
             Ok(_) => self
                 .source
                 .request(&address, "/metrics", patience)
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+                .map(|bytes| metrics::filter(&String::from_utf8_lossy(&bytes))),
         };
         ProcessParts { name, address, settings, metrics }
     }
@@ -307,6 +311,9 @@ fn file_name(role: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+
     use martlet_admin_api::{MemberLine, NodeLine, ProcessReport};
 
     use super::*;
@@ -339,6 +346,85 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["storage-node-n1", "replicator-r-1", "proxy-p1"]);
         assert_eq!(found[2].address, "10.0.0.9:9001".parse().unwrap());
+    }
+
+    /// Processes with 4 MiB of metrics each. Counts the replies that were returned, and are in no archive yet.
+    struct LargeReplies {
+        address: AdminAddress,
+        begun: AtomicU64,
+        added: AtomicU64,
+        most: AtomicU64,
+    }
+
+    const LARGE: usize = 4 << 20;
+    const PROCESSES: u64 = 64;
+
+    impl BundleSource for LargeReplies {
+        fn address(&self) -> &AdminAddress {
+            &self.address
+        }
+
+        fn request(&self, _: &AdminAddress, path: &str, _: Duration) -> Result<Vec<u8>, String> {
+            if path == wire::STATUS {
+                let node = |at: u64| NodeLine {
+                    report: Some(report(
+                        &format!("node {at:02}"),
+                        &format!("10.0.0.1:{}", 1000 + at),
+                    )),
+                    ..NodeLine::default()
+                };
+                let nodes = (1..PROCESSES).map(node).collect();
+                let own = report("proxy p1", "127.0.0.1:9001");
+                let status = ServerStatus { own, nodes, ..ServerStatus::default() };
+                return Ok(serde_json::to_vec(&status).unwrap());
+            }
+            if path == wire::SETTINGS {
+                return Ok(serde_json::to_vec(&SettingsReply::default()).unwrap());
+            }
+            if path != "/metrics" {
+                return Err("not asked for here".to_owned());
+            }
+            let held = 1 + self.begun.fetch_add(1, SeqCst) - self.added.load(SeqCst);
+            self.most.fetch_max(held, SeqCst);
+            Ok(format!("martlet_x {}\n", "1".repeat(LARGE)).into_bytes())
+        }
+
+        fn doctor(&self) -> SourcePart<Value> {
+            SourcePart { source: "none".to_owned(), content: Err("not here".to_owned()) }
+        }
+
+        fn census(&self) -> SourcePart<CensusReport> {
+            SourcePart { source: "none".to_owned(), content: Err("not here".to_owned()) }
+        }
+
+        fn logs(&self) -> Vec<SourcePart<Vec<u8>>> {
+            Vec::new()
+        }
+
+        fn added(&self) {
+            self.added.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn replies_are_added_as_they_come_and_the_bound_counts_meanwhile() {
+        let counter = AtomicU64::default;
+        let source = LargeReplies {
+            address: "127.0.0.1:9001".parse().unwrap(),
+            begun: counter(),
+            added: counter(),
+            most: counter(),
+        };
+        let mut archive = Archive::new(8 * LARGE as u64, Duration::from_mins(1));
+        collect(&source, &mut archive);
+        let most = source.most.load(SeqCst);
+        assert!(most <= AT_ONCE as u64, "{most} replies were held beside the archive");
+        assert_eq!(source.begun.load(SeqCst), PROCESSES);
+        let names: Vec<&str> = archive.names().filter(|it| it.starts_with("processes/")).collect();
+        assert!(names.is_sorted() && names.len() == 2 * 64, "{names:?}");
+        let left_out = archive.missing();
+        assert!(left_out >= 64 - 8, "{left_out} parts exceed the bound");
+        assert!(archive.count() >= 64, "all settings are there");
     }
 
     #[test]
