@@ -80,6 +80,10 @@ pub struct RingSpread {
     pub ring: String,
     /// Epoch of the ring.
     pub epoch: u64,
+    /// First eight bytes of the ring's hash: builders may make several rings of one epoch. Empty from
+    /// processes of earlier releases.
+    #[serde(default)]
+    pub hash: String,
     /// Number of partitions.
     pub partitions: u64,
     /// Replicas of each partition.

@@ -4,7 +4,6 @@
 //! sends them to the internal ports of storage nodes: to one node, from which the others fetch them
 //! within seconds, or to each node with `--all`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::connection::AdminConnection;
+use super::print::NewestRings;
 use super::{job, print};
 use crate::columns::table;
 
@@ -268,32 +268,27 @@ fn broken(node: &str, error: &martlet_protocol::Error) -> Failure {
     ))
 }
 
-/// Formats the rings of each node. Editions older than the newest are marked.
+/// Formats the rings of each node. Editions older than the newest are marked, and others of its epoch.
 fn lines(nodes: &[NodeRings]) -> String {
-    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
-    for ring in nodes.iter().flat_map(|node| &node.rings) {
-        let epoch = newest.entry(&ring.name).or_default();
-        *epoch = ring.epoch.max(*epoch);
-    }
+    let newest = NewestRings::of(nodes.iter().flat_map(|node| &node.rings));
     let mut rows = vec![vec!["node".to_owned(), "address".to_owned()]];
-    rows[0].extend(newest.keys().map(|name| (*name).to_owned()));
+    rows[0].extend(newest.names().map(str::to_owned));
     for node in nodes {
         let mut row = vec![node.node.clone(), node.address.clone()];
         if let Some(error) = &node.error {
             row.push(error.clone());
         } else {
-            row.extend(newest.iter().map(|(name, epoch)| edition(node, name, *epoch)));
+            row.extend(newest.names().map(|name| edition(node, name, &newest)));
         }
         rows.push(row);
     }
     table(&rows, &[])
 }
 
-fn edition(node: &NodeRings, name: &str, newest: u64) -> String {
+fn edition(node: &NodeRings, name: &str, newest: &NewestRings) -> String {
     match node.rings.iter().find(|ring| ring.name == name) {
         None => "none".to_owned(),
-        Some(ring) if ring.epoch < newest => format!("{}-{} (old)", ring.epoch, ring.hash),
-        Some(ring) => format!("{}-{}", ring.epoch, ring.hash),
+        Some(ring) => format!("{}-{}{}", ring.epoch, ring.hash, newest.mark(ring)),
     }
 }
 
@@ -330,6 +325,8 @@ mod tests {
             node("n2", vec![ring(1)], None),
             node("n3", vec![], None),
             node("n4", vec![], Some("it is down")),
+            node("n5", vec![ring(2)], None),
+            node("n6", vec![RingLine { hash: "h0".into(), ..ring(2) }], None),
         ];
         let text = lines(&nodes);
         for line in [
@@ -337,6 +334,7 @@ mod tests {
             "n2    a:1      1-h1 (old)",
             "n3    a:1      none",
             "n4    a:1      it is down",
+            "n6    a:1      2-h0 (other ring)",
         ] {
             assert!(text.contains(line), "{text}");
         }

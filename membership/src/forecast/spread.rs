@@ -17,6 +17,7 @@ pub fn of(name: &str, ring: &Ring) -> RingSpread {
     RingSpread {
         ring: name.to_owned(),
         epoch: ring.epoch(),
+        hash: hex::encode(&ring.hash()[..8]),
         partitions: count(ring.partitions().count()),
         replicas: ring.replicas_exact(),
         devices: count(devices.len()),
@@ -59,6 +60,15 @@ mod tests {
         assert_eq!((spread.partitions, spread.devices, spread.replicas_moving), (16, 3, 0));
         assert!(spread.balance.abs() < 1e-9 && spread.dispersion.abs() < 1e-9, "{spread:?}");
         assert!(spread.crowded.is_empty() && spread.worst.len() == 3);
+    }
+
+    #[test]
+    fn two_rings_of_one_epoch_differ_by_their_hashes() {
+        let (mut one, mut other) = (builder(0, 3), builder(0, 3));
+        other.add(device(4, "d1")).unwrap();
+        let [one, other] = [&mut one, &mut other].map(|it| of("index", &next(it)));
+        assert_eq!((one.epoch, one.hash.len()), (other.epoch, 16));
+        assert_ne!(one.hash, other.hash);
     }
 
     #[test]

@@ -64,12 +64,13 @@ fn device(device: &DeviceCapacity) -> Vec<String> {
 
 /// Formats the balance and dispersion of the rings in use.
 pub(crate) fn dispersion(rings: &[RingSpread]) -> String {
-    let heads = ["ring", "epoch", "partitions", "replicas", "devices"];
+    let heads = ["ring", "epoch", "hash", "partitions", "replicas", "devices"];
     let mut rows = vec![[&row(heads)[..], &row(["dispersion", "balance", "moving"])].concat()];
     rows.extend(rings.iter().map(|ring| {
         row([
             &ring.ring,
             &ring.epoch.to_string(),
+            if ring.hash.is_empty() { "-" } else { &ring.hash },
             &ring.partitions.to_string(),
             &format!("{:.2}", ring.replicas),
             &ring.devices.to_string(),
@@ -78,7 +79,7 @@ pub(crate) fn dispersion(rings: &[RingSpread]) -> String {
             &ring.replicas_moving.to_string(),
         ])
     }));
-    let mut text = table(&rows, &[1, 2, 3, 4, 5, 6, 7]);
+    let mut text = table(&rows, &[1, 3, 4, 5, 6, 7, 8]);
     for ring in rings {
         spread(&mut text, ring);
     }
@@ -155,6 +156,7 @@ mod tests {
         let text = dispersion(&[RingSpread {
             ring: "data-0".into(),
             epoch: 2,
+            hash: "0a1b2c3d4e5f6071".into(),
             partitions: 4096,
             replicas: 3.0,
             devices: 8,
@@ -171,7 +173,7 @@ mod tests {
             crowded: vec![CrowdedLine { place: "r1z1".into(), replicas_max: 2, partitions: 17 }],
         }]);
         for words in [
-            "data-0      2        4096      3.00        8      2.25 %   1.50 %       9",
+            "data-0      2  0a1b2c3d4e5f6071        4096      3.00        8      2.25 %   1.50 %       9",
             "d4      r1z1-n3/d1   1600  1536.0    +4.17 %",
             "r1z1                   2                    17",
         ] {

@@ -2,10 +2,12 @@
 //!
 //! * [`cells`]: sizes, time spans, shares and rows of tables.
 //! * [`mod@status`]: status of a process and its cluster. [`mod@workers`]: the background workers.
+//! * [`editions`]: rings of several processes, compared.
 //! * [`forecast`]: capacity and dispersion. [`mod@census`]: results of a census.
 
 mod cells;
 mod census;
+mod editions;
 mod forecast;
 mod status;
 mod workers;
@@ -16,6 +18,7 @@ use serde::Serialize;
 use self::cells::row;
 pub(crate) use self::cells::{size, span, time};
 pub(crate) use self::census::census;
+pub(crate) use self::editions::NewestRings;
 pub(crate) use self::forecast::{capacity, dispersion};
 pub(crate) use self::status::{memory_split, status};
 pub(crate) use self::workers::workers;

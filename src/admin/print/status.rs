@@ -1,6 +1,5 @@
 //! Text output for the status of a process and its cluster.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use martlet_admin_api::{
@@ -9,6 +8,7 @@ use martlet_admin_api::{
 };
 
 use super::cells::{bar, percent, row, size, span};
+use super::editions::NewestRings;
 use super::workers::eta;
 use crate::columns::table;
 
@@ -97,31 +97,22 @@ fn cluster(status: &ServerStatus) -> String {
     text
 }
 
-/// Returns the highest known epoch of each ring.
-fn newest(nodes: &[NodeLine], members: &[MemberLine]) -> BTreeMap<String, u64> {
-    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+/// Returns the newest known edition of each ring.
+fn newest(nodes: &[NodeLine], members: &[MemberLine]) -> NewestRings {
     let rings = nodes.iter().map(|node| &node.rings);
-    for ring in rings.chain(members.iter().map(|member| &member.report.rings)).flatten() {
-        let epoch = newest.entry(ring.name.clone()).or_default();
-        *epoch = ring.epoch.max(*epoch);
-    }
-    newest
+    NewestRings::of(rings.chain(members.iter().map(|member| &member.report.rings)).flatten())
 }
 
 /// Formats a process's rings: `index=2 data-0=1 (old)`.
-fn editions(rings: &[RingLine], newest: &BTreeMap<String, u64>) -> String {
-    let edition = |(name, newest): (&String, &u64)| {
-        let epoch = rings.iter().find(|ring| ring.name == *name).map(|ring| ring.epoch);
-        match epoch {
-            None => format!("{name} (none)"),
-            Some(epoch) if epoch < *newest => format!("{name}={epoch} (old)"),
-            Some(epoch) => format!("{name}={epoch}"),
-        }
+fn editions(rings: &[RingLine], newest: &NewestRings) -> String {
+    let edition = |name: &str| match rings.iter().find(|ring| ring.name == name) {
+        None => format!("{name} (none)"),
+        Some(ring) => format!("{name}={}{}", ring.epoch, newest.mark(ring)),
     };
-    newest.iter().map(edition).collect::<Vec<_>>().join(" ")
+    newest.names().map(edition).collect::<Vec<_>>().join(" ")
 }
 
-fn processes(nodes: &[NodeLine], members: &[MemberLine], newest: &BTreeMap<String, u64>) -> String {
+fn processes(nodes: &[NodeLine], members: &[MemberLine], newest: &NewestRings) -> String {
     let heads = ["process", "address", "state", "heard", "latency", "clock", "rings"];
     let mut rows = vec![row(heads)];
     rows.extend(nodes.iter().map(|node| {

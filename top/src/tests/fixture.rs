@@ -135,6 +135,7 @@ fn spread() -> Vec<RingSpread> {
     let ring = |name: &str| RingSpread {
         ring: name.into(),
         epoch: 2,
+        hash: "0a1b2c3d4e5f6071".into(),
         partitions: 4096,
         replicas: 3.0,
         devices: 10,

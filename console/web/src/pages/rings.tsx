@@ -67,7 +67,7 @@ function View({ view: { spread, status, workers } }: { view: View }) {
           {spread.map((ring) => (
             <tr>
               <th scope="row">{ring.ring}</th>
-              <td class="right">{f.count(ring.epoch)}</td>
+              <td class="right">{f.count(ring.epoch)} <small class="quiet">{ring.hash}</small></td>
               <td class="right">{f.count(ring.devices)}</td>
               <td class="right">{f.count(ring.partitions)}</td>
               <td class="right">{ring.replicas}</td>
@@ -171,7 +171,14 @@ function Movers({ processes }: { processes: Schemas["ProcessWorkers"][] }) {
   );
 }
 
-/** Rings of each node, as `martlet admin ring status` shows them. Nodes with an older one come first. */
+/** The value that occurs most often; the first by its text of several. */
+function mostCommon(all: string[]): string | undefined {
+  const counts = new Map<string, number>();
+  for (const one of all) counts.set(one, (counts.get(one) ?? 0) + 1);
+  return [...counts].sort(([a, few], [b, many]) => many - few || (a < b ? -1 : 1))[0]?.[0];
+}
+
+/** Rings of each node, as `martlet admin ring status` shows them. Nodes with an older one, or another of one epoch, come first. */
 function NodeRings({ status }: { status: Schemas["ServerStatus"] }) {
   const nodes = status.nodes ?? [];
   if (nodes.length === 0) return null;
@@ -179,7 +186,9 @@ function NodeRings({ status }: { status: Schemas["ServerStatus"] }) {
   for (const ring of nodes.flatMap((node) => node.rings)) newest.set(ring.name, Math.max(ring.epoch, newest.get(ring.name) ?? 0));
   const names = [...newest.keys()].sort((a, b) => (a === "index" ? -1 : b === "index" ? 1 : a.localeCompare(b, undefined, { numeric: true })));
   const isOld = (node: Schemas["NodeLine"], name: string) => (node.rings.find((ring) => ring.name === name)?.epoch ?? -1) < (newest.get(name) ?? 0);
-  const rank = (node: Schemas["NodeLine"]) => (node.answers ? (names.some((name) => isOld(node, name)) ? 1 : 2) : 0);
+  const common = new Map(names.map((name) => [name, mostCommon(nodes.flatMap((node) => node.rings.filter((ring) => ring.name === name && ring.epoch === newest.get(name)).map((ring) => ring.hash)))]));
+  const isOther = (ring: Schemas["RingLine"]) => ring.epoch === newest.get(ring.name) && ring.hash !== common.get(ring.name);
+  const rank = (node: Schemas["NodeLine"]) => (node.answers ? (names.some((name) => isOld(node, name)) || node.rings.some(isOther) ? 1 : 2) : 0);
   const sorted = [...nodes].sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name, undefined, { numeric: true }));
   return (
     <Card title="Rings of the nodes" note="as they announced them last" wide>
@@ -193,7 +202,7 @@ function NodeRings({ status }: { status: Schemas["ServerStatus"] }) {
                 {names.map((name) => {
                   const ring = node.rings.find((one) => one.name === name);
                   if (!ring) return <td class="quiet">none</td>;
-                  return <td>{ring.epoch} <small class="quiet">{ring.hash}</small>{isOld(node, name) && <> <Badge tone="warn">old</Badge></>}</td>;
+                  return <td>{ring.epoch} <small class="quiet">{ring.hash}</small>{isOld(node, name) && <> <Badge tone="warn">old</Badge></>}{isOther(ring) && <> <Badge tone="bad">other ring</Badge></>}</td>;
                 })}
               </tr>
             ))}

@@ -92,6 +92,16 @@ fn cluster_status_lists_stale_silent_mute_and_busy_nodes() {
 }
 
 #[test]
+fn a_node_with_another_ring_of_the_newest_epoch_is_marked() {
+    let mut example = example();
+    example.nodes[0].rings = vec![ring(2)];
+    example.nodes[1].rings = vec![RingLine { hash: "0b".into(), ..ring(2) }];
+    let text = status(&example);
+    assert_eq!(text.matches("index=2 (other ring)").count(), 1, "{text}");
+    assert!(!text.contains("(old)"), "{text}");
+}
+
+#[test]
 fn server_status_lists_its_own_devices() {
     let memory = Some(MemoryLine {
         memory_bytes: 3 << 30,
