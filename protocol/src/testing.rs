@@ -16,7 +16,7 @@ mod memory;
 pub mod seeded_ids;
 
 pub use extents::{new_extent, whole_body};
-pub use faulty::{Call, Fault, FaultyBackend};
+pub use faulty::{Call, CallHook, Fault, FaultyBackend};
 pub use memory::MemoryBackend;
 
 #[cfg(test)]

@@ -51,12 +51,38 @@ pub enum Fault {
     CutBody(u64),
 }
 
+/// Hook of a [`FaultyBackend`], for tests that record calls, keep them back or alter replies. Streams of extents
+/// pass by.
+pub trait CallHook: Send + Sync {
+    /// Receives each call before its fault is chosen, and returns the call that is made in its place.
+    ///
+    /// # Errors
+    /// The caller's error: no call is made.
+    fn before<'a>(&self, _device: DeviceId, call: backend::Call<'a>) -> Result<backend::Call<'a>> {
+        Ok(call)
+    }
+
+    /// Receives each reply, and returns the reply in its place.
+    fn after(&self, reply: Reply) -> Reply {
+        reply
+    }
+
+    /// Notes a request for the state of the node.
+    fn note_devices(&self) {}
+}
+
+/// Hook that does nothing.
+struct NoHook;
+
+impl CallHook for NoHook {}
+
 type FaultChooser = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
 
 /// A backend that injects a chosen fault into each call.
 pub struct FaultyBackend {
     inner: Arc<dyn Backend>,
     choose: Box<FaultChooser>,
+    hook: Box<dyn CallHook>,
 }
 
 impl FaultyBackend {
@@ -65,7 +91,12 @@ impl FaultyBackend {
         inner: Arc<dyn Backend>,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     ) -> Self {
-        Self { inner, choose: Box::new(choose) }
+        Self { inner, choose: Box::new(choose), hook: Box::new(NoHook) }
+    }
+
+    /// Wraps `inner` without faults; `hook` receives all calls.
+    pub fn hooked(inner: Arc<dyn Backend>, hook: impl CallHook + 'static) -> Self {
+        Self { hook: Box::new(hook), ..Self::new(inner, |_| Fault::None) }
     }
 
     /// Returns the fault of a stream's call.
@@ -124,9 +155,11 @@ fn cut(mut body: ByteStream, after: u64) -> ByteStream {
 #[async_trait]
 impl Backend for FaultyBackend {
     async fn call(&self, device: DeviceId, call: backend::Call<'_>) -> Result<Reply> {
+        let call = self.hook.before(device, call)?;
         let (op, key, write) = (call.kind(), call.key(), call.entry_write());
         let fault = (self.choose)(&Call { op, device, key, write });
-        through(fault, op, self.inner.call(device, call)).await
+        let reply = through(fault, op, self.inner.call(device, call)).await;
+        reply.map(|reply| self.hook.after(reply))
     }
 
     async fn write_extent(
@@ -160,6 +193,7 @@ impl Backend for FaultyBackend {
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        self.hook.note_devices();
         self.inner.devices().await
     }
 }

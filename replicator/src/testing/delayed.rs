@@ -1,13 +1,11 @@
 //! Nodes in memory whose chosen calls are delayed: the caller gets no reply, and the test delivers the
 //! calls later.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use martlet_protocol::backend::{ByteStream, Call, DeviceStatus, NewExtent, Reply};
-use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::{Backend, DeviceId, Error, ExtentId, ManualClock, Result};
+use martlet_protocol::backend::{Call, Reply};
+use martlet_protocol::testing::{CallHook, FaultyBackend};
+use martlet_protocol::{Backend, DeviceId, Error, ManualClock, Result};
 use parking_lot::Mutex;
 
 use super::multi_node::MultiNodeWorld;
@@ -27,7 +25,7 @@ impl DelayedCalls {
         let delayed = calls.clone();
         let clock = Arc::new(ManualClock::at(1_000_000_000));
         let world = MultiNodeWorld::wrapped(count, clock, move |_, inner| {
-            Arc::new(DelayedNode { inner, delayed: delayed.clone() })
+            Arc::new(FaultyBackend::hooked(inner, delayed.clone()))
         });
         (world, calls)
     }
@@ -48,41 +46,13 @@ impl DelayedCalls {
     }
 }
 
-struct DelayedNode {
-    inner: Arc<dyn Backend>,
-    delayed: DelayedCalls,
-}
-
-#[async_trait]
-impl Backend for DelayedNode {
-    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
-        let delayed = *self.delayed.delayed.lock();
+impl CallHook for DelayedCalls {
+    fn before<'a>(&self, device: DeviceId, call: Call<'a>) -> Result<Call<'a>> {
+        let delayed = *self.delayed.lock();
         if delayed.is_some_and(|name| call.kind().name().starts_with(name)) {
-            self.delayed.calls.lock().push((device, call.into_owned()));
+            self.calls.lock().push((device, call.into_owned()));
             return Err(Error::unavailable("the call is on its way"));
         }
-        self.inner.call(device, call).await
-    }
-
-    async fn write_extent(
-        &self,
-        device: DeviceId,
-        extent: NewExtent,
-        body: ByteStream,
-    ) -> Result<ExtentRef> {
-        self.inner.write_extent(device, extent, body).await
-    }
-
-    async fn read_extent(
-        &self,
-        device: DeviceId,
-        id: ExtentId,
-        range: Range<u64>,
-    ) -> Result<ByteStream> {
-        self.inner.read_extent(device, id, range).await
-    }
-
-    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        self.inner.devices().await
+        Ok(call)
     }
 }
