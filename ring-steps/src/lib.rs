@@ -32,7 +32,7 @@ use martlet_ring::Builder;
 
 pub use create::{create, reconstruct, redundancy_text};
 pub use rebalance::{PlanOccasion, Rehearsal, plan, rebalance};
-pub use select::{name, select, select_all, select_one};
+pub use select::{WORDS_MAX, name, select, select_all, select_one};
 pub use step::{apply, new_device};
 
 /// Author of steps whose operator has no name.

@@ -156,6 +156,7 @@ mod tests {
         let text = dispersion(&[RingSpread {
             ring: "data-0".into(),
             epoch: 2,
+            hash: "0a1b2c3d4e5f6071".into(),
             partitions: 4096,
             replicas: 3.0,
             devices: 8,
@@ -172,7 +173,7 @@ mod tests {
             crowded: vec![CrowdedLine { place: "r1z1".into(), replicas_max: 2, partitions: 17 }],
         }]);
         for words in [
-            "data-0      2        4096      3.00        8      2.25 %   1.50 %       9",
+            "data-0      2  0a1b2c3d4e5f6071        4096      3.00        8      2.25 %   1.50 %       9",
             "d4      r1z1-n3/d1   1600  1536.0    +4.17 %",
             "r1z1                   2                    17",
         ] {
