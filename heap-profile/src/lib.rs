@@ -25,11 +25,13 @@
 
 mod allocator;
 mod countdown;
+mod samples;
 mod tables;
 mod window;
 
 pub use allocator::SampledAllocator;
-pub use window::{HeapRefusal, HeapSamples, HeapStack, HeapWindow};
+pub use samples::{HeapSamples, HeapStack};
+pub use window::{HeapRefusal, HeapWindow};
 
 #[cfg(test)]
 mod tests;

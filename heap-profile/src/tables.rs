@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::countdown::weight;
-use super::window::{HeapSamples, HeapStack};
+use super::samples::{HeapSamples, HeapStack};
 
 /// Maximum depth of a stack: its innermost frames are kept.
 pub(super) const STACK_FRAMES_MAX: usize = 128;

@@ -6,6 +6,7 @@ use martlet_admin_api::ring_builder::StepLine;
 use martlet_protocol::DeviceId;
 use martlet_ring::{
     Builder, Error, MovePace, RebalanceContext, RebalancePlan, Report, Ring, Usage,
+    rebalance_observed,
 };
 use martlet_serving::Failure;
 
@@ -43,8 +44,8 @@ pub fn rebalance(
     now_ms: u64,
     observe: &dyn Fn(),
 ) -> Result<(StepLine, Report), Failure> {
-    let before = builder.epoch();
-    let report = builder.rebalance_observed(occasion(builder, seed, now_ms), observe)?;
+    let (before, context) = (builder.epoch(), occasion(builder, seed, now_ms));
+    let report = rebalance_observed(builder, context, observe)?;
     builder.validate()?;
     Ok((step_line(builder, &report, before), report))
 }

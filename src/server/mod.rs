@@ -31,7 +31,9 @@ use std::sync::Arc;
 use martlet_admin_server::{buckets, jobs, objects, policies, quarantine, ring_builder};
 use martlet_console::S3Slot;
 use martlet_notifications::{LogCollector, TargetCollector};
+use martlet_proxy::ObjectStore;
 use martlet_replicator::Foreground;
+use martlet_serving::api::ApiRoutes;
 use martlet_serving::audit::AuditCollector;
 use martlet_serving::folder::DataFolder;
 use martlet_serving::listen::{self, Port};
@@ -199,10 +201,7 @@ impl RunningServer<'_> {
             routes: admin_status::workers("server", worker_source)
                 .merge(status.routes())
                 .merge(event_routes::routes(store.observers.figures(), &settings.data_dir))
-                .merge(objects::extents_of(store.objects.clone()))
-                .merge(policies::routes(store.objects.clone()))
-                .merge(quarantine::routes(store.objects.clone()))
-                .merge(buckets::routes(store.objects.clone()))
+                .merge(store_routes(&store.objects))
                 .merge(jobs::routes(store.objects.clone(), foreground.clone(), store.clock(), None))
                 .merge(ring_builder::routes(store.clock()))
                 .merge(store.accounts.clone())
@@ -235,6 +234,14 @@ impl RunningServer<'_> {
         };
         end(close, signals).await
     }
+}
+
+/// Returns the admin routes of buckets, objects and devices.
+fn store_routes(objects: &ObjectStore) -> ApiRoutes {
+    objects::extents_of(objects.clone())
+        .merge(policies::routes(objects.clone()))
+        .merge(quarantine::routes(objects.clone()))
+        .merge(buckets::routes(objects.clone()))
 }
 
 /// Returns the metrics of a store.

@@ -55,14 +55,14 @@ test("records and jobs of another process and of all are shown", async () => {
   const { context, page, problems } = await signedIn(operator);
   await visit(page, "/audit");
   const changes = page.getByRole("region", { name: "Changes" });
-  await changes.getByText("name=made-at-the-first").first().waitFor();
-  assert.equal(await changes.getByText("name=made-at-the-second").count(), 0);
+  await changes.getByText("=made-at-the-first").first().waitFor();
+  assert.equal(await changes.getByText("=made-at-the-second").count(), 0);
   await choose(page, "proxy p2");
-  await changes.getByText("name=made-at-the-second").first().waitFor();
-  assert.equal(await changes.getByText("name=made-at-the-first").count(), 0);
+  await changes.getByText("=made-at-the-second").first().waitFor();
+  assert.equal(await changes.getByText("=made-at-the-first").count(), 0);
   await choose(page, "all processes");
-  await changes.getByText("name=made-at-the-first").first().waitFor();
-  await changes.getByText("name=made-at-the-second").first().waitFor();
+  await changes.getByText("=made-at-the-first").first().waitFor();
+  await changes.getByText("=made-at-the-second").first().waitFor();
   const times = await changes.locator("tbody tr td:first-child").allInnerTexts();
   assert.deepEqual(times, [...times].sort(), "records of both are joined by time");
   assert.deepEqual(await violations(page), []);
@@ -107,7 +107,7 @@ test("a viewer reads no records of any process", async () => {
   await context.close();
 });
 
-test("the root key, which has no sessions, is told to sign in with an admin key", async () => {
+test("the root key, which has no sessions, reads its own process alone", async () => {
   const { context, page, problems } = await signedIn(ROOT);
   await visit(page, "/settings");
   await choose(page, "proxy p2");
@@ -121,7 +121,7 @@ test("a dead process is named beside the records of the others", async () => {
   const { context, page, problems } = await signedIn(operator);
   await visit(page, "/audit");
   await choose(page, "all processes");
-  await page.getByRole("region", { name: "Changes" }).getByText("name=made-at-the-first").first().waitFor();
+  await page.getByRole("region", { name: "Changes" }).getByText("=made-at-the-first").first().waitFor();
   const missing = page.getByRole("alert");
   await missing.getByText("One process is missing here:").waitFor();
   await missing.getByText(/no server answers at/).waitFor();

@@ -61,20 +61,6 @@ impl Builder {
         rebalance_while(self, occasion, &|| true)
     }
 
-    /// Adapts the assignment to the devices. `observe` is called before each computation of an assignment,
-    /// of which a rebalance makes 1 to [`ASSIGNMENTS_MAX`].
-    pub fn rebalance_observed(
-        &mut self,
-        occasion: RebalanceContext,
-        observe: &dyn Fn(),
-    ) -> Result<Report> {
-        let goes_on = || {
-            observe();
-            true
-        };
-        rebalance_while(self, occasion, &goes_on)
-    }
-
     fn check_can_rebalance(&self, now_ms: u64) -> Result<()> {
         let live = self.devices().filter(|device| device.weight > 0.0).count();
         #[expect(clippy::cast_precision_loss, reason = "at most 2^16 devices")]
@@ -251,6 +237,20 @@ impl Builder {
         let report = rebalance_while(&mut rehearsal, occasion, goes_on)?;
         Ok((rehearsal, report))
     }
+}
+
+/// Adapts the assignment to the devices. `observe` is called before each computation of an assignment, of
+/// which a rebalance makes 1 to [`ASSIGNMENTS_MAX`].
+pub fn rebalance_observed(
+    builder: &mut Builder,
+    occasion: RebalanceContext,
+    observe: &dyn Fn(),
+) -> Result<Report> {
+    let goes_on = || {
+        observe();
+        true
+    };
+    rebalance_while(builder, occasion, &goes_on)
 }
 
 /// Adapts the assignment to the devices while `goes_on` returns true. It is called before each

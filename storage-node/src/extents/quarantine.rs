@@ -8,21 +8,16 @@ use std::path::{Path, PathBuf};
 use martlet_protocol::backend::{QuarantineKind, QuarantinePage, QuarantinedItem};
 use martlet_protocol::{ErrorKind, ExtentId, Result};
 
-use super::ExtentStore;
 use super::record::BlockRun;
 use crate::disk::{Caching, Disk};
 
-impl ExtentStore {
-    /// Returns up to `limit` items in quarantine with names above `after`, in the order of their names.
-    pub async fn quarantine(&self, after: Option<&str>, limit: usize) -> Result<QuarantinePage> {
-        let (store, after) = (self.0.clone(), after.map(str::to_owned));
-        let list = move || page(store.disk.as_ref(), &store.root, after.as_deref(), limit);
-        self.0.threads.run(list).await
-    }
-}
-
-/// Lists a page of the quarantine. Each page reads all names of the folder.
-fn page(disk: &dyn Disk, root: &Path, after: Option<&str>, limit: usize) -> Result<QuarantinePage> {
+/// Returns up to `limit` items with names above `after`. Each page reads all names of the folder.
+pub(super) fn page(
+    disk: &dyn Disk,
+    root: &Path,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<QuarantinePage> {
     let folder = folder(root);
     let mut names = match disk.list(&folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),

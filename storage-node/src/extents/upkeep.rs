@@ -1,15 +1,16 @@
 //! Background workers' calls on the extents of a device: presence, release of copies (rule X4), and
-//! volumes that took no record for some time; and sums of extents.
+//! volumes that took no record for some time; sums of extents, and the list of the quarantine.
 
 use std::time::Duration;
 
-use martlet_protocol::backend::{Presence, ReleaseCondition, RingEpoch};
+use martlet_protocol::backend::{Presence, QuarantinePage, ReleaseCondition, RingEpoch};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::extent_sums::PolicySums;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{ExtentId, PolicyId, Result};
 
 use super::ExtentStore;
+use super::quarantine;
 use super::row::RowLocation;
 use super::store::{Removal, StoreState};
 
@@ -33,6 +34,13 @@ impl ExtentStore {
     /// crash doesn't inspect their free space. Returns the number of these volumes. Blocks.
     pub fn close_idle_volumes(&self, idle: Duration) -> Result<usize> {
         self.0.open_volumes.close_idle(idle)
+    }
+
+    /// Returns up to `limit` items in quarantine with names above `after`, in the order of their names.
+    pub async fn quarantine(&self, after: Option<&str>, limit: usize) -> Result<QuarantinePage> {
+        let (store, after) = (self.0.clone(), after.map(str::to_owned));
+        let list = move || quarantine::page(&*store.disk, &store.root, after.as_deref(), limit);
+        self.0.threads.run(list).await
     }
 
     /// Returns the sums of extents in the bins that touch a span, of one policy or of all. Memory

@@ -110,9 +110,11 @@ fn nothing_is_left_unfinished_or_praised() {
             || path.ends_with(".ci/run")
     });
     for path in paths {
-        // Skips this file, which contains all these words, and `Cargo.toml`, whose lints contain
-        // one.
-        if path.ends_with(file!()) || path == workspace::root().join("Cargo.toml") {
+        // Skips this file, which contains all these words, and manifests with lints, of which one is
+        // such a word.
+        let manifests = ["Cargo.toml", "heap-profile/Cargo.toml"];
+        let has_lints = manifests.iter().any(|it| path == workspace::root().join(it));
+        if path.ends_with(file!()) || has_lints {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap().to_lowercase();

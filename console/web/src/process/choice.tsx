@@ -19,7 +19,9 @@ export interface ProcessReply<T> {
 /** Processes that a page shows; undefined for this process, whose name isn't needed. */
 export interface ProcessChoice {
   chosen: ProcessName[] | undefined;
-  /** Name of the choice, for effects that depend on it. */
+  /** Option that is chosen. */
+  value: string;
+  /** The choice with its processes, for effects that depend on it. */
   name: string;
   options: string[];
   choose: (name: string) => void;
@@ -37,14 +39,13 @@ export function useProcesses(route: string, all: boolean): ProcessChoice {
   const left: ProcessName[] = gone ? [{ process: name, own: false, routes: [route], silent: "no process of the cluster reports this name any more" }] : [];
   const chosen = name === OWN ? undefined : name === ALL ? having : [...others.filter((one) => one.process === name), ...left];
   const options = [OWN, ...(all ? [ALL] : []), ...others.map((one) => one.process), ...left.map((one) => one.process)];
-  return { chosen, name: `${name} ${(chosen ?? []).map((one) => one.process).join(" ")}`, options: others.length + left.length > 0 ? options : [], choose: setName };
+  return { chosen, value: name, name: `${name} ${(chosen ?? []).map((one) => one.process).join(" ")}`, options: others.length + left.length > 0 ? options : [], choose: setName };
 }
 
 /** Field with the choice. A process without others has none. */
 export function ProcessSelect({ choice }: { choice: ProcessChoice }) {
   if (choice.options.length === 0) return null;
-  const value = choice.options.find((option) => choice.name.startsWith(`${option} `)) ?? OWN;
-  return <Select label="Process" value={value} options={choice.options} on={choice.choose} />;
+  return <Select label="Process" value={choice.value} options={choice.options} on={choice.choose} />;
 }
 
 /** Reads a route of a process. */

@@ -63,7 +63,8 @@ fn bytes(arguments: &impl Serialize) -> Vec<u8> {
 
 /// A call of every kind, and the bytes of its arguments.
 fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
-    [calls_of_registers_and_extents(), calls_of_kept_rows(), calls_with_conditions()].concat()
+    let last = vec![call_of_the_quarantine()];
+    [calls_of_registers_and_extents(), calls_of_kept_rows(), calls_with_conditions(), last].concat()
 }
 
 fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
@@ -75,10 +76,6 @@ fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
         (
             Call::OldRegisters { list: old, after: Some(place()), limit },
             bytes(&(old, Some(place()), limit)),
-        ),
-        (
-            Call::Quarantine { after: Some("index-7".into()), limit },
-            bytes(&(Some("index-7"), limit)),
         ),
         (
             Call::HeldBuckets { before: stamp, after: Some(bucket), limit },
@@ -110,6 +107,12 @@ fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
             bytes(&(&ids, &rings)),
         ),
     ]
+}
+
+fn call_of_the_quarantine() -> (Call<'static>, Vec<u8>) {
+    let limit = 1000usize;
+    let arguments = bytes(&(Some("index-7"), limit));
+    (Call::Quarantine { after: Some("index-7".into()), limit }, arguments)
 }
 
 fn copy() -> ExtentRef {
