@@ -19,7 +19,7 @@ import faults
 import generate
 import metrics
 from runbooks import try_commands
-from watched import Cluster, Failed, Hook, Load, Prometheus, check, enter_own_network, folder_of_test, until
+from watched import Cluster, Failed, Hook, Load, Prometheus, check, enter_own_namespaces, folder_of_test, until
 
 ENDS_MAX_S = 300
 SETTLES_S = 30
@@ -198,7 +198,7 @@ def main():
         signal.signal(number, lambda *_: sys.exit("alerts: interrupted"))
     if wrong := faults.wrong(alerts.names()):
         sys.exit("alerts: FAILED: " + "; ".join(wrong))
-    enter_own_network()
+    enter_own_namespaces()
     folder = folder_of_test()
     test = Test(folder, 1 if args.quiet_hour else args.scale)
     try:
