@@ -19,7 +19,7 @@ import faults
 import generate
 import metrics
 from runbooks import try_commands
-from watched import Cluster, Failed, Hook, Load, Prometheus, check, enter_own_network, folder_of_test, until
+from watched import Cluster, Failed, Hook, Load, Prometheus, check, enter_own_namespaces, folder_of_test, until
 
 ENDS_MAX_S = 300
 SETTLES_S = 30
@@ -84,6 +84,10 @@ class Test:
         self.seen |= firing
         return firing
 
+    def settle(self):
+        """Waits until no alert fires."""
+        until(ENDS_MAX_S, lambda: not self.look(), lambda: f"{sorted(self.prometheus.firing())} didn't end")
+
     def waiting(self):
         """Returns hints and items of workers that still wait."""
         found = [self.prometheus.get("query", query=f"{metric} > 0")["result"] for metric in (
@@ -115,7 +119,7 @@ class Test:
             for fault in begun:
                 fault.end()
         repaired = time.time()
-        until(ENDS_MAX_S, lambda: not self.look(), lambda: f"{sorted(self.prometheus.firing())} didn't end")
+        self.settle()
         ended = time.time()
         until(ENDS_MAX_S, lambda: not self.waiting(), lambda: f"after the repair {self.waiting()} wait")
         fired = self.prometheus.fired(began, time.time())
@@ -198,7 +202,7 @@ def main():
         signal.signal(number, lambda *_: sys.exit("alerts: interrupted"))
     if wrong := faults.wrong(alerts.names()):
         sys.exit("alerts: FAILED: " + "; ".join(wrong))
-    enter_own_network()
+    enter_own_namespaces()
     folder = folder_of_test()
     test = Test(folder, 1 if args.quiet_hour else args.scale)
     try:
@@ -210,7 +214,11 @@ def main():
         failures = attempt(try_commands, test.cluster, folder)
         for kinds in faults.GROUPS:
             if chosen := [kind for kind in kinds if not args.only or kind.__name__ in args.only]:
-                failures += attempt(test.bring_about, chosen)
+                failed = attempt(test.bring_about, chosen)
+                failures += failed
+                # Alerts of a group that failed must not be those of the next one.
+                if failed:
+                    attempt(test.settle)
         failures += attempt(check_texts, test.seen)
         if not args.only:
             failures += attempt(check_dashboards, test.prometheus, quiet, (quiet[0], time.time()))

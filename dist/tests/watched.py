@@ -29,8 +29,8 @@ START_MAX_S = 60
 # Small enough to be filled and to be used up in a test.
 SETTINGS = {"MARTLET_MAX_REQUESTS": "8", "MARTLET_MAX_NOTIFICATION_REFUSALS": "1"}
 SPOOL = "64KiB"
-# From sched.h. Python has it from 3.12 on.
-CLONE_NEWNET = 0x40000000
+# From sched.h. Python has them from 3.12 on.
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
 
 
 class Failed(Exception):
@@ -60,9 +60,15 @@ def free_port():
         return one.getsockname()[1]
 
 
-def enter_own_network():
-    """Gives this process a loopback of its own: no other process of the machine can take the port of a stopped node."""
-    check(ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) == 0, f"no network of its own: {os.strerror(ctypes.get_errno())}")
+def enter_own_namespaces():
+    """Gives this process a loopback and mounts of its own.
+
+    No other process of the machine can take the port of a stopped node. A namespace that another process makes has no copy of
+    a mount, which would keep a disk in use that is mounted anew.
+    """
+    entered = ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET | CLONE_NEWNS)
+    check(entered == 0, f"no namespaces: {os.strerror(ctypes.get_errno())}")
+    run("mount", "--make-rprivate", "/")
     run("ip", "link", "set", "lo", "up")
 
 

@@ -1,6 +1,7 @@
 // A bucket of MARTLET_TEST_KEYS real keys (100,000) in a real store, scrolled to the end: `make test-console-keys`. million.test.mjs
 // has a million keys from a source of pages in place of the store, and some thousands in a store.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { close, launch, SHOTS, violations } from "./browser.mjs";
@@ -19,6 +20,8 @@ let key;
 
 const name = (at) => `shard-${String(at).padStart(7, "0")}.bin`;
 const text = KEYS.toLocaleString("en-US");
+/** Memory of the server in MiB: the present one and the largest so far. */
+const memory = () => ["VmRSS", "VmHWM"].map((name) => Math.round(new RegExp(`${name}:\\s+(\\d+)`).exec(readFileSync(`/proc/${server.pid}/status`, "utf8"))[1] / 1024));
 
 before(async () => {
   assert.ok(process.env.MARTLET_BIN, "MARTLET_BIN must name the binary");
@@ -34,7 +37,7 @@ before(async () => {
   };
   await Promise.all(Array.from({ length: LANES }, lane));
   const seconds = (Date.now() - began) / 1000;
-  console.log(`${text} keys in ${seconds.toFixed(0)} s, ${Math.round(KEYS / seconds)} a second`);
+  console.log(`${text} keys in ${seconds.toFixed(0)} s, ${Math.round(KEYS / seconds)} a second; the server has ${memory()[0]} MiB`);
   await launch(server.url);
 });
 
@@ -70,7 +73,7 @@ test(`${text} real keys are scrolled to the end, with a bounded page`, { timeout
   const cdp = await context.newCDPSession(page);
   await cdp.send("HeapProfiler.collectGarbage");
   const { usedSize } = await cdp.send("Runtime.getHeapUsage");
-  console.log(`${pages.length} pages to the end in ${((Date.now() - began) / 1000).toFixed(0)} s, a heap of ${(usedSize / 2 ** 20).toFixed(0)} MiB`);
+  console.log(`${pages.length} pages to the end in ${((Date.now() - began) / 1000).toFixed(0)} s, a heap of ${(usedSize / 2 ** 20).toFixed(0)} MiB; the server has ${memory().join(" MiB, at most ")} MiB`);
   assert.ok(usedSize < HEAP_MAX, `the heap has ${usedSize} bytes`);
   assert.deepEqual(await violations(page), []);
   await page.screenshot({ path: join(SHOTS, "objects-real-keys.png") });

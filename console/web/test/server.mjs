@@ -10,7 +10,7 @@ export const HOSTILE = `<img src=x onerror="window.hacked=1"><script>window.hack
 
 /**
  * Starts a server with its data in a folder of this name, within a new folder unless one is given. Returns its addresses, a way
- * to run `martlet admin`, and its end, which removes the folder unless it is to be kept.
+ * to run `martlet admin`, its process, and its end, which removes the folder unless it is to be kept.
  */
 export async function start(binary, more = {}, { kept, name = "data" } = {}) {
   const folder = kept ?? mkdtempSync(join(tmpdir(), "martlet-console-"));
@@ -50,5 +50,5 @@ export async function start(binary, more = {}, { kept, name = "data" } = {}) {
     await ended;
     if (!keep) rmSync(folder, { recursive: true, force: true });
   };
-  return { ...found, folder, ask, key, accessKey, end };
+  return { ...found, pid: child.pid, folder, ask, key, accessKey, end };
 }

@@ -58,7 +58,7 @@ test("the workers of a server are shown with its own figures", async () => {
   await context.close();
 });
 
-test("pace, backlog, age, failures and time left of a worker are told apart", async () => {
+test("pace, backlog, age, failures and time left of a worker have columns of their own", async () => {
   const { context, page, problems } = await signedIn(ROOT);
   const processes = [
     { process: "replicator r1", heard_ms_ago: 65_000, workers: [

@@ -11,17 +11,27 @@ from watched import START_MAX_S, check, until
 
 
 class WrongBytes(Fault):
-    """Bytes of extents change on a disk."""
+    """Bytes of one copy of each extent change, on one disk after another: readers may prefer any node for minutes."""
 
     expected = ("MartletCorruptReads", "MartletQuarantineGrows")
+    objects = 8
     right = {}
 
     def begin(self):
-        for at in range(8):
+        self.right = {}
+        for at in range(self.objects):
             check(self.s3.request("PUT", f"/large/wrong{at}", os.urandom(2 << 20))[0] == 200, "a large object isn't taken")
-        files = [file for file in (self.cluster.disks[1].folder / "extents").rglob("*") if file.is_file()]
-        check(files, "there is no file extent")
-        self.right = {path: self.change(path, b"these bytes are wrong") for path in files}
+        copies = until(START_MAX_S, self.copies, "a node lacks extents")
+        for at, name in enumerate(sorted(copies[0])):
+            path = copies[at % len(copies)][name]
+            self.right[path] = self.change(path, b"these bytes are wrong")
+
+    def copies(self):
+        """Returns the file extents of each disk by name, once all disks have all of them."""
+        found = [{file.name: file for file in (disk.folder / "extents").rglob("*") if file.is_file()}
+                 for disk in self.cluster.disks]
+        is_whole = len(found[0]) >= self.objects and all(one.keys() == found[0].keys() for one in found)
+        return found if is_whole else None
 
     def change(self, path, text):
         """Writes other bytes into a file, and returns those before."""
@@ -34,7 +44,7 @@ class WrongBytes(Fault):
         return before
 
     def go_on(self):
-        for at in range(8):
+        for at in range(self.objects):
             self.s3.request("GET", f"/large/wrong{at}")
 
     def end(self):

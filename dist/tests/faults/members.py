@@ -17,7 +17,8 @@ class DeadNode(Fault):
     """A machine loses power."""
 
     expected = ("MartletTargetDown", "MartletNodeDown")
-    possible = LEAVES_COPIES
+    # The replicator of the machine starts before its node is ready, and tries again after seconds: minutes of the scaled rules.
+    possible = (*LEAVES_COPIES, "MartletWorkerFails")
 
     def begin(self):
         self.cluster.control("kill", "3")
