@@ -8,16 +8,18 @@ after, and the check that must find it:
     simulation objects|sets SEEDS    seeds 0 to SEEDS of the simulation
 
 Results are kept in planted.json until a source of the package changes. A run that was interrupted
-goes on.
+goes on. With --together, the mutants of a package are in one build (together.py).
 """
 
 import argparse
+import os
 import re
 import sys
 import time
 import tomllib
 from collections import Counter
 
+import together
 import working_copy as copy
 
 LISTS = copy.ROOT / "tests/mutants/planted"
@@ -56,6 +58,16 @@ class Mutant:
                 f"present code in tests/mutants/planted/{self.kind}.toml, or remove it if the code that it breaks is gone."
             )
         return text.replace(self.before, self.after)
+
+    def change(self):
+        """The mutant as a change of its file."""
+        begin = (copy.ROOT / self.file).read_text().index(self.before)
+        # Without the text around it that stays, which may reach beyond a function's body.
+        head = len(os.path.commonprefix([self.before, self.after]))
+        before, after = self.before[head:], self.after[head:]
+        tail = len(os.path.commonprefix([before[::-1], after[::-1]]))
+        end = begin + len(self.before) - tail
+        return together.Change(self.key(), self.file, begin + head, end, after[: len(after) - tail])
 
     def key(self):
         """Identity of the mutant in the results."""
@@ -152,6 +164,40 @@ def try_mutant(mutant, sources):
     }
 
 
+def try_together(mutants, state, sources, deadline):
+    """Plants the mutants of each package in one build. Those that can't be are left without a result."""
+    packages = {}
+    for mutant in mutants:
+        if mutant.check[0] == "unit":
+            packages.setdefault(mutant.check[1], []).append(mutant)
+    for package, of_package in packages.items():
+        if deadline.is_over():
+            return
+        print(f"{package}: {len(of_package)} mutants in one build …", flush=True)
+        changes = {mutant.change(): mutant for mutant in of_package}
+        log = copy.FOLDER / "logs" / f"together-{package}.log"
+        binary, built, apart = together.build(list(changes), package, log)
+        filters = sorted({word for change in built for word in changes[change].check[2:]})
+        outcome, failed = together.run(binary, package, 0, filters, SECONDS_MAX)
+        if outcome != "survived":
+            copy.fail(f"{package} fails without a mutant: {failed or outcome}")
+        for change in built:
+            if deadline.is_over():
+                break
+            mutant, begun = changes[change], time.monotonic()
+            outcome, failed = together.run(binary, package, change.number, mutant.check[2:], SECONDS_MAX)
+            seconds = round(time.monotonic() - begun, 1)
+            outcome = {"found": FOUND, "survived": SURVIVED, "hung": HUNG}[outcome]
+            state["results"][mutant.key()] = {
+                "outcome": outcome, "by": [failed] if failed else [], "seconds": seconds, "of": mutant.definition(sources),
+            }
+            copy.write_state(STATE, state)
+            print(f"  {mutant.key()}: {outcome}{f' by {failed}' if failed else ''} ({copy.shown(seconds)})", flush=True)
+        for change in apart:
+            print(f"  {change.key} needs a build of its own", flush=True)
+    copy.refresh()
+
+
 def seconds_of(state):
     """Seconds of a mutant, by those that ran."""
     took = [result["seconds"] for result in state["results"].values()]
@@ -185,6 +231,7 @@ def main():
     parser.add_argument("--minutes", type=float, help="begin no mutant after so many minutes")
     parser.add_argument("--list", action="store_true", help="list the mutants, and check that each applies")
     parser.add_argument("--again", action="store_true", help="forget the results of these mutants")
+    parser.add_argument("--together", action="store_true", help="build the mutants of a package once, where that compiles")
     parser.add_argument("names", nargs="*", help="names or kinds of mutants (all)")
     options = parser.parse_args()
     every = load()
@@ -207,6 +254,9 @@ def main():
         if held and (options.again or held["of"] != mutant.definition(sources)):
             del results[mutant.key()]
     left = [mutant for mutant in mutants if mutant.key() not in results]
+    if options.together:
+        try_together(left, state, sources, deadline)
+        left = [mutant for mutant in left if mutant.key() not in results]
     check_unmutated(left, state, sources)
     for at, mutant in enumerate(left):
         if deadline.is_over():

@@ -142,4 +142,19 @@ mod tests {
         flipped[50] ^= 1;
         assert!(!explains(&flipped, 0), "nothing shows that the record was complete");
     }
+
+    /// The trailer of the next record shows nothing about a record without a last fragment.
+    #[test]
+    fn a_record_does_not_go_on_to_the_trailer_of_the_next_one() {
+        let payload = batch();
+        let (first, last) = payload.split_at(900);
+        for next in
+            [fragment_of(1, &payload), [fragment_of(2, first), fragment_of(4, last)].concat()]
+        {
+            let mut flipped = [fragment_of(2, first), next].concat();
+            flipped[500] ^= 0x10;
+            assert!(corrected(&flipped, 0).is_some());
+            assert!(!explains(&flipped, 0));
+        }
+    }
 }

@@ -79,3 +79,19 @@ async fn r8_a_promise_of_a_head_shuts_out_slower_writes_beside_it() {
     let later = at("head", 9, WriteMode::Fresh);
     assert_eq!(bed.index.write(later).await.unwrap(), WriteReply::Stored);
 }
+
+/// The promise of a head outlives the write of its ballot: slower writes beside the head stay shut
+/// out (rule R8).
+#[tokio::test]
+async fn r8_a_written_head_keeps_its_promise() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    bed.index.promise(&key("head"), stamp(9), Term::ANY).await.unwrap();
+    let head = write(&key("head"), stamp(9), object(0, Body::Empty));
+    let accept = EntryWrite { mode: WriteMode::Accept, ..head };
+    assert_eq!(bed.index.write(accept).await.unwrap(), WriteReply::Stored);
+    let beside = RegisterKey::version(&key("head"), VersionId::Null);
+    let at = |ticks| write(&beside, stamp(ticks), Value::Tombstone);
+    assert_eq!(bed.index.write(at(8)).await.unwrap(), WriteReply::Behind(stamp(9)));
+    assert_eq!(bed.index.write(at(9)).await.unwrap(), WriteReply::Stored);
+}
