@@ -7,7 +7,7 @@
 //! All lost fragments are rebuilt in one pass over their sources, a step of columns at a time.
 //! Memory holds one step of each source and two of each rebuilt fragment, whatever the extent's
 //! length. A rebuilt fragment has the owner and birth of its siblings (rules X1, X4), and is on
-//! disk when this returns. A fragment that differs from the sent bytes is released again.
+//! disk when this returns. Its hashes follow its bytes, so that no other bytes are stored.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,13 +17,14 @@ use futures::channel::mpsc;
 use futures::future::{join, join_all};
 use futures::{SinkExt, StreamExt};
 use martlet_erasure::{FragmentIndex, Fragments};
-use martlet_protocol::backend::{NewExtent, Presence, ReleaseCondition};
+use martlet_protocol::backend::{ExtentHasher, NewExtent, Presence, ReleaseCondition};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::CodedExtent;
 use crate::coded::read::Sources;
+use crate::sent_copies::compare_held;
 use crate::transfer_timeout::transfer_timeout;
 
 /// Columns rebuilt at a time, in bytes of each fragment.
@@ -62,7 +63,8 @@ struct RebuildTarget {
     bytes: u64,
     /// None once the home accepts no more bytes.
     body: Option<mpsc::Sender<Result<Bytes>>>,
-    hash: blake3::Hasher,
+    /// Its hashes follow the bytes.
+    hasher: ExtentHasher,
 }
 
 impl Rebuild {
@@ -167,13 +169,14 @@ impl Rebuild {
     ) -> (RebuildTarget, impl Future<Output = Result<ExtentRef>> + use<'a>) {
         let (id, home) = (self.coded.id(fragment), self.coded.place(fragment).home);
         let bytes = self.coded.geometry.stored_bytes(fragment);
+        let hasher = ExtentHasher::new(bytes);
         let new = NewExtent {
             id,
             owner: self.record.owner.clone(),
             length: Some(bytes),
             birth_ms: Some(self.record.birth_ms),
             layout: self.record.layout,
-            hashes: None,
+            hashes: Some(hasher.sent().clone()),
         };
         let (sender, body) = mpsc::channel(0);
         let limit = transfer_timeout(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
@@ -182,19 +185,25 @@ impl Rebuild {
             let late = || Error::unavailable(format!("device {home} is too slow with extent {id}"));
             tokio::time::timeout(limit, written).await.unwrap_or_else(|_| Err(late()))
         };
-        let hash = blake3::Hasher::new();
-        (RebuildTarget { id, home, bytes, body: Some(sender), hash }, write)
+        (RebuildTarget { id, home, bytes, body: Some(sender), hasher }, write)
     }
 }
 
 impl RebuildTarget {
     async fn send(&mut self, bytes: Bytes) {
-        self.hash.update(&bytes);
+        self.hasher.update(&bytes);
         let Some(body) = &mut self.body else { return };
         let sent = tokio::time::timeout(STUCK, body.send(Ok(bytes))).await;
         if !matches!(sent, Ok(Ok(()))) {
             self.body = None;
         }
+    }
+
+    /// Returns the fragment that was rebuilt; none if not all of its bytes were.
+    fn rebuilt(&self) -> Option<ExtentRef> {
+        let hashes = self.hasher.sent().get().ok()?;
+        let length = u32::try_from(self.bytes).ok()?;
+        Some(ExtentRef { id: self.id, length, blake3: hashes.blake3 })
     }
 
     /// Returns the bytes written; none if another worker was faster.
@@ -205,14 +214,8 @@ impl RebuildTarget {
     ) -> Result<u64> {
         let (id, home) = (self.id, self.home);
         let node = cluster.node(home)?;
-        let sent = self.hash.finalize();
         match written {
-            Ok(written)
-                if written.blake3 == *sent.as_bytes()
-                    && u64::from(written.length) == self.bytes =>
-            {
-                Ok(self.bytes)
-            }
+            Ok(written) if self.rebuilt() == Some(written) => Ok(self.bytes),
             Ok(written) => {
                 let wrong = [ExtentRef { id, ..written }];
                 let condition = ReleaseCondition::of_wrong_copies();
@@ -220,6 +223,10 @@ impl RebuildTarget {
                 Err(Error::corrupt(format!("device {home} has other bytes of {id} than were sent")))
             }
             Err(error) if error.kind() == ErrorKind::Conflict => {
+                if let Some(rebuilt) = self.rebuilt() {
+                    return compare_held(cluster, home, rebuilt, error).await.map(|()| 0);
+                }
+                // The home refused before the fragment was rebuilt: there is nothing to compare with.
                 match in_time(node.presence(home, &[id])).await?.first() {
                     Some(Presence::Here) => Ok(0),
                     _ => Err(error),

@@ -30,14 +30,15 @@
 //! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`bulk`]: places of extents without bytes, for benchmarks.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
-//!   [`upkeep`]: presence and release of copies that move (rule X4).
+//!   [`upkeep`]: presence and release of copies that move (rule X4); [`wrong_copies`]: destruction
+//!   of copies with other bytes.
 //!
 //! Invariants:
 //! * a row is written after the extent's bytes, description and name are synced (rule X6), so a row
 //!   proves that its extent was durable once;
 //! * the removal of a row is synced before its name is removed or its space is used again. A delete
 //!   removes the row in one batch with its mark. The header of a deleted record is durably zero
-//!   before its space is free;
+//!   before its space is free. The bytes of a wrong copy are durably gone before its row is removed;
 //! * no byte is returned before its checksum was verified, except to a client of the data port that
 //!   requested to verify all blocks itself;
 //! * before a record is written, its volume is durably named as unsettled; the batch that removes a
@@ -88,6 +89,7 @@ mod usage;
 mod used;
 mod volumes;
 mod write;
+mod wrong_copies;
 
 #[cfg(test)]
 mod tests;
