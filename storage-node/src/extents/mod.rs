@@ -26,7 +26,7 @@
 //!   at the last closing; [`heads`]: copies of volume heads.
 //! * [`recover`], [`used`], [`scan`], [`settle_records`], [`classify`], [`unknown_extent`] and
 //!   [`recovery_actions`]: recovery at opening; [`recovery_report`]: its findings; [`open_volumes`]:
-//!   the volumes that it inspects after a crash.
+//!   the volumes that it inspects after a crash; [`unreadable`]: bytes that the disk can't read.
 //! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`bulk`]: places of extents without bytes, for benchmarks.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
@@ -84,6 +84,7 @@ mod state;
 mod store;
 mod table;
 mod unknown_extent;
+mod unreadable;
 mod upkeep;
 mod usage;
 mod used;

@@ -1,0 +1,106 @@
+//! Sectors that the disk can't read, at an opening.
+
+use martlet_protocol::backend::Presence;
+
+use super::*;
+
+const PACKED: usize = 70_000;
+const FILE: usize = 1_200_000;
+
+fn id(byte: u8) -> ExtentId {
+    ExtentId([byte; 16])
+}
+
+/// Breaks a byte of an extent: in its bytes, or in its description.
+fn break_extent(disk: &FaultyDisk, location: &ExtentLocation, in_bytes: bool) {
+    let file_bytes = disk.names().iter().find(|(path, _)| *path == location.path).unwrap().1;
+    let described = if location.offset == 0 { file_bytes - 100 } else { location.offset - 4000 };
+    let at = if in_bytes { location.offset + location.length / 2 } else { described };
+    disk.break_byte(&location.path, at);
+}
+
+/// After an unclean stop rows may be gone, and the opening reads what has none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreadable_sector_keeps_no_device_from_opening() {
+    for (length, in_bytes) in [(PACKED, true), (PACKED, false), (FILE, true), (FILE, false)] {
+        let (disk, table) = fresh(length as u64);
+        let (store, _) = open(&disk, &table).unwrap();
+        for byte in 1..=3 {
+            put(&store, id(byte), length).await.unwrap();
+        }
+        let location = store.stat(id(2)).await.unwrap().location;
+        store.close();
+        drop(store);
+        let disk = disk.reboot();
+        let table = table.powered_by(&disk, false);
+        break_extent(&disk, &location, in_bytes);
+        let (store, report) = open(&disk, &table).unwrap();
+        assert_eq!((report.unreadable, report.quarantined), (1, 1), "{length}, {in_bytes}");
+        assert_eq!(report.rediscovered, 2);
+        assert!(get(&store, id(2)).await.is_err());
+        assert_eq!(store.presence(&[id(2)]).await.unwrap(), [Presence::Missing]);
+        for byte in [1, 3] {
+            assert!(is_there(&store, id(byte), length).await, "{length}, {in_bytes}");
+        }
+        // Its space is not used again, and it may be written elsewhere.
+        for byte in [2, 4, 5, 6] {
+            put(&store, id(byte), length).await.unwrap();
+            assert!(is_there(&store, id(byte), length).await);
+        }
+        sums_are_right(&store).await;
+        store.close();
+        drop(store);
+        let disk = disk.reboot();
+        let table = table.powered_by(&disk, true);
+        let (store, again) = open(&disk, &table).unwrap();
+        assert_eq!((again.unreadable, store.usage().quarantined), (0, 1));
+        assert!(is_there(&store, id(1), length).await && is_there(&store, id(2), length).await);
+    }
+}
+
+/// The space of no record: a free run of a volume.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreadable_block_of_free_space_is_not_used_again() {
+    let (disk, table) = fresh(9);
+    let (store, _) = open(&disk, &table).unwrap();
+    for byte in 1..=4 {
+        put(&store, id(byte), PACKED).await.unwrap();
+    }
+    let location = store.stat(id(2)).await.unwrap().location;
+    store.delete(&[id(2)]).await.unwrap();
+    store.close();
+    drop(store);
+    let disk = disk.reboot();
+    let table = table.powered_by(&disk, false);
+    let broken = location.offset + 20_000;
+    disk.break_byte(&location.path, broken);
+    let (store, report) = open(&disk, &table).unwrap();
+    assert_eq!((report.unreadable, report.rediscovered), (1, 3), "{report:?}");
+    for byte in 5..=12 {
+        let extent = put(&store, id(byte), 9000).await.unwrap();
+        let taken = store.stat(extent.id).await.unwrap().location;
+        let run = taken.offset - 4096..taken.offset + 12_288;
+        assert!(taken.path != location.path || !run.contains(&broken), "{taken:?}");
+        assert!(is_there(&store, extent.id, 9000).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_can_read_almost_nothing_is_not_judged() {
+    let (disk, table) = fresh(3);
+    let (store, _) = open(&disk, &table).unwrap();
+    let mut locations = Vec::new();
+    for byte in 1..=70 {
+        put(&store, id(byte), 5000).await.unwrap();
+        locations.push(store.stat(id(byte)).await.unwrap().location);
+    }
+    store.close();
+    drop(store);
+    let disk = disk.reboot();
+    let table = table.powered_by(&disk, false);
+    for location in &locations {
+        break_extent(&disk, location, false);
+    }
+    let error = open(&disk, &table).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
