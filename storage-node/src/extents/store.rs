@@ -25,6 +25,7 @@ use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
+use super::unreadable::UnreadableExtents;
 use super::volumes::{ReturnedSpace, Volumes};
 use super::{footer, quarantine, record, recover};
 use crate::device::pool::Pool;
@@ -52,6 +53,8 @@ pub(super) struct StoreState {
     pub(super) threads: Arc<Pool>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
+    /// Extents that the audit could not read.
+    pub(super) unreadable: UnreadableExtents,
     pub(super) headroom: Arc<Headroom>,
     /// Recently read extents.
     pub(super) opened: Cache<ExtentId, Arc<OpenExtent>, ByFiles>,
@@ -123,6 +126,7 @@ impl StoreState {
             threads: options.threads.clone(),
             counters,
             suspect,
+            unreadable: UnreadableExtents::default(),
             opened: Cache::with_weighter(1024, weight, ByFiles),
             gate,
             clock,
@@ -134,6 +138,11 @@ impl StoreState {
             removals: AtomicU64::new(0),
         };
         Ok((inner, report))
+    }
+
+    /// Returns cluster time in milliseconds since 1970.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     /// Returns the row of a readable extent. `NotFound` without a row, `Corrupt` if quarantined.

@@ -1,5 +1,6 @@
-//! Sectors that the disk can't read, at an opening.
+//! Sectors that the disk can't read, at an opening and in an audit.
 
+use martlet_protocol::ManualClock;
 use martlet_protocol::backend::Presence;
 
 use super::*;
@@ -103,4 +104,81 @@ async fn a_disk_that_can_read_almost_nothing_is_not_judged() {
     }
     let error = open(&disk, &table).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+fn open_at(disk: &FaultyDisk, table: &MemoryTable, clock: &Arc<ManualClock>) -> ExtentStore {
+    let disk = Arc::new(disk.clone());
+    ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock.clone(), &options()).unwrap().0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_passing_error_of_the_disk_sets_nothing_aside() {
+    for length in [PACKED, FILE] {
+        let (disk, table) = fresh(4);
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        let store = open_at(&disk, &table, &clock);
+        put(&store, id(1), length).await.unwrap();
+        put(&store, id(2), length).await.unwrap();
+        let location = store.stat(id(1)).await.unwrap().location;
+        break_extent(&disk, &location, true);
+        // Any number of failures within a minute counts once, and twice over a minute.
+        for _ in 0..5 {
+            let audited = store.audit(None, u64::MAX).await.unwrap();
+            assert_eq!((audited.items, audited.corrupt), (2, vec![]), "{length} bytes");
+            clock.advance_ms(15_000);
+        }
+        assert_eq!(store.usage().quarantined, 0);
+        disk.mend_bytes();
+        clock.advance_ms(600_000);
+        assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, []);
+        assert!(is_there(&store, id(1), length).await);
+        // Failures of long ago don't count.
+        break_extent(&disk, &location, true);
+        clock.advance_ms(60_000);
+        assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, []);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extent_that_stays_unreadable_for_minutes_is_set_aside_wherever_the_audit_is() {
+    for length in [PACKED, FILE] {
+        let (disk, table) = fresh(5);
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        let store = open_at(&disk, &table, &clock);
+        put(&store, id(1), length).await.unwrap();
+        put(&store, id(2), length).await.unwrap();
+        let location = store.stat(id(1)).await.unwrap().location;
+        break_extent(&disk, &location, true);
+        assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, []);
+        let mut found = Vec::new();
+        for _ in 0..2 {
+            clock.advance_ms(60_000);
+            // The walk has passed the extent.
+            let audited = store.audit(Some(id(1)), u64::MAX).await.unwrap();
+            assert_eq!(audited.items, 1);
+            found.push(audited.corrupt);
+        }
+        assert_eq!(found, [vec![], vec![id(1)]], "{length} bytes");
+        assert_eq!(store.usage().quarantined, 1);
+        assert_eq!(store.presence(&[id(1)]).await.unwrap(), [Presence::Missing]);
+        assert!(is_there(&store, id(2), length).await);
+        clock.advance_ms(60_000);
+        assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, []);
+    }
+}
+
+/// An error that checksums prove is believed at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_failed_call_of_the_disk_is_read_again_and_a_flipped_bit_is_not() {
+    let (disk, table) = fresh(6);
+    let (store, _) = open(&disk, &table).unwrap();
+    put(&store, id(1), FILE).await.unwrap();
+    for calls in 0..4 {
+        disk.fail_after(calls, DiskFault::Io);
+        assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, []);
+        disk.heal();
+    }
+    let location = store.stat(id(1)).await.unwrap().location;
+    disk.flip(&location.path, 77);
+    assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, [id(1)]);
 }
