@@ -150,15 +150,15 @@ impl ObjectRemover {
         Ok(outcome?)
     }
 
-    /// Returns true if deleting a missing key needs no tombstone. Only with one replica: with more,
-    /// an unreachable replica or a pending hint may hold the key.
+    /// Returns true if deleting a missing key needs no tombstone. Only with one device in the index:
+    /// with more, an unreachable replica may hold the key, or a handoff its pending hint.
     async fn needs_no_tombstone(
         &self,
         target: &ObjectTarget<'_>,
         conditions: &DeleteConditions,
     ) -> Result<bool> {
         let context = target.context;
-        if !conditions.is_empty() || context.cluster.index().replicas() > 1 {
+        if !conditions.is_empty() || context.cluster.index().devices().len() > 1 {
             return Ok(false);
         }
         let view = self

@@ -29,6 +29,7 @@ mod moving;
 mod multipart;
 mod nodes;
 mod objects;
+mod one_replica;
 mod own_keys;
 mod phases;
 mod policies;

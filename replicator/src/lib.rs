@@ -51,6 +51,7 @@ mod reclaim;
 mod reconstruct;
 mod replicate;
 mod runner;
+mod sent_copies;
 mod standard_workers;
 mod sweep;
 mod sync;

@@ -271,7 +271,17 @@ impl Sweep {
             return Ok(StepProgress::default());
         }
         let node = cluster.node(device)?;
-        let sought = in_time(node.seek_extents(device, ids)).await?;
+        let sought = match in_time(node.seek_extents(device, ids)).await {
+            Ok(sought) => sought,
+            Err(error) => {
+                // The suspects of a silent device must not stop the sweep of the others. A later walk
+                // finds them again.
+                if self.suspects.is_full() {
+                    self.suspects.clear_device(device);
+                }
+                return Err(error);
+            }
+        };
         let mut found = Vec::new();
         for (id, sought) in ids.iter().zip(sought) {
             match sought {

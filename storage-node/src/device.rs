@@ -31,6 +31,7 @@ mod open;
 mod opening;
 pub(crate) mod pool;
 pub(crate) mod pulse;
+pub(crate) mod repeated_failures;
 mod steady_time;
 #[cfg(test)]
 mod tests;

@@ -82,6 +82,12 @@ impl ReleaseCondition {
         Self { not_after_ms: u64::MAX, rings: Vec::new() }
     }
 
+    /// Returns true for [`Self::of_wrong_copies`]. No later opening of the device may find such a copy
+    /// again.
+    pub fn is_of_wrong_copies(&self) -> bool {
+        *self == Self::of_wrong_copies()
+    }
+
     /// Checks the time. `Unavailable` without effect after it.
     pub fn check_time(&self, now_ms: u64) -> Result<()> {
         check_time(self.not_after_ms, now_ms)
@@ -160,6 +166,15 @@ mod tests {
         let swapped = condition.check(other, 1000).unwrap_err();
         assert_eq!((swapped.kind(), swapped.had_no_effect()), (ErrorKind::Conflict, true));
         assert!(DeviceCondition::at(own, u64::MAX).check(own, u64::MAX).is_ok());
+    }
+
+    #[test]
+    fn only_a_release_without_time_and_rings_is_one_of_wrong_copies() {
+        let wrong = ReleaseCondition::of_wrong_copies();
+        assert!(wrong.is_of_wrong_copies());
+        let late = ReleaseCondition { not_after_ms: u64::MAX - 1, ..wrong.clone() };
+        let by_ring = ReleaseCondition { rings: vec![ring(0, 1)], ..wrong };
+        assert!(!late.is_of_wrong_copies() && !by_ring.is_of_wrong_copies());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A backend whose chosen calls fail or are delayed.
 //!
 //! Fault model: a call is refused before it has any effect; takes effect but loses its reply; is
-//! delayed; hangs; or its stream is cut. Corrupt bytes and torn writes belong to the tests of the
-//! disk.
+//! delayed; hangs; or its stream is cut, or changed by a bit. Corrupt bytes and torn writes on a disk
+//! belong to the tests of the disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub enum Fault {
     Hang,
     /// The stream of an extent, read or written, fails after this number of bytes.
     CutBody(u64),
+    /// A bit of this byte of a written extent flips on the way; the reply never comes.
+    FlipByte(u64),
 }
 
 /// Hook of a [`FaultyBackend`], for tests that record calls, keep them back or alter replies. Streams of extents
@@ -111,7 +113,7 @@ async fn through<T>(
     effect: impl Future<Output = Result<T>> + Send,
 ) -> Result<T> {
     match fault {
-        Fault::None | Fault::CutBody(_) => effect.await,
+        Fault::None | Fault::CutBody(_) | Fault::FlipByte(_) => effect.await,
         Fault::Refuse(kind) => Err(Error::new(kind, format!("{op:?} was refused"))),
         Fault::LoseReply(kind) => {
             effect.await?;
@@ -152,6 +154,22 @@ fn cut(mut body: ByteStream, after: u64) -> ByteStream {
     pieces.boxed()
 }
 
+/// Flips a bit of the byte at `at`.
+fn flip(body: ByteStream, at: u64) -> ByteStream {
+    let mut left = usize::try_from(at).ok();
+    let pieces = body.map(move |piece| {
+        let piece = piece?;
+        let Some(at) = left else { return Ok(piece) };
+        left = at.checked_sub(piece.len());
+        let mut bytes = piece.to_vec();
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 1;
+        }
+        Ok(bytes.into())
+    });
+    pieces.boxed()
+}
+
 #[async_trait]
 impl Backend for FaultyBackend {
     async fn call(&self, device: DeviceId, call: backend::Call<'_>) -> Result<Reply> {
@@ -171,6 +189,11 @@ impl Backend for FaultyBackend {
         match self.choose_stream(CallKind::WriteExtent, device) {
             Fault::CutBody(after) => {
                 self.inner.write_extent(device, extent, cut(body, after)).await
+            }
+            Fault::FlipByte(at) => {
+                // The outcome is lost with the reply.
+                let _ = self.inner.write_extent(device, extent, flip(body, at)).await;
+                std::future::pending().await
             }
             fault => {
                 let effect = self.inner.write_extent(device, extent, body);

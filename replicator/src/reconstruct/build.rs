@@ -7,7 +7,7 @@
 //! All lost fragments are rebuilt in one pass over their sources, a step of columns at a time.
 //! Memory holds one step of each source and two of each rebuilt fragment, whatever the extent's
 //! length. A rebuilt fragment has the owner and birth of its siblings (rules X1, X4), and is on
-//! disk when this returns. A fragment that differs from the sent bytes is released again.
+//! disk when this returns. Its hashes follow its bytes, so that no other bytes are stored.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result}
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::CodedExtent;
 use crate::coded::read::Sources;
+use crate::sent_copies::compare_held;
 use crate::transfer_timeout::transfer_timeout;
 
 /// Columns rebuilt at a time, in bytes of each fragment.
@@ -62,6 +63,7 @@ struct RebuildTarget {
     bytes: u64,
     /// None once the home accepts no more bytes.
     body: Option<mpsc::Sender<Result<Bytes>>>,
+    /// Its hashes follow the bytes.
     hasher: ExtentHasher,
 }
 
@@ -197,6 +199,13 @@ impl RebuildTarget {
         }
     }
 
+    /// Returns the fragment that was rebuilt; none if not all of its bytes were.
+    fn rebuilt(&self) -> Option<ExtentRef> {
+        let hashes = self.hasher.sent().get().ok()?;
+        let length = u32::try_from(self.bytes).ok()?;
+        Some(ExtentRef { id: self.id, length, blake3: hashes.blake3 })
+    }
+
     /// Returns the bytes written; none if another worker was faster.
     async fn check_written(
         self,
@@ -205,13 +214,8 @@ impl RebuildTarget {
     ) -> Result<u64> {
         let (id, home) = (self.id, self.home);
         let node = cluster.node(home)?;
-        let is_right = |written: &ExtentRef| {
-            let sent = self.hasher.sent().get();
-            sent.is_ok_and(|sent| written.blake3 == sent.blake3)
-                && u64::from(written.length) == self.bytes
-        };
         match written {
-            Ok(written) if is_right(&written) => Ok(self.bytes),
+            Ok(written) if self.rebuilt() == Some(written) => Ok(self.bytes),
             Ok(written) => {
                 let wrong = [ExtentRef { id, ..written }];
                 let condition = ReleaseCondition::of_wrong_copies();
@@ -219,6 +223,10 @@ impl RebuildTarget {
                 Err(Error::corrupt(format!("device {home} has other bytes of {id} than were sent")))
             }
             Err(error) if error.kind() == ErrorKind::Conflict => {
+                if let Some(rebuilt) = self.rebuilt() {
+                    return compare_held(cluster, home, rebuilt, error).await.map(|()| 0);
+                }
+                // The home refused before the fragment was rebuilt: there is nothing to compare with.
                 match in_time(node.presence(home, &[id])).await?.first() {
                     Some(Presence::Here) => Ok(0),
                     _ => Err(error),

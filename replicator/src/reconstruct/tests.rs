@@ -16,6 +16,7 @@ use crate::run_once;
 use crate::testing::multi_node::MultiNodeWorld;
 use crate::testing::stripes::{CODED, coded_ring, fragments, noise, owner};
 
+mod changed_bytes;
 mod cuts;
 mod deletes;
 mod moves;

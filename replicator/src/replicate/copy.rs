@@ -2,27 +2,27 @@
 
 use std::collections::HashSet;
 
-use futures::StreamExt;
+use futures::future::join_all;
 use martlet_erasure::{Code, FragmentIndex};
-use martlet_protocol::backend::{
-    ByteStream, ExtentHasher, NewExtent, Presence, ReleaseCondition, SentHashes,
-};
+use martlet_protocol::backend::{NewExtent, ReleaseCondition, Sought};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::{CodedExtent, code_of};
 use crate::reconstruct::Rebuild;
+use crate::sent_copies::{compare_held, hashed_copy, is_same};
 use crate::transfer_timeout::transfer_timeout;
 
 /// Copies an extent from `from` to `to`. Returns the bytes written, none if `to` had the extent
 /// already.
 ///
-/// The copy keeps owner and birth, is on disk when this returns, and is identical. A copy that
-/// differs is released again.
+/// The copy keeps owner and birth, is on disk when this returns, and is identical. Its hashes follow
+/// its bytes, so that no other bytes are stored, even if the reply is lost or the worker dies.
 ///
 /// # Errors
 /// If no new copy was made. [`ErrorKind::Conflict`]: the extent was deleted on `to`.
+/// [`ErrorKind::Corrupt`]: `from` sent other bytes than its record names, or `to` has other bytes.
 pub(crate) async fn copy(
     cluster: &StepTopology,
     record: &ExtentRecord,
@@ -31,19 +31,18 @@ pub(crate) async fn copy(
 ) -> Result<u64> {
     let ExtentRef { id, length, .. } = record.extent;
     let (source, target) = (cluster.node(from)?, cluster.node(to)?);
-    let new = NewExtent {
-        id,
-        owner: record.owner.clone(),
-        length: Some(u64::from(length)),
-        birth_ms: Some(record.birth_ms),
-        layout: record.layout,
-        hashes: None,
-    };
     let copying = async {
         let body = source.read_extent(from, id, 0..u64::from(length)).await?;
-        let (body, hashes) = verified(body, record);
-        let hashes = (length > 0).then_some(hashes);
-        target.write_extent(to, NewExtent { hashes, ..new }, body).await
+        let (body, hashes) = hashed_copy(body, record.extent, from);
+        let new = NewExtent {
+            id,
+            owner: record.owner.clone(),
+            length: Some(u64::from(length)),
+            birth_ms: Some(record.birth_ms),
+            layout: record.layout,
+            hashes: Some(hashes),
+        };
+        target.write_extent(to, new, body).await
     };
     let late = || Error::unavailable(format!("a copy of extent {id} to device {to} is too slow"));
     let written = tokio::time::timeout(transfer_timeout(u64::from(length)), copying).await;
@@ -53,40 +52,14 @@ pub(crate) async fn copy(
             let wrong = [ExtentRef { id, ..written }];
             let condition = ReleaseCondition::of_wrong_copies();
             in_time(target.release_copies(to, &wrong, &condition)).await?;
-            Err(Error::corrupt(format!(
-                "device {from} sent other bytes of extent {id} than announced"
-            )))
+            Err(Error::corrupt(format!("device {to} stored other bytes of extent {id}")))
         }
         // Another worker was faster, or the extent was deleted.
         Err(error) if error.kind() == ErrorKind::Conflict => {
-            match in_time(target.presence(to, &[id])).await?.first() {
-                Some(Presence::Here) => Ok(0),
-                _ => Err(error),
-            }
+            compare_held(cluster, to, record.extent, error).await.map(|()| 0)
         }
         Err(error) => Err(error),
     }
-}
-
-/// Hashes the bytes of a copy on their way. Other bytes than the extent's end in an error before the last of them,
-/// so no device stores them.
-fn verified(body: ByteStream, record: &ExtentRecord) -> (ByteStream, SentHashes) {
-    let ExtentRef { id, length, blake3 } = record.extent;
-    let mut hasher = ExtentHasher::new(u64::from(length));
-    let hashes = hasher.sent().clone();
-    let wrong = move || Error::corrupt(format!("a device sent other bytes of extent {id}"));
-    let checked = body.map(move |chunk| {
-        let chunk = chunk?;
-        if chunk.len() as u64 > hasher.bytes_left() {
-            return Err(wrong());
-        }
-        hasher.update(&chunk);
-        if hasher.bytes_left() == 0 && hasher.sent().get()?.blake3 != blake3 {
-            return Err(wrong());
-        }
-        Ok(chunk)
-    });
-    (checked.boxed(), hashes)
 }
 
 /// Restores a device's copy, or its fragment, of an extent: from a device with a copy, or rebuilt
@@ -127,6 +100,7 @@ async fn copy_again(
     policy: PolicyId,
     id: ExtentId,
 ) -> Result<u64> {
+    check_agreement(cluster, device, policy, id).await?;
     let mut failed = None;
     for from in cluster.holders_of(policy, id)?.into_iter().filter(|it| *it != device) {
         let again = async {
@@ -141,6 +115,33 @@ async fn copy_again(
     }
     let nobody = || Error::not_found(format!("no other device has extent {id}"));
     Err(failed.unwrap_or_else(nobody))
+}
+
+/// Checks that the other primaries of an extent have the same bytes: with two contents, either may be
+/// wrong. Silent primaries count as none.
+async fn check_agreement(
+    cluster: &StepTopology,
+    device: DeviceId,
+    policy: PolicyId,
+    id: ExtentId,
+) -> Result<()> {
+    let ring = cluster.data(policy)?;
+    let others = ring.primaries(ring.partition(id.placement())).filter(|it| *it != device);
+    let queries = others.map(|primary| async move {
+        let sought =
+            in_time(cluster.node(primary).ok()?.seek_extents(primary, &[id])).await.ok()?;
+        match sought.into_iter().next() {
+            Some(Sought::Here(record)) => Some((primary, *record)),
+            _ => None,
+        }
+    });
+    let held: Vec<(DeviceId, ExtentRecord)> =
+        join_all(queries).await.into_iter().flatten().collect();
+    let Some(((_, first), others)) = held.split_first() else { return Ok(()) };
+    if others.iter().all(|(primary, record)| is_same(*primary, record, first.extent)) {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("devices have different bytes of extent {id}")))
 }
 
 /// Rebuilds a fragment from its siblings that are at home.

@@ -23,6 +23,7 @@ use martlet_protocol::extent_sums::ExtentClass;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 use martlet_topology::Topology;
 
+use super::agreement::agreement;
 use super::copy::copy;
 use super::delete_marks::check_marks;
 use super::plan::{CopyAction, CopyTurn, plan, plan_needed};
@@ -108,6 +109,21 @@ async fn copies_of_needed(
         (record, plan_needed(at.device, presences, turn))
     });
     Ok(planned.filter(|(_, deed)| matches!(deed, CopyAction::Copy(_))).collect())
+}
+
+/// Returns the copies of extents of which no primary has other bytes.
+async fn without_contradictions(
+    places: &RequiredDevices<'_>,
+    copies: Vec<(ExtentRecord, Vec<DeviceId>)>,
+    progress: &mut StepProgress,
+) -> Vec<(ExtentRecord, Vec<DeviceId>)> {
+    let records: Vec<&ExtentRecord> = copies.iter().map(|(record, _)| record).collect();
+    let agreed = agreement(places, &records).await;
+    let count = copies.len();
+    let copies = copies.into_iter().zip(agreed).filter(|(_, agreed)| !agreed.differs);
+    let copies: Vec<_> = copies.map(|(copy, _)| copy).collect();
+    progress.kept += (count - copies.len()) as u64;
+    copies
 }
 
 /// Makes copies, a few at a time. Returns the extents that no primary lacks any more, as far as
@@ -234,8 +250,9 @@ impl PagedWorker for Copying {
                 CopyAction::Nothing | CopyAction::Leave | CopyAction::Wait => {}
             }
         }
-        let whole = copy_all(at, copies, full, &mut progress).await;
         let places = RequiredDevices::of(cluster);
+        let copies = without_contradictions(&places, copies, &mut progress).await;
+        let whole = copy_all(at, copies, full, &mut progress).await;
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&device)));
         // Strays that stay cost space. The copies that are missing elsewhere must not wait for them.
         let released = release_copies(&places, device, &strays, &*self.clock, &mut progress).await;

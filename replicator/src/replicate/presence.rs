@@ -8,6 +8,7 @@ use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::limits::CONDITION_MS;
 use martlet_protocol::{BackendExt, Clock, DeviceId, ExtentId, PolicyId, Result};
 
+use super::agreement::agreement;
 use super::plan::{CopyAction, CopyTurn, DevicePresence, plan};
 use super::required_devices::RequiredDevices;
 use crate::cluster::in_time;
@@ -73,7 +74,8 @@ async fn presence_by(
     Ok(presences)
 }
 
-/// Releases a device's copies that all primaries have, by a fresh query (rule X9).
+/// Releases a device's copies that all primaries have with the same bytes, by a fresh query (rule
+/// X9).
 ///
 /// The device refuses the release if it comes too late, or if its node has a later ring by then. The
 /// primaries of the ring stated their copies by that ring, so they release none by an earlier one. So
@@ -99,6 +101,10 @@ pub(super) async fn release_copies(
         plan(device, presences, turn(it)) == CopyAction::LetGo
     };
     let those = strays.iter().zip(&presences).filter(|(it, presences)| all_have(it, presences));
+    let those: Vec<&ExtentRecord> = those.map(|(record, _)| record).collect();
+    // After the primaries stated their copies by the ring: from then on they keep these bytes.
+    let agreed = agreement(places, &those).await;
+    let those = those.into_iter().zip(agreed).filter(|(_, agreed)| agreed.is_everywhere);
     let those: Vec<&ExtentRecord> = those.map(|(record, _)| record).collect();
     progress.kept += (strays.len() - those.len()) as u64;
     if those.is_empty() {

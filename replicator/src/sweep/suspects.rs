@@ -11,8 +11,9 @@ use crate::cursors::Cursors;
 
 /// Name under which the suspects are stored.
 const NAME: &str = "sweep-suspects";
-/// Maximum number of suspects. The walk waits while there are as many.
-const SUSPECTS_MAX: usize = 16 * 1024;
+/// Maximum number of suspects. The walk waits while there are as many, and devices that don't answer
+/// then lose theirs.
+pub(super) const SUSPECTS_MAX: usize = 16 * 1024;
 
 /// Suspects of all devices.
 #[derive(Debug, Default)]
@@ -78,6 +79,13 @@ impl Suspects {
     /// Removes an extent: it is needed after all, or gone.
     pub(super) fn clear(&mut self, device: DeviceId, id: ExtentId) {
         self.is_saved &= self.all.remove(&(device, id)).is_none();
+    }
+
+    /// Removes the extents of a device.
+    pub(super) fn clear_device(&mut self, device: DeviceId) {
+        let count = self.all.len();
+        self.all.retain(|(of, _), _| *of != device);
+        self.is_saved &= self.all.len() == count;
     }
 
     /// Removes all extents.

@@ -335,3 +335,39 @@ async fn a_device_that_hangs_holds_up_no_other() {
     assert_eq!(sweep.step().await.unwrap().freed, on_first);
     assert_eq!(world.left(&orphans.ids).len() as u64, 64 - on_first);
 }
+
+/// A device that never answers again would hold all places for ever.
+#[tokio::test]
+async fn suspects_of_a_silent_device_do_not_stop_the_sweep_of_the_others() {
+    let world = World::new().await;
+    let orphan = loop {
+        let orphan = world.extents("k", None, 1).await;
+        if orphan.ids[0].0[0] & 1 == 1 {
+            break orphan;
+        }
+        world.memory.delete_extents(DeviceId(0), &orphan.ids).await.unwrap();
+    };
+    let silent = DeviceId(0);
+    let cluster = world.faulty(move |call| match call.op {
+        CallKind::SeekExtents | CallKind::ListExtents if call.device == silent => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
+        _ => Fault::None,
+    });
+    world.clock.advance_ms(10);
+    let mut sweep = sweep(&world, cluster);
+    let now_ms = world.clock.now_ms();
+    for number in 0..suspects::SUSPECTS_MAX as u64 {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        assert!(sweep.suspects.add(silent, ExtentId(bytes), now_ms));
+    }
+    for _ in 0..20 {
+        world.clock.advance_ms(GRACE_MS);
+        for _ in 0..4 {
+            // The silence is reported.
+            let _ = sweep.step().await;
+        }
+    }
+    assert!(world.is_gone(&orphan), "{} suspects are left", sweep.suspects.len());
+}

@@ -6,7 +6,7 @@
 //! effect.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl OpenDevice {
         let lock = lock(root)?;
         close_to_others(root);
         let mut format = at_level(load_or_make(config, shared)?, root, shared)?;
-        let mut marker = take_clean_marker(root, format.device)?;
+        let mut marker = take_clean_marker(root, format.device, sync_folder)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
         if damage.is_none() {
             *damage = lost::missing(root)?;
@@ -288,7 +288,7 @@ fn alone(mut opened: Arc<OpenDevice>, patience: Duration) -> Result<OpenDevice> 
 }
 
 /// Makes a folder that only this user may access.
-fn make_folder(path: &Path) -> std::io::Result<()> {
+fn make_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
@@ -384,23 +384,36 @@ fn begin_opening(
     Ok(opened)
 }
 
-/// Returns the marker if the device was closed in good order, and removes it.
-fn take_clean_marker(root: &Path, device: Uuid) -> Result<Option<CleanMarker>> {
+/// Returns the marker if the device was closed in good order, and removes it, durably. `sync` makes
+/// the names in a folder durable.
+///
+/// A process may have removed the marker and died before the sync. So a marker that is not there may
+/// still return with a power cut, after this opening has changed the device.
+fn take_clean_marker(
+    root: &Path,
+    device: Uuid,
+    sync: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<Option<CleanMarker>> {
     let path = root.join(CLEAN);
     let marker = match fs::read_to_string(&path) {
         Ok(text) => CleanMarker::parse(&text, device),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // Other bytes than text.
-        Err(error) if error.kind() == ErrorKind::InvalidData => None,
+        // Other bytes than text, or no marker.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::NotFound) => None,
         Err(error) => return Err(unusable(root, error)),
     };
-    fs::remove_file(&path)
-        .and_then(|()| File::open(root)?.sync_all())
-        .map_err(|error| unusable(root, error))?;
+    let removed = match fs::remove_file(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
+    removed.and_then(|()| sync(root)).map_err(|error| unusable(root, error))?;
     Ok(marker)
 }
 
-fn unusable(root: &Path, error: std::io::Error) -> Error {
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn unusable(root: &Path, error: io::Error) -> Error {
     let sentence = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "can't be written",
         ErrorKind::StorageFull => {
@@ -409,4 +422,31 @@ fn unusable(root: &Path, error: std::io::Error) -> Error {
         _ => "can't be used as a device",
     };
     Error::unavailable(format!("{} {sentence}", root.display())).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process may remove the marker and die before the sync.
+    #[test]
+    fn a_marker_that_is_gone_is_durably_gone_before_the_device_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Uuid([7; 16]);
+        for text in [None, Some("no marker".as_bytes()), Some(&[0xff, 0xfe][..])] {
+            if let Some(text) = text {
+                fs::write(folder.path().join(CLEAN), text).unwrap();
+            }
+            let mut synced = Vec::new();
+            let sync = |at: &Path| {
+                assert!(!at.join(CLEAN).exists());
+                synced.push(at.to_path_buf());
+                Ok(())
+            };
+            assert!(take_clean_marker(folder.path(), device, sync).unwrap().is_none());
+            assert_eq!(synced, [folder.path()], "{text:?}");
+        }
+        let failed = |_: &Path| Err(io::Error::from(ErrorKind::Other));
+        assert!(take_clean_marker(folder.path(), device, failed).is_err());
+    }
 }

@@ -3,37 +3,27 @@
 //! An I/O error may come from a loose cable, and losing an index is expensive. So an error counts
 //! as damage only when one file fails repeatedly, over minutes.
 
-use std::collections::BTreeMap;
+use super::repeated_failures::RepeatedFailures;
 
-/// Number of failures after which a file counts as lost.
-const TIMES: u32 = 3;
-/// Failures of a file that are closer together count as one; in milliseconds.
-const APART_MS: u64 = 60_000;
 /// Number of files tracked at most.
 const FILES_MAX: usize = 64;
 
 /// Failures of each file.
-#[derive(Debug, Default)]
-pub(super) struct Unreadable(BTreeMap<String, Failures>);
+#[derive(Debug)]
+pub(super) struct Unreadable(RepeatedFailures<String>);
 
-#[derive(Clone, Copy, Debug)]
-struct Failures {
-    times: u32,
-    last_ms: u64,
+impl Default for Unreadable {
+    fn default() -> Self {
+        Self(RepeatedFailures::new(FILES_MAX))
+    }
 }
 
 impl Unreadable {
     /// Records an error at `now_ms`. Returns the damage if the file named in the error is lost.
     pub(super) fn record(&mut self, message: &str, now_ms: u64) -> Option<String> {
         let file = file(message)?;
-        if !self.0.contains_key(file) && self.0.len() >= FILES_MAX {
-            return None;
-        }
-        let failures = self.0.entry(file.to_owned()).or_insert(Failures { times: 0, last_ms: 0 });
-        if failures.times == 0 || now_ms >= failures.last_ms.saturating_add(APART_MS) {
-            *failures = Failures { times: failures.times + 1, last_ms: now_ms };
-        }
-        (failures.times >= TIMES).then(|| format!("the disk can't read {file}: {message}"))
+        let is_lost = self.0.record(file.to_owned(), now_ms);
+        is_lost.then(|| format!("the disk can't read {file}: {message}"))
     }
 
     /// Forgets all failures, because the index was replaced.

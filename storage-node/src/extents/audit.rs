@@ -3,6 +3,9 @@
 //!
 //! Reads bypass the page cache if the file system supports this. The cache may hold the bytes that
 //! were written while the disk has different bytes. Readers keep their cached bytes.
+//!
+//! An I/O error is no proof: a cable may be loose. Later calls read the extent again, and it moves to
+//! quarantine only once the disk could not read it repeatedly, over minutes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::AuditResult;
 use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
-use martlet_protocol::{ErrorKind, ExtentId, Result};
+use martlet_protocol::{Error, ErrorKind, ExtentId, Result};
 
 use super::ExtentStore;
 use super::buffer::ALIGN;
@@ -20,6 +23,7 @@ use super::record::BlockRun;
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::store::StoreState;
+use super::unreadable::is_unreadable;
 use crate::disk::{Caching, DiskFile};
 
 /// Rows that are read from the table at a time.
@@ -27,6 +31,20 @@ const PAGE: usize = 64;
 /// Time after which a call ends with its current extent: callers have timeouts, and disks may be
 /// busy.
 const SLICE: Duration = Duration::from_secs(2);
+
+/// Extents that a call verifies again first, if they were unreadable before.
+const AGAIN_AT_ONCE: usize = 4;
+
+/// Result of the verification of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Soundness {
+    /// As it was written, or removed meanwhile.
+    Sound,
+    /// Other bytes than were written, or lost.
+    Corrupt,
+    /// The disk can't read it for now.
+    Unreadable,
+}
 
 impl ExtentStore {
     /// Verifies extents with ids above `after`, in order of ids, at least one. Stops after
@@ -37,6 +55,7 @@ impl ExtentStore {
         bytes_max: u64,
     ) -> Result<AuditResult<ExtentId>> {
         let (mut audited, mut after, began) = (AuditResult::default(), after, Instant::now());
+        audited.corrupt = self.read_again().await?;
         loop {
             let store = self.0.clone();
             let page = self.0.threads.run(move || store.table.list(after, PAGE)).await?;
@@ -52,7 +71,7 @@ impl ExtentStore {
                 audited.items += 1;
                 audited.bytes += u64::from(row.record.extent.length);
                 let store = self.0.clone();
-                if !self.0.threads.run(move || store.is_sound(&row)).await? {
+                if self.0.threads.run(move || store.soundness(&row)).await? == Soundness::Corrupt {
                     StoreState::quarantine(&self.0, id).await;
                     audited.corrupt.push(id);
                 }
@@ -60,6 +79,27 @@ impl ExtentStore {
             }
             after = Some(page_ends);
         }
+    }
+
+    /// Verifies some extents again that could not be read a minute ago or earlier. Those that are
+    /// corrupt or lost move to quarantine, and are returned.
+    async fn read_again(&self) -> Result<Vec<ExtentId>> {
+        let mut corrupt = Vec::new();
+        for id in self.0.unreadable.due(self.0.now_ms(), AGAIN_AT_ONCE) {
+            let store = self.0.clone();
+            let read = move || match store.table.get(id)? {
+                Some(row) if row.place != RowLocation::Quarantined => store.soundness(&row),
+                _ => {
+                    store.unreadable.forget(id);
+                    Ok(Soundness::Sound)
+                }
+            };
+            if self.0.threads.run(read).await? == Soundness::Corrupt {
+                StoreState::quarantine(&self.0, id).await;
+                corrupt.push(id);
+            }
+        }
+        Ok(corrupt)
     }
 }
 
@@ -99,39 +139,67 @@ impl StoreState {
     /// Blocks.
     fn is_sound_on_disk(&self, id: ExtentId) -> Result<bool> {
         let Some(row) = self.table.get(id)? else { return Ok(true) };
-        if row.place == RowLocation::Quarantined || !self.is_sound(&row)? {
+        if row.place == RowLocation::Quarantined {
             return Ok(false);
         }
-        self.opened.remove(&id);
-        let length = u64::from(row.record.extent.length);
-        match row.place {
-            RowLocation::Record(volume, offset) => {
-                let run = BlockRun::of_record(SealLocation { volume, offset }, length);
-                self.volumes.get(volume)?.file.drop_cached(run.offset, run.bytes)?;
-            }
-            RowLocation::File | RowLocation::Quarantined => {
-                let file = self.disk.open(&footer::path(&self.root, id), Caching::Cached)?;
-                file.drop_cached(0, file.length()?)?;
+        match self.soundness(&row)? {
+            Soundness::Sound => {}
+            Soundness::Corrupt => return Ok(false),
+            Soundness::Unreadable => {
+                return Err(Error::unavailable("the disk can't read the extent for now"));
             }
         }
+        self.opened.remove(&id);
+        self.drop_cached(&row)?;
         Ok(true)
     }
 
-    /// Returns true if an extent is as it was written, or was removed meanwhile. Blocks.
-    fn is_sound(&self, row: &Row) -> Result<bool> {
+    /// Drops the cached bytes of an extent.
+    fn drop_cached(&self, row: &Row) -> Result<()> {
+        let extent = row.record.extent;
+        match row.place {
+            RowLocation::Record(volume, offset) => {
+                let spot = SealLocation { volume, offset };
+                let run = BlockRun::of_record(spot, u64::from(extent.length));
+                self.volumes.get(volume)?.file.drop_cached(run.offset, run.bytes)
+            }
+            RowLocation::File | RowLocation::Quarantined => {
+                let file = self.disk.open(&footer::path(&self.root, extent.id), Caching::Cached)?;
+                file.drop_cached(0, file.length()?)
+            }
+        }
+    }
+
+    /// Verifies an extent. One that was removed meanwhile is sound. One that the disk can't read is
+    /// read again at once, and counts as corrupt after repeated failures over minutes. Blocks.
+    fn soundness(&self, row: &Row) -> Result<Soundness> {
         let id = row.record.extent.id;
-        match self.verify(row) {
-            Ok(()) => Ok(true),
-            Err(_) if self.table.get(id)?.as_ref() != Some(row) => Ok(true),
-            // Unreadable bytes are as lost as corrupt bytes.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Internal
-                ) =>
-            {
+        let verified = match self.verify(row) {
+            Err(error) if is_unreadable(&error) => {
+                // Bytes in the cache prove nothing about the disk.
+                self.drop_cached(row).and_then(|()| self.verify(row))
+            }
+            verified => verified,
+        };
+        match verified {
+            Ok(()) => {
+                self.unreadable.forget(id);
+                Ok(Soundness::Sound)
+            }
+            Err(_) if self.table.get(id)?.as_ref() != Some(row) => Ok(Soundness::Sound),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                 tracing::error!(extent = %id, %error, "found a corrupt extent");
-                Ok(false)
+                self.unreadable.forget(id);
+                Ok(Soundness::Corrupt)
+            }
+            Err(error) if is_unreadable(&error) => {
+                if self.unreadable.record(id, self.now_ms()) {
+                    tracing::error!(extent = %id, %error, "the disk has lost an extent");
+                    self.unreadable.forget(id);
+                    return Ok(Soundness::Corrupt);
+                }
+                tracing::warn!(extent = %id, %error, "could not read an extent, trying again later");
+                Ok(Soundness::Unreadable)
             }
             Err(error) => Err(error),
         }

@@ -2,7 +2,7 @@
 //!
 //! The rules, in order of precedence:
 //! 1. A delete mark overrides every finding: the delete is completed.
-//! 2. Contradictory bytes go to quarantine, and are never deleted.
+//! 2. Contradictory and unreadable bytes go to quarantine, and are never deleted.
 //! 3. If an id exists twice with different content, both go to quarantine. If the content is equal,
 //!    one copy is kept.
 //! 4. An unfinished write is removed, because it was not acknowledged. But a row in the table
@@ -32,6 +32,8 @@ pub(super) enum Evidence {
     Unfinished,
     /// Contradictory.
     Contradiction,
+    /// The disk can't read it.
+    Unreadable,
     /// Whole, with this length and BLAKE3.
     Whole(u32, [u8; 32]),
 }
@@ -62,7 +64,7 @@ pub(super) fn classify(found: &[DiscoveredExtent]) -> Vec<RecoveryAction> {
     let mut kept = HashSet::new();
     let judge = |thing: &DiscoveredExtent| match thing.evidence {
         _ if thing.marked => RecoveryAction::RemoveDeleted,
-        Evidence::Contradiction => RecoveryAction::Quarantine,
+        Evidence::Contradiction | Evidence::Unreadable => RecoveryAction::Quarantine,
         Evidence::Unfinished if thing.known => RecoveryAction::Quarantine,
         Evidence::Unfinished => RecoveryAction::RemoveUnfinished,
         Evidence::Whole(..) => {
@@ -89,6 +91,7 @@ mod tests {
         let evidence = prop_oneof![
             Just(Evidence::Unfinished),
             Just(Evidence::Contradiction),
+            Just(Evidence::Unreadable),
             (1..3_u32, 0..2_u8).prop_map(|(length, hash)| Evidence::Whole(length, [hash; 32])),
         ];
         let thing = (0..4_u8, evidence, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
@@ -137,7 +140,9 @@ mod tests {
         #[test]
         fn only_unproven_marked_or_second_things_are_ever_removed(found in things()) {
             for (thing, verdict) in found.iter().zip(classify(&found)) {
-                if thing.evidence == Evidence::Contradiction && !thing.marked {
+                let is_unsound =
+                    matches!(thing.evidence, Evidence::Contradiction | Evidence::Unreadable);
+                if is_unsound && !thing.marked {
                     prop_assert_eq!(verdict, RecoveryAction::Quarantine);
                 }
                 if thing.evidence == Evidence::Unfinished && thing.known && !thing.marked {

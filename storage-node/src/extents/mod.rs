@@ -26,18 +26,19 @@
 //!   at the last closing; [`heads`]: copies of volume heads.
 //! * [`recover`], [`used`], [`scan`], [`settle_records`], [`classify`], [`unknown_extent`] and
 //!   [`recovery_actions`]: recovery at opening; [`recovery_report`]: its findings; [`open_volumes`]:
-//!   the volumes that it inspects after a crash.
+//!   the volumes that it inspects after a crash; [`unreadable`]: bytes that the disk can't read.
 //! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`bulk`]: places of extents without bytes, for benchmarks.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
-//!   [`upkeep`]: presence and release of copies that move (rule X4).
+//!   [`upkeep`]: presence and release of copies that move (rule X4); [`wrong_copies`]: destruction
+//!   of copies with other bytes.
 //!
 //! Invariants:
 //! * a row is written after the extent's bytes, description and name are synced (rule X6), so a row
 //!   proves that its extent was durable once;
 //! * the removal of a row is synced before its name is removed or its space is used again. A delete
 //!   removes the row in one batch with its mark. The header of a deleted record is durably zero
-//!   before its space is free;
+//!   before its space is free. The bytes of a wrong copy are durably gone before its row is removed;
 //! * no byte is returned before its checksum was verified, except to a client of the data port that
 //!   requested to verify all blocks itself;
 //! * before a record is written, its volume is durably named as unsettled; the batch that removes a
@@ -83,11 +84,13 @@ mod state;
 mod store;
 mod table;
 mod unknown_extent;
+mod unreadable;
 mod upkeep;
 mod usage;
 mod used;
 mod volumes;
 mod write;
+mod wrong_copies;
 
 #[cfg(test)]
 mod tests;

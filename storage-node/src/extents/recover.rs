@@ -19,7 +19,7 @@ use std::path::Path;
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::ALIGN_BYTES;
-use martlet_protocol::{ExtentId, Result};
+use martlet_protocol::{Error, ExtentId, Result};
 
 use super::buffer::ALIGN;
 use super::classify::{DiscoveredExtent, Evidence};
@@ -32,6 +32,7 @@ use super::seal::SealLocation;
 use super::state::Counters;
 use super::table::Table;
 use super::unknown_extent::{UnknownExtent, UnknownLocation};
+use super::unreadable::{FINDINGS_MAX, tried_twice};
 use super::used::UsedSpace;
 use super::volumes::{Volume, Volumes};
 use super::{heads, quarantine, scan};
@@ -288,9 +289,8 @@ impl Recovery<'_> {
             self.believe_rows(Some(first), Some(&mut files), quarantined)?;
             let files: Vec<ExtentId> = files.into_iter().collect();
             for ids in files.chunks(THINGS_MAX) {
-                let things = ids.iter().map(|id| self.inspect_file(*id));
-                let things = things.collect::<Result<_>>()?;
-                self.settle(things)?;
+                let things: Result<_> = ids.iter().map(|id| self.inspect_file(*id)).collect();
+                self.settle(things?)?;
             }
         }
         // No extent belongs in a folder of another name.
@@ -359,42 +359,32 @@ impl Recovery<'_> {
         self.apply_actions(things)
     }
 
-    fn inspect_file(&self, id: ExtentId) -> Result<UnknownExtent> {
+    fn inspect_file(&mut self, id: ExtentId) -> Result<UnknownExtent> {
         let path = footer::path(self.site.root, id);
         let file = self.site.disk.open(&path, Caching::Cached)?;
         from_disk(file.as_ref(), file.length()?)?;
-        let (evidence, record) = match footer::inspect(file.as_ref())? {
-            Footer::Unfinished | Footer::Torn => (Evidence::Unfinished, None),
-            Footer::Rotten => (Evidence::Contradiction, None),
-            Footer::Good(description) if description.record.extent.id != id => {
-                (Evidence::Contradiction, None)
-            }
-            Footer::Good(description) => {
-                let extent = description.record.extent;
-                if scan::matches(file.as_ref(), 0, &description)? {
-                    let whole = Evidence::Whole(extent.length, extent.blake3);
-                    (whole, Some(description.record))
-                } else {
-                    // The footer reached the disk before the bytes did.
-                    (Evidence::Unfinished, None)
-                }
-            }
-        };
+        let inspected = tried_twice(|| inspected(file.as_ref(), id))?;
+        let (evidence, record) = inspected.unwrap_or((Evidence::Unreadable, None));
         self.thing(id, evidence, UnknownLocation::File(path), record)
     }
 
     pub(super) fn thing(
-        &self,
+        &mut self,
         id: ExtentId,
         evidence: Evidence,
         place: UnknownLocation,
         record: Option<ExtentRecord>,
     ) -> Result<UnknownExtent> {
+        if evidence == Evidence::Unreadable {
+            self.report.unreadable += 1;
+            if self.report.unreadable > FINDINGS_MAX {
+                return Err(Error::unavailable("the disk can't read too many files and runs"));
+            }
+        }
         let marked = self.site.table.is_marked(id)?;
         let found = DiscoveredExtent { id, evidence, known: false, marked };
         Ok(UnknownExtent { found, place, record })
     }
-
     /// Prepends the table's extents with the ids of things that have no row.
     fn add_rivals(&self, things: &mut Vec<UnknownExtent>) -> Result<()> {
         let ids: BTreeSet<ExtentId> = things.iter().map(|thing| thing.found.id).collect();
@@ -430,4 +420,25 @@ impl Recovery<'_> {
         self.take(run);
         Ok(())
     }
+}
+
+/// Returns the evidence in a file of an extent without a row, and its record if it is whole.
+fn inspected(file: &dyn DiskFile, id: ExtentId) -> Result<(Evidence, Option<ExtentRecord>)> {
+    Ok(match footer::inspect(file)? {
+        Footer::Unfinished | Footer::Torn => (Evidence::Unfinished, None),
+        Footer::Rotten => (Evidence::Contradiction, None),
+        Footer::Good(description) if description.record.extent.id != id => {
+            (Evidence::Contradiction, None)
+        }
+        Footer::Good(description) => {
+            let extent = description.record.extent;
+            if scan::matches(file, 0, &description)? {
+                let whole = Evidence::Whole(extent.length, extent.blake3);
+                (whole, Some(description.record))
+            } else {
+                // The footer reached the disk before the bytes did.
+                (Evidence::Unfinished, None)
+            }
+        }
+    })
 }

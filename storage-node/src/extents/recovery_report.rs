@@ -17,6 +17,8 @@ pub struct RecoveryReport {
     pub duplicates: u64,
     /// Contradictions moved to quarantine.
     pub quarantined: u64,
+    /// Files and runs without a row that the disk can't read; moved to quarantine.
+    pub unreadable: u64,
     /// Extents with a row in the table that the disk doesn't have.
     pub missing: Vec<ExtentId>,
 }

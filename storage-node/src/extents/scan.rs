@@ -1,4 +1,5 @@
-//! Scan of a volume for records without a row.
+//! Scan of a volume for records without a row. Blocks that the disk can't read count as such records,
+//! so that no new record gets their space.
 
 use martlet_protocol::Result;
 use martlet_protocol::extent::ExtentRecord;
@@ -9,6 +10,7 @@ use super::buffer::ALIGN;
 use super::classify::Evidence;
 use super::record::{self, BlockRun, Header};
 use super::seal::{Description, SealLocation};
+use super::unreadable::tried_twice;
 use super::used::UsedBlocks;
 use super::volumes::Volume;
 use crate::disk::DiskFile;
@@ -42,7 +44,7 @@ pub(super) fn volume(
     limit: usize,
 ) -> Result<ScanPage> {
     let mut strays = Vec::new();
-    let mut window = Window { volume, bytes: vec![0; WINDOW_BYTES], start: 0, filled: 0 };
+    let mut window = Window::new(volume, WINDOW_BYTES);
     let mut at = from;
     while let Some(unused) = used.next_unused(at) {
         at = unused.start;
@@ -77,7 +79,7 @@ pub(super) fn header(
         return Ok(None);
     }
     let Some(unused) = used.next_unused(offset) else { return Ok(None) };
-    let mut window = Window { volume, bytes: vec![0; ALIGN], start: 0, filled: 0 };
+    let mut window = Window::new(volume, ALIGN);
     stray_at(volume, offset, &mut window, unused.end)
 }
 
@@ -90,12 +92,15 @@ fn stray_at(
     limit: u64,
 ) -> Result<Option<RowlessRun>> {
     let spot = SealLocation { volume: volume.number, offset: at };
-    let mut stray = match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
+    let Some(header) = window.header(at, limit)? else {
+        return Ok(Some(headless(spot, Evidence::Unreadable)));
+    };
+    let mut stray = match record::inspect(&volume.seal, spot, header) {
         Header::Absent => return Ok(None),
-        Header::Rotten => unreadable(spot, Evidence::Contradiction),
+        Header::Rotten => headless(spot, Evidence::Contradiction),
         Header::Torn(head) => {
             let run = BlockRun::of_record(spot, u64::from(head.length));
-            RowlessRun { run, ..unreadable(spot, Evidence::Unfinished) }
+            RowlessRun { run, ..headless(spot, Evidence::Unfinished) }
         }
         Header::Good(description) => whole(volume, spot, description)?,
     };
@@ -109,7 +114,8 @@ fn stray_at(
     Ok(Some(stray))
 }
 
-fn unreadable(spot: SealLocation, evidence: Evidence) -> RowlessRun {
+/// Returns the run of a block without a valid header.
+fn headless(spot: SealLocation, evidence: Evidence) -> RowlessRun {
     let run = BlockRun { volume: spot.volume, offset: spot.offset, bytes: ALIGN_BYTES };
     RowlessRun { run, evidence, record: None }
 }
@@ -118,10 +124,16 @@ fn unreadable(spot: SealLocation, evidence: Evidence) -> RowlessRun {
 fn whole(volume: &Volume, spot: SealLocation, description: Description) -> Result<RowlessRun> {
     let extent = description.record.extent;
     let run = BlockRun::of_record(spot, u64::from(extent.length));
-    let good = run.end() <= volume.bytes()
-        && matches(volume.file.as_ref(), run.data_offset(), &description)?;
-    let evidence =
-        if good { Evidence::Whole(extent.length, extent.blake3) } else { Evidence::Unfinished };
+    let matching = if run.end() <= volume.bytes() {
+        tried_twice(|| matches(volume.file.as_ref(), run.data_offset(), &description))?
+    } else {
+        Some(false)
+    };
+    let evidence = match matching {
+        Some(true) => Evidence::Whole(extent.length, extent.blake3),
+        Some(false) => Evidence::Unfinished,
+        None => Evidence::Unreadable,
+    };
     Ok(RowlessRun { run, evidence, record: Some(description.record) })
 }
 
@@ -150,22 +162,41 @@ struct Window<'a> {
     bytes: Vec<u8>,
     start: u64,
     filled: u64,
+    /// End of a range that is read block by block, because the disk can't read all of it.
+    blocks_until: u64,
 }
 
-impl Window<'_> {
+impl<'a> Window<'a> {
+    fn new(volume: &'a Volume, bytes: usize) -> Self {
+        Self { volume, bytes: vec![0; bytes], start: 0, filled: 0, blocks_until: 0 }
+    }
+
     fn has(&self, at: u64) -> bool {
         at >= self.start && at + ALIGN_BYTES <= self.start + self.filled
     }
 
-    /// Returns the 4 KiB at `at`; reads ahead up to `limit`.
-    fn header(&mut self, at: u64, limit: u64) -> Result<&[u8]> {
+    /// Returns the 4 KiB at `at`; reads ahead up to `limit`. None if the disk can't read them.
+    fn header(&mut self, at: u64, limit: u64) -> Result<Option<&[u8]>> {
         if !self.has(at) {
-            self.filled = (limit - at).min(self.bytes.len() as u64);
-            self.start = at;
-            let filled = usize::try_from(self.filled).expect("a window fits in memory");
-            self.volume.file.read_at(&mut self.bytes[..filled], at)?;
+            let ahead = (limit - at).min(self.bytes.len() as u64);
+            if ahead > ALIGN_BYTES && at >= self.blocks_until && !self.read(at, ahead)? {
+                self.blocks_until = at + ahead;
+            }
+            if !self.has(at) && !self.read(at, ALIGN_BYTES.min(ahead))? {
+                return Ok(None);
+            }
         }
         let from = usize::try_from(at - self.start).expect("a window fits in memory");
-        Ok(&self.bytes[from..from + ALIGN])
+        Ok(Some(&self.bytes[from..from + ALIGN]))
+    }
+
+    /// Fills the window from `at` on. False if the disk can't read all of it.
+    fn read(&mut self, at: u64, bytes: u64) -> Result<bool> {
+        (self.start, self.filled) = (at, 0);
+        let window = usize::try_from(bytes).expect("a window fits in memory");
+        let buffer = &mut self.bytes[..window];
+        let is_read = tried_twice(|| self.volume.file.read_at(buffer, at))?.is_some();
+        self.filled = if is_read { bytes } else { 0 };
+        Ok(is_read)
     }
 }

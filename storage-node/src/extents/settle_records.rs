@@ -12,7 +12,7 @@ use super::record::BlockRun;
 use super::recover::{Recovery, THINGS_MAX, from_disk};
 use super::scan::{self, RowlessRun, ScanPage};
 use super::space::Backing;
-use super::unknown_extent::{UnknownExtent, UnknownLocation};
+use super::unknown_extent::UnknownLocation;
 use super::volumes::Volume;
 use crate::index::RecordPlace;
 
@@ -58,12 +58,12 @@ impl Recovery<'_> {
     }
 
     fn settle_strays(&mut self, strays: Vec<RowlessRun>) -> Result<()> {
-        let things = strays.into_iter().map(|stray| {
+        let mut things = Vec::with_capacity(strays.len());
+        for stray in strays {
             let id = stray.record.as_ref().map_or(ExtentId([0; 16]), |record| record.extent.id);
             let place = UnknownLocation::Record(stray.run);
-            self.thing(id, stray.evidence, place, stray.record)
-        });
-        let things = things.collect::<Result<Vec<UnknownExtent>>>()?;
+            things.push(self.thing(id, stray.evidence, place, stray.record)?);
+        }
         self.settle(things)
     }
 

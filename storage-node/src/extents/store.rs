@@ -25,6 +25,7 @@ use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
+use super::unreadable::UnreadableExtents;
 use super::volumes::{ReturnedSpace, Volumes};
 use super::{footer, quarantine, record, recover};
 use crate::device::pool::Pool;
@@ -52,6 +53,8 @@ pub(super) struct StoreState {
     pub(super) threads: Arc<Pool>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
+    /// Extents that the audit could not read.
+    pub(super) unreadable: UnreadableExtents,
     pub(super) headroom: Arc<Headroom>,
     /// Recently read extents.
     pub(super) opened: Cache<ExtentId, Arc<OpenExtent>, ByFiles>,
@@ -123,6 +126,7 @@ impl StoreState {
             threads: options.threads.clone(),
             counters,
             suspect,
+            unreadable: UnreadableExtents::default(),
             opened: Cache::with_weighter(1024, weight, ByFiles),
             gate,
             clock,
@@ -134,6 +138,11 @@ impl StoreState {
             removals: AtomicU64::new(0),
         };
         Ok((inner, report))
+    }
+
+    /// Returns cluster time in milliseconds since 1970.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     /// Returns the row of a readable extent. `NotFound` without a row, `Corrupt` if quarantined.
@@ -284,8 +293,8 @@ impl StoreState {
         Ok(self.leave(rows))
     }
 
-    /// Removes exactly these extents, while the condition holds, as [`Self::remove`] (rule X9).
-    /// Blocks.
+    /// Removes exactly these extents, while the condition holds, as [`Self::remove`] (rule X9). The
+    /// bytes of wrong copies are durably gone before their rows. Blocks.
     pub(super) fn release(
         &self,
         extents: &[ExtentRef],
@@ -305,6 +314,9 @@ impl StoreState {
         condition.check_time(self.clock.now_ms())?;
         if let Some(rings) = &self.rings {
             rings.check_release(&condition.rings)?;
+        }
+        if condition.is_of_wrong_copies() {
+            self.destroy_bytes(&rows)?;
         }
         if !ids.is_empty() {
             self.table.remove(&ids, &headers)?;
@@ -326,26 +338,32 @@ impl StoreState {
                     records
                         .push((id, BlockRun::of_record(SealLocation { volume, offset }, length)));
                 }
-                RowLocation::File => self.unlink(id, length),
+                RowLocation::File => match self.unlink(id, length) {
+                    Ok(()) => {}
+                    // The file of a wrong copy is gone before its row.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => {
+                        self.counters.leave_behind();
+                        tracing::warn!(extent = %id, %error, "could not remove a deleted extent: \
+                                                              it stays until the next opening");
+                    }
+                },
             }
             self.counters.removed(record.extent, record.layout);
         }
         records
     }
 
-    fn unlink(&self, id: ExtentId, length: u64) {
+    /// Removes the file of an extent; its leases keep the bytes.
+    pub(super) fn unlink(&self, id: ExtentId, length: u64) -> Result<()> {
         let path = footer::path(&self.root, id);
         let open = |leases| Some((leases, self.disk.open(&path, Caching::Cached).ok()?));
         let leased = self.file_leases.as_ref().and_then(open);
-        match (self.disk.unlink(&path), leased) {
-            (Ok(()), Some((leases, file))) => leases.delete(id, length, file),
-            (Ok(()), None) => {}
-            (Err(error), _) => {
-                self.counters.leave_behind();
-                tracing::warn!(extent = %id, %error, "could not remove a deleted extent: it stays \
-                                                      until the next opening");
-            }
+        self.disk.unlink(&path)?;
+        if let Some((leases, file)) = leased {
+            leases.delete(id, length, file);
         }
+        Ok(())
     }
 
     pub(super) fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<ExtentRecord>> {

@@ -12,6 +12,7 @@ mod release;
 mod saved_space;
 mod space;
 mod stalled;
+mod unreadable;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ mod eviction;
 mod fences;
 mod hints;
 mod kept_rows;
+mod room;
 mod voting;
 
 use std::collections::{HashMap, HashSet};
@@ -252,7 +253,7 @@ impl<'a> Group<'a> {
                 }
             }
         }
-        self.check_room(&write)?;
+        self.check_room(&write, &old)?;
         self.store(write, &old)?;
         Ok(self.stored(WriteReply::Stored))
     }
@@ -294,19 +295,6 @@ impl<'a> Group<'a> {
         let old = write.mode != WriteMode::Settled && is_too_old(write.order, now_ms);
         let out_of_time = late || old || is_ahead(write.order, before, now_ms);
         out_of_time.then_some(WriteReply::OutOfTime)
-    }
-
-    /// Returns `Full` for writes that may not use the reserve. The reserve serves deletes, and
-    /// entries whose bytes are on disk already.
-    fn check_room(&self, write: &WriteOp) -> Result<()> {
-        match self.conditions.level {
-            FillLevel::Ready => Ok(()),
-            FillLevel::Full if write.inline.is_none() => Ok(()),
-            FillLevel::Critical if write.tombstone => Ok(()),
-            FillLevel::Full | FillLevel::Critical => {
-                Err(Error::full("the device is full").without_effect("no space left for entries"))
-            }
-        }
     }
 
     fn store(&mut self, mut write: WriteOp, old: &RegisterRow) -> Result<()> {

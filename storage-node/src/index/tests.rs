@@ -33,6 +33,7 @@ mod log;
 mod lookups;
 mod measure;
 mod promises;
+mod room;
 mod seeks;
 mod selection;
 mod states;

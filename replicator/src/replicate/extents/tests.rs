@@ -1,5 +1,6 @@
 //! Extents reach their primaries, and none is released before others have it.
 
+mod changed_bytes;
 mod late;
 
 use std::collections::BTreeSet;

@@ -84,3 +84,60 @@ async fn a_stated_copy_outlives_all_releases_by_earlier_rings() {
     }
     assert!(stated.load(Ordering::Relaxed) > 0);
 }
+
+/// A release writes no mark, and an opening after a crash keeps whole files and records without a
+/// row. So a wrong copy would come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_copy_that_was_released_does_not_come_back_wherever_the_power_is_cut() {
+    let (id, bystander) = (ExtentId([1; 16]), ExtentId([2; 16]));
+    let mut acknowledged = 0;
+    for (length, keep_rows) in
+        [70_000, 1_200_000].into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
+        for (round, calls) in (0..8).flat_map(|round| (0..40).map(move |calls| (round, calls))) {
+            let seed = round * 1000 + calls;
+            let (disk, table) = fresh(seed);
+            let (store, _) = open(&disk, &table).unwrap();
+            put(&store, bystander, length).await.unwrap();
+            let wrong = put(&store, id, length).await.unwrap();
+            disk.fail_after(calls, DiskFault::PowerCut);
+            let condition = ReleaseCondition::of_wrong_copies();
+            let released = store.release_copies(vec![wrong], condition).await.is_ok();
+            store.close();
+            let has_ended = disk.heal();
+            let disk = disk.reboot();
+            let table = table.powered_by(&disk, keep_rows);
+            let (store, _) = open(&disk, &table).unwrap();
+            let is_back = get(&store, id).await.is_ok();
+            assert!(!(is_back && released), "seed {seed}, {length} bytes, {keep_rows}");
+            assert!(is_there(&store, bystander, length).await);
+            acknowledged += usize::from(released);
+            // The device gets the right copy, whatever is left of the wrong one.
+            if !is_back {
+                put(&store, id, length).await.unwrap();
+                assert!(is_there(&store, id, length).await);
+            }
+            if released {
+                no_leaks(&store, &disk).await;
+            }
+            if has_ended {
+                break;
+            }
+        }
+    }
+    assert!(acknowledged >= 8, "only {acknowledged} releases were acknowledged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_copy_that_the_disk_can_not_remove_keeps_its_row() {
+    for length in [70_000, 1_200_000] {
+        let (disk, table) = fresh(5);
+        let (store, _) = open(&disk, &table).unwrap();
+        let wrong = put(&store, ExtentId([1; 16]), length).await.unwrap();
+        disk.fail_after(0, DiskFault::Io);
+        let condition = ReleaseCondition::of_wrong_copies();
+        store.release_copies(vec![wrong], condition).await.unwrap_err();
+        assert_eq!(store.list(None, 9).await.unwrap().len(), 1, "{length} bytes");
+        sums_are_right(&store).await;
+    }
+}

@@ -27,7 +27,7 @@ impl Group<'_> {
         if write.row.has_inline() && write.inline.is_none() {
             return Err(Error::invalid("an inline entry came without its bytes"));
         }
-        self.check_room(&write)?;
+        self.check_room(&write, &rows::RegisterRow::empty())?;
         let inline = match &write.inline {
             Some(row) => rows::split_inline(row)?.1,
             None => &[],
