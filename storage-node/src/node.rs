@@ -24,6 +24,7 @@ use crate::metrics::NodeMetrics;
 
 mod claims;
 mod conditional;
+mod kept_rows;
 mod lending;
 mod monitor;
 mod patience;
@@ -305,15 +306,11 @@ impl Backend for StorageNode {
                 index.aged(walk, after.as_deref(), limit).await?.into()
             }
             Call::ExtentSums { policy, spans } => extents.sums(policy, &spans).into(),
-            Call::Usage { runs, term } => index.usage(&runs, term).await?.into(),
-            Call::OldRegisters { list, after, limit } => {
-                index.old_registers(list, after.as_ref(), limit).await?.into()
+            call @ (Call::Usage { .. } | Call::OldRegisters { .. } | Call::HeldBuckets { .. }) => {
+                kept_rows::answer(index, call).await?
             }
             Call::Quarantine { after, limit } => {
                 extents.quarantine(after.as_deref(), limit).await?.into()
-            }
-            Call::HeldBuckets { before, after, limit } => {
-                index.held_buckets(before, after, limit).await?.into()
             }
             call @ (Call::RaiseFloorOf { .. }
             | Call::SetVotingOf { .. }
