@@ -309,9 +309,7 @@ impl Backend for StorageNode {
             Call::OldRegisters { list, after, limit } => {
                 index.old_registers(list, after.as_ref(), limit).await?.into()
             }
-            Call::Quarantine { after, limit } => {
-                extents.quarantine(after.as_deref(), limit).await?.into()
-            }
+            Call::Quarantine { after, limit } => extents.quarantine(after, limit).await?.into(),
             Call::HeldBuckets { before, after, limit } => {
                 index.held_buckets(before, after, limit).await?.into()
             }

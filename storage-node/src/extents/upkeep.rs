@@ -1,6 +1,7 @@
 //! Background workers' calls on the extents of a device: presence, release of copies (rule X4), and
 //! volumes that took no record for some time; sums of extents, and the list of the quarantine.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use martlet_protocol::backend::{Presence, QuarantinePage, ReleaseCondition, RingEpoch};
@@ -37,8 +38,12 @@ impl ExtentStore {
     }
 
     /// Returns up to `limit` items in quarantine with names above `after`, in the order of their names.
-    pub async fn quarantine(&self, after: Option<&str>, limit: usize) -> Result<QuarantinePage> {
-        let (store, after) = (self.0.clone(), after.map(str::to_owned));
+    pub async fn quarantine(
+        &self,
+        after: Option<Cow<'_, str>>,
+        limit: usize,
+    ) -> Result<QuarantinePage> {
+        let (store, after) = (self.0.clone(), after.map(Cow::into_owned));
         let list = move || quarantine::page(&*store.disk, &store.root, after.as_deref(), limit);
         self.0.threads.run(list).await
     }
