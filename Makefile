@@ -332,11 +332,11 @@ fuzz-keep: build-fuzz ## Keep inputs that fuzzing found in fuzz/corpus, minimise
 CARGO_MUTANTS := $(CACHE)/tools/bin/cargo-mutants
 
 .PHONY: mutants
-mutants: rocksdb ## Plant known bugs one by one in a copy of the tree, each must be found; ARGS="NAME… --minutes 30"
+mutants: rocksdb ## Plant known bugs one by one in a copy of the tree, each must be found; ARGS="--together NAME… --minutes 30"
 	python3 -B tests/mutants/planted.py $(ARGS)
 
 .PHONY: mutants-functions
-mutants-functions: rocksdb $(CARGO_MUTANTS) ## Change the functions of .cargo/mutants.toml one by one, unit tests must fail; ARGS="--minutes 60 --file PATH"
+mutants-functions: rocksdb $(CARGO_MUTANTS) ## Change the functions of .cargo/mutants.toml one by one, unit tests must fail; ARGS="--together --minutes 60 --file PATH"
 	python3 -B tests/mutants/functions.py $(ARGS)
 
 $(CARGO_MUTANTS):

@@ -159,6 +159,13 @@ mod tests {
         assert_eq!(register.write(at(8), id(1), WriteMode::Accept), Verdict::Behind(at(9)));
     }
 
+    #[test]
+    fn only_repairs_are_not_first_hand() {
+        let first_hand = [WriteMode::Fresh, WriteMode::Settled, WriteMode::Accept];
+        assert!(first_hand.into_iter().all(WriteMode::is_first_hand));
+        assert!(!WriteMode::Repair.is_first_hand());
+    }
+
     #[derive(Clone, Debug)]
     enum ReplicaCall {
         Promise(u64),

@@ -69,6 +69,8 @@ mod tests {
 
     #[test]
     fn phases_follow_one_another_across_changes() {
+        let terms = [Phase::Old, Phase::Joint, Phase::New].map(|phase| Term::of(7, phase));
+        assert_eq!(terms, [14, 15, 16].map(Term));
         assert_eq!(Term::of(7, Phase::New), Term::of(8, Phase::Old));
         let phases: Vec<_> = (13..18).map(|term| Term(term).phase_of(7)).collect();
         let expected =

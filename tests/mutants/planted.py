@@ -185,7 +185,8 @@ def try_together(mutants, state, sources, deadline):
             if deadline.is_over():
                 break
             mutant, begun = changes[change], time.monotonic()
-            outcome, failed = together.run(binary, package, change.number, mutant.check[2:], SECONDS_MAX)
+            log = copy.FOLDER / "logs" / f"{mutant.name}.log"
+            outcome, failed = together.run(binary, package, change.number, mutant.check[2:], SECONDS_MAX, log)
             seconds = round(time.monotonic() - begun, 1)
             outcome = {"found": FOUND, "survived": SURVIVED, "hung": HUNG}[outcome]
             state["results"][mutant.key()] = {

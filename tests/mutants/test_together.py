@@ -129,9 +129,11 @@ class Together(unittest.TestCase):
                 *) sleep 60;;
             esac
         """)
-        run = lambda number, seconds=30: together.run(tests, "martlet-a", number, ["a::", "b::"], seconds)
+        log = self.folder / "log"
+        run = lambda number, seconds=30: together.run(tests, "martlet-a", number, ["a::", "b::"], seconds, log)
         self.assertEqual(run(0), ("survived", None))
         self.assertEqual(run(1), ("found", "a::two"))
+        self.assertIn("test a::one ... ok", log.read_text())
         self.assertEqual(run(2), ("found", None))
         self.assertEqual(run(3, 0.2), ("hung", None))
 

@@ -34,6 +34,7 @@ TOKEN = re.compile(
 )
 ERROR = re.compile(r"^error(?:\[\w+\])?: .*\n\s*--> ([^:\n]+):(\d+):", re.M)
 MORE_PLACES = re.compile(r"^\s*(?:-->|:::) ([^:\n]+):(\d+):", re.M)
+FIRST = 1
 FAILED = re.compile(rb"^test (.+?) \.\.\. FAILED$")
 
 
@@ -168,7 +169,7 @@ def build(changes, package, log):
 
     Returns the test binary, the changes in it, and those that need a build of their own.
     """
-    for number, change in enumerate(changes, 1):
+    for number, change in enumerate(changes, FIRST):
         change.number = number
     apart, left = [], list(changes)
     while True:
@@ -190,14 +191,18 @@ def build(changes, package, log):
         left = [it for it in left if it not in wrong]
 
 
-def run(binary, package, number, filters, seconds):
-    """Runs unit tests with a mutant until one fails. Returns found, survived or hung, and the test that failed."""
+def run(binary, package, number, filters, seconds, log=os.devnull):
+    """Runs unit tests with a mutant until one fails, their output in a log.
+
+    Returns found, survived or hung, and the test that failed.
+    """
     folder = copy.TREE / package.removeprefix("martlet-")
     process = subprocess.Popen(
         [binary, *filters], cwd=folder, env=copy.environment(MARTLET_MUTANT=str(number)),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )
     until, rest = time.monotonic() + seconds, b""
+    output = open(log, "wb")
     try:
         while True:
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
@@ -206,9 +211,11 @@ def run(binary, package, number, filters, seconds):
             read = os.read(process.stdout.fileno(), 65536)
             if not read:
                 return ("survived" if process.wait() == 0 else "found"), None
+            output.write(read)
             *lines, rest = (rest + read).split(b"\n")
             for failed in filter(None, map(FAILED.match, lines)):
                 return "found", failed[1].decode()
     finally:
         copy.end_group(process)
         process.stdout.close()
+        output.close()

@@ -174,9 +174,53 @@ mod tests {
     }
 
     #[test]
+    fn each_count_needs_a_quorum_of_its_own_replies() {
+        let sets = Sets::single(&[1, 2, 3].map(DeviceId));
+        let met =
+            |votes: &ReplicaVotes<'_>| [votes.is_stored(), votes.is_taken(), votes.is_answered()];
+        let behind = || WriteReply::Behind(Stamp::ZERO);
+        for (replies, expected, holders) in [
+            ([WriteReply::Stored, WriteReply::Stored], [true, true, true], vec![1, 2]),
+            ([WriteReply::Stored, WriteReply::Superseded], [false, true, true], vec![1, 2]),
+            ([behind(), WriteReply::Stored], [false, false, true], vec![2]),
+            ([WriteReply::Stored, WriteReply::Fenced], [false, false, false], vec![1]),
+        ] {
+            let mut votes = ReplicaVotes::of(&sets);
+            assert_eq!(met(&votes), [false; 3]);
+            for (device, reply) in (1..).map(DeviceId).zip(replies) {
+                votes.push(device, Ok(reply));
+            }
+            assert_eq!(met(&votes), expected);
+            let expected: Vec<_> = holders.into_iter().map(DeviceId).collect();
+            assert_eq!(votes.holders(), expected);
+        }
+    }
+
+    #[test]
+    fn silent_replicas_and_earlier_attempts_may_have_the_write() {
+        let sets = Sets::single(&[1, 2, 3].map(DeviceId));
+        for mark in [ReplicaVotes::leave_silent, ReplicaVotes::were_sent_before] {
+            let mut votes = ReplicaVotes::of(&sets);
+            assert!(votes.untouched());
+            mark(&mut votes);
+            assert!(!votes.untouched());
+            assert_eq!(votes.into_error().kind(), ErrorKind::Unavailable);
+        }
+        let invalid = Err(Error::invalid("the entry is too long"));
+        assert_eq!(after(vec![invalid]), (true, ErrorKind::Invalid));
+    }
+
+    #[test]
     fn p1_who_is_at_a_later_term_has_no_trace_of_the_write() {
         let outdated = || Err(Error::outdated(martlet_protocol::Term(7)));
         assert_eq!(after(vec![outdated(), outdated()]), (true, ErrorKind::Unavailable));
         assert!(!after(vec![outdated(), Ok(WriteReply::Stored)]).0);
+        // The later term is the reason, whatever else failed.
+        let sets = Sets::single(&[1, 2].map(DeviceId));
+        let mut votes = ReplicaVotes::of(&sets);
+        votes.push(DeviceId(1), outdated());
+        let unreached = Error::unavailable("gone").without_effect("it was not sent");
+        votes.push(DeviceId(2), Err(unreached));
+        assert_eq!(votes.into_error().newer_term(), Some(martlet_protocol::Term(7)));
     }
 }
