@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_tells_the_time_since_it() {
+    fn an_instant_returns_the_time_since_it() {
         let begun = BootInstant::now();
         assert!(begun.elapsed() < Duration::from_mins(1));
         assert!(BootInstant::now() >= begun);

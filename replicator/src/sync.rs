@@ -57,8 +57,9 @@ use martlet_protocol::{
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
+use self::peers::set_fenced;
+pub(crate) use self::peers::{bring_fences, copy_fences};
 use self::peers::{check_all_answer, check_coverage, partitions_of, peers_of};
-pub(crate) use self::peers::{copy_fences, set_fenced};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
@@ -236,11 +237,7 @@ impl SyncDevices {
             // A device that left the ring never answers. Where all terms are lost, the ring's last
             // change counts as just begun, and names such devices.
             peers.retain(|id| cluster.index().device(*id).is_some());
-            check_all_answer(&peers, statuses)?;
-            if let Some(other) = peers.iter().find(|id| !voting(id) && !accepted.contains(id)) {
-                let message = format!("the loss of device {other} was not accepted");
-                return Err(Error::unavailable(message));
-            }
+            check_accepted(&peers, accepted, statuses)?;
         }
         let voters: BTreeSet<DeviceId> = peers.into_iter().filter(voting).collect();
         if !accepts_loss {
@@ -257,9 +254,8 @@ impl SyncDevices {
             )));
         }
         // The device takes writes from here on, so that it has most of those above the floor.
-        copy_fences(cluster, device, &voters).await?;
+        bring_fences(cluster, device, own, voters.iter(), || self.clock.now_ms()).await?;
         let now_ms = self.clock.now_ms();
-        set_fenced(cluster, device, DeviceCondition::at(own, now_ms)).await?;
         let floor = floor_at(now_ms);
         let raised = voters.iter().filter_map(identity).map(|(peer, identity)| async move {
             let condition = DeviceCondition::at(identity, now_ms);
@@ -329,6 +325,22 @@ impl SyncDevices {
             tracing::warn!(%error, "could not sync a device, which stays without votes for now");
             self.reported = Some(reason);
         }
+    }
+}
+
+/// Returns an error unless all peers answer, and those without votes are among the accepted losses.
+fn check_accepted(
+    peers: &BTreeSet<DeviceId>,
+    accepted: &BTreeSet<DeviceId>,
+    statuses: &HashMap<DeviceId, DeviceStatus>,
+) -> Result<()> {
+    check_all_answer(peers, statuses)?;
+    let has_no_vote = |id: &&DeviceId| statuses.get(id).is_none_or(|status| !status.voting);
+    match peers.iter().filter(has_no_vote).find(|id| !accepted.contains(id)) {
+        Some(other) => {
+            Err(Error::unavailable(format!("the loss of device {other} was not accepted")))
+        }
+        None => Ok(()),
     }
 }
 

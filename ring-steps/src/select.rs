@@ -111,7 +111,7 @@ mod tests {
             let device = NewDevice {
                 region: 1,
                 zone: 1 + node % 2,
-                node: Node { name: format!("n{node}"), address: String::new() },
+                node: Node { name: format!("n{node}"), address: format!("n{node}:6200") },
                 name: format!("d{}", id / nodes),
                 weight: 1.0,
                 meta: String::new(),

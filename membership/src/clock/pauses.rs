@@ -75,7 +75,7 @@ fn half_of_the_nodes_is_no_majority() {
 
 /// All machines' clocks are set a year ahead: cluster time follows slowly, and no process jumps, for none is late.
 #[test]
-fn a_wrong_majority_of_clocks_makes_nobody_jump() {
+fn a_wrong_majority_of_clocks_makes_no_process_jump() {
     let nodes = [settled(true), settled(true), settled(true)];
     for node in &nodes {
         node.own.advance_ms(YEAR_MS);

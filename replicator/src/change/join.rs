@@ -38,7 +38,7 @@ use super::plan::{moving_to, sources_of};
 use crate::cluster::{StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
-use crate::sync::{copy_fences, floor_at, set_fenced};
+use crate::sync::{bring_fences, copy_fences, floor_at};
 
 /// Maximum number of pages in a step, because small ranges have short pages.
 const PAGES: u32 = 64;
@@ -141,7 +141,11 @@ impl JoiningDevice {
         stamps: &StampSource,
     ) -> Result<(bool, u64)> {
         if !self.is_fenced {
-            self.bring_fences(cluster, stamps.now_ms()).await?;
+            // All sources know the term of the joint phase. So each fence that ended before this term is on
+            // one of them, and each later one needs a quorum of the new holders too (rule M2).
+            let peers = self.sources.keys();
+            bring_fences(cluster, self.device, self.identity, peers, || stamps.now_ms()).await?;
+            self.is_fenced = true;
         }
         let most = (STEP_A_NODE * cluster.index_nodes()).clamp(PAGE, STEP_MAX) as u64;
         let (mut items, mut pages) = (0, 0);
@@ -154,17 +158,6 @@ impl JoiningDevice {
         }
         self.end(cluster, stamps).await?;
         Ok((true, items))
-    }
-
-    /// Brings the fences of the sources to the device, which takes first-hand writes then (rule M2).
-    /// All sources know the term of the joint phase. So each fence that ended before it is on one of
-    /// them, and each later one needs a quorum of the new holders too.
-    async fn bring_fences(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<()> {
-        copy_fences(cluster, self.device, self.sources.keys()).await?;
-        let condition = DeviceCondition::at(self.identity, now_ms);
-        set_fenced(cluster, self.device, condition).await?;
-        self.is_fenced = true;
-        Ok(())
     }
 
     /// Finds the next range in which the device differs. Returns false at the end.

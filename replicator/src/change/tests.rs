@@ -144,6 +144,8 @@ async fn m2_a_new_holder_stores_no_first_hand_write_before_it_has_the_fences() {
         worker.step().await.unwrap();
     }
     assert!(refused > 0 && world.term_of(NEW).await >= joint);
+    // Above the floor of the device that joined.
+    world.clock.advance_ms(120_000);
     assert_eq!(reply_to(&world, NEW, &absent, 2).await.unwrap(), WriteReply::Fenced);
     assert_eq!(reply_to(&world, NEW, &absent, 3).await.unwrap(), WriteReply::Stored);
 }

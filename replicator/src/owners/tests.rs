@@ -177,6 +177,7 @@ async fn while_a_replica_moves_old_holders_agree_and_a_new_one_may_lack_entries(
     let ring = world.grow(4).await;
     let (new, joint) = (DeviceId(4), Term::of(ring.change(), Phase::Joint));
     world.memory(new).set_voting(new, true).await.unwrap();
+    world.give_fences(new).await;
     for device in world.devices() {
         world.memory(device).raise_term(device, joint).await.unwrap();
     }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::{BucketFence, DeviceCondition, DeviceStatus};
-use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Partition, Result, Term};
+use martlet_protocol::{
+    BackendExt, BucketId, DeviceId, DeviceIdentity, Error, Partition, Result, Term,
+};
 use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};
@@ -115,6 +117,24 @@ pub(crate) async fn copy_fences<'a>(
     let news =
         newest.into_values().filter(|fence| known.get(&fence.bucket) < Some(&fence.generation));
     try_join_all(news.map(|fence| in_time(node.fence(device, fence)))).await.map(|_| ())
+}
+
+/// Copies the fences of `peers` to a device, and records that it has them (rule M2). Nothing happens
+/// without peers: the device decides about nothing yet.
+pub(crate) async fn bring_fences<'a>(
+    cluster: &StepTopology,
+    device: DeviceId,
+    identity: DeviceIdentity,
+    peers: impl ExactSizeIterator<Item = &'a DeviceId>,
+    now_ms: impl Fn() -> u64,
+) -> Result<()> {
+    if peers.len() == 0 {
+        return Ok(());
+    }
+    copy_fences(cluster, device, peers).await?;
+    // Copies may take minutes: the time is that after them.
+    let condition = DeviceCondition::at(identity, now_ms());
+    set_fenced(cluster, device, condition).await
 }
 
 /// Records that a device has received the fences of its peers, after [`copy_fences`].

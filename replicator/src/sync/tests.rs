@@ -168,6 +168,7 @@ async fn writes_that_came_first_hand_meanwhile_stay() {
     let (old, new) = (world.write(&key), world.write(&key));
     world.write_on(&world.primaries(&key), &old).await;
     world.wipe(WIPED).await;
+    world.give_fences(WIPED).await;
     world.write_on(&world.primaries(&key), &new).await;
     assert_eq!(run(&world).await.done, 1);
     assert_eq!(world.read_on(WIPED, &key).await, Some(new.entry));

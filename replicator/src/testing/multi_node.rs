@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
+use martlet_protocol::backend::{DeviceCondition, EntryWrite, RegisterView, Want, WriteReply};
 use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
@@ -115,6 +115,14 @@ impl MultiNodeWorld {
         // Holders of the old node get no answers any more.
         self.memory(device).set_offline(device, true);
         self.put_in_place(device, fresh);
+    }
+
+    /// Records that a new or wiped device has the fences of its peers.
+    pub(crate) async fn give_fences(&self, device: DeviceId) {
+        let memory = self.memory(device);
+        let identity = memory.devices().await.unwrap()[0].identity;
+        let condition = DeviceCondition { identity, not_after_ms: u64::MAX };
+        memory.set_fenced_of(device, condition).await.unwrap();
     }
 
     /// Replaces the node of a device.

@@ -19,7 +19,9 @@ use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::register::{Register, Verdict, WriteMode};
 use martlet_protocol::run_usage::head_of;
 use martlet_protocol::tree::{Sum, TreeKey};
-use martlet_protocol::{DeviceIdentity, Error, RegisterKey, Result, Stamp, Term, WriteId};
+use martlet_protocol::{
+    BucketId, DeviceIdentity, Error, RegisterKey, Result, Stamp, Term, WriteId,
+};
 use rocksdb::WriteBatch;
 
 use super::counting::Counting;
@@ -242,7 +244,7 @@ impl<'a> Group<'a> {
                 return Ok(self.stored(WriteReply::Superseded));
             }
             verdict => {
-                if write.mode.is_first_hand() {
+                if write.mode.is_first_hand() && write.bucket != BucketId::ROOT {
                     self.conditions.voting_state.check_fenced()?;
                 }
                 if let Some(refusal) = self.refusal(&write, &before) {

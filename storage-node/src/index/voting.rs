@@ -129,7 +129,7 @@ impl VotingState {
     }
 
     /// Returns `Unavailable`, without effect, until the device has received the fences of its peers. A
-    /// fence that it lacks may refuse the write.
+    /// fence that it lacks may refuse the write. Registers of the root bucket have no fences.
     pub(super) fn check_fenced(&self) -> Result<()> {
         if self.is_fenced() {
             return Ok(());

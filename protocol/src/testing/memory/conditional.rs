@@ -2,7 +2,7 @@
 //! or the rings.
 
 use super::device::MemoryDevice;
-use crate::backend::{Call, Reply, RingEpochs};
+use crate::backend::{Call, DeviceCondition, Reply, RingEpochs};
 use crate::error::{Error, Result};
 use crate::stamp::Stamp;
 
@@ -15,22 +15,39 @@ impl MemoryDevice {
         rings: Option<&RingEpochs>,
         now_ms: u64,
     ) -> Result<Reply> {
+        let here = DeviceCondition { identity: self.identity(), not_after_ms: u64::MAX };
         match call {
             Call::RaiseFloor(floor) => self.floor = self.floor.max(floor),
-            Call::SetVoting(voting) => self.vote(voting),
+            Call::SetVoting(voting) => {
+                return self.change_state(
+                    Call::SetVotingOf { condition: here, voting },
+                    rings,
+                    now_ms,
+                );
+            }
             Call::RaiseTerm(term) => self.term = self.term.max(term),
-            Call::SetJoined(change) => self.join(change),
+            Call::SetJoined(change) => {
+                return self.change_state(
+                    Call::SetJoinedOf { condition: here, change },
+                    rings,
+                    now_ms,
+                );
+            }
             Call::RaiseFloorOf { condition, floor } => {
                 condition.check(self.identity(), now_ms)?;
                 self.floor = self.floor.max(floor);
             }
             Call::SetVotingOf { condition, voting } => {
                 condition.check(self.identity(), now_ms)?;
-                self.vote(voting);
+                self.mute = !voting;
+                // A device whose floor was raised before was synced, with its fences.
+                self.lacks_fences &= !voting || self.floor == Stamp::ZERO;
             }
             Call::SetJoinedOf { condition, change } => {
                 condition.check(self.identity(), now_ms)?;
-                self.join(change);
+                // The caller has copied fences too.
+                self.lacks_fences &= change <= self.joined;
+                self.joined = self.joined.max(change);
             }
             Call::SetFencedOf(condition) => {
                 condition.check(self.identity(), now_ms)?;
@@ -56,19 +73,5 @@ impl MemoryDevice {
             }
         }
         Ok(Reply::Done(()))
-    }
-
-    /// Gives or withdraws votes. A device whose floor was raised before was synced, with its fences.
-    fn vote(&mut self, voting: bool) {
-        self.mute = !voting;
-        self.lacks_fences &= !voting || self.floor == Stamp::ZERO;
-    }
-
-    /// Records a joined ring change. The caller has copied fences too.
-    fn join(&mut self, change: u64) {
-        if change > self.joined {
-            self.joined = change;
-            self.lacks_fences = false;
-        }
     }
 }

@@ -124,14 +124,14 @@ impl MemoryDevice {
         let identity = (write.entry.order, write.entry.write_id);
         let held = self.registers.get(&write.key).and_then(|it| it.register(Stamp::ZERO).held);
         if write.mode.is_first_hand() && held < Some(identity) {
-            self.check_fenced()?;
+            self.check_fenced(&write)?;
         }
         Ok(self.decide(write, now_ms))
     }
 
-    /// Refuses first-hand writes until the device has received the fences of its peers.
-    fn check_fenced(&self) -> Result<()> {
-        if !self.lacks_fences {
+    /// Refuses first-hand writes of buckets until the device has received the fences of its peers.
+    fn check_fenced(&self, write: &EntryWrite) -> Result<()> {
+        if !self.lacks_fences || write.key.bucket == BucketId::ROOT {
             return Ok(());
         }
         let reason = "the device has not received the fences of its peers yet";
@@ -174,7 +174,7 @@ impl MemoryDevice {
     }
 
     pub(super) fn keep_hint(&mut self, write: EntryWrite, now_ms: u64) -> Result<WriteReply> {
-        self.check_fenced()?;
+        self.check_fenced(&write)?;
         let kept = self.hints.get(&write.key).map_or(Stamp::ZERO, |hint| hint.entry.order);
         if let Some(objection) = self.objection(&write, kept, now_ms) {
             return Ok(objection);

@@ -63,6 +63,8 @@ async fn write(device: &Device, table: usize) {
     device.open();
     let opened = device.online().unwrap();
     opened.index.set_voting(true).await.unwrap();
+    // The device has the fences of its peers.
+    opened.index.set_joined(1).await.unwrap();
     let names = (0..OBJECTS).map(|at| format!("{table}/{at}"));
     let writes = names.map(|name| opened.index.write(inline(&name))).collect::<Vec<_>>();
     for reply in join_all(writes).await {

@@ -2,7 +2,7 @@
 
 use martlet_protocol::backend::WriteReply;
 use martlet_protocol::register::Register;
-use martlet_protocol::{Error, Result, Stamp, WriteId};
+use martlet_protocol::{BucketId, Error, Result, Stamp, WriteId};
 
 use super::Group;
 use crate::index::family::Family;
@@ -13,7 +13,9 @@ use crate::index::rows;
 impl Group<'_> {
     /// Judges a hint like a first-hand write, and stages it.
     pub(super) fn keep_hint(&mut self, write: WriteOp) -> Result<WriteReply> {
-        self.conditions.voting_state.check_fenced()?;
+        if write.bucket != BucketId::ROOT {
+            self.conditions.voting_state.check_fenced()?;
+        }
         let kept = self.hint_of(&write.key)?;
         let before = Register { promise: Stamp::ZERO, held: kept };
         if let Some(refusal) = self.refusal(&write, &before) {
