@@ -25,6 +25,7 @@ async fn status(node: &StorageNode) -> DeviceStatus {
 /// Makes a device with votes, registers and extents, closed in good order.
 async fn filled(folder: &Path) -> (DeviceStatus, Vec<ExtentId>) {
     let node = open_beside_peers(folder);
+    give_fences(&node).await;
     node.set_voting(DEVICE, true).await.unwrap();
     node.raise_term(DEVICE, Term(6)).await.unwrap();
     for number in 0..REGISTERS {
@@ -120,6 +121,8 @@ async fn beside_peers_a_damaged_index_makes_the_device_another_without_votes() {
         assert!(now.identity != before.identity, "{what}: {now:?}");
         assert_eq!((now.voting, now.term, now.joined), (false, Term::NONE, 0), "{what}");
         assert_eq!(node.registers(DEVICE, None, 10).await.unwrap(), [], "{what}");
+        assert!(node.write(DEVICE, inline("a", 10)).await.unwrap_err().had_no_effect(), "{what}");
+        give_fences(&node).await;
         assert_eq!(node.write(DEVICE, inline("a", 10)).await.unwrap(), WriteReply::Unvoted);
 
         // Its extents stay, as their own descriptions show.

@@ -33,6 +33,7 @@ async fn status(node: &StorageNode) -> DeviceStatus {
 /// Makes a device with confirmed votes and one register; returns its opening.
 async fn founded(folder: &Path) -> OpeningStatus {
     let node = open(folder);
+    give_fences(&node).await;
     node.set_voting(DEVICE, true).await.unwrap();
     node.confirm(DEVICE, opening(&node).current).await.unwrap();
     assert_eq!(node.write(DEVICE, inline("a", 10)).await.unwrap(), WriteReply::Stored);

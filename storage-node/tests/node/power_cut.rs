@@ -156,6 +156,7 @@ async fn hints_floor_votes_and_terms_survive_a_power_cut() {
     let options = || NodeOptions { votes_when_new: false, ..NodeOptions::default() };
     let reopen = || StorageNode::open(vec![config(&root, RESERVE)], options()).unwrap();
     let node = reopen();
+    give_fences(&node).await;
     let identity = node.devices().await.unwrap()[0].identity;
     let hints: Vec<_> = (0..200).map(|number| inline(&format!("h{number}"), 2000)).collect();
     for hint in &hints {

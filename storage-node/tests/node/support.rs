@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use martlet_protocol::backend::{Backend, DeviceHealth, EntryWrite, Want, WriteReply};
+use martlet_protocol::backend::{
+    Backend, DeviceCondition, DeviceHealth, EntryWrite, Want, WriteReply,
+};
 use martlet_protocol::entry::{Attributes, Body, ETag, Entry, Manifest, Object, Value};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::register::WriteMode;
@@ -30,6 +32,13 @@ pub fn config(path: &Path, reserve: u64) -> DeviceConfig {
 
 pub fn open(path: &Path, reserve: u64) -> Result<StorageNode> {
     StorageNode::open(vec![config(path, reserve)], NodeOptions::default())
+}
+
+/// Records that the device has the fences of its peers, so that it takes first-hand writes.
+pub async fn give_fences(node: &StorageNode) {
+    let identity = node.devices().await.unwrap()[0].identity;
+    let condition = DeviceCondition { identity, not_after_ms: u64::MAX };
+    node.set_fenced_of(DEVICE, condition).await.unwrap();
 }
 
 pub fn key(name: &str) -> RegisterKey {

@@ -136,6 +136,8 @@ async fn a_device_formatted_beside_peers_has_no_vote_until_granted() {
     let node = open(folder.path(), 0).unwrap();
     let again = status(&node).await;
     assert_eq!((again.voting, again.identity), (false, first.identity));
+    assert!(node.write(DEVICE, inline("a", 10)).await.unwrap_err().had_no_effect());
+    give_fences(&node).await;
     assert_eq!(node.write(DEVICE, inline("a", 10)).await.unwrap(), WriteReply::Unvoted);
     node.set_voting(DEVICE, true).await.unwrap();
     assert_eq!(node.keep_hint(DEVICE, inline("b", 10)).await.unwrap(), WriteReply::Stored);
