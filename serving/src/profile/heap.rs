@@ -17,6 +17,8 @@ use super::stack::{FrameFunction, SampledStack};
 /// Beginnings of the names of functions of the profiler itself, which begin each stack.
 const OWN: [&str; 5] =
     ["martlet_heap_profile::", "<martlet_heap_profile::", "backtrace::", "__rust", "__rustc"];
+/// Part of the names of all hooks.
+const HOOKS: &str = "martlet_heap_profile::allocator::";
 /// Values of a row, as the heap profiles of Go have them.
 const TYPES: &[(&str, &str)] = &[
     ("alloc_objects", "count"),
@@ -126,8 +128,15 @@ fn named(stacks: Vec<HeapStack>) -> Vec<NamedStack> {
     stacks.into_iter().map(&mut name).collect()
 }
 
-/// Removes the functions of the profiler from the innermost end of a stack.
+/// Removes the functions of the profiler from the innermost end of a stack. Functions of the library that
+/// were inlined into its hooks lie between them.
 fn remove_own(frames: &mut Vec<Vec<FrameFunction>>) {
+    let is_hook = |function: &FrameFunction| function.name.contains(HOOKS);
+    if let Some(last) = frames.iter().rposition(|frame| frame.iter().any(is_hook)) {
+        let functions = frames[last].iter().rposition(is_hook).map_or(0, |at| at + 1);
+        frames[last].drain(..functions);
+        frames.drain(..last);
+    }
     let is_own = |function: &FrameFunction| OWN.iter().any(|own| function.name.starts_with(own));
     while let Some(innermost) = frames.first_mut() {
         let own = innermost.iter().take_while(|function| is_own(function)).count();
