@@ -57,9 +57,8 @@ use martlet_protocol::{
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
-use self::peers::set_fenced;
 pub(crate) use self::peers::{bring_fences, copy_fences};
-use self::peers::{check_all_answer, check_coverage, partitions_of, peers_of};
+use self::peers::{check_accepted, check_coverage, partitions_of, peers_of, set_fenced};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
@@ -325,22 +324,6 @@ impl SyncDevices {
             tracing::warn!(%error, "could not sync a device, which stays without votes for now");
             self.reported = Some(reason);
         }
-    }
-}
-
-/// Returns an error unless all peers answer, and those without votes are among the accepted losses.
-fn check_accepted(
-    peers: &BTreeSet<DeviceId>,
-    accepted: &BTreeSet<DeviceId>,
-    statuses: &HashMap<DeviceId, DeviceStatus>,
-) -> Result<()> {
-    check_all_answer(peers, statuses)?;
-    let has_no_vote = |id: &&DeviceId| statuses.get(id).is_none_or(|status| !status.voting);
-    match peers.iter().filter(has_no_vote).find(|id| !accepted.contains(id)) {
-        Some(other) => {
-            Err(Error::unavailable(format!("the loss of device {other} was not accepted")))
-        }
-        None => Ok(()),
     }
 }
 

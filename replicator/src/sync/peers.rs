@@ -43,12 +43,28 @@ pub(super) fn peers_of(cluster: &StepTopology, device: DeviceId, term: Term) -> 
 }
 
 /// Returns an error unless all peers answer: a silent one may have its votes and its registers.
-pub(super) fn check_all_answer(
+fn check_all_answer(
     peers: &BTreeSet<DeviceId>,
     statuses: &HashMap<DeviceId, DeviceStatus>,
 ) -> Result<()> {
     match peers.iter().find(|peer| !statuses.contains_key(peer)) {
         Some(silent) => Err(Error::unavailable(format!("device {silent} does not answer"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns an error unless all peers answer, and those without votes are among the accepted losses.
+pub(super) fn check_accepted(
+    peers: &BTreeSet<DeviceId>,
+    accepted: &BTreeSet<DeviceId>,
+    statuses: &HashMap<DeviceId, DeviceStatus>,
+) -> Result<()> {
+    check_all_answer(peers, statuses)?;
+    let has_no_vote = |id: &&DeviceId| statuses.get(id).is_none_or(|status| !status.voting);
+    match peers.iter().filter(has_no_vote).find(|id| !accepted.contains(id)) {
+        Some(other) => {
+            Err(Error::unavailable(format!("the loss of device {other} was not accepted")))
+        }
         None => Ok(()),
     }
 }
