@@ -9,8 +9,8 @@
 //!
 //! * [`SampledAllocator`] wraps the program's allocator, which stays what it was.
 //! * [`HeapWindow`] turns sampling on, for one window at a time, and returns [`HeapSamples`].
-//! * [`countdown`]: which allocations are samples, and for how many each of them stands.
-//! * [`tables`]: stacks with their totals, and live samples by their address. Both are bounded.
+//! * `countdown`: which allocations are samples, and for how many each of them stands.
+//! * `tables`: stacks with their totals, and live samples by their address. Both are bounded.
 //!
 //! **Invariants.**
 //! * An address is in the table of live samples only while its block is allocated: it is added before the
