@@ -40,7 +40,7 @@ impl<A> SampledAllocator<A> {
 }
 
 // SAFETY: each call goes to the inner allocator with the caller's parameters, and its result is returned.
-// What is recorded beside it reads addresses as numbers, touches no block, and doesn't unwind.
+// The records beside these calls use addresses as numbers, touch no block, and don't unwind.
 #[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAllocator<A> {
     #[inline]

@@ -44,7 +44,7 @@ Examples:
 pub(super) enum ProfileCommand {
     /// Sample the processor time of a process by functions
     Cpu(CpuArgs),
-    /// Sample the allocations of a process by functions
+    /// Sample the allocations of a process by functions; earlier ones are not in the profile
     Heap(HeapArgs),
     /// Show the memory of a process by mappings
     Memory(MemoryArgs),
@@ -53,35 +53,32 @@ pub(super) enum ProfileCommand {
 /// Arguments of `martlet admin profile cpu`.
 #[derive(Args, Debug)]
 pub(super) struct CpuArgs {
-    /// Duration in seconds
-    #[arg(long, value_name = "NUMBER", default_value_t = 30,
-          value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
-    seconds: u64,
     /// Samples for each second of processor time
     #[arg(long, value_name = "NUMBER", default_value_t = FREQUENCY_DEFAULT,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(FREQUENCY_MAX)))]
     frequency: u32,
-    /// Format of the file
-    #[arg(long, value_enum, default_value_t)]
-    format: ProfileFormat,
-    /// File to write
-    #[arg(long, value_name = "FILE")]
-    output: PathBuf,
     #[command(flatten)]
-    process: ProcessArgs,
+    run: ProfileRun,
 }
 
 /// Arguments of `martlet admin profile heap`.
 #[derive(Args, Debug)]
 pub(super) struct HeapArgs {
-    /// Duration in seconds: memory that was allocated before is not in the profile
-    #[arg(long, value_name = "NUMBER", default_value_t = 30,
-          value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
-    seconds: u64,
     /// Mean number of allocated bytes between two samples
     #[arg(long, value_name = "BYTES", default_value_t = HEAP_INTERVAL_DEFAULT,
           value_parser = clap::value_parser!(u64).range(HEAP_INTERVAL_MIN..=HEAP_INTERVAL_MAX))]
     interval: u64,
+    #[command(flatten)]
+    run: ProfileRun,
+}
+
+/// A profile that a process samples for some seconds.
+#[derive(Args, Debug)]
+struct ProfileRun {
+    /// Duration in seconds
+    #[arg(long, value_name = "NUMBER", default_value_t = 30,
+          value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    seconds: u64,
     /// Format of the file
     #[arg(long, value_enum, default_value_t)]
     format: ProfileFormat,
@@ -107,7 +104,7 @@ struct ProcessArgs {
     url: Option<AdminAddress>,
 }
 
-/// Format of a profile of processor time.
+/// Format of a profile.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum ProfileFormat {
     /// Protobuf of pprof, compressed by gzip
@@ -155,27 +152,11 @@ impl ProfileCommand {
     /// Sends the command's request, and writes or prints the answer.
     pub(super) fn run(&self, connection: &AdminConnection, json: bool) -> Result<(), Failure> {
         match self {
-            Self::Cpu(args) => {
-                let frequency = args.frequency.to_string();
-                let run = ProfileRun {
-                    path: CPU_PROFILE,
-                    seconds: args.seconds,
-                    rate: ("frequency", &frequency),
-                    format: args.format,
-                    output: &args.output,
-                };
-                run.take(args.process.endpoint(connection)?, json)
+            Self::Cpu(CpuArgs { frequency, run }) => {
+                run.take(connection, CPU_PROFILE, ("frequency", &frequency.to_string()), json)
             }
-            Self::Heap(args) => {
-                let interval = args.interval.to_string();
-                let run = ProfileRun {
-                    path: HEAP_PROFILE,
-                    seconds: args.seconds,
-                    rate: ("interval", &interval),
-                    format: args.format,
-                    output: &args.output,
-                };
-                run.take(args.process.endpoint(connection)?, json)
+            Self::Heap(HeapArgs { interval, run }) => {
+                run.take(connection, HEAP_PROFILE, ("interval", &interval.to_string()), json)
             }
             Self::Memory(args) => {
                 let server = args.process.endpoint(connection)?;
@@ -189,30 +170,28 @@ impl ProfileCommand {
     }
 }
 
-/// A profile that a process samples for some seconds.
-struct ProfileRun<'a> {
-    path: &'static str,
-    seconds: u64,
-    /// Parameter of the distance of samples.
-    rate: (&'static str, &'a str),
-    format: ProfileFormat,
-    output: &'a Path,
-}
-
-impl ProfileRun<'_> {
-    fn take(&self, server: AdminEndpoint, json: bool) -> Result<(), Failure> {
+impl ProfileRun {
+    /// Requests the profile of a route, and writes it. `rate` is the parameter of the distance of samples.
+    fn take(
+        &self,
+        connection: &AdminConnection,
+        path: &str,
+        rate: (&str, &str),
+        json: bool,
+    ) -> Result<(), Failure> {
+        let server = self.process.endpoint(connection)?;
         let duration = Duration::from_secs(self.seconds);
         let seconds = self.seconds.to_string();
-        let query = [("seconds", seconds.as_str()), self.rate, ("format", self.format.name())];
+        let query = [("seconds", seconds.as_str()), rate, ("format", self.format.name())];
         let progress = Progress::start(duration, json);
-        let taken = server.patient(duration + REST).post_for_bytes(self.path, &query);
+        let taken = server.patient(duration + REST).post_for_bytes(path, &query);
         progress.end();
         let bytes = taken?;
-        fs::write(self.output, &bytes).map_err(|error| {
+        fs::write(&self.output, &bytes).map_err(|error| {
             let path = self.output.display();
             Failure::refused(format!("the profile can't be written to {path}: {error}"))
         })?;
-        let written = WrittenProfile { file: self.output, bytes: bytes.len() };
+        let written = WrittenProfile { file: &self.output, bytes: bytes.len() };
         show(&written, json, |it| format!("wrote {} ({} bytes)\n", it.file.display(), it.bytes));
         Ok(())
     }

@@ -111,16 +111,25 @@ fn open_at(disk: &FaultyDisk, table: &MemoryTable, clock: &Arc<ManualClock>) -> 
     ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock.clone(), &options()).unwrap().0
 }
 
+/// A store with two extents of this length, of which the disk can't read the first one.
+async fn with_a_broken_extent(
+    seed: u64,
+    length: usize,
+) -> (FaultyDisk, Arc<ManualClock>, ExtentStore, ExtentLocation) {
+    let (disk, table) = fresh(seed);
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let store = open_at(&disk, &table, &clock);
+    put(&store, id(1), length).await.unwrap();
+    put(&store, id(2), length).await.unwrap();
+    let location = store.stat(id(1)).await.unwrap().location;
+    break_extent(&disk, &location, true);
+    (disk, clock, store, location)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_passing_error_of_the_disk_sets_nothing_aside() {
     for length in [PACKED, FILE] {
-        let (disk, table) = fresh(4);
-        let clock = Arc::new(ManualClock::at(1_000_000_000));
-        let store = open_at(&disk, &table, &clock);
-        put(&store, id(1), length).await.unwrap();
-        put(&store, id(2), length).await.unwrap();
-        let location = store.stat(id(1)).await.unwrap().location;
-        break_extent(&disk, &location, true);
+        let (disk, clock, store, location) = with_a_broken_extent(4, length).await;
         // Any number of failures within a minute counts once, and twice over a minute.
         for _ in 0..5 {
             let audited = store.audit(None, u64::MAX).await.unwrap();
@@ -142,13 +151,7 @@ async fn a_passing_error_of_the_disk_sets_nothing_aside() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extent_that_stays_unreadable_for_minutes_is_set_aside_wherever_the_audit_is() {
     for length in [PACKED, FILE] {
-        let (disk, table) = fresh(5);
-        let clock = Arc::new(ManualClock::at(1_000_000_000));
-        let store = open_at(&disk, &table, &clock);
-        put(&store, id(1), length).await.unwrap();
-        put(&store, id(2), length).await.unwrap();
-        let location = store.stat(id(1)).await.unwrap().location;
-        break_extent(&disk, &location, true);
+        let (_, clock, store, _) = with_a_broken_extent(5, length).await;
         assert_eq!(store.audit(None, u64::MAX).await.unwrap().corrupt, []);
         let mut found = Vec::new();
         for _ in 0..2 {
