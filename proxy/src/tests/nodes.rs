@@ -110,6 +110,12 @@ impl Nodes {
         self.proxy_by(Arc::new(clock), 60_000, |_| Fault::None)
     }
 
+    /// A proxy whose clock is early.
+    pub(super) fn early_proxy(&self, by_ms: u64) -> Proxy {
+        let clock = ManualClock::at(SystemClock.now_ms() + by_ms);
+        self.proxy_by(Arc::new(clock), 60_000, |_| Fault::None)
+    }
+
     /// A proxy with faults that `choose` selects for calls that their node's fortune lets pass.
     pub(super) fn proxy_with(
         &self,

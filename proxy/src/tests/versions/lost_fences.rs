@@ -15,7 +15,8 @@ async fn m2_o1_a_version_outlives_a_plain_write_that_meets_a_device_without_fenc
         for lost in 0..3 {
             let nodes = Nodes::new(5);
             let (proxy, primaries, _) = nodes.with_bucket("key").await;
-            let old = nodes.proxy();
+            // Its write is ordered above the version, as that of a PUT whose body ends later.
+            let old = nodes.early_proxy(10_000);
             old.store.bucket("b").await.unwrap();
             proxy.store.buckets().set_versioning("b", true).await.unwrap();
             let first = put_version(&proxy.store, "key", "acknowledged").await.unwrap();
