@@ -29,7 +29,9 @@ pub use self::claims::{
     CLAIM_EXTENTS_MAX, CLAIM_ROWS_MAX, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
     ClaimsRequest, DeviceClaims, OwnerClaim, SpilledManifest,
 };
-pub use self::conditions::{DeviceCondition, ReleaseCondition, RingEpoch, RingEpochs};
+pub use self::conditions::{
+    DeviceCondition, ReleaseCondition, RingEpoch, RingEpochs, StrayCondition,
+};
 pub use self::contract::{Backend, ByteStream};
 pub use self::devices::{DeviceHealth, DeviceStatus};
 pub use self::ext::{BackendExt, ReplyFuture};

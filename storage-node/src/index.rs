@@ -101,6 +101,7 @@ use self::family::Family;
 use self::fences::Fences;
 use self::list::ListSource;
 use self::prepare::prepare;
+use self::purge::PurgePositions;
 use self::queue::{IndexOp, PromiseOp, PromiseOutcome, Queue, ReplySender};
 use self::read::RegisterReader;
 use self::voting::VotingState;
@@ -149,6 +150,7 @@ pub(crate) struct Index {
     clock: Arc<dyn Clock>,
     secret: TreeKey,
     audits: AuditSessions,
+    purges: PurgePositions,
     /// Bounds of one call of an audit.
     slice: audit::AuditLimits,
     committer: Option<JoinHandle<()>>,
@@ -206,6 +208,7 @@ impl Index {
             clock,
             secret,
             audits,
+            purges: PurgePositions::default(),
             slice,
             committer,
             counter: None,

@@ -317,6 +317,7 @@ impl Backend for StorageNode {
             | Call::SetJoinedOf { .. }
             | Call::SetFencedOf(_)
             | Call::ReleaseCopies { .. }
+            | Call::DropStrays { .. }
             | Call::PresenceBy { .. }) => conditional::answer(&opened, call).await?,
         })
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::claims::{ClaimsReply, ClaimsRequest};
-use super::conditions::{DeviceCondition, ReleaseCondition, RingEpoch};
+use super::conditions::{DeviceCondition, ReleaseCondition, RingEpoch, StrayCondition};
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
 use super::old_registers::{HeldBuckets, OldList, OldPage, OldPlace};
 use super::quarantine::QuarantinePage;
@@ -255,6 +255,9 @@ calls! {
     /// Returns items in quarantine with names above `after`, in the order of their names.
     Quarantine "quarantine" { after: Option<Cow<'a, str>>, limit: usize },
 
+    /// [`Call::DropRegisters`] while the condition holds (rules P1, P3).
+    DropStrays "drop-strays" { drops: Cow<'a, [RegisterDrop]>, condition: StrayCondition },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -320,6 +323,9 @@ impl Call<'_> {
             Self::Holdings(keys) => Call::Holdings(owned(keys)),
             Self::MarkCollectable(tombstones) => Call::MarkCollectable(owned(tombstones)),
             Self::DropRegisters(drops) => Call::DropRegisters(owned(drops)),
+            Self::DropStrays { drops, condition } => {
+                Call::DropStrays { drops: owned(drops), condition }
+            }
             Self::AuditRegisters(after) => Call::AuditRegisters(after),
             Self::RaiseTerm(term) => Call::RaiseTerm(term),
             Self::SetJoined(change) => Call::SetJoined(change),

@@ -12,12 +12,24 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::id::{DeviceIdentity, PolicyId};
 use crate::limits::CONDITION_MS;
+use crate::term::Term;
 
 /// Condition of a call for one formatting of a device, for a limited time (rules G1, G2, P2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCondition {
     /// Identity of the device that the caller saw.
     pub identity: DeviceIdentity,
+    /// Cluster time after which the call is refused, in milliseconds since 1970.
+    pub not_after_ms: u64,
+}
+
+/// Condition of a drop of strays: registers of a device that its partition's members hold (rules P1,
+/// P3). A device hears of a ring change's term before it joins. So no drop of an earlier term reaches
+/// a device that has become a member again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StrayCondition {
+    /// Term by which the device is no member. The device has recorded exactly this term.
+    pub term: Term,
     /// Cluster time after which the call is refused, in milliseconds since 1970.
     pub not_after_ms: u64,
 }
@@ -70,6 +82,23 @@ impl DeviceCondition {
                 "device {identity} is in the place of {}",
                 self.identity
             )));
+        }
+        check_time(self.not_after_ms, now_ms)
+    }
+}
+
+impl StrayCondition {
+    /// Returns a condition for calls that are sent at `now_ms`, or little later.
+    pub fn at(term: Term, now_ms: u64) -> Self {
+        Self { term, not_after_ms: now_ms.saturating_add(CONDITION_MS) }
+    }
+
+    /// Checks the condition at a device. `Conflict` without effect on a device of another term,
+    /// `Unavailable` without effect after the time.
+    pub fn check(&self, term: Term, now_ms: u64) -> Result<()> {
+        if self.term != term {
+            return Err(Error::conflict("the ring has changed")
+                .without_effect(format!("the device has term {term}, the caller {}", self.term)));
         }
         check_time(self.not_after_ms, now_ms)
     }
@@ -166,6 +195,18 @@ mod tests {
         let swapped = condition.check(other, 1000).unwrap_err();
         assert_eq!((swapped.kind(), swapped.had_no_effect()), (ErrorKind::Conflict, true));
         assert!(DeviceCondition::at(own, u64::MAX).check(own, u64::MAX).is_ok());
+    }
+
+    #[test]
+    fn strays_are_dropped_at_their_term_alone_and_in_time() {
+        let condition = StrayCondition::at(Term(4), 1000);
+        assert!(condition.check(Term(4), 1000 + CONDITION_MS).is_ok());
+        for other in [Term(3), Term(5)] {
+            let refusal = condition.check(other, 1000).unwrap_err();
+            assert_eq!((refusal.kind(), refusal.had_no_effect()), (ErrorKind::Conflict, true));
+        }
+        let late = condition.check(Term(4), 1001 + CONDITION_MS).unwrap_err();
+        assert_eq!((late.kind(), late.had_no_effect()), (ErrorKind::Unavailable, true));
     }
 
     #[test]

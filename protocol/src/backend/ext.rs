@@ -10,8 +10,8 @@ use super::{
     AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest,
     DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId, HeldBuckets, Hint, Holding,
     ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply, QuarantinePage,
-    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought, Walk, Want,
-    WriteReply,
+    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought, StrayCondition,
+    Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
@@ -425,6 +425,16 @@ pub trait BackendExt: Backend {
     /// [`Call::SetFencedOf`].
     fn set_fenced_of(&self, device: DeviceId, condition: DeviceCondition) -> ReplyFuture<'_, ()> {
         send(self, device, Call::SetFencedOf(condition))
+    }
+
+    /// [`Call::DropStrays`].
+    fn drop_strays<'a>(
+        &'a self,
+        device: DeviceId,
+        drops: &'a [RegisterDrop],
+        condition: StrayCondition,
+    ) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::DropStrays { drops: Cow::Borrowed(drops), condition })
     }
 
     /// [`Call::ReleaseCopies`].

@@ -82,7 +82,8 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         | CallKind::SetVotingOf
         | CallKind::SetJoinedOf
         | CallKind::SetFencedOf
-        | CallKind::ReleaseCopies => Reply::Done(decode(body)?),
+        | CallKind::ReleaseCopies
+        | CallKind::DropStrays => Reply::Done(decode(body)?),
         CallKind::WriteExtent | CallKind::ReadExtent => {
             return Err(Error::internal("the reply of a stream isn't the reply of a call"));
         }

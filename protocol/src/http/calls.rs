@@ -130,6 +130,7 @@ impl CallKind {
             | Self::SetJoinedOf
             | Self::SetFencedOf
             | Self::ReleaseCopies
+            | Self::DropStrays
             | Self::WriteExtent => false,
         }
     }

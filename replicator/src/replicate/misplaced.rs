@@ -3,11 +3,12 @@
 //!
 //! Conditions of a drop: every device that decides at the current term holds this order or a newer
 //! one. And the dropping device has recorded that term, so that no quorum of an older term can rely
-//! on it (rules P1, P3).
+//! on it (rules P1, P3). The device compares its term again in the step that drops: a drop that comes
+//! late has no effect on a device that has become a member again.
 
 use futures::StreamExt;
 use futures::future::{join, join_all};
-use martlet_protocol::backend::{Holding, RegisterDrop, RegisterView, Walk, Want};
+use martlet_protocol::backend::{Holding, RegisterDrop, RegisterView, StrayCondition, Walk, Want};
 use martlet_protocol::{BackendExt, DeviceId, Error, Partition, RegisterKey, Result, Stamp};
 
 use super::repair::RegisterRepair;
@@ -80,7 +81,8 @@ async fn evict(
         return Err(Error::unavailable("the members' replies are too old to delete strays"));
     }
     if !drops.is_empty() {
-        in_time(mender.cluster.node(device)?.drop_registers(device, &drops)).await?;
+        let condition = StrayCondition::at(mender.cluster.term(), asked_ms);
+        in_time(mender.cluster.node(device)?.drop_strays(device, &drops, condition)).await?;
     }
     Ok(drops.len() as u64)
 }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{BucketFence, DeviceCondition, DeviceStatus};
 use martlet_protocol::{
     BackendExt, BucketId, DeviceId, DeviceIdentity, Error, Partition, Result, Term,
@@ -11,6 +12,9 @@ use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};
 use crate::partitions::partitions_near;
+
+/// Fences that are sent to a device at a time.
+const FENCES_AT_ONCE: usize = 64;
 
 /// Returns the deciding devices of each partition about which a device decides at a term.
 fn sets_with(
@@ -132,7 +136,9 @@ pub(crate) async fn copy_fences<'a>(
         .collect();
     let news =
         newest.into_values().filter(|fence| known.get(&fence.bucket) < Some(&fence.generation));
-    try_join_all(news.map(|fence| in_time(node.fence(device, fence)))).await.map(|_| ())
+    // Fences that wait together share a sync of the device.
+    let copies = news.map(|fence| in_time(node.fence(device, fence)));
+    futures::stream::iter(copies).buffer_unordered(FENCES_AT_ONCE).try_collect().await
 }
 
 /// Copies the fences of `peers` to a device, and records that it has them (rule M2). Nothing happens

@@ -33,6 +33,25 @@ fn others(world: &MultiNodeWorld, key: &RegisterKey, device: DeviceId) -> Vec<De
 const WIPED: DeviceId = DeviceId(2);
 
 #[tokio::test]
+async fn a_wiped_device_gets_all_fences_however_many_there_are() {
+    const FENCES: u16 = 300;
+    let world = MultiNodeWorld::new(4);
+    let key = key_on(&world, WIPED);
+    world.write_on(&world.primaries(&key), &world.write(&key)).await;
+    let peer = others(&world, &key, WIPED)[0];
+    for number in 0..FENCES {
+        let mut bucket = [9; 16];
+        bucket[..2].copy_from_slice(&number.to_be_bytes());
+        let fence = BucketFence::of_deleted(martlet_protocol::BucketId(bucket));
+        world.memory(peer).fence(peer, fence).await.unwrap();
+    }
+    world.wipe(WIPED).await;
+    assert_eq!(run(&world).await.done, 1);
+    let fences = world.memory(WIPED).fences(WIPED).await.unwrap();
+    assert_eq!(fences.len(), usize::from(FENCES));
+}
+
+#[tokio::test]
 async fn a_wiped_device_gets_its_votes_with_everything_that_belongs_on_it() {
     let world = MultiNodeWorld::new(5);
     let mut written = Vec::new();

@@ -74,8 +74,10 @@ impl Committer {
     /// Commits the operations: as one group, or more if an operation must begin or end its group.
     fn commit(&self, ops: &mut Vec<IndexOp>) {
         let mut group = Group::new(self.conditions());
-        for op in ops.drain(..) {
-            let ends = op.ends_group();
+        let mut ops = ops.drain(..).peekable();
+        while let Some(op) = ops.next() {
+            let continues = op.is_fence() && ops.peek().is_some_and(IndexOp::is_fence);
+            let ends = op.ends_group() && !continues;
             if op.begins_group() {
                 self.end(group);
                 group = Group::new(self.conditions());

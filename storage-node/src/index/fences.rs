@@ -38,18 +38,20 @@ impl Fences {
 
     /// Returns true if a fence changes the stored fence; a fence of a lower generation doesn't.
     pub(super) fn is_news(&self, fence: &BucketFence) -> bool {
-        let by_bucket = self.by_bucket.read();
-        by_bucket
-            .get(&fence.bucket)
-            .is_none_or(|held| fence.generation >= held.generation && fence != held)
+        self.by_bucket.read().get(&fence.bucket).is_none_or(|held| replaces(fence, held))
+    }
+
+    /// Returns the generation of a closed bucket. `Conflict` unless the bucket is closed.
+    pub(super) fn closed_generation(&self, bucket: BucketId) -> Result<u64> {
+        match self.by_bucket.read().get(&bucket) {
+            Some(fence) if !fence.open => Ok(fence.generation),
+            _ => Err(Error::conflict(format!("bucket {bucket} is not closed"))),
+        }
     }
 
     /// Returns an error unless the bucket is closed.
     pub(super) fn check_closed(&self, bucket: BucketId) -> Result<()> {
-        match self.by_bucket.read().get(&bucket) {
-            Some(fence) if !fence.open => Ok(()),
-            _ => Err(Error::conflict(format!("bucket {bucket} is not closed"))),
-        }
+        self.closed_generation(bucket).map(|_| ())
     }
 
     /// Returns all fences.
@@ -61,6 +63,11 @@ impl Fences {
     pub(super) fn apply(&self, fence: BucketFence) {
         self.by_bucket.write().insert(fence.bucket, fence);
     }
+}
+
+/// Returns true if a fence replaces another one of its bucket.
+pub(super) fn replaces(fence: &BucketFence, held: &BucketFence) -> bool {
+    fence.generation >= held.generation && fence != held
 }
 
 #[cfg(test)]

@@ -73,13 +73,14 @@ pub(super) struct Group<'a> {
     hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
     /// Change of the number of hints.
     hints_more: i64,
+    /// Fences that the group sets.
+    fences: HashMap<BucketId, BucketFence>,
     change: Option<StateChange>,
     answers: Vec<GroupReply>,
 }
 
 /// Change of the device's state that takes effect once the group is on disk.
 enum StateChange {
-    Fence(BucketFence),
     Floor(Stamp),
     Votes { voting: bool, fenced: bool },
     Term(Term),
@@ -115,6 +116,7 @@ impl<'a> Group<'a> {
             counted: None,
             hints: HashMap::new(),
             hints_more: 0,
+            fences: HashMap::new(),
             change: None,
             answers: Vec::new(),
         }
@@ -156,6 +158,9 @@ impl<'a> Group<'a> {
                 GroupReply::Done(reply, self.mark_collectable(marks))
             }
             IndexOp::Drop(drops, reply) => GroupReply::Done(reply, self.drop_registers(drops)),
+            IndexOp::DropStrays(condition, drops, reply) => {
+                GroupReply::Done(reply, self.drop_strays(condition, drops))
+            }
             IndexOp::MendSums(sums, reply) => {
                 self.repair_sums(sums);
                 GroupReply::Done(reply, Ok(()))
@@ -201,9 +206,11 @@ impl<'a> Group<'a> {
             self.publish_rows();
             let GroupInputs { fences, voting_state, .. } = self.conditions;
             voting_state.count_hints(self.hints_more);
+            for fence in self.fences.into_values() {
+                fences.apply(fence);
+            }
             match self.change {
                 None => {}
-                Some(StateChange::Fence(fence)) => fences.apply(fence),
                 Some(StateChange::Floor(floor)) => voting_state.raise_floor(floor),
                 Some(StateChange::Votes { voting, fenced }) => {
                     voting_state.set_voting(voting);

@@ -1,6 +1,8 @@
 //! Queue of operations that wait for the committer.
 
-use martlet_protocol::backend::{BucketFence, DeviceCondition, GarbageId, WriteReply};
+use martlet_protocol::backend::{
+    BucketFence, DeviceCondition, GarbageId, StrayCondition, WriteReply,
+};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::tree::Sum;
 use martlet_protocol::{BucketId, Error, Result, Stamp, Term, WriteId};
@@ -37,6 +39,8 @@ pub(super) enum IndexOp {
     OfDevice(DeviceCondition, DeviceChange, ReplySender<()>),
     MarkCollectable(Vec<(Vec<u8>, Stamp)>, ReplySender<()>),
     Drop(Vec<DropOp>, ReplySender<()>),
+    /// Drop under a condition.
+    DropStrays(StrayCondition, Vec<DropOp>, ReplySender<()>),
     MendSums(Vec<(RowKey, Sum)>, ReplySender<()>),
     MendUsage(UsageMends, ReplySender<()>),
     /// Rows of the lists of old registers that may be wrong or missing.
@@ -104,9 +108,15 @@ pub(super) enum PromiseOutcome {
 
 impl IndexOp {
     /// Returns true if the operation must see the effects of earlier ones on disk, so that it begins
-    /// a group: a purge reads hints and rows from disk. The time of a condition is read then too.
+    /// a group: a purge reads hints and rows from disk. The time and the term of a condition are read
+    /// then too.
     pub(super) fn begins_group(&self) -> bool {
-        matches!(self, Self::Purge(..) | Self::OfDevice(..))
+        matches!(self, Self::Purge(..) | Self::OfDevice(..) | Self::DropStrays(..))
+    }
+
+    /// Returns true if the operation sets a fence. Fences that follow each other share a group.
+    pub(super) fn is_fence(&self) -> bool {
+        matches!(self, Self::Fence(..))
     }
 
     /// Returns true if later operations must see its effect on disk, so that it ends its group.
@@ -135,7 +145,9 @@ impl IndexOp {
                 Self::Forget(ids, _) => ids.len() * 24,
                 Self::ForgetHint(key, ..) => key.len(),
                 Self::MarkCollectable(marks, _) => marks.iter().map(|(key, _)| key.len()).sum(),
-                Self::Drop(drops, _) => drops.iter().map(|drop| drop.key.len()).sum(),
+                Self::Drop(drops, _) | Self::DropStrays(_, drops, _) => {
+                    drops.iter().map(|drop| drop.key.len()).sum()
+                }
                 Self::MendSums(sums, _) => sums.len() * size_of::<(RowKey, Sum)>(),
                 Self::MendUsage(mends, _) => size_of_val(&*mends.mends),
                 Self::ListOld(rows, _) => rows.iter().map(Vec::len).sum(),

@@ -33,6 +33,7 @@ mod log;
 mod lookups;
 mod measure;
 mod promises;
+mod purge;
 mod room;
 mod seeks;
 mod selection;
@@ -253,29 +254,6 @@ async fn a_superseded_entry_yields_its_extents_once() {
     assert_eq!(garbage(NOW_MS).await.len(), 1, "the other came later");
     bed.index.forget_garbage(&[found[0].id.clone()]).await.unwrap();
     assert_eq!(garbage(u64::MAX).await.len(), 1);
-}
-
-#[tokio::test]
-async fn a_purge_needs_a_closed_bucket_and_leaves_extents_as_garbage() {
-    let folder = tempfile::tempdir().unwrap();
-    let bed = bed(folder.path());
-    for number in 0..600u16 {
-        let part = RegisterKey::part(&key("k"), UploadId([1; 16]), number, WriteId([1; 16]));
-        bed.index.write(write(&part, stamp(1), object(9, extents(7)))).await.unwrap();
-    }
-    assert_eq!(bed.index.purge(BUCKET).await.unwrap_err().kind(), ErrorKind::Conflict);
-    let fence = BucketFence { bucket: BUCKET, generation: 2, open: false };
-    bed.index.fence(fence).await.unwrap();
-    bed.index.purge(BUCKET).await.unwrap();
-    assert_eq!(bed.index.garbage(NOW_MS, 1000).await.unwrap().len(), 600);
-    let request = ListRequest { kind: RegisterKind::Part, ..everything() };
-    assert!(bed.index.list(&request).await.unwrap().entries.is_empty());
-    let late = || EntryWrite { generation: 9, ..write(&key("a"), stamp(2), Value::Tombstone) };
-    assert_eq!(bed.index.write(late()).await.unwrap(), WriteReply::Fenced);
-    drop(bed);
-    let bed = self::bed(folder.path());
-    assert_eq!(bed.index.fences(), [BucketFence::of_deleted(BUCKET)]);
-    assert_eq!(bed.index.write(late()).await.unwrap(), WriteReply::Fenced);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

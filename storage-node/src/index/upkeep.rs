@@ -2,7 +2,7 @@
 //! uses a vote.
 
 use martlet_protocol::backend::{
-    AuditResult, DeviceCondition, Holding, RegisterDrop, RegisterView, Walk,
+    AuditResult, DeviceCondition, Holding, RegisterDrop, RegisterView, StrayCondition, Walk,
 };
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::run_usage::{Run, RunUsage};
@@ -55,13 +55,18 @@ impl Index {
     }
 
     pub(crate) async fn drop_registers(&self, drops: &[RegisterDrop]) -> Result<()> {
-        let drop = |RegisterDrop { key, up_to, collectable }: &RegisterDrop| DropOp {
-            key: key.encode(),
-            up_to: *up_to,
-            collectable: *collectable,
-        };
-        let drops = drops.iter().map(drop).collect();
+        let drops = drop_ops(drops);
         self.submit(|reply| IndexOp::Drop(drops, reply)).await
+    }
+
+    /// Drops registers while the condition holds (rules P1, P3).
+    pub(crate) async fn drop_strays(
+        &self,
+        drops: &[RegisterDrop],
+        condition: StrayCondition,
+    ) -> Result<()> {
+        let drops = drop_ops(drops);
+        self.submit(|reply| IndexOp::DropStrays(condition, drops, reply)).await
     }
 
     /// Verifies some runs, or a part of a run. Wrong sums are repaired; a device with peers then
@@ -173,6 +178,15 @@ impl Index {
     async fn change_device(&self, condition: DeviceCondition, change: DeviceChange) -> Result<()> {
         self.submit(|reply| IndexOp::OfDevice(condition, change, reply)).await
     }
+}
+
+fn drop_ops(drops: &[RegisterDrop]) -> Vec<DropOp> {
+    let drop = |RegisterDrop { key, up_to, collectable }: &RegisterDrop| DropOp {
+        key: key.encode(),
+        up_to: *up_to,
+        collectable: *collectable,
+    };
+    drops.iter().map(drop).collect()
 }
 
 /// Returns `Invalid` for too large a step: a device keeps the highest number for ever, and a huge

@@ -1,4 +1,4 @@
-//! Calls with a condition on the device, the time or the rings (rules G1, G2, P2, X9).
+//! Calls with a condition on the device, the term, the time or the rings (rules G1, G2, P1 to P3, X9).
 
 use martlet_protocol::backend::{Call, Reply};
 use martlet_protocol::{Error, Result};
@@ -19,6 +19,9 @@ pub(super) async fn answer(opened: &OpenDevice, call: Call<'_>) -> Result<Reply>
             index.set_joined_of(condition, change).await.map(Reply::from)
         }
         Call::SetFencedOf(condition) => index.set_fenced_of(condition).await.map(Reply::from),
+        Call::DropStrays { drops, condition } => {
+            index.drop_strays(&drops, condition).await.map(Reply::from)
+        }
         Call::ReleaseCopies { extents: copies, condition } => {
             let released = extents.release_copies(copies.into_owned(), condition.into_owned());
             released.await.map(Reply::from)

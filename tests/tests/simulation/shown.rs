@@ -76,7 +76,9 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         }
         Call::Holdings(of) => keys("holdings of", &**of),
         Call::MarkCollectable(of) => keys("mark collectable", of.iter().map(|(key, _)| key)),
-        Call::DropRegisters(of) => keys("drop", of.iter().map(|drop| &drop.key)),
+        Call::DropRegisters(of) | Call::DropStrays { drops: of, .. } => {
+            keys("drop", of.iter().map(|drop| &drop.key))
+        }
         Call::RaiseTerm(term) => format!("raise term {term}"),
         Call::SetJoined(change) | Call::SetJoinedOf { change, .. } => {
             format!("set joined {change}")

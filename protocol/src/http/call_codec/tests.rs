@@ -9,8 +9,8 @@ use crate::backend::{
     AgedWalk, AuditResult, BucketFence, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
     ClaimsRequest, Detail, DeviceClaims, DeviceCondition, EntryWrite, GarbageId, HeldBuckets,
     ListReply, ListStart, OldKind, OldList, OldPage, OldPlace, OldRegister, OwnerClaim, Presence,
-    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowKinds, RowSelection, Sought, Walk,
-    Want, WriteReply,
+    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowKinds, RowSelection, Sought,
+    StrayCondition, Walk, Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
 use crate::extent::ExtentRef;
@@ -90,6 +90,8 @@ fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
     let release = ReleaseCondition { not_after_ms: 2_000_000, rings: rings.clone() };
     let (ids, copies) = (vec![ExtentId([3; 16])], vec![copy()]);
     let (floor, voting, change) = (stamp(), true, 12u64);
+    let strays = StrayCondition { term: Term(300), not_after_ms: 2_000_000 };
+    let drops = vec![RegisterDrop { key: key(), up_to: floor, collectable: false }];
     vec![
         (Call::RaiseFloorOf { condition, floor }, bytes(&(condition, floor))),
         (Call::SetVotingOf { condition, voting }, bytes(&(condition, voting))),
@@ -101,6 +103,10 @@ fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
                 condition: Cow::Owned(release.clone()),
             },
             bytes(&(&copies, &release)),
+        ),
+        (
+            Call::DropStrays { drops: drops.clone().into(), condition: strays },
+            bytes(&(&drops, strays)),
         ),
         (
             Call::PresenceBy { ids: ids.clone().into(), rings: rings.clone().into() },

@@ -50,6 +50,9 @@ fn split<'a>(call: &'a Call<'_>) -> Option<Vec<Call<'a>>> {
         Call::ReleaseCopies { extents, condition } => chunks(extents, IDS_MAX, |extents| {
             Call::ReleaseCopies { extents, condition: Cow::Borrowed(condition) }
         }),
+        Call::DropStrays { drops, condition } => {
+            chunks(drops, KEYS_MAX, |drops| Call::DropStrays { drops, condition: *condition })
+        }
         Call::PresenceBy { ids, rings } => {
             chunks(ids, IDS_MAX, |ids| Call::PresenceBy { ids, rings: Cow::Borrowed(rings) })
         }

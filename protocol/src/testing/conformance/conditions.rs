@@ -1,9 +1,10 @@
 //! Checks of calls with a condition: the device, the time, and the bytes of a copy (rules G1, G2, P2,
 //! X9).
 
-use super::{body, owner, pattern};
+use super::{body, owner, pattern, plain, register, stamp};
 use crate::backend::{
-    Backend, BackendExt, DeviceCondition, DeviceStatus, NewExtent, Presence, ReleaseCondition,
+    Backend, BackendExt, DeviceCondition, DeviceStatus, NewExtent, Presence, RegisterDrop,
+    ReleaseCondition, StrayCondition,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
@@ -11,10 +12,12 @@ use crate::extent::{ExtentRef, Layout};
 use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId};
 use crate::limits::CONDITION_MS;
 use crate::stamp::Stamp;
+use crate::term::Term;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     a_change_is_for_one_device_and_one_time(backend, device).await;
     exactly_the_named_copies_are_released_in_time(backend, device).await;
+    strays_are_dropped_at_the_devices_term_and_in_time(backend, device).await;
 }
 
 async fn status(backend: &dyn Backend, device: DeviceId) -> DeviceStatus {
@@ -50,6 +53,31 @@ async fn a_change_is_for_one_device_and_one_time(backend: &dyn Backend, device: 
         backend.set_voting_of(device, here, voting).await.unwrap();
         let now = status(backend, device).await;
         assert_eq!((now.voting, now.joined), (voting, before.joined + 1));
+    }
+}
+
+async fn strays_are_dropped_at_the_devices_term_and_in_time(
+    backend: &dyn Backend,
+    device: DeviceId,
+) {
+    let (term, now_ms) = (status(backend, device).await.term, SystemClock.now_ms());
+    let key = register(BucketId::random(), "stray");
+    backend.write(device, plain(&key, stamp(5))).await.unwrap();
+    let drops = [RegisterDrop { key: key.clone(), up_to: stamp(5), collectable: false }];
+    let here = StrayCondition::at(term, now_ms);
+    let earlier = StrayCondition { term: Term(term.0.wrapping_sub(1)), ..here };
+    let late = StrayCondition { not_after_ms: now_ms - 1000, ..here };
+    for (condition, kind) in [(earlier, ErrorKind::Conflict), (late, ErrorKind::Unavailable)] {
+        let refusal = backend.drop_strays(device, &drops, condition).await.unwrap_err();
+        assert!(is_refused(&refusal, kind), "{refusal}");
+        let held = backend.holdings(device, std::slice::from_ref(&key)).await.unwrap();
+        assert!(held[0].held.is_some(), "the register stays");
+    }
+    let newer = [RegisterDrop { up_to: stamp(4), ..drops[0].clone() }];
+    for (drops, stays) in [(&newer, true), (&drops, false)] {
+        backend.drop_strays(device, drops, here).await.unwrap();
+        let held = backend.holdings(device, std::slice::from_ref(&key)).await.unwrap();
+        assert_eq!(held[0].held.is_some(), stays);
     }
 }
 

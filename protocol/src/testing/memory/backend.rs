@@ -86,6 +86,7 @@ impl Backend for MemoryBackend {
             | Call::SetJoinedOf { .. }
             | Call::SetFencedOf(_)
             | Call::ReleaseCopies { .. }
+            | Call::DropStrays { .. }
             | Call::PresenceBy { .. }) => {
                 device.change_state(call, self.rings.as_deref(), now_ms)?
             }

@@ -63,6 +63,10 @@ impl MemoryDevice {
                     }
                 }
             }
+            Call::DropStrays { drops, condition } => {
+                condition.check(self.term, now_ms)?;
+                self.drop_registers(&drops);
+            }
             Call::PresenceBy { ids, rings: named } => {
                 rings.map_or(Ok(()), |rings| rings.check_statement(&named))?;
                 return Ok(self.presence(&ids).into());

@@ -15,6 +15,7 @@ use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 use crate::{RingChange, run_all_once, run_once};
 
 mod healing;
+mod late;
 mod peers;
 
 fn worker(world: &MultiNodeWorld) -> ReplicateRegisters {
@@ -380,7 +381,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
         let (calls, whole) = (calls.clone(), whole.clone());
         let choose = move |call: &Call<'_>| {
             let changes =
-                matches!(call.op, CallKind::Write | CallKind::Promise | CallKind::DropRegisters);
+                matches!(call.op, CallKind::Write | CallKind::Promise | CallKind::DropStrays);
             if !changes || whole.load(Ordering::SeqCst) > 0 {
                 return Fault::None;
             }

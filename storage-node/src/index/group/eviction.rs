@@ -4,14 +4,15 @@
 //! Invariant: the sums change in the same batch. No garbage arises here: the caller has checked
 //! that other devices hold the register's extents, or that no entry needs them.
 
+use martlet_protocol::backend::StrayCondition;
 use martlet_protocol::entry::Value;
 use martlet_protocol::tree::{BinKey, Sum};
-use martlet_protocol::{BucketId, RegisterKey, Result, Stamp};
+use martlet_protocol::{BucketId, RegisterKey, Result, Shard, Stamp};
 
 use super::Group;
 use crate::index::family::Family;
 use crate::index::queue::DropOp;
-use crate::index::rows::{self, RegisterRow};
+use crate::index::rows::RegisterRow;
 use crate::index::tree::{self, RowKey};
 use crate::index::usage::usage_key_of;
 
@@ -34,6 +35,16 @@ impl Group<'_> {
             self.rows.insert(key, row);
         }
         Ok(())
+    }
+
+    /// Stages drops, if the device has the caller's term and the time is not over (rules P1, P3).
+    pub(super) fn drop_strays(
+        &mut self,
+        condition: StrayCondition,
+        drops: Vec<DropOp>,
+    ) -> Result<()> {
+        condition.check(self.conditions.voting_state.term(), self.conditions.now_ms)?;
+        self.drop_registers(drops)
     }
 
     /// Stages the removal of registers whose floor is not above `up_to`.
@@ -66,22 +77,15 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stages the removal of a bucket's sums: its rows on disk, and the changes staged in the
-    /// group.
-    pub(super) fn purge_sums(&mut self, bucket: BucketId) -> Result<()> {
+    /// Stages the removal of a bucket's sums: the rows of these shards on disk, and the changes
+    /// staged in the group.
+    pub(super) fn purge_sums(&mut self, bucket: BucketId, shards: &[Shard]) {
         self.sums.forget(bucket);
-        let database = self.conditions.database;
-        let family = database.family(Family::Tree);
-        let [lower, upper] = rows::bucket_keys(bucket);
-        let mut registers = database.iterate(Family::Entries, &upper);
-        registers.seek(lower);
-        while let Some(key) = registers.key() {
-            let (bucket, shard) = tree::run_of(key)?;
-            let [first, above] = tree::run_rows(bucket, shard);
+        let family = self.conditions.database.family(Family::Tree);
+        for shard in shards {
+            let [first, above] = tree::run_rows(bucket, *shard);
             self.batch.delete_range_cf(family, first, above);
-            registers.seek(tree::above_run(bucket, shard));
         }
-        database.ended_well(&registers)
     }
 
     /// Stages corrections of sums. On a device with peers this also withdraws its votes: an index

@@ -3,14 +3,13 @@
 //! Invariant: the rows change in the batch that changes their register.
 
 use martlet_protocol::run_usage::{Run, RunUsage, head_of, version_in};
-use martlet_protocol::{BucketId, Error, RegisterKey, Result, VersionId};
+use martlet_protocol::{BucketId, Error, RegisterKey, Result, Shard, VersionId};
 
 use super::Group;
 use crate::index::counting;
 use crate::index::family::Family;
 use crate::index::old_list;
-use crate::index::rows::{self, RegisterRow};
-use crate::index::tree;
+use crate::index::rows::RegisterRow;
 use crate::index::usage::{self, UsageKey, UsageMends};
 
 /// Changes of usage and of a list that come with a change of a register.
@@ -164,21 +163,15 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stages the removal of a bucket's usage.
-    pub(super) fn purge_usage(&mut self, bucket: BucketId) -> Result<()> {
+    /// Stages the removal of a bucket's usage, of these shards.
+    pub(super) fn purge_usage(&mut self, bucket: BucketId, shards: &[Shard]) {
         self.usage.forget(bucket);
         self.begin_correction();
-        let database = self.conditions.database;
-        let [lower, upper] = rows::bucket_keys(bucket);
-        let mut registers = database.iterate(Family::Entries, &upper);
-        registers.seek(lower);
-        while let Some(key) = registers.key() {
-            let (bucket, shard) = tree::run_of(key)?;
-            let run = Run { bucket, shard };
-            self.batch.delete_cf(database.family(Family::Usage), usage::usage_key(run));
-            registers.seek(tree::above_run(bucket, shard));
+        let family = self.conditions.database.family(Family::Usage);
+        for shard in shards {
+            let run = Run { bucket, shard: *shard };
+            self.batch.delete_cf(family, usage::usage_key(run));
         }
-        database.ended_well(&registers)
     }
 
     fn begin_correction(&mut self) {

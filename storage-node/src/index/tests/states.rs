@@ -40,6 +40,32 @@ async fn changes_that_wait_together_all_take_effect() {
 }
 
 #[tokio::test]
+async fn fences_that_wait_together_share_a_sync() {
+    const FENCES: u16 = 2000;
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let fence = |number: u16| {
+        let mut bucket = [0; 16];
+        bucket[..2].copy_from_slice(&(number / 2).to_be_bytes());
+        // Two fences of each bucket. The later one is kept, wherever it is in a group.
+        BucketFence { bucket: BucketId(bucket), generation: (number % 2).into(), open: true }
+    };
+    let before = bed.counters.snapshot().syncs;
+    let fences = (0..FENCES).rev().map(|number| bed.index.fence(fence(number)));
+    assert!(join_all(fences).await.into_iter().all(|done| done.is_ok()));
+    let syncs = bed.counters.snapshot().syncs - before;
+    assert!(syncs < u64::from(FENCES) / 4, "{syncs} syncs of {FENCES} fences");
+    let mut held = bed.index.fences();
+    held.sort_by_key(|fence| fence.bucket);
+    let wanted: Vec<_> = (0..FENCES).filter(|number| number % 2 == 1).map(fence).collect();
+    assert_eq!(held, wanted);
+    drop(bed);
+    let mut stored = self::bed(folder.path()).index.fences();
+    stored.sort_by_key(|fence| fence.bucket);
+    assert_eq!(stored, wanted, "on disk as in memory");
+}
+
+#[tokio::test]
 async fn p1_requests_of_the_term_and_of_later_ones_are_taken_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let bed = bed(folder.path());

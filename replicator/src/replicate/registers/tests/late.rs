@@ -1,0 +1,53 @@
+//! Drops of strays that come late: after the next ring change, or after minutes (rules P1, P3).
+
+use super::*;
+use crate::testing::delayed::DelayedCalls;
+
+/// A stray that all primaries hold, whose drop is on its way.
+async fn drop_under_way() -> (MultiNodeWorld, DelayedCalls, DeviceId, EntryWrite) {
+    let (world, delayed) = DelayedCalls::world(4);
+    let stray = world.inline(&key("stray"));
+    let device = world.handoff(&stray.key);
+    let mut holders = world.primaries(&stray.key);
+    holders.push(device);
+    world.write_on(&holders, &stray).await;
+    delayed.delay(Some("drop-"));
+    run(&world).await;
+    delayed.delay(None);
+    assert!(world.held(device, &stray.key).await.entry.is_some());
+    (world, delayed, device, stray)
+}
+
+/// Delivers the drops; returns the kinds of their errors.
+async fn refusals(world: &MultiNodeWorld, delayed: &DelayedCalls) -> Vec<ErrorKind> {
+    let outcomes = delayed.deliver(world).await;
+    outcomes.into_iter().filter_map(|outcome| outcome.err().map(|error| error.kind())).collect()
+}
+
+#[tokio::test]
+async fn a_drop_of_an_earlier_term_leaves_a_device_that_is_a_member_again_its_registers() {
+    let (world, delayed, device, stray) = drop_under_way().await;
+    // The next ring makes the device a member. The device has the ring's term before it joins.
+    world.memory(device).raise_term(device, Term(world.step().term().0 + 1)).await.unwrap();
+    for primary in world.primaries(&stray.key) {
+        let gone =
+            RegisterDrop { key: stray.key.clone(), up_to: stray.entry.order, collectable: false };
+        world.memory(primary).drop_registers(primary, &[gone]).await.unwrap();
+    }
+    assert_eq!(refusals(&world, &delayed).await, [ErrorKind::Conflict]);
+    let held = world.held(device, &stray.key).await;
+    assert_eq!((held.entry, held.inline), (Some(stray.entry), stray.inline), "the last copy");
+}
+
+#[tokio::test]
+async fn a_drop_that_comes_after_minutes_is_refused_and_one_in_time_is_executed() {
+    let (world, delayed, device, stray) = drop_under_way().await;
+    world.clock.advance_ms(5 * 60_000);
+    assert_eq!(refusals(&world, &delayed).await, [ErrorKind::Unavailable]);
+    assert!(world.held(device, &stray.key).await.entry.is_some());
+
+    let (world, delayed, device, stray) = drop_under_way().await;
+    world.clock.advance_ms(60_000);
+    assert_eq!(refusals(&world, &delayed).await, []);
+    assert!(world.held(device, &stray.key).await.entry.is_none());
+}
