@@ -248,15 +248,15 @@ calls! {
         condition: Cow<'a, ReleaseCondition>,
     },
 
+    /// [`Call::DropRegisters`] while the condition holds (rules P1, P3).
+    DropStrays "drop-strays" { drops: Cow<'a, [RegisterDrop]>, condition: StrayCondition },
+
     /// Returns presences as [`Call::Presence`], by a node that has these rings or later ones. From then
     /// on the node releases none of these copies by an earlier ring (rule X9).
     PresenceBy "presence-by" { ids: Cow<'a, [ExtentId]>, rings: Cow<'a, [RingEpoch]> },
 
     /// Returns items in quarantine with names above `after`, in the order of their names.
     Quarantine "quarantine" { after: Option<Cow<'a, str>>, limit: usize },
-
-    /// [`Call::DropRegisters`] while the condition holds (rules P1, P3).
-    DropStrays "drop-strays" { drops: Cow<'a, [RegisterDrop]>, condition: StrayCondition },
 
     --
 

@@ -13,11 +13,12 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{ByteStream, Error, ExtentId, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::ExtentStore;
 use super::open::OpenExtent;
@@ -25,9 +26,12 @@ use super::read::{self, ExtentReader};
 use super::store::StoreState;
 
 /// Longest time that a call waits on its thread for a socket to take bytes.
-const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Most such waits of a call.
-const WAITS_MAX: usize = 64;
+const LINGER: Duration = Duration::from_millis(20);
+/// Longest time that a call waits for a socket that takes bytes again and again.
+const LINGERS_FOR: Duration = Duration::from_secs(1);
+/// Most bytes that one system call sends: it ends within [`LINGERS_FOR`] if the socket takes its third
+/// of a buffer of 4 MiB within [`LINGER`].
+const SENT_AT_ONCE_MAX: usize = 16 * 1024 * 1024;
 
 /// Result of [`ExtentInPlace::send_unverified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +115,8 @@ impl ExtentInPlace {
 
     /// Sends bytes to a socket that doesn't block, without verifying them and without a copy in this
     /// process. Runs on a thread of the device, for it may wait for the disk. If `lingers`, it also
-    /// waits there for the socket, for [`LINGER`] at a time, unless many calls do.
+    /// waits there for the socket, for [`LINGER`] at a time, unless many calls do. The socket blocks
+    /// meanwhile, so that the kernel waits: nothing else may read from it or write to it.
     ///
     /// # Errors
     /// `Invalid` for a packed extent. Others are those before the first byte: after an error that
@@ -130,8 +135,8 @@ impl ExtentInPlace {
         let threads = self.reader.threads().clone();
         let send = move || {
             let lingering = lingers.then(|| threads.linger()).flatten();
-            let waits = if lingering.is_some() { WAITS_MAX } else { 0 };
-            send_while_taken(&extent, socket.as_fd(), range, waits)
+            let blocking = lingering.as_ref().and_then(|_| BlockingSocket::set(socket.as_fd()));
+            send_while_taken(&extent, socket.as_fd(), range, blocking.is_some())
         };
         self.reader.threads().run(send).await
     }
@@ -145,26 +150,26 @@ impl ExtentInPlace {
     }
 }
 
-/// Sends bytes until the socket takes no more, for [`LINGER`] if `waits` of them are left.
+/// Sends bytes until the socket takes no more: for [`LINGER`] if it `blocks`, else now.
 fn send_while_taken(
     extent: &OpenExtent,
     socket: BorrowedFd<'_>,
     range: Range<u64>,
-    mut waits: usize,
+    blocks: bool,
 ) -> Result<SentBytes> {
+    let begin = Instant::now();
     let mut at = range.start;
     let mut end = SendEnd::Taken;
     while at < range.end {
-        let length = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+        if blocks && begin.elapsed() > LINGERS_FOR {
+            end = SendEnd::Full;
+            break;
+        }
+        let length = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(SENT_AT_ONCE_MAX);
         match extent.file.send(socket, extent.base + at, length) {
             Ok(Some(bytes)) => at += bytes as u64,
-            Ok(None) if waits == 0 => {
-                end = SendEnd::Full;
-                break;
-            }
-            Ok(None) if has_room_within(socket, LINGER) => waits -= 1,
             Ok(None) => {
-                end = SendEnd::Slow;
+                end = if blocks { SendEnd::Slow } else { SendEnd::Full };
                 break;
             }
             // A further call meets the error before its first byte.
@@ -175,9 +180,27 @@ fn send_while_taken(
     Ok(SentBytes { bytes: at - range.start, end })
 }
 
-/// Waits until a socket takes bytes, or fails. Returns false if that takes longer than `limit`.
-fn has_room_within(socket: BorrowedFd<'_>, limit: Timespec) -> bool {
-    let mut one = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
-    // The next call returns what a failed one hides.
-    retry_on_intr(|| poll(&mut one, Some(&limit))).is_ok_and(|ready| ready > 0)
+/// A socket that blocks for at most [`LINGER`] without progress, until this is dropped. All descriptors
+/// of the socket block so long.
+struct BlockingSocket<'a> {
+    socket: BorrowedFd<'a>,
+    flags: OFlags,
+}
+
+impl<'a> BlockingSocket<'a> {
+    /// Lets a socket block. None if the kernel refuses that.
+    fn set(socket: BorrowedFd<'a>) -> Option<Self> {
+        set_socket_timeout(socket, Timeout::Send, Some(LINGER)).ok()?;
+        let flags = fcntl_getfl(socket).ok()?;
+        fcntl_setfl(socket, flags - OFlags::NONBLOCK).ok()?;
+        Some(Self { socket, flags })
+    }
+}
+
+impl Drop for BlockingSocket<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = fcntl_setfl(self.socket, self.flags) {
+            tracing::error!(%error, "a socket goes on blocking");
+        }
+    }
 }
