@@ -11,4 +11,6 @@ mod work;
 
 pub use self::due::{Day, DueAction, LifecycleAction, Subject, VersionPosition};
 pub use self::rules::{And, Expiration, Filter, Lifecycle, Noncurrent, RULES_MAX, Rule, Scope};
-pub use self::work::{ExpiryCursor, ExpiryOutcome, ObjectExpiry, Stretch, VersionCursor};
+pub use self::work::{
+    ExpiryCursor, ExpiryOutcome, ListedHead, ObjectExpiry, Stretch, VersionCursor,
+};

@@ -2,10 +2,16 @@
 
 use crate::extent::ExtentRecord;
 use crate::id::BucketId;
+use crate::key::RegisterKey;
 
 /// Name of the register, among the account documents, that says if collection is held. It has no value,
 /// or a tombstone, while nothing is held.
 pub const HOLD_REGISTER: &str = "index-loss";
+
+/// Register, among the account documents, by which a name claims the id of a bucket whose register was lost.
+pub fn adoption_register(bucket: BucketId) -> RegisterKey {
+    RegisterKey::account(&format!("adopted-{bucket}"))
+}
 
 /// Extents of a key that no entry names.
 #[derive(Clone, Debug, PartialEq, Eq)]

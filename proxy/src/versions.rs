@@ -17,12 +17,13 @@
 //! * Versions without an id share one register, and replace each other.
 //!
 //! * [`append`]: new versions; [`remove`]: permanent removal; [`revise`]: changes of metadata.
-//! * [`beside`]: reads and writes beside a head.
+//! * [`beside`]: reads and writes beside a head; [`behind`]: positions behind a listed head.
 //! * [`find`]: reads of one version; [`list`]: listings; [`store`]: the client that these share;
 //!   [`reviser`]: clients' and operators' changes of metadata; [`operations`]: the operations of
 //!   clients.
 
 mod append;
+mod behind;
 mod beside;
 mod find;
 mod list;
@@ -33,6 +34,7 @@ mod reviser;
 mod store;
 
 pub(crate) use self::append::New;
+pub(crate) use self::behind::Behind;
 pub(crate) use self::find::{VersionRead, no_object};
 pub use self::operations::Versions;
 pub(crate) use self::remove::{Provided, VersionRemoval};

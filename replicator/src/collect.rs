@@ -42,7 +42,8 @@
 //! primaries must answer with their votes. Devices don't compare promises, so none comes back, and
 //! none needs a mark first.
 //!
-//! All registers of deleted buckets are removed too, tombstones or not: see [`deleted_buckets`].
+//! All registers of deleted buckets are removed too, tombstones or not: see [`deleted_buckets`]. A deleted bucket
+//! without registers is closed for good at the end of a pass: see [`unpurged`].
 //!
 //! A device lists its tombstones and promises by time, so a pass visits the old ones alone, and a
 //! row for each of its buckets:
@@ -67,6 +68,7 @@ pub(crate) mod deleted_buckets;
 mod listed;
 mod outside;
 mod queries;
+mod unpurged;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -85,6 +87,7 @@ use self::listed::DevicePlace;
 pub(crate) use self::outside::OutsideHolders;
 pub(crate) use self::queries::check_everyone;
 use self::queries::{Cases, confirmed, drop_registers, mark, pages_of};
+use self::unpurged::UnpurgedBuckets;
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::copying::PAGE;
 use crate::cursors::{Cursors, MemoryCursors, load_register, save_register};
@@ -137,6 +140,8 @@ pub struct Collect {
     ring: Option<RingHash>,
     /// Existing buckets, as far as this pass has queried them.
     buckets: Buckets,
+    /// Buckets whose deletion may have ended without a purge.
+    unpurged: UnpurgedBuckets,
     hold: CollectionHold,
     /// Devices that may hold registers outside of their place.
     outside: OutsideHolders,
@@ -180,6 +185,7 @@ impl Collect {
             thorough_ms,
             ring,
             buckets,
+            unpurged: UnpurgedBuckets::default(),
             hold: CollectionHold::default(),
             outside: OutsideHolders::default(),
             left,
@@ -416,6 +422,20 @@ impl Collect {
         }
     }
 
+    /// Closes buckets for good whose deletion ended without a purge, if this process is the one to do so; returns
+    /// their number.
+    async fn close_unpurged(&mut self, cluster: &StepTopology) -> u64 {
+        let first = cluster.index_devices().into_iter().min();
+        if first.is_none_or(|first| !cluster.index_devices_of(&self.scope).contains(&first)) {
+            return 0;
+        }
+        let closed = self.unpurged.close(cluster, self.clock.now_ms()).await;
+        closed.unwrap_or_else(|error| {
+            tracing::debug!(%error, "looking for deletions without a purge later");
+            0
+        })
+    }
+
     fn leave(&mut self, due: &[(RegisterKey, Stamp)], went: u64) {
         let oldest_ms = due.iter().map(|(_, order)| order.time_ms()).min();
         let count = due.len() as u64 - went;
@@ -449,6 +469,7 @@ impl Worker for Collect {
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..progress });
         };
+        let was_thorough = self.thorough;
         match self.visit(&cluster, device, &mut progress).await {
             Ok(Some(next)) => self.place = next,
             Ok(None) => progress.idle = self.advance(&cluster),
@@ -459,6 +480,9 @@ impl Worker for Collect {
                 self.left.marked = true;
                 progress.idle = self.advance(&cluster);
             }
+        }
+        if progress.idle && (was_thorough || self.unpurged.is_waiting()) {
+            progress.done += self.close_unpurged(&cluster).await;
         }
         if let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) {
             save_register(&*self.cursors, NAME, device, self.place.walked_to());

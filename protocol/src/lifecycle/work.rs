@@ -39,6 +39,18 @@ pub struct VersionCursor {
     pub newer: u32,
     /// Time at which the next version became noncurrent, in milliseconds since 1970.
     pub since_ms: u64,
+    /// First version of the key that was listed.
+    pub head: ListedHead,
+}
+
+/// First version of a key that was listed: the current one, or the newest of those that a page began with. While this
+/// version exists, no older one becomes current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedHead {
+    /// Id of the version.
+    pub version: VersionId,
+    /// Time of its write, in milliseconds since 1970: null versions share an id.
+    pub modified_ms: u64,
 }
 
 /// Result of a run.

@@ -10,7 +10,7 @@ use martlet_protocol::{BucketId, Level, PolicyId, RegisterKey, WriteId};
 
 use super::catalog::BucketCatalog;
 use super::emptiness::Search;
-use super::record::{bucket_of, busy, write};
+use super::record::{bucket_of, busy, root, write};
 use crate::api::{NamedBucket, NewBucket};
 use crate::context::{ContextSource, RequestContext};
 use crate::error::{Error, Result};
@@ -74,7 +74,12 @@ impl Buckets<'_> {
             }
             _ => Err(Error::ConditionalConflict),
         };
-        self.decide(name, WriteId::random(), &mut evaluate).await?;
+        let deletion = WriteId::random();
+        if let Err(error) = self.decide(name, deletion, &mut evaluate).await
+            && !has_ended(self.registers, name, deletion).await
+        {
+            return Err(error);
+        }
         self.catalog.progress.forget(bucket.id);
         self.catalog.fences.purge(&bucket).await;
         Ok(())
@@ -198,6 +203,14 @@ impl Buckets<'_> {
         self.catalog.forget(name);
         decided.map(drop)
     }
+}
+
+/// Returns true if a quorum has the tombstone of a deletion whose outcome was unknown: the purge follows. If the register
+/// can't be read, the deletion counts as failed.
+async fn has_ended(registers: &RegisterClient, name: &str, deletion: WriteId) -> bool {
+    let read = registers.read_given(&root(name), Want::Entry, Level::Strict).await;
+    let entry = read.ok().and_then(|(view, _)| view.entry);
+    entry.is_some_and(|it| it.write_id == deletion && matches!(it.value, Value::Tombstone))
 }
 
 /// Returns an error while an operator holds collection (rule X8).

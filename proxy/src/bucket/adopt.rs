@@ -7,8 +7,9 @@
 use martlet_protocol::backend::{BucketFence, RegisterView};
 use martlet_protocol::entry::{AccountDocument, Bucket, BucketState, Value};
 use martlet_protocol::key::shard_of;
+use martlet_protocol::lost::adoption_register;
 use martlet_protocol::{
-    BucketId, RegisterKey, RegisterKind, Setting, Settings, Versioning, VersioningSetting, WriteId,
+    BucketId, RegisterKind, Setting, Settings, Versioning, VersioningSetting, WriteId,
 };
 
 use super::admin::{Buckets, NewIdentity, create_as, policy_of_new};
@@ -164,7 +165,7 @@ async fn check_registers(
 
 /// Claims an id for a name.
 async fn claim(buckets: Buckets<'_>, name: &str, id: BucketId) -> Result<()> {
-    let key = RegisterKey::account(&format!("adopted-{id}"));
+    let key = adoption_register(id);
     let intent = Intent::of_root(&key, WriteId::random(), buckets.registers.stamps.now_ms());
     let mut evaluate = |view: &RegisterView| match view.entry.as_ref().map(|entry| &entry.value) {
         Some(Value::Account(claim)) if claim.bytes() == name.as_bytes() => Ok(Step::Keep),

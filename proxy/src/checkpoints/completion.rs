@@ -163,7 +163,8 @@ impl Visit<'_> {
     ) -> Result<bool> {
         let is_due =
             abandoned_at_ms(rule, generation, current).is_some_and(|it| it <= self.now_ms());
-        Ok(is_due && self.is_empty(RegisterKind::Upload).await?)
+        Ok(is_due
+            && self.committer.is_empty(self.bucket, self.set.set, RegisterKind::Upload).await?)
     }
 
     /// Withdrawal of a pending generation that is to come if nothing changes, and its time.

@@ -83,14 +83,15 @@ pub(crate) fn pin(marks: &mut Marks, pin: Pin) -> Result<()> {
 }
 
 /// Removes the pin of a set, unless a later generation than `pin` raised it. If another generation
-/// of the set still needs the version, the pin becomes that of `still_needed_by`.
+/// of the set still needs the version, the pin is lowered to that of `still_needed_by`.
 ///
 /// # Errors
 /// The version's pins can't be decoded: they stay.
 pub(crate) fn unpin(marks: &mut Marks, pin: Pin, still_needed_by: Option<u64>) -> Result<()> {
     let mut pins = pins_of(marks)?;
     for held in pins.iter_mut().filter(|it| it.set == pin.set && it.generation <= pin.generation) {
-        held.generation = still_needed_by.unwrap_or_default();
+        // A step that is late may name a generation that needed the version once.
+        held.generation = held.generation.min(still_needed_by.unwrap_or_default());
     }
     pins.retain(|it| it.generation > 0);
     write(marks, &pins);
@@ -141,6 +142,14 @@ mod tests {
         assert_eq!(pins_of(&marks).unwrap(), [of("a/", 3)]);
         unpin(&mut marks, of("a/", 3), None).unwrap();
         assert!(marks.is_empty());
+    }
+
+    #[test]
+    fn a_late_step_raises_no_pin() {
+        let mut marks = Marks::default();
+        pin(&mut marks, of("a/", 1)).unwrap();
+        unpin(&mut marks, of("a/", 5), Some(3)).unwrap();
+        assert_eq!(pins_of(&marks).unwrap(), [of("a/", 1)], "generation 3 may be gone");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Dry run of the worker: generations that rules would withdraw, now or later. Nothing is changed.
 //!
-//! A request holds the records of one page of sets, one after another, and the places of the generations that a
-//! rule keeps, whatever the length of a series. The first page of a series walks it whole.
+//! A request holds the records of one page of sets, one after another, and the generations that a rule keeps,
+//! whatever the length of a series. The first page of a series walks it whole, and lists the folders of those that
+//! the rule keeps.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +14,7 @@ use super::records::{GenerationState, SetRecord, Withdrawal};
 use super::requests::{Checkpoints, SetRange};
 use super::retention::RETIRED;
 use super::rules::CheckpointRules;
-use super::series::{KeptBound, Member, Series};
+use super::series::{BoundPurpose, KeptBound, Member, Series};
 use super::set_store::companion_of;
 use super::upkeep::{EMPTY, UNCOVERED, UNCOVERED_MS, Visit};
 use crate::error::{Error, Result};
@@ -73,6 +74,11 @@ impl PageBounds<'_> {
             |it: &Series<'_>| it.folder == series.folder && std::ptr::eq(it.rule, series.rule);
         self.0.iter().position(|(it, _)| is_one(it))
     }
+}
+
+/// Purpose of the bounds of a page.
+fn page_purpose(is_later: bool) -> BoundPurpose {
+    if is_later { BoundPurpose::LaterPage } else { BoundPurpose::FirstPage }
 }
 
 /// Adds the generations of a set that are beyond the number that the rule of its series keeps.
@@ -139,7 +145,7 @@ impl Checkpoints<'_> {
             let message = format!("no checkpoint rule covers the set {set:?}");
             return Err(Error::InvalidArgument(message));
         };
-        let bound = self.committer.bound(series, after.is_some()).await?;
+        let bound = self.committer.bound(series, page_purpose(after.is_some())).await?;
         if bound.keeps_all() {
             return Ok((Vec::new(), None));
         }
@@ -174,14 +180,16 @@ impl Checkpoints<'_> {
             let at = if let Some(at) = bounds.at(series) {
                 at
             } else {
-                bounds.0.push((series, self.committer.bound(series, is_later).await?));
+                bounds
+                    .0
+                    .push((series, self.committer.bound(series, page_purpose(is_later)).await?));
                 bounds.0.len() - 1
             };
             plan_kept(series, set, &record, &bounds.0[at].1, plan);
         }
         let named = SetName { bucket: bucket.id, bucket_name: name, set };
         let visit = Visit { committer: self.committer, bucket, rule, set: named };
-        let is_deleted = rule.is_some() && visit.is_deleted(&record).await?;
+        let is_deleted = rule.is_some() && self.committer.is_deleted(bucket, &record).await?;
         for generation in &record.generations {
             let due = match (generation.state, rule) {
                 (GenerationState::Removing, _) => None,

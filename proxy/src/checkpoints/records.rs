@@ -24,6 +24,9 @@ pub(super) const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 pub(crate) const GENERATIONS_MAX: usize = 1000;
 /// Start of what stands for the marker of an explicit commit.
 pub(crate) const EXPLICIT: &str = "commit:";
+/// Reason of a generation whose objects stay after all.
+const SPARED: &str =
+    "later generations of the series were enough; the objects stay, as some of these are gone";
 /// Longest reason in characters: markers may name anything.
 const REASON_CHARS_MAX: usize = 300;
 /// Maximum number of marker writes of a set at once.
@@ -304,16 +307,26 @@ impl SetRecord {
 
     /// Begins the deletion of a withdrawn generation's objects, which shuts out new generations.
     /// Returns false if a write of a marker is under way, or it is unclear what another generation
-    /// needs.
+    /// needs, or the objects stay.
     pub(crate) fn begin_deleting(&mut self, number: u64) -> bool {
         if !self.may_delete() {
             return false;
         }
-        let generation = self.find_mut(number);
-        let Some(generation) = generation.filter(|it| it.state == GenerationState::Removing) else {
-            return false;
-        };
+        let is_due =
+            |it: &&mut Generation| it.state == GenerationState::Removing && it.deletes_objects;
+        let Some(generation) = self.find_mut(number).filter(is_due) else { return false };
         generation.is_deleting = true;
+        true
+    }
+
+    /// Keeps the objects of a withdrawn generation. Returns false if they are being deleted, or the generation
+    /// isn't withdrawn.
+    pub(crate) fn spare_objects(&mut self, number: u64) -> bool {
+        let may_stay =
+            |it: &&mut Generation| it.state == GenerationState::Removing && !it.is_deleting;
+        let Some(generation) = self.find_mut(number).filter(may_stay) else { return false };
+        generation.deletes_objects = false;
+        generation.reason = Some(SPARED.to_owned());
         true
     }
 
@@ -411,6 +424,14 @@ impl SetRecord {
         self.generations
             .iter()
             .any(|it| it.number > number && it.state == GenerationState::Removing && it.has_pins)
+    }
+
+    /// Generations before a number whose versions are pinned or being pinned.
+    pub(crate) fn pinned_below(&self, number: u64) -> impl Iterator<Item = &Generation> {
+        self.generations.iter().filter(move |it| {
+            it.number < number
+                && matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
+        })
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Generation> {

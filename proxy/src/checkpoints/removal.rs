@@ -20,6 +20,7 @@ use super::commit::is_noted;
 use super::manifest::{Manifest, ManifestEntry};
 use super::pins::{Pin, SetId, unpin};
 use super::records::{Generation, GenerationState, SetRecord};
+use super::retention::is_retired;
 use super::upkeep::Visit;
 use crate::api::ObjectName;
 use crate::error::{Error, Result};
@@ -46,6 +47,9 @@ impl Visit<'_> {
         }
         if let Some(token) = &generation.manifest {
             let manifest = sets.manifest(set.bucket, set.set, token).await?;
+            if self.spares_objects(generation).await? {
+                return Ok(false);
+            }
             if generation.has_pins {
                 self.unpin_all(record, generation, &manifest).await?;
             }
@@ -53,15 +57,38 @@ impl Visit<'_> {
                 return Ok(false);
             }
         }
-        let forget = |record: &mut SetRecord| {
-            record.forget(number);
-            Ok(())
+        // Shared versions got the pins of earlier generations as the visit found them. A generation whose pins
+        // went to one that is gone meanwhile is needed for the next visit, which releases them.
+        let forget = |now: &mut SetRecord| {
+            let needs = |it: &SetRecord| -> Vec<_> {
+                it.pinned_below(number).map(|it| (it.number, it.manifest.clone())).collect()
+            };
+            let is_same = needs(now) == needs(record);
+            if is_same {
+                now.forget(number);
+            }
+            Ok(is_same)
         };
-        sets.change(set.bucket, set.set, forget).await?;
+        if !sets.change(set.bucket, set.set, forget).await? {
+            return Ok(false);
+        }
         if let Some(token) = &generation.manifest {
             sets.delete_manifest(set.bucket, set.set, token).await?;
         }
         Ok(true)
+    }
+
+    /// Returns true if a generation that a rule withdrew would stay now, as too few later ones are left. Notes that
+    /// its objects stay: they may be the last good ones.
+    async fn spares_objects(&self, generation: &Generation) -> Result<bool> {
+        let (sets, set, number) = (&self.committer.sets, self.set, generation.number);
+        let may_spare =
+            generation.deletes_objects && !generation.is_deleting && is_retired(generation);
+        if !may_spare || self.committer.would_retire_now(self.bucket, set.set, generation).await? {
+            return Ok(false);
+        }
+        let spare = |record: &mut SetRecord| Ok(record.spare_objects(number));
+        sets.change(set.bucket, set.set, spare).await
     }
 
     /// Returns true once grace time and holds are over, also those of earlier generations: versions
@@ -101,11 +128,7 @@ impl Visit<'_> {
         generation: &Generation,
     ) -> Result<HashMap<(String, VersionId), u64>> {
         let mut needed = HashMap::new();
-        let others = record.generations.iter().filter(|it| {
-            it.number < generation.number
-                && matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
-        });
-        for other in others {
+        for other in record.pinned_below(generation.number) {
             let Some(token) = &other.manifest else { continue };
             let (sets, set) = (&self.committer.sets, self.set);
             let manifest = sets.manifest(set.bucket, set.set, token).await?;

@@ -2,46 +2,90 @@
 //!
 //! A series is all sets in one parent folder that one rule covers. Generations are ordered by their
 //! commits, not by names: a step that is saved again counts as new.
+//!
+//! ```text
+//! walk ──▶ newest generations ──read again──▶ those that count ──▶ bound ──▶ older ones withdrawn
+//!                          20 minutes later: bound again ──▶ objects deleted, or left
+//! ```
+//!
+//! Invariants:
+//! * A generation counts only if its record, read after the walk, has it as committed, and an object of its folder
+//!   is current or the generation was published.
+//! * A rule deletes objects of a generation only if as many later ones as the rule keeps count, at its withdrawal
+//!   and again 10 to 20 minutes later.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Value};
 
 use super::commit::{Committer, SetName};
-use super::records::{SetRecord, Withdrawal};
+use super::records::{Generation, SetRecord, Withdrawal};
 use super::rules::{CheckpointRule, CheckpointRules, series_of};
-use super::series::{KeptBound, Member, NewestPlaces, Series, SeriesPlace};
+use super::series::{BoundPurpose, KeptBound, Member, NewestMembers, OldestMembers, Series};
 use super::set_store::{RECORDS, companion_of};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::walk::text;
 
 /// Records read at once.
 const RECORDS_AT_ONCE: usize = 100;
+/// Withdrawal by `keep`. Records have its reason, which [`is_retired`] looks for.
 pub(super) const RETIRED: Withdrawal<'_> = Withdrawal {
     reason: "later generations of the series are enough",
     deletes_objects: true,
     waits_for_holds: true,
 };
 
-/// Generations beyond the number that the rule keeps, young and held ones too. The newest one is
-/// never among them.
-fn beyond(mut members: Vec<Member>, rule: &CheckpointRule) -> Vec<Member> {
-    let Some(keep) = rule.keep else { return Vec::new() };
-    members.sort_by(|one, another| {
-        (another.order, &another.set, another.number).cmp(&(one.order, &one.set, one.number))
-    });
-    let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-    members.into_iter().skip(keep).collect()
+/// Returns true if a rule withdrew a generation because later ones were enough.
+pub(super) fn is_retired(generation: &Generation) -> bool {
+    generation.reason.as_deref() == Some(RETIRED.reason)
 }
 
-/// Generations that the rule doesn't keep at `now_ms`.
-fn retired(members: Vec<Member>, rule: &CheckpointRule, now_ms: u64) -> Vec<Member> {
-    beyond(members, rule).into_iter().filter(|it| it.due_ms(rule) <= now_ms).collect()
+/// Number of generations that a rule keeps, if it has one.
+fn kept_by(rule: &CheckpointRule) -> Option<usize> {
+    rule.keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX).max(1))
+}
+
+/// Newest generations of a series, and the older ones that its rule may withdraw at a time.
+struct Ranking<'a> {
+    rule: &'a CheckpointRule,
+    keep: usize,
+    now_ms: u64,
+    newest: NewestMembers,
+    due: OldestMembers,
+}
+
+impl<'a> Ranking<'a> {
+    fn new(rule: &'a CheckpointRule, keep: usize, now_ms: u64) -> Self {
+        let newest = NewestMembers::new(keep, usize::MAX);
+        Self { rule, keep, now_ms, newest, due: OldestMembers::default() }
+    }
+
+    fn add(&mut self, member: Member) -> Result<()> {
+        if let Some(older) = self.newest.add(member)?
+            && older.due_ms(self.rule) <= self.now_ms
+        {
+            self.due.add(older);
+        }
+        Ok(())
+    }
+
+    /// Returns the newest generations, the newest first, and those that are due if all of the newest count.
+    fn finish(self) -> (Vec<Member>, OldestMembers) {
+        let Self { rule, keep, now_ms, newest, mut due } = self;
+        let newest = newest.ranked();
+        for older in newest.iter().skip(keep).filter(|it| it.due_ms(rule) <= now_ms) {
+            due.add(older.clone());
+        }
+        (newest, due)
+    }
 }
 
 impl Committer {
-    /// Withdraws what the rule of a series doesn't keep; returns how many generations.
+    /// Withdraws what the rule of a series doesn't keep, at most 1,000 generations, the oldest first; returns how
+    /// many. Memory is that of the generations that the rule keeps, and of these.
     pub(super) async fn retire(
         &self,
         bucket: &Bucket,
@@ -49,50 +93,105 @@ impl Committer {
         rules: &CheckpointRules,
         set: &str,
     ) -> Result<u64> {
-        let series = Series::of(bucket, rules, set).filter(|it| it.rule.keep.is_some());
-        let Some(series) = series else { return Ok(0) };
-        let members = self.members(series).await?;
+        let Some(series) = Series::of(bucket, rules, set) else { return Ok(0) };
+        let Some(keep) = kept_by(series.rule) else { return Ok(0) };
+        let now_ms = self.sets.now_ms();
+        let mut ranking = Ranking::new(series.rule, keep, now_ms);
+        let visit = |set: &str, record: &SetRecord| {
+            Member::of_record(set, record).try_for_each(|member| ranking.add(member))?;
+            Ok(ControlFlow::Continue(()))
+        };
+        self.each_record(series, None, visit).await?;
+        let (newest, due) = ranking.finish();
+        if due.is_empty() {
+            return Ok(0);
+        }
+        let bound = self.counted_bound(series, keep, &newest).await?;
         let mut withdrawn = 0;
-        for member in retired(members, series.rule, self.sets.now_ms()) {
+        for member in due.ranked().into_iter().filter(|it| bound.excludes(it)) {
             let set = SetName { bucket: bucket.id, bucket_name, set: member.set() };
             withdrawn += u64::from(self.withdraw(set, member.number, RETIRED).await?);
         }
         Ok(withdrawn)
     }
 
-    /// All committed generations of a series.
-    async fn members(&self, series: Series<'_>) -> Result<Vec<Member>> {
-        let mut members = Vec::new();
+    /// Returns the oldest place of a series that its rule keeps by their number. Walks the whole series, unless the
+    /// bound was found recently enough for the purpose.
+    ///
+    /// # Errors
+    /// As of the record reads; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a plan would keep more
+    /// than 100,000 generations.
+    pub(super) async fn bound(
+        &self,
+        series: Series<'_>,
+        purpose: BoundPurpose,
+    ) -> Result<KeptBound> {
+        let Some(keep) = kept_by(series.rule) else { return Ok(KeptBound::default()) };
+        let now_ms = self.sets.now_ms();
+        if let Some(known) = self.bounds.get(series.key(), now_ms, purpose.age_ms_max()) {
+            return Ok(known);
+        }
+        let mut newest = NewestMembers::new(keep, purpose.kept_max());
         let visit = |set: &str, record: &SetRecord| {
-            members.extend(Member::of_record(set, record));
+            Member::of_record(set, record).try_for_each(|it| newest.add(it).map(drop))?;
             Ok(ControlFlow::Continue(()))
         };
         self.each_record(series, None, visit).await?;
-        Ok(members)
-    }
-
-    /// Returns the oldest place of a series that its rule keeps by their number.
-    /// Walks the whole series. `may_be_known` accepts the result of an earlier request of the last minute.
-    ///
-    /// # Errors
-    /// As of the record reads; [`Error::InvalidArgument`] if more than 100,000 generations are kept.
-    pub(super) async fn bound(&self, series: Series<'_>, may_be_known: bool) -> Result<KeptBound> {
-        let Some(keep) = series.rule.keep else { return Ok(KeptBound::default()) };
-        let now_ms = self.sets.now_ms();
-        if let Some(known) = self.bounds.get(series.key(), now_ms).filter(|_| may_be_known) {
-            return Ok(known);
-        }
-        let mut newest = NewestPlaces::new(usize::try_from(keep).unwrap_or(usize::MAX).max(1));
-        let visit = |set: &str, record: &SetRecord| {
-            for Member { set, order, number, .. } in Member::of_record(set, record) {
-                newest.add(SeriesPlace { order, set, number })?;
-            }
-            Ok::<_, Error>(ControlFlow::Continue(()))
-        };
-        self.each_record(series, None, visit).await?;
-        let bound = newest.bound();
+        let bound = self.counted_bound(series, keep, &newest.ranked()).await?;
         self.bounds.put(series.key(), now_ms, bound.clone());
         Ok(bound)
+    }
+
+    /// Returns the oldest of the `keep` newest generations that count. Reads the record and lists the folder of each
+    /// set again, the newest first, until so many count. With too few, all generations are kept for now.
+    async fn counted_bound(
+        &self,
+        series: Series<'_>,
+        keep: usize,
+        newest: &[Member],
+    ) -> Result<KeptBound> {
+        if newest.len() < keep {
+            return Ok(KeptBound::default());
+        }
+        let (mut counted, mut numbers_of) = (0, HashMap::new());
+        for member in newest {
+            let numbers: &Vec<u64> = match numbers_of.entry(member.set()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    place.insert(self.counting(series.bucket, member.set()).await?)
+                }
+            };
+            counted += usize::from(numbers.contains(&member.number));
+            if counted == keep {
+                return Ok(KeptBound::at(member));
+            }
+        }
+        Ok(KeptBound::default())
+    }
+
+    /// Numbers of the generations of a set that count: committed ones, unless all objects of their folder were
+    /// deleted.
+    async fn counting(&self, bucket: &Bucket, set: &str) -> Result<Vec<u64>> {
+        let Some((record, _)) = self.sets.record(bucket.id, set).await? else {
+            return Ok(Vec::new());
+        };
+        let is_deleted = self.is_deleted(bucket, &record).await?;
+        let counting = record.committed().filter(|it| it.is_published || !is_deleted);
+        Ok(counting.map(|it| it.number).collect())
+    }
+
+    /// Returns true if the present rule of a set's series withdraws a generation because of later ones, which may
+    /// have been looked at up to 10 minutes ago.
+    pub(super) async fn would_retire_now(
+        &self,
+        bucket: &Bucket,
+        set: &str,
+        generation: &Generation,
+    ) -> Result<bool> {
+        let Some(rules) = CheckpointRules::of(bucket)? else { return Ok(false) };
+        let Some(series) = Series::of(bucket, &rules, set) else { return Ok(false) };
+        let bound = self.bound(series, BoundPurpose::Deletion).await?;
+        Ok(bound.excludes_place(generation.order, set, generation.number))
     }
 
     /// Calls `visit` with each set of a series that follows `after`, and its record, until it breaks off. Holds
@@ -131,8 +230,7 @@ impl Committer {
 
 #[cfg(test)]
 mod tests {
-    use std::cmp::Reverse;
-
+    use super::super::series::RESERVE;
     use super::*;
 
     fn rule(keep: &str) -> CheckpointRules {
@@ -144,6 +242,15 @@ mod tests {
 
     fn member(set: &str, order: u64) -> Member {
         Member { set: set.into(), number: 1, order, committed_ms: 1000, held_until_ms: 0 }
+    }
+
+    /// Generations that a rule withdraws at a time if all of them count.
+    fn retired(members: Vec<Member>, rule: &CheckpointRule, now_ms: u64) -> Vec<Member> {
+        let mut ranking = Ranking::new(rule, kept_by(rule).unwrap(), now_ms);
+        for member in members {
+            ranking.add(member).unwrap();
+        }
+        ranking.finish().1.ranked()
     }
 
     #[test]
@@ -162,37 +269,36 @@ mod tests {
         };
         let held: Vec<_> = members().into_iter().map(held).collect();
         assert!(retired(held.clone(), rule, late_ms).is_empty(), "a reader holds it");
-        assert_eq!(beyond(held, rule)[0].due_ms(rule), late_ms + 1);
+        assert_eq!(retired(held, rule, late_ms + 1)[0].due_ms(rule), late_ms + 1);
     }
 
-    /// The bound of a plan, found with few places in memory, retires what the worker retires.
+    /// The worker withdraws the oldest of those beyond the number, with few generations in memory.
     #[test]
-    fn the_bound_of_a_plan_keeps_what_the_worker_keeps() {
+    fn the_oldest_go_first_and_the_newest_stay() {
         for keep in 1..12 {
             let rules = rule(&format!(r#", "keep": {keep}"#));
             let rule = rules.of_set("run-1/step-1/").unwrap();
-            let sets = [7, 3, 9, 3, 1, 8, 2, 6].iter().enumerate();
+            let orders = (0..100).map(|at| at * 37 % 101);
             let members: Vec<_> =
-                sets.map(|(at, order)| member(&format!("s-{}/", at % 3), *order)).collect();
-            let mut newest = NewestPlaces::new(keep);
-            for Member { set, order, number, .. } in members.clone() {
-                newest.add(SeriesPlace { order, set, number }).unwrap();
-                assert!(newest.places.len() <= keep);
+                orders.map(|order| member(&format!("s-{}/", order % 3), order)).collect();
+            let mut sorted = members.clone();
+            sorted.sort();
+            let gone = retired(members.clone(), rule, u64::MAX);
+            assert_eq!(gone, sorted[..20], "{keep}");
+            let mut newest = NewestMembers::new(keep, usize::MAX);
+            for member in members {
+                newest.add(member).unwrap();
             }
-            let bound = newest.bound();
-            let mut planned: Vec<_> =
-                members.iter().filter(|it| bound.excludes(it)).cloned().collect();
-            planned.sort_by_key(|it| Reverse((it.order, it.set.clone())));
-            assert_eq!(planned, beyond(members, rule), "{keep}");
+            sorted.reverse();
+            assert_eq!(newest.ranked(), sorted[..keep + RESERVE], "{keep}");
+            let bound = KeptBound::at(&sorted[keep - 1]);
+            assert!(!bound.excludes(&sorted[keep - 1]) && bound.excludes(&sorted[keep]));
         }
     }
 
     #[test]
     fn without_a_number_all_stay() {
-        let rules = rule("");
-        let rule = rules.of_set("run-1/step-1/").unwrap();
-        let members = (0..100).map(|at| member("s/", at)).collect();
-        assert!(retired(members, rule, u64::MAX).is_empty());
+        assert_eq!(kept_by(rule("").of_set("run-1/step-1/").unwrap()), None);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Visit<'_> {
         };
         let is_uncovered = self.is_uncovered(&record).await?;
         let mut counts = SetCounts { sets: 1, ..SetCounts::default() };
-        let is_deleted = self.is_deleted(&record).await?;
+        let is_deleted = self.committer.is_deleted(self.bucket, &record).await?;
         for generation in &record.generations {
             self.count(generation, &mut counts);
             let outcome = match (generation.state, rule) {
@@ -181,30 +181,6 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Returns true if no object of a set's own folder is current, although a generation is
-    /// committed. Sets that were published under another name than their folder's don't count.
-    pub(super) async fn is_deleted(&self, record: &SetRecord) -> Result<bool> {
-        match record.newest() {
-            Some(newest) if !newest.is_published => self.is_empty(RegisterKind::Object).await,
-            _ => Ok(false),
-        }
-    }
-
-    /// Returns true if a quorum holds no object, or no upload, in the set's folder.
-    pub(super) async fn is_empty(&self, kind: RegisterKind) -> Result<bool> {
-        let sets = &self.committer.sets;
-        let context = sets.context();
-        let paths = Paths::all(self.bucket, kind).below(self.set.set.as_bytes());
-        let mut walk =
-            sets.listings.walk_whole(&context, self.bucket, &paths, ListStart::First, 10)?;
-        while let Some((_, entry)) = walk.next().await? {
-            if matches!(entry.value, Value::Object(_) | Value::Upload(_)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     async fn pin_again(&self, generation: &Generation) -> Result<bool> {
         if generation.changed_ms + UNATTENDED_MS > self.now_ms() {
             return Ok(false);
@@ -224,5 +200,37 @@ impl Visit<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Committer {
+    /// Returns true if no object of a set's own folder is current, although a generation is
+    /// committed. Sets that were published under another name than their folder's don't count.
+    pub(super) async fn is_deleted(&self, bucket: &Bucket, record: &SetRecord) -> Result<bool> {
+        match record.newest() {
+            Some(newest) if !newest.is_published => {
+                self.is_empty(bucket, &record.name, RegisterKind::Object).await
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns true if a quorum holds no object, or no upload, in a folder.
+    pub(super) async fn is_empty(
+        &self,
+        bucket: &Bucket,
+        folder: &str,
+        kind: RegisterKind,
+    ) -> Result<bool> {
+        let context = self.sets.context();
+        let paths = Paths::all(bucket, kind).below(folder.as_bytes());
+        let mut walk =
+            self.sets.listings.walk_whole(&context, bucket, &paths, ListStart::First, 10)?;
+        while let Some((_, entry)) = walk.next().await? {
+            if matches!(entry.value, Value::Object(_) | Value::Upload(_)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

@@ -3,7 +3,7 @@
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
 use martlet_protocol::lifecycle::{
-    Day, DueAction, Lifecycle, LifecycleAction, Subject, VersionPosition,
+    Day, DueAction, Lifecycle, LifecycleAction, ListedHead, Subject, VersionPosition,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lock::{Bypass, check_removal};
@@ -15,7 +15,7 @@ use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Proposal, Step, WriteError, WriteOutcome};
 use crate::store::Services;
-use crate::versions::{New, Provided, VersionRemoval};
+use crate::versions::{Behind, New, Provided, VersionRemoval};
 
 /// Rules and time of a run.
 #[derive(Clone, Copy)]
@@ -33,6 +33,8 @@ pub(crate) struct ExpirationCandidate {
     pub(crate) id: VersionId,
     pub(crate) modified_ms: u64,
     pub(crate) position: VersionPosition,
+    /// First version of its key on the page, or on an earlier page of the key.
+    pub(crate) head: ListedHead,
     pub(crate) action: LifecycleAction,
 }
 
@@ -68,6 +70,7 @@ impl ExpirationRun<'_> {
         &self,
         version: &ListedVersion,
         position: VersionPosition,
+        head: ListedHead,
     ) -> Option<ExpirationCandidate> {
         let found = version.object.as_deref();
         let object = found.map(|object| (object.size, object.attributes.tags.as_slice()));
@@ -80,12 +83,45 @@ impl ExpirationRun<'_> {
                 id: version.id,
                 modified_ms: version.modified_ms,
                 position,
+                head,
             }
         })
     }
 
+    /// Largest number of newer noncurrent versions that an enabled rule keeps; zero for none.
+    fn newer_max(&self) -> u32 {
+        let rules = self.rules.rules.iter().filter(|rule| rule.is_enabled);
+        rules.filter_map(|rule| rule.noncurrent.as_ref()?.newer).max().unwrap_or(0)
+    }
+
     /// Returns true if an entry is the selected version and is still due.
     fn still_due(&self, candidate: &ExpirationCandidate, entry: &Entry) -> bool {
+        self.due_at(candidate, candidate.position, entry)
+    }
+
+    /// Returns true if an entry is the selected noncurrent version, and is still due behind so many newer ones.
+    fn still_due_behind(
+        &self,
+        candidate: &ExpirationCandidate,
+        entry: &Entry,
+        counted: u32,
+    ) -> bool {
+        let position = match candidate.position {
+            // Others that the run removes are counted, but don't stay: the page is right about these.
+            VersionPosition::Noncurrent { since_ms, newer } => {
+                VersionPosition::Noncurrent { since_ms, newer: newer.min(counted) }
+            }
+            position => position,
+        };
+        self.due_at(candidate, position, entry)
+    }
+
+    fn due_at(
+        &self,
+        candidate: &ExpirationCandidate,
+        position: VersionPosition,
+        entry: &Entry,
+    ) -> bool {
         let (modified_ms, object) = match &entry.value {
             Value::Object(object) => {
                 (object.modified_ms, Some((object.size, object.attributes.tags.as_slice())))
@@ -93,8 +129,7 @@ impl ExpirationRun<'_> {
             Value::DeleteMarker(marker) => (marker.modified_ms, None),
             _ => return false,
         };
-        let due =
-            self.rules.due(&Subject { key: &candidate.key, object }, candidate.position, self.day);
+        let due = self.rules.due(&Subject { key: &candidate.key, object }, position, self.day);
         modified_ms == candidate.modified_ms && self.is_due(due) == Some(candidate.action)
     }
 }
@@ -218,9 +253,14 @@ impl Expirations<'_> {
         let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
         let fits =
             |entry: &Entry| run.still_due(candidate, entry) && may_remove(object_in(entry), now_ms);
+        let fits_behind = |entry: &Entry, counted: u32| {
+            run.still_due_behind(candidate, entry, counted) && may_remove(object_in(entry), now_ms)
+        };
+        let behind =
+            Behind { head: candidate.head, newer_max: run.newer_max(), fits: &fits_behind };
         let provided = match candidate.position {
             VersionPosition::LoneMarker { .. } => Provided::Alone(&fits),
-            _ => Provided::Noncurrent(&fits),
+            _ => Provided::Behind(&behind),
         };
         let removal = VersionRemoval { version: candidate.id, bypass: Bypass::Nothing };
         let removed =

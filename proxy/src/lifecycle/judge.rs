@@ -4,7 +4,7 @@
 //! existing version was written. If that one replaced a version that is gone by now, the older
 //! version counts as younger than it is, and stays longer.
 
-use martlet_protocol::lifecycle::{ExpiryCursor, VersionCursor, VersionPosition};
+use martlet_protocol::lifecycle::{ExpiryCursor, ListedHead, VersionCursor, VersionPosition};
 
 use super::expiration::{ExpirationCandidate, ExpirationRun};
 use crate::api::{ListedVersion, VersionPage};
@@ -23,6 +23,7 @@ struct KeyState {
     key: String,
     newer: u32,
     since_ms: u64,
+    head: ListedHead,
 }
 
 /// Judges a page that begins after `after`.
@@ -33,8 +34,8 @@ pub(super) fn judge(
 ) -> JudgedPage {
     let mut judged = JudgedPage { seen: 0, candidates: Vec::new(), next: None };
     let mut state = after.and_then(|cursor| {
-        let VersionCursor { newer, since_ms, .. } = cursor.within?;
-        Some(KeyState { key: cursor.key.clone(), newer, since_ms })
+        let VersionCursor { newer, since_ms, head, .. } = cursor.within?;
+        Some(KeyState { key: cursor.key.clone(), newer, since_ms, head })
     });
     let mut versions = page.versions.into_iter().peekable();
     while let Some(version) = versions.next() {
@@ -53,20 +54,24 @@ pub(super) fn judge(
         judged.seen += 1;
         let before = state.take().filter(|state| state.key == version.key);
         let position = position(&version, before.as_ref(), is_last);
-        let candidate = position.and_then(|position| run.candidate(&version, position));
+        let own = ListedHead { version: version.id, modified_ms: version.modified_ms };
+        let listed = before.as_ref().filter(|_| !version.is_latest).map(|before| before.head);
+        let head = listed.unwrap_or(own);
+        let candidate = position.and_then(|position| run.candidate(&version, position, head));
         let stays = u32::from(!version.is_latest && candidate.is_none());
         judged.candidates.extend(candidate);
         state = Some(KeyState {
             newer: before.map_or(0, |state| state.newer) + stays,
             since_ms: version.modified_ms,
+            head,
             key: version.key,
         });
     }
     judged.next = page.next.map(|(key, version)| {
         let state = state.filter(|state| state.key == key);
         let within = version.zip(state).map(|(version, state)| {
-            let KeyState { newer, since_ms, .. } = state;
-            VersionCursor { version, newer, since_ms }
+            let KeyState { newer, since_ms, head, .. } = state;
+            VersionCursor { version, newer, since_ms, head }
         });
         ExpiryCursor { key, within }
     });

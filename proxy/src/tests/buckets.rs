@@ -1,8 +1,10 @@
 //! Buckets: made once, found, listed, deleted only when empty.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::future::join_all;
 use martlet_protocol::backend::{BucketFence, CallKind};
-use martlet_protocol::entry::Attributes;
+use martlet_protocol::entry::{Attributes, Value};
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Level, Setting};
 
@@ -117,7 +119,7 @@ async fn a_delete_that_can_not_fence_every_device_falls_back_to_open() {
     let unfenced = faulty(&harness.memory, 1, 3, move |call| {
         let fences = call.op == CallKind::Fence
             && call.device == DeviceId(2)
-            && first.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+            && first.fetch_add(1, Ordering::SeqCst) == 0;
         if fences { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
     });
     assert!(unfenced.buckets().delete("b").await.is_err());
@@ -125,6 +127,41 @@ async fn a_delete_that_can_not_fence_every_device_falls_back_to_open() {
     harness.delete("key").await;
     store.buckets().delete("b").await.unwrap();
     assert!(matches!(store.bucket("b").await, Err(Error::NoSuchBucket)), "a purge may come later");
+}
+
+/// The reply to a tombstone is lost on all devices. Its purge follows a new read.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_whose_outcome_was_unknown_is_purged() {
+    let harness = Harness::new(3, 3);
+    create(&harness.store, "b").await;
+    let bucket = harness.store.bucket("b").await.unwrap();
+    let is_written = AtomicBool::new(false);
+    let store = faulty(&harness.memory, 3, 3, move |call| match call.write {
+        Some(write) if matches!(write.entry.value, Value::Tombstone) => {
+            is_written.store(true, Ordering::Relaxed);
+            Fault::LoseReply(ErrorKind::Unavailable)
+        }
+        // No further ballot finds the tombstone.
+        None if call.op == CallKind::Promise && is_written.load(Ordering::Relaxed) => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
+        _ => Fault::None,
+    });
+    store.buckets().delete("b").await.unwrap();
+    for device in (1..=3).map(DeviceId) {
+        let fences = harness.memory.fences(device).await.unwrap();
+        assert!(fences.contains(&BucketFence::of_deleted(bucket.id)), "{device}: {fences:?}");
+    }
+    // A deletion that reached no device has failed.
+    create(&harness.store, "b").await;
+    let store = faulty(&harness.memory, 3, 3, |call| match call.write {
+        Some(write) if matches!(write.entry.value, Value::Tombstone) => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
+        _ => Fault::None,
+    });
+    assert!(store.buckets().delete("b").await.is_err());
+    harness.store.bucket("b").await.unwrap();
 }
 
 #[tokio::test]

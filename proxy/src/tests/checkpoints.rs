@@ -5,6 +5,7 @@ mod late;
 mod planned;
 mod removal;
 mod repeats;
+mod retained;
 mod shared;
 mod view;
 

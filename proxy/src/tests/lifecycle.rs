@@ -255,6 +255,24 @@ async fn of_more_versions_than_a_page_has_the_newest_stay() {
     assert_eq!(fixture.versions().await.len(), 1 + 1 + 255);
 }
 
+/// Successors of a version go at once with it, so no version depends on its direct one.
+#[tokio::test]
+async fn all_due_versions_of_a_key_go_in_one_pass() {
+    for newer in [None, Some(2)] {
+        let fixture = Fixture::versioned().await;
+        let kept = 1 + newer.map_or(0, |newer| newer as usize);
+        for _ in 0..300 + kept {
+            put_plain(fixture.store(), "k").await.unwrap();
+            fixture.clock.advance_ms(1);
+        }
+        fixture.set(&rules([noncurrent(1, newer)])).await;
+        fixture.days(2);
+        let carried = carry_out(fixture.store()).await.unwrap();
+        assert_eq!((carried.done, carried.kept), (300, 0));
+        assert_eq!(fixture.versions().await.len(), kept);
+    }
+}
+
 #[tokio::test]
 async fn r7_without_a_quorum_nothing_goes() {
     let fixture = Fixture::new(3).await;

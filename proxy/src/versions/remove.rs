@@ -11,6 +11,7 @@ use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{Level, Stamp, Version, VersionId};
 
+use super::behind::Behind;
 use super::beside::{Below, version_of};
 use super::store::VersionStore;
 use crate::api::DeleteConditions;
@@ -29,6 +30,8 @@ pub(crate) enum Provided<'a> {
     Request(&'a DeleteConditions),
     /// The version must be noncurrent.
     Noncurrent(&'a Fits<'a>),
+    /// The version must be noncurrent, and must not have been current since a page listed it.
+    Behind(&'a Behind<'a>),
     /// The version must be the only one of its key.
     Alone(&'a Fits<'a>),
 }
@@ -102,7 +105,9 @@ impl Removal<'_> {
         match self.provided {
             Provided::Request(conditions) => conditions.check(Some(&gone.value))?,
             Provided::Noncurrent(fits) if fits(&gone) => {}
-            Provided::Noncurrent(_) | Provided::Alone(_) => return Ok(Step::Keep),
+            Provided::Noncurrent(_) | Provided::Behind(_) | Provided::Alone(_) => {
+                return Ok(Step::Keep);
+            }
         }
         check_removal_of(&gone.value, self.versions.registers.stamps.now_ms(), self.bypass)?;
         self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
@@ -125,6 +130,9 @@ impl Removal<'_> {
         Ok(match self.provided {
             Provided::Request(_) => true,
             Provided::Noncurrent(fits) => !is_head && fits(entry),
+            Provided::Behind(behind) => {
+                !is_head && self.versions.is_behind(self.context, round, entry, behind).await?
+            }
             Provided::Alone(fits) => {
                 is_head
                     && fits(entry)
@@ -194,7 +202,7 @@ impl VersionStore {
     ) -> Result<(WriteOutcome, bool), WriteError> {
         let head = match provided {
             // A noncurrent version has nothing to put in its place.
-            Provided::Noncurrent(_) => None,
+            Provided::Noncurrent(_) | Provided::Behind(_) => None,
             Provided::Request(_) | Provided::Alone(_) => self.head(target, intent).await,
         };
         self.remove_below(target, intent, removal, provided, head).await

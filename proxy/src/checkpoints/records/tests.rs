@@ -171,13 +171,27 @@ fn nothing_is_noted_while_objects_are_deleted() {
     let intent = || begun("t", 1);
     record.note(noted("v1", 10, None));
     assert!(!record.begin_deleting(1), "it isn't withdrawn");
-    record.withdraw(1, ASKED, 7);
+    record.withdraw(1, Withdrawal { deletes_objects: true, ..ASKED }, 7);
     assert!(record.begin(intent()) && !record.begin_deleting(1), "a marker may come");
     record.end("t");
     assert!(record.begin_deleting(1) && !record.begin(intent()));
     assert!(matches!(record.note(noted("v2", 20, None)), NoteOutcome::Refused(_)));
     record.forget(1);
     assert_eq!(number(record.note(noted("v2", 20, None))), 2);
+}
+
+#[test]
+fn objects_stay_unless_their_deletion_began() {
+    let deletes = Withdrawal { deletes_objects: true, ..ASKED };
+    let mut record = SetRecord::new("s/");
+    record.note(noted("v1", 10, None));
+    record.note(noted("v2", 20, None));
+    assert!(!record.spare_objects(1), "it isn't withdrawn");
+    record.withdraw(1, deletes, 7);
+    record.withdraw(2, deletes, 7);
+    assert!(record.begin_deleting(1) && !record.spare_objects(1), "some may be gone");
+    assert!(record.spare_objects(2) && !record.begin_deleting(2));
+    assert!(!record.find(2).unwrap().deletes_objects);
 }
 
 #[test]

@@ -26,6 +26,10 @@ fn id(position: u64) -> VersionId {
     VersionId::Numbered { position, write_id: WriteId([1; 16]) }
 }
 
+fn head(at: u64) -> ListedHead {
+    ListedHead { version: id(at), modified_ms: at }
+}
+
 /// A version written at `at`, which is also its position; a marker if `size` is none.
 fn version(key: &str, at: u64, is_latest: bool, size: Option<u64>) -> ListedVersion {
     let object = |size| {
@@ -115,7 +119,7 @@ fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
     let rules = rules(None, Some(Noncurrent { days: 1, newer: Some(2) }));
     let first = vec![version("a", 9, true, Some(1)), version("a", 8, false, Some(1))];
     let (candidate, next) = judged(&rules, page(first, Some(("a", Some(8)))), None, 5000);
-    let within = VersionCursor { version: id(8), newer: 1, since_ms: 8 };
+    let within = VersionCursor { version: id(8), newer: 1, since_ms: 8, head: head(9) };
     assert_eq!(
         (candidate.len(), &next),
         (0, &Some(ExpiryCursor { key: "a".into(), within: Some(within) }))
@@ -127,8 +131,32 @@ fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
     ];
     let (candidate, next) = judged(&rules, page(rest, Some(("b", Some(5)))), next.as_ref(), 5000);
     assert_eq!(candidate, [("a".into(), 6, LifecycleAction::Remove)]);
-    let within = VersionCursor { version: id(5), newer: 0, since_ms: 5 };
+    let within = VersionCursor { version: id(5), newer: 0, since_ms: 5, head: head(5) };
     assert_eq!(next, Some(ExpiryCursor { key: "b".into(), within: Some(within) }));
+}
+
+#[test]
+fn candidates_of_later_pages_have_the_head_of_the_first() {
+    let rules = rules(None, Some(Noncurrent { days: 1, newer: None }));
+    let run = ExpirationRun { rules: &rules, day: DAY, now_ms: 5000 };
+    let first = vec![version("a", 9, true, Some(1)), version("a", 8, false, Some(1))];
+    let judged = judge(page(first, Some(("a", Some(8)))), None, &run);
+    let heads = |judged: &JudgedPage| -> Vec<_> {
+        judged.candidates.iter().map(|it| (it.modified_ms, it.head)).collect()
+    };
+    assert_eq!(heads(&judged), [(8, head(9))]);
+    let rest = || {
+        vec![
+            version("a", 7, false, Some(1)),
+            version("b", 5, true, Some(1)),
+            version("b", 4, false, Some(1)),
+        ]
+    };
+    let later = judge(page(rest(), None), judged.next.as_ref(), &run);
+    assert_eq!(heads(&later), [(7, head(9)), (4, head(5))]);
+    // Of versions that are cut off from their head, the first one stands for the head.
+    let cut_off = vec![version("a", 7, false, Some(1)), version("a", 6, false, Some(1))];
+    assert_eq!(heads(&judge(page(cut_off, None), None, &run)), [(6, head(7))]);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Changes between the page that lists a version and the ballot that removes it.
 
-use martlet_protocol::lifecycle::{LifecycleAction, VersionPosition};
+use martlet_protocol::VersionId;
+use martlet_protocol::lifecycle::{LifecycleAction, ListedHead, VersionPosition};
 
 use super::*;
 use crate::lifecycle::{ExpirationCandidate, ExpirationOutcome, ExpirationRun, Expirations};
+use crate::{ObjectName, ReadConditions};
 
 /// Treats version number `at` of a listing as due.
 async fn candidate_at(
@@ -14,9 +16,18 @@ async fn candidate_at(
 ) -> ExpirationCandidate {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
     let mut page = fixture.store().versions().list("b", list).await.unwrap();
+    let first = &page.versions[0];
+    let head = ListedHead { version: first.id, modified_ms: first.modified_ms };
     let version = page.versions.remove(at);
     let (modified_ms, position) = (version.modified_ms, position(version.modified_ms));
-    ExpirationCandidate { key: version.key, id: version.id, modified_ms, position, action }
+    ExpirationCandidate { key: version.key, id: version.id, modified_ms, position, head, action }
+}
+
+/// Reads a version of `k` by its id.
+async fn is_readable(fixture: &Fixture, id: VersionId) -> bool {
+    let name = ObjectName { key: "k", version: Some(id) };
+    let any = ReadConditions::default();
+    fixture.store().get("b", name, Selection::Whole, &any).await.is_ok()
 }
 
 fn current(modified_ms: u64) -> VersionPosition {
@@ -97,9 +108,59 @@ async fn m1_a_version_that_is_the_current_one_again_stays() {
     fixture.store().versions().delete("b", "k", newer.id).await.unwrap();
     assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
     assert_eq!(fixture.versions().await, ["k*"]);
+    // Noncurrent again, but for no time yet.
     put_plain(fixture.store(), "k").await.unwrap();
-    assert!(is_done(&expire(&fixture, &rules, &candidate).await));
-    assert_eq!(fixture.versions().await, ["k*"]);
+    assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
+    assert_eq!(fixture.versions().await, ["k*", "k"]);
+    assert!(is_readable(&fixture, candidate.id).await);
+    fixture.days(2);
+    let candidate = candidate_at(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
+    put_plain(fixture.store(), "k").await.unwrap();
+    assert!(is_done(&expire(&fixture, &rules, &candidate).await), "the listed head is beside");
+    assert_eq!(fixture.versions().await, ["k*", "k"]);
+}
+
+/// The head of a suspended bucket has the same id after each write.
+#[tokio::test]
+async fn m1_another_null_head_is_not_the_listed_one() {
+    for is_replaced in [false, true] {
+        let fixture = Fixture::versioned().await;
+        let rules = rules([noncurrent(1, None)]);
+        put_plain(fixture.store(), "k").await.unwrap();
+        fixture.store().buckets().set_versioning("b", false).await.unwrap();
+        fixture.days(1);
+        put_plain(fixture.store(), "k").await.unwrap();
+        fixture.days(2);
+        let candidate = candidate_at(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
+        if is_replaced {
+            fixture.store().versions().delete("b", "k", VersionId::Null).await.unwrap();
+            put_plain(fixture.store(), "k").await.unwrap();
+        }
+        let outcome = expire(&fixture, &rules, &candidate).await;
+        assert_eq!(is_done(&outcome), !is_replaced, "{outcome:?}");
+        assert_eq!(is_readable(&fixture, candidate.id).await, is_replaced);
+    }
+}
+
+#[tokio::test]
+async fn m1_the_newest_noncurrent_versions_stay_when_others_go() {
+    for is_deleted in [false, true] {
+        let fixture = Fixture::versioned().await;
+        let rules = rules([noncurrent(1, Some(1))]);
+        for _ in 0..3 {
+            put_plain(fixture.store(), "k").await.unwrap();
+            fixture.days(1);
+        }
+        let behind_one = |since_ms| VersionPosition::Noncurrent { since_ms, newer: 1 };
+        let candidate = candidate_at(&fixture, 2, LifecycleAction::Remove, behind_one).await;
+        let newer = candidate_at(&fixture, 1, LifecycleAction::Remove, behind_one).await;
+        if is_deleted {
+            fixture.store().versions().delete("b", "k", newer.id).await.unwrap();
+        }
+        let outcome = expire(&fixture, &rules, &candidate).await;
+        assert_eq!(is_done(&outcome), !is_deleted, "{outcome:?}");
+        assert_eq!(is_readable(&fixture, candidate.id).await, is_deleted);
+    }
 }
 
 #[tokio::test]

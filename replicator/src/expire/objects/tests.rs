@@ -1,7 +1,7 @@
 //! Start, continuation and end of the walk over objects.
 
 use async_trait::async_trait;
-use martlet_protocol::lifecycle::{ExpiryOutcome, VersionCursor};
+use martlet_protocol::lifecycle::{ExpiryOutcome, ListedHead, VersionCursor};
 use martlet_protocol::{Error, Result, UploadId, VersionId};
 use parking_lot::Mutex;
 
@@ -21,7 +21,8 @@ impl ObjectExpiry for ScriptedExpiry {
         if stretch.bucket == "bad" {
             return Err(Error::unavailable("not today"));
         }
-        let within = VersionCursor { version: VersionId::Null, newer: 1, since_ms: 2 };
+        let head = ListedHead { version: VersionId::Null, modified_ms: 3 };
+        let within = VersionCursor { version: VersionId::Null, newer: 1, since_ms: 2, head };
         let next = ExpiryCursor { key: "m\n".into(), within: Some(within) };
         let next = stretch.after.is_none().then_some(next);
         Ok(ExpiryOutcome { seen: 3, done: 2, kept: 1, next })
