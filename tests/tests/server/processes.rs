@@ -11,7 +11,7 @@ use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::s3::{Reply, encoded, exchange};
 use martlet_tests::server::{finished, martlet};
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 const AUDIT: &str = "/admin/v1/audit";
 const SETTINGS: &str = "/admin/v1/settings";
@@ -53,10 +53,18 @@ impl<'a> Reader<'a> {
         self.get(&format!("{REPLY}?process={process}&route={route}&query={query}")).await
     }
 
+    /// Returns the list once the second proxy has sent its report.
     async fn names(&self) -> Vec<Value> {
-        let reply = self.get("/admin/v1/processes").await;
-        assert_eq!(reply.status, 200, "{}", reply.text());
-        serde_json::from_slice(&reply.body).unwrap()
+        let end = Instant::now() + Duration::from_mins(1);
+        loop {
+            let reply = self.get("/admin/v1/processes").await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            if reply.text().contains("proxy p2") {
+                return serde_json::from_slice(&reply.body).unwrap();
+            }
+            assert!(Instant::now() < end, "{}", reply.text());
+            sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 
