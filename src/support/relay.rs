@@ -12,8 +12,9 @@
 //!   The session of the principal is never sent, and neither is a token of a secret.
 //! * Addresses are those that processes report: a request names a process.
 //! * A reply has the type of its route. It is bounded in bytes and time.
-//! * Requests under way are bounded: all, those of a key, and those to a process. A client that leaves ends
-//!   its request.
+//! * Requests under way are bounded: all, those of a key, and those to a process. A drop of the future ends
+//!   a request. Ports whose clients may close their sending side notice no client that has left: there a
+//!   request ends after ten seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
