@@ -32,14 +32,13 @@ use martlet_admin_api::processes::{
 use martlet_admin_api::{ErrorReply, STATUS};
 use martlet_serving::access::{AdminAccess, Principal, RouteAccess};
 use martlet_serving::api::{ApiDoc, ApiRoutes};
-use martlet_serving::operator::refuse;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::collect::PATIENCE;
 use super::directory::{ListedProcess, Replier, processes};
 use super::permits::{Permit, RelayPermits};
-use super::relayed_routes::{ROUTES, RelayedRoute, route_of};
+use super::relayed_routes::{ROUTES, Refusal, RelayedRoute, route_of};
 use super::route::{BundleProcess, OWN_BYTES_MAX, OwnRoutes, SessionScope, session_of};
 use crate::admin::address::AdminAddress;
 use crate::admin::client::{AdminCredential, AdminEndpoint};
@@ -56,22 +55,6 @@ const NO_KEY: &str = "other processes are read for admin keys alone: sign in wit
 const REFUSED: &str = "it refuses the session: it is of an earlier release, or its clock differs";
 const UNKNOWN: &str = "no process of the cluster has this name: see /admin/v1/processes";
 const STOPPING: &str = "the process is starting or stopping";
-
-/// Refusal, with its HTTP status and its sentence.
-#[derive(Debug, PartialEq)]
-pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
-
-impl Refusal {
-    fn unavailable(sentence: impl Into<String>) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, sentence.into())
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        refuse(self.0, &self.1)
-    }
-}
 
 /// State of the routes.
 struct Relay {

@@ -1,6 +1,7 @@
 //! Routes that may be read of other processes, with the processes that have them and their replies.
 
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use martlet_admin_api::accounts::ListPage;
 use martlet_admin_api::audit::{AUDIT, AuditPage};
 use martlet_admin_api::events::{EVENTS, EventTargetLine, PARKED, ParkedPage};
@@ -9,11 +10,28 @@ use martlet_admin_api::principals::AdminRole;
 use martlet_admin_api::processes::{QUERY_BYTES_MAX, RelayQuery};
 use martlet_admin_api::{ProcessWorkers, SETTINGS, STATUS, ServerStatus, SettingsReply, WORKERS};
 use martlet_serving::access::RouteAccess;
+use martlet_serving::operator::refuse;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::directory::{ListedProcess, has_s3, has_targets};
-use super::relay::Refusal;
+
+/// Refusal, with its HTTP status and its sentence.
+#[derive(Debug, PartialEq)]
+pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
+
+impl Refusal {
+    /// Makes a refusal of a request that may succeed later.
+    pub(super) fn unavailable(sentence: impl Into<String>) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, sentence.into())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        refuse(self.0, &self.1)
+    }
+}
 
 /// Route that may be read of other processes.
 pub(super) struct RelayedRoute {

@@ -191,7 +191,7 @@ fn processes_without_a_report_and_beyond_the_bound_are_listed_with_a_reason() {
 }
 
 #[test]
-fn processes_of_one_name_are_told_apart_by_their_addresses() {
+fn processes_of_one_name_differ_by_their_addresses() {
     let mut status =
         ServerStatus { own: report("proxy p1", "10.0.0.1:1"), ..ServerStatus::default() };
     for admin in ["10.0.0.2:1", "10.0.0.3:1", "", ""] {

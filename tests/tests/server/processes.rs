@@ -129,6 +129,13 @@ async fn a_hung_process_takes_few_places(cluster: &TestCluster) {
     let reader = |role: &str| Reader { token: Reader::of_key(cluster, role), cluster };
     let (viewer, operator) = (reader("viewer"), reader("operator"));
     cluster.proxies[1].pause();
+    // Threads of a process stop some time after the signal.
+    let second = cluster.proxies[1].admin_address;
+    let healthz = || {
+        let request = Request::get("/healthz").header("host", second.to_string());
+        exchange(second, request.body(Full::<Bytes>::default()).unwrap())
+    };
+    while timeout(Duration::from_millis(500), healthz()).await.is_ok() {}
     let requests =
         (0..12).map(|_| timeout(Duration::from_secs(3), viewer.relayed("proxy p2", SETTINGS, "")));
     let asking = join_all(requests);
