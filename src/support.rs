@@ -8,7 +8,9 @@
 //!
 //! * [`collect`]: the parts, and the trait of their source; [`metrics`]: metrics without names.
 //! * [`archive`]: bounds in bytes and time, the index, and the file.
-//! * [`relay`]: replies of one process, read by another for its principals.
+//! * [`directory`]: the processes of a cluster, with their addresses or the reasons for none.
+//! * [`relay`]: replies of one process, read by another for its principals; [`relayed_routes`]: the routes
+//!   and types of these replies; [`permits`]: bounds on the requests under way.
 //! * [`route`]: the archive as a reply of the admin API.
 //!
 //! Values are in the archive because their kind is allowed, never because they look harmless:
@@ -20,6 +22,9 @@
 
 pub(crate) mod archive;
 pub(crate) mod collect;
+pub(crate) mod directory;
 mod metrics;
+mod permits;
 mod relay;
+mod relayed_routes;
 pub(crate) mod route;

@@ -15,13 +15,16 @@ pub const RELAYED_BYTES_MAX: usize = 4 << 20;
 /// Process of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessName {
-    /// Role and name, such as `proxy p1`.
+    /// Role and name, such as `proxy p1`. Processes of one name are told apart by their addresses.
     pub process: String,
+    /// Roles and names at the process's admin address, that with the most routes first.
+    #[serde(default)]
+    pub roles: Vec<String>,
     /// True for the process that replies.
     pub own: bool,
     /// Paths that the principal may read of the process.
     pub routes: Vec<String>,
-    /// Reason for a process that can't be reached: its last report is missing.
+    /// Reason for a process that this one can't read.
     #[serde(default)]
     pub silent: Option<String>,
 }

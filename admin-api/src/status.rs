@@ -1,7 +1,7 @@
 //! JSON messages about the status of processes, devices, rings and workers.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -149,6 +149,9 @@ impl ProcessReport {
 pub struct MemberLine {
     /// Age of the report in milliseconds.
     pub heard_ms_ago: u64,
+    /// Address from which the report came, as storage nodes saw it. `None` in lines of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<IpAddr>,
     /// The report.
     #[serde(flatten)]
     pub report: ProcessReport,

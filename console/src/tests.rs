@@ -78,6 +78,7 @@ fn routes(secret: AdminSecret, clock: Arc<dyn Clock>) -> ApiRoutes {
             began_ms,
             expires_ms: began_ms + 1000,
             reads: None,
+            at: None,
         };
         let principal = PrincipalLine { session: Some(claims.id.clone()), ..principal.line() };
         Json(SessionReply { token: secret.seal(&claims), principal })

@@ -146,7 +146,7 @@ mod tests {
 
     fn view(nodes: Vec<NodeLine>, proxy: Option<u16>) -> ClusterView {
         let report = report("proxy p1", proxy);
-        ClusterView { nodes, members: vec![MemberLine { heard_ms_ago: 5, report }] }
+        ClusterView { nodes, members: vec![MemberLine { heard_ms_ago: 5, sender: None, report }] }
     }
 
     #[test]

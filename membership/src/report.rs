@@ -10,6 +10,7 @@
 //! on them, they are not stored on disk, and those of silent processes expire.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,38 +38,56 @@ pub(crate) struct StatusAnswer {
 
 /// Reports received from processes other than storage nodes.
 #[derive(Debug, Default)]
-pub(crate) struct ReceivedReports(Mutex<BTreeMap<String, (Instant, ProcessReport)>>);
+pub(crate) struct ReceivedReports(Mutex<BTreeMap<String, ReceivedReport>>);
+
+#[derive(Debug)]
+struct ReceivedReport {
+    at: Instant,
+    sender: Option<IpAddr>,
+    report: ProcessReport,
+}
 
 impl ReceivedReports {
-    /// Stores the report of a process. At [`PROCESSES_MAX`] reports a new process is ignored.
-    pub(crate) fn record(&self, report: ProcessReport) {
+    /// Stores the report of a process, which came from `sender`. At [`PROCESSES_MAX`] reports a new process is
+    /// ignored.
+    pub(crate) fn record(&self, report: ProcessReport, sender: Option<IpAddr>) {
         let now = Instant::now();
         let mut known = self.0.lock();
-        known.retain(|_, (at, _)| now.duration_since(*at) < MEMORY);
+        known.retain(|_, it| now.duration_since(it.at) < MEMORY);
         if known.len() < PROCESSES_MAX || known.contains_key(&report.role) {
-            known.insert(report.role.clone(), (now, report));
+            known.insert(report.role.clone(), ReceivedReport { at: now, sender, report });
         }
     }
 
     /// Returns the unexpired reports, with their ages.
     pub(crate) fn received(&self) -> Vec<MemberLine> {
         let known = self.0.lock();
-        let lately = known.values().filter(|(at, _)| at.elapsed() < MEMORY);
-        let line = |(at, report): &(Instant, ProcessReport)| MemberLine {
+        let lately = known.values().filter(|it| it.at.elapsed() < MEMORY);
+        let line = |ReceivedReport { at, sender, report }: &ReceivedReport| MemberLine {
             heard_ms_ago: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sender: *sender,
             report: report.clone(),
         };
         lately.map(line).collect()
     }
 }
 
-/// Returns the latest report of each process, by role and name.
+/// Returns the latest report of each process, by role and name. A report without a sender gets that of an
+/// older one.
 pub(crate) fn freshest(heard: impl IntoIterator<Item = MemberLine>) -> Vec<MemberLine> {
     let mut known: BTreeMap<String, MemberLine> = BTreeMap::new();
-    for line in heard {
-        let older = known.get(&line.report.role).map(|other| other.heard_ms_ago);
-        if older.is_none_or(|older| line.heard_ms_ago < older) {
-            known.insert(line.report.role.clone(), line);
+    for mut line in heard {
+        match known.get_mut(&line.report.role) {
+            Some(other) if line.heard_ms_ago >= other.heard_ms_ago => {
+                other.sender = other.sender.or(line.sender);
+            }
+            Some(other) => {
+                line.sender = line.sender.or(other.sender);
+                *other = line;
+            }
+            None => {
+                known.insert(line.report.role.clone(), line);
+            }
         }
     }
     known.into_values().collect()
@@ -86,19 +105,22 @@ mod tests {
     fn the_last_word_of_each_process_is_remembered() {
         let reports = ReceivedReports::default();
         assert!(reports.received().is_empty());
-        reports.record(report("proxy p1", false));
-        reports.record(report("replicator r1", true));
-        reports.record(report("proxy p1", true));
+        let sender = "10.0.0.7".parse().ok();
+        reports.record(report("proxy p1", false), None);
+        reports.record(report("replicator r1", true), None);
+        reports.record(report("proxy p1", true), sender);
         let heard = reports.received();
         let roles: Vec<_> = heard.iter().map(|line| line.report.role.as_str()).collect();
         assert_eq!(roles, ["proxy p1", "replicator r1"]);
         assert!(heard[0].report.ready && heard[0].heard_ms_ago < 60_000);
+        assert_eq!((heard[0].sender, heard[1].sender), (sender, None));
     }
 
     #[test]
     fn of_several_words_the_freshest_counts() {
         let line = |role: &str, heard_ms_ago, ready| MemberLine {
             heard_ms_ago,
+            sender: None,
             report: report(role, ready),
         };
         let reports = [
@@ -109,5 +131,18 @@ mod tests {
         ];
         let merged = freshest(reports.clone());
         assert_eq!(merged, [reports[2].clone(), reports[1].clone()]);
+    }
+
+    #[test]
+    fn the_sender_of_an_older_report_is_kept() {
+        let sender: Option<IpAddr> = "10.0.0.7".parse().ok();
+        let line = |heard_ms_ago, sender| MemberLine {
+            heard_ms_ago,
+            sender,
+            report: report("proxy p1", true),
+        };
+        for lines in [[line(5, None), line(9, sender)], [line(9, sender), line(5, None)]] {
+            assert_eq!(freshest(lines), [line(5, sender)]);
+        }
     }
 }

@@ -20,9 +20,9 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use martlet_admin_api::RingLine;
-use martlet_protocol::http::RingTag;
+use martlet_protocol::http::{Peer, RingTag};
 use martlet_serving::folder::DataFolder;
 use serde::{Deserialize, Serialize};
 
@@ -150,10 +150,14 @@ async fn raise_level(State(host): State<Host>, body: Bytes) -> Response {
     Json(LevelAnswer { refused }).into_response()
 }
 
-async fn receive_report(State(host): State<Host>, body: Bytes) -> StatusCode {
+async fn receive_report(
+    State(host): State<Host>,
+    sender: Option<Extension<Peer>>,
+    body: Bytes,
+) -> StatusCode {
     let report = serde_json::from_slice(&body).ok().filter(|_| body.len() <= REPORT_BYTES_MAX);
     let Some(report) = report else { return StatusCode::BAD_REQUEST };
-    host.member.reports.record(report);
+    host.member.reports.record(report, sender.map(|Extension(Peer(address))| address));
     StatusCode::OK
 }
 

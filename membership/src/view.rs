@@ -2,6 +2,7 @@
 //! requests for display and collected anew for decisions.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +62,10 @@ impl Member {
             let node = by_name.get(&name).cloned();
             async move {
                 let node = node?;
-                query_node(&node, request).await
+                let mut answer = query_node(&node, request).await?;
+                let host = host_of(node.backend.address());
+                answer.heard.iter_mut().for_each(|line| line.sender = seen(line.sender, host));
+                Some(answer)
             }
         };
         collect(names, scope, ask).await
@@ -78,7 +82,9 @@ impl Member {
             .collect();
         match self.nodes.own() {
             Some(name) => lines.push(self.own_line(name, own)),
-            None => heard.push(MemberLine { heard_ms_ago: 0, report: own.clone() }),
+            None => {
+                heard.push(MemberLine { heard_ms_ago: 0, sender: None, report: own.clone() });
+            }
         }
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         ClusterView { nodes: lines, members: freshest(heard) }
@@ -155,7 +161,7 @@ impl ClusterView {
     /// Returns the workers of each process that runs any.
     pub(crate) fn workers(&self) -> Vec<ProcessWorkers> {
         let with = self.members.iter().filter(|member| !member.report.workers.is_empty());
-        with.map(|MemberLine { heard_ms_ago, report }| ProcessWorkers {
+        with.map(|MemberLine { heard_ms_ago, report, .. }| ProcessWorkers {
             process: report.role.clone(),
             heard_ms_ago: Some(*heard_ms_ago),
             workers: report.workers.clone(),
@@ -186,6 +192,19 @@ fn with_report(line: NodeLine, report: Option<(&ProcessReport, Duration)>) -> No
     let Some((report, age)) = report else { return line };
     let heard_ms_ago = line.heard_ms_ago.max(Some(ms(age)));
     NodeLine { heard_ms_ago, report: Some(report.clone()), ..line }
+}
+
+/// Returns the address of a node; none for a name.
+fn host_of(address: &str) -> Option<IpAddr> {
+    let (host, _) = address.rsplit_once(':')?;
+    host.trim_matches(['[', ']']).parse().ok()
+}
+
+/// Returns the sender of a report that a node at `host` received. A sender at the loopback interface of
+/// the node is on the machine of the node.
+fn seen(sender: Option<IpAddr>, host: Option<IpAddr>) -> Option<IpAddr> {
+    let sender = sender?.to_canonical();
+    if sender.is_loopback() { host } else { Some(sender) }
 }
 
 async fn query_node(node: &PeerNode, request: NodeRequest) -> Option<StatusAnswer> {
@@ -221,7 +240,7 @@ mod tests {
             workers: vec![WorkerLine { worker: "sync".into(), ..WorkerLine::default() }],
             ..ProcessReport::of("replicator r1")
         };
-        let member = |report| MemberLine { heard_ms_ago: 4, report };
+        let member = |report| MemberLine { heard_ms_ago: 4, sender: None, report };
         ClusterView {
             nodes: vec![node("n1", Some(report)), node("n2", None)],
             members: vec![member(ProcessReport::of("proxy p1")), member(busy)],
@@ -243,6 +262,22 @@ mod tests {
         assert_eq!(age(None, 0), Some(0));
         let silent = with_report(line(Some(7)), None);
         assert!(silent.report.is_none() && silent.heard_ms_ago == Some(7));
+    }
+
+    #[test]
+    fn a_loopback_sender_is_on_the_machine_of_the_receiving_node() {
+        let ip = |text: &str| text.parse::<IpAddr>().ok();
+        for (sender, node, expected) in [
+            ("10.0.0.2", "10.0.0.1:6200", "10.0.0.2"),
+            ("127.0.0.1", "10.0.0.1:6200", "10.0.0.1"),
+            ("::ffff:10.0.0.2", "n1:6200", "10.0.0.2"),
+            ("::1", "[fd00::1]:6200", "fd00::1"),
+            ("127.0.0.1", "127.0.0.1:6200", "127.0.0.1"),
+            ("127.0.0.1", "n1:6200", ""),
+            ("", "10.0.0.1:6200", ""),
+        ] {
+            assert_eq!(seen(ip(sender), host_of(node)), ip(expected), "{sender} {node}");
+        }
     }
 
     #[test]

@@ -58,13 +58,16 @@ pub struct AdminAccess {
     /// Log of changes by all others: tenant admins, viewers, and S3 requests for buckets. Its files
     /// are others, so that they push no record of an operator out.
     pub tenant_audit: Option<Arc<AuditLog>>,
+    /// Roles of the process with their names, such as `proxy p1`. A session of one path is for one of them.
+    pub roles: Vec<String>,
 }
 
 impl Default for AdminAccess {
     /// Accepts the tokens of secrets alone.
     fn default() -> Self {
         let clock = Arc::new(SystemClock);
-        Self { secret: None, directory: None, clock, audit: None, tenant_audit: None }
+        let roles = Vec::new();
+        Self { secret: None, directory: None, clock, audit: None, tenant_audit: None, roles }
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! * [`cpu`]: one run of the sampling profiler; [`heap`]: one window of the sampling allocator;
-//!   [`stack`]: their stacks.
+//!   [`stack`]: their stacks; [`program`]: places of functions without a name.
 //! * [`pprof_file`], [`folded`]: the two formats.
 //! * [`memory`]: memory as the kernel counts it.
 //!
@@ -21,6 +21,7 @@ mod folded;
 mod heap;
 mod memory;
 mod pprof_file;
+mod program;
 mod stack;
 
 use std::io;

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 /// Maximum number of blocking threads, for hashing, encryption and the process's own files. Each
 /// device of a storage node has its own threads besides these. None of these calls waits for
-/// another.
+/// another, but the one that makes an archive for support: a process makes one at a time.
 const BLOCKING_THREADS_MAX: usize = 64;
 /// Grace time for blocking calls at the end of the process. A hanging call does not delay the end
 /// further.

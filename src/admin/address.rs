@@ -34,6 +34,11 @@ impl AdminAddress {
         Self { scheme: self.scheme, host: other.ip().to_string(), port: other.port() }
     }
 
+    /// Address at a host, with the scheme of this one if this one names a scheme.
+    pub(crate) fn at_host(&self, host: &str, port: u16) -> Self {
+        Self { scheme: self.scheme, host: host.to_owned(), port }
+    }
+
     /// Host name or IP address, without brackets.
     pub(crate) fn host(&self) -> &str {
         &self.host
@@ -54,7 +59,8 @@ impl AdminAddress {
         }
     }
 
-    fn is_local(&self) -> bool {
+    /// Returns true for the loopback interface of this machine.
+    pub(crate) fn is_local(&self) -> bool {
         let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
         self.host == "localhost" || self.host.parse().is_ok_and(is_loopback)
     }

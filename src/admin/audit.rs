@@ -14,6 +14,7 @@ use super::address::AdminAddress;
 use super::client::AdminEndpoint;
 use super::connection::AdminConnection;
 use super::print::time;
+use crate::support::directory::{self, Replier, has_s3};
 
 /// Interval between two requests of `--follow`.
 const TICK: Duration = Duration::from_secs(2);
@@ -66,7 +67,7 @@ impl AuditArgs {
         let now_ms = SystemClock.now_ms();
         let span_ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let since_ms = self.since.map_or(0, |span| now_ms.saturating_sub(span_ms(span)));
-        let mut sources = self.sources(connection)?;
+        let (mut sources, is_whole) = self.sources(connection)?;
         loop {
             let mut is_more = true;
             while is_more {
@@ -79,20 +80,29 @@ impl AuditArgs {
                 print_all(&records, json);
             }
             if !self.follow {
-                return check_complete(&sources);
+                return check_complete(is_whole && sources.iter().all(|source| !source.is_silent));
             }
             thread::sleep(TICK);
         }
     }
 
-    /// Processes with an audit log: those with an S3 port.
-    fn sources(&self, connection: &AdminConnection) -> Result<Vec<Source>, Failure> {
-        let mut addresses = BTreeMap::new();
-        if let Some(url) = &self.url {
-            addresses.insert(url.to_string(), url.clone());
-        } else {
-            for address in processes(connection) {
-                addresses.insert(address.to_string(), address);
+    /// Returns the processes with an audit log: those with an S3 port. Prints the reasons for those that
+    /// can't be reached. The second value is false if there are any.
+    fn sources(&self, connection: &AdminConnection) -> Result<(Vec<Source>, bool), Failure> {
+        let (mut addresses, mut is_whole) = (BTreeMap::new(), true);
+        let all = match &self.url {
+            Some(url) => vec![(String::new(), Ok(url.clone()))],
+            None => processes(connection),
+        };
+        for (name, address) in all {
+            match address {
+                Ok(address) => {
+                    addresses.insert(address.to_string(), address);
+                }
+                Err(reason) => {
+                    eprintln!("martlet: the records of {name} are missing: {reason}");
+                    is_whole = false;
+                }
             }
         }
         let mut sources = Vec::new();
@@ -103,7 +113,7 @@ impl AuditArgs {
                 sources.push(Source { server, after, of_tenants, is_silent: false });
             }
         }
-        Ok(sources)
+        Ok((sources, is_whole))
     }
 
     /// Adds the records of a process. Prints its error once, so that a process that is out hides no
@@ -148,26 +158,30 @@ impl AuditArgs {
 }
 
 /// Fails if records of a process are missing.
-fn check_complete(sources: &[Source]) -> Result<(), Failure> {
-    if sources.iter().any(|source| source.is_silent) {
-        return Err(Failure::refused("records of a process are missing"));
+fn check_complete(is_complete: bool) -> Result<(), Failure> {
+    if is_complete {
+        return Ok(());
     }
-    Ok(())
+    Err(Failure::refused("records of a process are missing"))
 }
 
-/// Admin addresses of all processes with an S3 port. Requesters that may not see the status get the
-/// queried process alone.
-fn processes(connection: &AdminConnection) -> Vec<AdminAddress> {
-    let has_log = |role: &str| role == "server" || role.starts_with("proxy");
+/// Returns the names of all processes with an S3 port, and their admin addresses or the reasons for none.
+/// Requesters that may not see the status get the queried process alone.
+fn processes(connection: &AdminConnection) -> Vec<(String, Result<AdminAddress, String>)> {
     let status = connection.endpoint().and_then(|server| server.request_json(wire::STATUS, &[]));
-    let Ok(ServerStatus { own, members, .. }) = status else {
-        return vec![connection.address.clone()];
-    };
-    let others = members.into_iter().map(|member| member.report).filter(|it| has_log(&it.role));
-    let others = others.filter(|report| report.admin_address != own.admin_address);
-    let others = others.filter_map(|report| Some(connection.address.beside(report.admin_address?)));
-    let own = has_log(&own.role).then(|| connection.address.clone());
-    own.into_iter().chain(others).collect()
+    match status {
+        Ok(status) => with_log(&status, connection.replier()),
+        Err(_) => vec![(String::new(), Ok(connection.address.clone()))],
+    }
+}
+
+fn with_log(
+    status: &ServerStatus,
+    replier: Replier<'_>,
+) -> Vec<(String, Result<AdminAddress, String>)> {
+    let all = directory::processes(status, replier).into_iter();
+    let with_log = all.filter(|process| process.roles.iter().any(|role| has_s3(role)));
+    with_log.map(|process| (process.name, process.address)).collect()
 }
 
 fn print_all(records: &[AuditRecord], json: bool) {
@@ -203,8 +217,37 @@ fn line(record: &AuditRecord) -> String {
 #[cfg(test)]
 mod tests {
     use martlet_admin_api::principals::PrincipalLine;
+    use martlet_admin_api::{MemberLine, ProcessReport};
 
     use super::*;
+
+    #[test]
+    fn proxies_of_other_machines_are_named_though_they_can_not_be_reached() {
+        let report = |role: &str, address: &str| ProcessReport {
+            admin_address: address.parse().ok(),
+            ..ProcessReport::of(role)
+        };
+        let member = |role: &str, sender: &str, address: &str| MemberLine {
+            heard_ms_ago: 1,
+            sender: sender.parse().ok(),
+            report: report(role, address),
+        };
+        let status = ServerStatus {
+            own: report("proxy n1", "127.0.0.1:9001"),
+            members: vec![
+                member("proxy n1", "10.0.0.1", "127.0.0.1:9001"),
+                member("proxy n2", "10.0.0.2", "127.0.0.1:9001"),
+                member("proxy n3", "10.0.0.3", "10.0.0.3:9001"),
+                member("replicator n4", "10.0.0.4", "127.0.0.1:9001"),
+            ],
+            ..ServerStatus::default()
+        };
+        let address = "127.0.0.1:9001".parse().unwrap();
+        let found = with_log(&status, Replier { address: &address, is_here: true });
+        let names: Vec<(&str, bool)> =
+            found.iter().map(|(name, address)| (name.as_str(), address.is_ok())).collect();
+        assert_eq!(names, [("proxy n1", true), ("proxy n2", false), ("proxy n3", true)]);
+    }
 
     #[test]
     fn a_record_is_one_line() {

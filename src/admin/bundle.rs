@@ -21,6 +21,7 @@ use crate::doctor::{self, ExaminedRole};
 use crate::progress::CountedWork;
 use crate::support::archive::Archive;
 use crate::support::collect::{BundleProgress, BundleSource, SourcePart, collect};
+use crate::support::directory::Replier;
 
 /// Bytes at the end of a log.
 const LOG_BYTES: u64 = 4 << 20;
@@ -91,8 +92,8 @@ struct CommandSource<'a> {
 }
 
 impl BundleSource for CommandSource<'_> {
-    fn address(&self) -> &AdminAddress {
-        &self.connection.address
+    fn replier(&self) -> Replier<'_> {
+        self.connection.replier()
     }
 
     fn request(

@@ -2,10 +2,11 @@
 
 use std::fmt::{Display, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
@@ -13,19 +14,27 @@ use martlet_admin_api::ErrorReply;
 use martlet_protocol::{Clock, SystemClock};
 use martlet_serving::access::{SigningKey, UnsignedRequest};
 use martlet_serving::{AdminToken, Failure, client_config};
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, Error as TlsError};
+use rustls::{CertificateError, ClientConfig, Error as TlsError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::address::AdminAddress;
 
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Name of the authorities' file in errors.
+const AUTHORITY: &str = "file of --admin-ca";
 /// Longest reply of a process.
 const REPLY_BYTES_MAX: usize = 256 << 20;
+/// Age up to which the authorities of this system are not read again.
+const AUTHORITIES_AGE_MAX: Duration = Duration::from_mins(1);
+/// TLS settings with the authorities of this system, and the time at which these were read.
+static SYSTEM_TLS: Mutex<Option<(Instant, Arc<ClientConfig>)>> = Mutex::new(None);
 
 /// Admin API of a process.
 #[derive(Clone)]
@@ -35,6 +44,8 @@ pub(crate) struct AdminEndpoint {
     tls: Option<AdminTls>,
     credential: AdminCredential,
     patience: Duration,
+    /// Time for the connection and its TLS handshake.
+    connect_patience: Duration,
     reply_bytes_max: usize,
 }
 
@@ -73,12 +84,24 @@ impl AdminEndpoint {
     ) -> Result<Self, Failure> {
         let is_secure = address.is_secure(authority.is_some());
         let tls = is_secure.then(|| AdminTls::new(address.host(), authority)).transpose()?;
-        Ok(Self { address, tls, credential, patience: PATIENCE, reply_bytes_max: REPLY_BYTES_MAX })
+        Ok(Self {
+            address,
+            tls,
+            credential,
+            patience: PATIENCE,
+            connect_patience: PATIENCE,
+            reply_bytes_max: REPLY_BYTES_MAX,
+        })
     }
 
     /// Returns this client with another timeout.
     pub(crate) fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Returns this client with another timeout of the connection and its TLS handshake.
+    pub(crate) fn connecting_within(self, connect_patience: Duration) -> Self {
+        Self { connect_patience, ..self }
     }
 
     /// Returns this client with another bound on the bytes of a reply.
@@ -236,13 +259,28 @@ impl AdminEndpoint {
         )?;
         runtime.block_on(async {
             let target = target(path, query);
-            match tokio::time::timeout(self.patience, self.exchange(method, &target, body)).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    Err(Failure::refused(format!("{} does not answer in time", self.address)))
-                }
-            }
+            self.exchange_in_time(method, &target, body).await
         })
+    }
+
+    /// Sends a GET request, and returns status and body of the reply. `target` is a path with its query.
+    /// A drop of the future closes the connection.
+    ///
+    /// # Errors
+    /// No complete reply comes in time, or it exceeds the bound.
+    pub(crate) async fn get(&self, target: &str) -> Result<(StatusCode, Bytes), Failure> {
+        self.exchange_in_time(Method::GET, target, Bytes::new()).await
+    }
+
+    async fn exchange_in_time(
+        &self,
+        method: Method,
+        target: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let late = || Failure::refused(format!("{} does not answer in time", self.address));
+        let exchange = self.exchange(method, target, body);
+        timeout(self.patience, exchange).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn exchange(
@@ -261,13 +299,20 @@ impl AdminEndpoint {
         let request = request.map_err(|_| {
             Failure::usage("the token of the session or the key can't be sent: check its text")
         })?;
-        let stream = TcpStream::connect((self.address.host(), self.address.port())).await;
+        let deadline = Instant::now() + self.connect_patience;
+        let late = |_| {
+            let seconds = self.connect_patience.as_secs();
+            Failure::refused(format!("{} opens no connection in {seconds} s", self.address))
+        };
+        let stream = TcpStream::connect((self.address.host(), self.address.port()));
+        let stream = timeout_at(deadline, stream).await.map_err(late)?;
         let stream = stream.map_err(|error| self.broken(&error))?;
         stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
         match self.tls.clone() {
             None => self.converse(stream, request).await,
             Some(AdminTls { connector, name }) => {
-                let stream = connector.connect(name, stream).await;
+                let stream = connector.connect(name, stream);
+                let stream = timeout_at(deadline, stream).await.map_err(late)?;
                 self.converse(stream.map_err(|error| self.distrusted(&error))?, request).await
             }
         }
@@ -281,18 +326,29 @@ impl AdminEndpoint {
     ) -> Result<(StatusCode, Bytes), Failure> {
         let shaken = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.map_err(|error| self.broken(&error))?;
-        let text = |error: hyper::Error| error.to_string();
         let exchange = async {
-            let response = sender.send_request(request).await.map_err(text)?;
+            let response = sender.send_request(request).await;
+            let response = response.map_err(|error| self.broken(&error))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), self.reply_bytes_max).collect().await;
-            Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+            let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+                Some(_) => self.oversized(),
+                None => self.broken(&error),
+            })?;
+            Ok((status, body.to_bytes()))
         };
-        let answer: Result<_, String> = tokio::select! {
+        tokio::select! {
             answer = exchange => answer,
-            Err(error) = connection => Err(text(error)),
-        };
-        answer.map_err(|error| self.broken(&error))
+            Err(error) = connection => Err(self.broken(&error)),
+        }
+    }
+
+    fn oversized(&self) -> Failure {
+        let Self { address, reply_bytes_max, .. } = self;
+        Failure::refused(format!(
+            "the reply of {address} exceeds {reply_bytes_max} bytes: request less of it, or at its own \
+             admin address"
+        ))
     }
 
     fn broken(&self, error: &dyn Display) -> Failure {
@@ -356,9 +412,23 @@ impl AdminTls {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             Failure::usage(format!("\"{host}\" is not a host name that certificates can name"))
         })?;
-        let config = client_config(authority, "file of --admin-ca")?;
+        let config = match authority {
+            Some(_) => client_config(authority, AUTHORITY)?,
+            None => system_config()?,
+        };
         Ok(Self { connector: TlsConnector::from(config), name })
     }
+}
+
+/// Returns TLS settings with the authorities of this system, which are read once a minute.
+fn system_config() -> Result<Arc<ClientConfig>, Failure> {
+    let mut known = SYSTEM_TLS.lock();
+    if let Some((_, config)) = known.as_ref().filter(|(at, _)| at.elapsed() < AUTHORITIES_AGE_MAX) {
+        return Ok(config.clone());
+    }
+    let config = client_config(None, AUTHORITY)?;
+    *known = Some((Instant::now(), config.clone()));
+    Ok(config)
 }
 
 fn json(body: &impl Serialize) -> Bytes {
@@ -384,7 +454,69 @@ fn target(path: &str, query: &[(&str, &str)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Address that sends `reply` to the first connection, and then neither closes nor sends anything.
+    async fn answering(reply: String) -> AdminAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(reply.as_bytes()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        address
+    }
+
+    async fn error_of(endpoint: AdminEndpoint) -> String {
+        let error = endpoint.get("/admin/v1/status").await.unwrap_err();
+        error.to_string()
+    }
+
+    #[tokio::test]
+    async fn a_reply_beyond_the_bound_is_named_as_such() {
+        let body = "x".repeat(100);
+        let address =
+            answering(format!("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{body}")).await;
+        let session = || AdminCredential::Session("mar1.x".to_owned());
+        let endpoint = AdminEndpoint::new(address.clone(), None, session()).unwrap();
+        let error = error_of(endpoint.bounded(99)).await;
+        assert!(error.contains(&format!("the reply of {address} exceeds 99 bytes")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_handshake_without_an_end_is_given_up_before_the_reply_is() {
+        let address = answering(String::new()).await;
+        let secure = format!("https://{address}").parse().unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let roots = rustls::RootCertStore::empty();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let endpoint = AdminEndpoint {
+            address: secure,
+            tls: Some(AdminTls { connector: Arc::new(config).into(), name }),
+            credential: AdminCredential::Session("mar1.x".to_owned()),
+            patience: Duration::from_mins(1),
+            connect_patience: Duration::from_secs(1),
+            reply_bytes_max: 1,
+        };
+        let error = error_of(endpoint).await;
+        assert_eq!(error, format!("{address} opens no connection in 1 s"));
+    }
+
+    #[tokio::test]
+    async fn the_authorities_of_the_system_are_read_once() {
+        // A machine without authorities has nothing to share.
+        let (Ok(one), Ok(other)) = (system_config(), system_config()) else { return };
+        assert!(Arc::ptr_eq(&one, &other));
+    }
 
     #[test]
     fn odd_keys_survive_the_query() {

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use super::address::AdminAddress;
 use super::client::{AdminCredential, AdminEndpoint};
 use crate::server::credentials::{self, Credentials};
+use crate::support::directory::Replier;
 
 /// Default port of the admin address.
 const PORT: u16 = 9001;
@@ -117,6 +118,11 @@ fn read(path: &Path) -> Result<AdminFile, Failure> {
 }
 
 impl AdminConnection {
+    /// Returns the process, for the list of the others that it names.
+    pub(super) fn replier(&self) -> Replier<'_> {
+        Replier { address: &self.address, is_here: self.address.is_local() }
+    }
+
     /// Makes a client of the process.
     pub(crate) fn endpoint(&self) -> Result<AdminEndpoint, Failure> {
         self.endpoint_at(&self.address)

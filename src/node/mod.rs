@@ -19,6 +19,7 @@ use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use martlet_console::S3Slot;
 use martlet_deploy::NodeRole;
+use martlet_serving::access::AdminAccess;
 use martlet_serving::api::ApiRoutes;
 use martlet_serving::metrics::Metrics;
 use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
@@ -147,6 +148,9 @@ async fn open(operator: Arc<Operator>, roles: Vec<(NodeRole, Arc<Operator>)>, su
     // The proxy comes first: it has the routes of all other roles, and more.
     let routes = roles.iter().find_map(|(_, of_role)| of_role.protected_routes());
     let (routes, access) = routes.unwrap_or_default();
+    let of_roles = roles.iter().filter_map(|(_, of_role)| of_role.protected_routes());
+    let names = of_roles.flat_map(|(_, access)| access.roles.clone()).collect();
+    let access = Arc::new(AdminAccess { roles: names, ..AdminAccess::clone(&access) });
     let routes = routes.merge(support);
     operator.open(AdminParts { health: Arc::new(MachineHealth(roles)), metrics, routes, access });
 }

@@ -60,6 +60,7 @@ impl AccountProcess<'_> {
             clock: clock.clone(),
             audit,
             tenant_audit,
+            roles: vec![self.name.to_owned()],
         };
         let own = principals::routes(accounts.clone(), secret, clock);
         let backups = backup::routes(accounts.clone(), store.clone(), self.root_key);
@@ -69,10 +70,10 @@ impl AccountProcess<'_> {
 }
 
 /// Returns the means of a member without accounts to admit requests: sessions of operators, and the
-/// token of the cluster's key.
-pub(crate) fn of_member(random: &[u8; 32], clock: Arc<dyn Clock>) -> Arc<AdminAccess> {
-    let secret = Some(AdminSecret::derive(random));
-    Arc::new(AdminAccess { secret, clock, ..AdminAccess::default() })
+/// token of the cluster's key. `role` is the role and name of the member.
+pub(crate) fn of_member(role: &str, random: &[u8; 32], clock: Arc<dyn Clock>) -> Arc<AdminAccess> {
+    let (secret, roles) = (Some(AdminSecret::derive(random)), vec![role.to_owned()]);
+    Arc::new(AdminAccess { secret, clock, roles, ..AdminAccess::default() })
 }
 
 /// Lets a service record the S3 requests that make, delete or configure buckets or own keys.

@@ -152,7 +152,8 @@ pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Resul
     let statuses: WorkerSource = Arc::new(runner.statuses());
     let [nodes, rings] = [(); 2].map(|()| member.clone());
     let clock: Arc<dyn Clock> = member.clock.clone();
-    let status = StatusSource::new(&format!("replicator {name}"), &operator, &member);
+    let role = format!("replicator {name}");
+    let status = StatusSource::new(&role, &operator, &member);
     let workers = statuses.clone();
     let status = status.with_workers(Arc::new(move || worker_lines(&workers)));
     member.introduce_itself(status.report_source());
@@ -167,7 +168,7 @@ pub(crate) async fn serve(settings: ReplicatorSettings, host: RoleHost) -> Resul
             .with(RingCollector(Arc::new(move || rings.ring_lines())))
             .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
         routes: status.routes().merge(event_routes::routes(observers.figures(), &data_dir)),
-        access: admin_access::of_member(&secret.tokens, clock),
+        access: admin_access::of_member(&role, &secret.tokens, clock),
     });
     println!("Martlet replicator {name} runs");
 

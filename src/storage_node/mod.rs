@@ -277,6 +277,7 @@ impl RunningNode<'_> {
         let until = async move { wait_for_stop(&mut stop).await };
         tasks.spawn(serve_members(internal, app, serving, until));
         tasks.spawn(member.clone().keep_up(stopped.clone()));
+        let role = format!("storage node {}", self.opened.name);
         let introduced = Arc::new(IntroducedNode(node.clone()));
         tasks.spawn(Introducer::new(self.host.clone(), introduced).run(stopped.clone()));
         tasks.spawn(watch_rings(self.opened.clone(), stopped.clone()));
@@ -285,7 +286,7 @@ impl RunningNode<'_> {
             health: Arc::new(self.opened.clone()),
             metrics: self.metrics(figures.as_deref()).with(DirectCollector(of_direct)),
             routes: self.status.clone().routes(),
-            access: admin_access::of_member(&self.secret.tokens, member.clock.clone()),
+            access: admin_access::of_member(&role, &self.secret.tokens, member.clock.clone()),
         });
         tasks
     }

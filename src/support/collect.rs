@@ -1,7 +1,6 @@
 //! Parts of a bundle, from processes and from a machine.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::archive::Archive;
+use super::directory::{ListedProcess, Replier, processes};
 use super::metrics;
 use crate::admin::address::AdminAddress;
 
@@ -22,8 +22,6 @@ use crate::admin::address::AdminAddress;
 pub(crate) const BYTES_MAX: u64 = 64 << 20;
 /// Default bound on the time in which parts are requested.
 pub(crate) const TIME_MAX: Duration = Duration::from_mins(2);
-/// Most processes that are asked.
-const PROCESSES_MAX: usize = 256;
 /// Processes that are asked at once.
 const AT_ONCE: usize = 8;
 /// Time for one reply of a process.
@@ -69,8 +67,8 @@ pub(crate) struct SourcePart<T> {
 
 /// Source of the parts of a bundle.
 pub(crate) trait BundleSource: Sync {
-    /// Returns the admin address of the process whose view of the cluster is used.
-    fn address(&self) -> &AdminAddress;
+    /// Returns the process whose view of the cluster is used.
+    fn replier(&self) -> Replier<'_>;
 
     /// Sends a GET request to a process, in at most this time.
     ///
@@ -102,14 +100,22 @@ pub(crate) trait BundleSource: Sync {
 /// Replies of a process.
 struct ProcessParts {
     name: String,
-    address: AdminAddress,
+    /// None for a process that can't be reached.
+    address: Option<AdminAddress>,
     settings: Result<SettingsReply, String>,
     metrics: Result<String, String>,
 }
 
 impl ProcessParts {
+    /// Returns the parts of a process that isn't queried, for a reason.
+    fn missing(name: String, address: Option<AdminAddress>, reason: &str) -> Self {
+        let reason = || reason.to_owned();
+        Self { name, address, settings: Err(reason()), metrics: Err(reason()) }
+    }
+
     fn add_to(self, archive: &mut Archive) {
         let Self { name, address, settings, metrics } = self;
+        let address = address.map_or("unknown".to_owned(), |address| address.to_string());
         let source = format!("admin address {address}");
         archive.add_json(&format!("processes/{name}/settings.json"), &source, settings);
         let metrics = metrics.map(String::into_bytes);
@@ -163,9 +169,9 @@ impl Collector<'_> {
     ) -> Option<T> {
         let reply: Result<T, String> = match archive.left() {
             None => Err(OUT_OF_TIME.to_owned()),
-            Some(left) => self.request(self.source.address(), path, left.min(PATIENCE)),
+            Some(left) => self.request(self.source.replier().address, path, left.min(PATIENCE)),
         };
-        let source = format!("admin address {}", self.source.address());
+        let source = format!("admin address {}", self.source.replier().address);
         match reply {
             Ok(mut reply) => {
                 hide(&mut reply);
@@ -182,7 +188,7 @@ impl Collector<'_> {
     /// Asks all processes of a status, some at once, and adds the reply of each as it comes. So the replies in
     /// memory are those of [`AT_ONCE`] processes beside the archive, which bounds its parts.
     fn add_processes(&self, archive: &mut Archive, status: Option<&ServerStatus>) {
-        let processes = status.map(|status| processes(status, self.source.address()));
+        let processes = status.map(|status| processes(status, self.source.replier()));
         let end = Instant::now() + archive.left().unwrap_or_default();
         let waiting = VecDeque::from(processes.unwrap_or_default());
         let all = waiting.len() as u64;
@@ -211,12 +217,15 @@ impl Collector<'_> {
         archive.sort_from(before);
     }
 
-    fn query_process(&self, process: Process, end: Instant) -> ProcessParts {
-        let (name, address) = (file_name(&process.name), process.address);
+    fn query_process(&self, process: ListedProcess, end: Instant) -> ProcessParts {
+        let name = file_name(&process.name);
+        let address = match process.address {
+            Ok(address) => address,
+            Err(reason) => return ProcessParts::missing(name, None, &reason),
+        };
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let late = || OUT_OF_TIME.to_owned();
-            return ProcessParts { name, address, settings: Err(late()), metrics: Err(late()) };
+            return ProcessParts::missing(name, Some(address), OUT_OF_TIME);
         }
         let patience = left.min(PATIENCE);
         let settings = self.request(&address, wire::SETTINGS, patience);
@@ -228,7 +237,7 @@ impl Collector<'_> {
                 .request(&address, "/metrics", patience)
                 .map(|bytes| metrics::filter(&String::from_utf8_lossy(&bytes))),
         };
-        ProcessParts { name, address, settings, metrics }
+        ProcessParts { name, address: Some(address), settings, metrics }
     }
 
     /// Requests a value of a process.
@@ -275,33 +284,6 @@ fn hide_errors(workers: &mut [WorkerLine]) {
     }
 }
 
-/// Process with its role and name, and its admin address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) name: String,
-    pub(super) address: AdminAddress,
-}
-
-/// Returns the processes that a status names: the queried one at the address of the query, the
-/// others at the addresses of their reports. Each address is listed once: the roles of a machine
-/// share one.
-pub(super) fn processes(status: &ServerStatus, asked: &AdminAddress) -> Vec<Process> {
-    let mut by_address: BTreeMap<SocketAddr, String> = BTreeMap::new();
-    let of_nodes = status.nodes.iter().filter_map(|node| node.report.as_ref());
-    let reports = of_nodes.chain(status.members.iter().map(|member| &member.report));
-    for report in reports.filter(|report| report.role != status.own.role) {
-        if let Some(address) = report.admin_address {
-            by_address.entry(address).or_insert_with(|| report.role.clone());
-        }
-    }
-    // The queried process may report the address too, as a role of its machine.
-    by_address.retain(|address, _| asked.beside(*address) != *asked);
-    let others = by_address.into_iter();
-    let others = others.map(|(address, name)| Process { name, address: asked.beside(address) });
-    let own = Process { name: status.own.role.clone(), address: asked.clone() };
-    others.take(PROCESSES_MAX - 1).chain([own]).collect()
-}
-
 /// Returns a role and name as the name of a folder.
 fn file_name(role: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
@@ -314,7 +296,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::SeqCst;
 
-    use martlet_admin_api::{MemberLine, NodeLine, ProcessReport};
+    use martlet_admin_api::{NodeLine, ProcessReport};
 
     use super::*;
 
@@ -323,29 +305,30 @@ mod tests {
     }
 
     #[test]
-    fn each_process_gets_one_request_at_its_address() {
+    fn each_process_gets_one_request_and_others_a_reason() {
         let node = |role: &str, address: &str| NodeLine {
             report: Some(report(role, address)),
             ..NodeLine::default()
         };
         let status = ServerStatus {
             own: report("proxy p1", "127.0.0.1:9001"),
-            nodes: vec![
-                node("storage node n1", "10.0.0.1:6201"),
-                node("storage node n2", ""),
-                NodeLine::default(),
-            ],
-            members: vec![
-                MemberLine { heard_ms_ago: 1, report: report("proxy p1", "127.0.0.1:9001") },
-                MemberLine { heard_ms_ago: 1, report: report("replicator r/1", "10.0.0.1:6301") },
-                MemberLine { heard_ms_ago: 1, report: report("replicator r2", "10.0.0.1:6201") },
-            ],
+            nodes: vec![node("storage node n1", "10.0.0.1:6201"), node("storage node n2", "")],
             ..ServerStatus::default()
         };
-        let found = processes(&status, &"10.0.0.9:9001".parse().unwrap());
-        let names: Vec<String> = found.iter().map(|process| file_name(&process.name)).collect();
-        assert_eq!(names, ["storage-node-n1", "replicator-r-1", "proxy-p1"]);
-        assert_eq!(found[2].address, "10.0.0.9:9001".parse().unwrap());
+        let address = "10.0.0.9:9001".parse().unwrap();
+        let (begun, added, most) = Default::default();
+        let source = LargeReplies { address, begun, added, most };
+        let mut archive = Archive::new(BYTES_MAX, Duration::from_mins(1));
+        Collector { source: &source }.add_processes(&mut archive, Some(&status));
+        let names: Vec<&str> = archive.names().collect();
+        let of = |name: &str| {
+            ["metrics.txt", "settings.json"].map(|it| format!("processes/{name}/{it}"))
+        };
+        let expected: Vec<String> =
+            ["proxy-p1", "storage-node-n1", "storage-node-n2"].map(of).concat();
+        assert_eq!(names, expected);
+        assert_eq!((archive.count(), archive.missing()), (4, 2));
+        assert_eq!(source.begun.load(SeqCst), 2);
     }
 
     /// Processes with 4 MiB of metrics each. Counts the replies that were returned, and are in no archive yet.
@@ -360,8 +343,8 @@ mod tests {
     const PROCESSES: u64 = 64;
 
     impl BundleSource for LargeReplies {
-        fn address(&self) -> &AdminAddress {
-            &self.address
+        fn replier(&self) -> Replier<'_> {
+            Replier { address: &self.address, is_here: true }
         }
 
         fn request(&self, _: &AdminAddress, path: &str, _: Duration) -> Result<Vec<u8>, String> {
@@ -433,7 +416,7 @@ mod tests {
         assert_eq!(asked.text(), "0 of 3 processes asked");
         let parts = |settings| ProcessParts {
             name: "n".into(),
-            address: "10.0.0.9:9001".parse().unwrap(),
+            address: "10.0.0.9:9001".parse().ok(),
             settings,
             metrics: Err(String::new()),
         };

@@ -7,81 +7,61 @@
 //!
 //! Invariants:
 //! * Only the routes of a list are read, and by GET alone. The principal needs the role that the route needs.
-//! * The other process gets a session that may GET this one path, for two minutes: a viewer's if that
-//!   suffices, else one of the principal's role.
+//! * The other process gets a session that may GET this one path of this one process, for 30 seconds: a
+//!   viewer's if that suffices, else one of the principal's role.
 //!   The session of the principal is never sent, and neither is a token of a secret.
 //! * Addresses are those that processes report: a request names a process.
-//! * Replies are bounded in bytes and time, and so are the requests under way.
+//! * A reply has the type of its route. It is bounded in bytes and time.
+//! * Requests under way are bounded: all, those of a key, and those to a process. A drop of the future ends
+//!   a request. Ports whose clients may close their sending side notice no client that has left: there a
+//!   request ends after ten seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use martlet_admin_api::audit::AUDIT;
-use martlet_admin_api::events::{EVENTS, PARKED};
-use martlet_admin_api::jobs::{JOB, JOBS};
 use martlet_admin_api::principals::AdminRole;
 use martlet_admin_api::processes::{
-    PROCESS_REPLY, PROCESSES, ProcessName, QUERY_BYTES_MAX, RELAYED_BYTES_MAX, RelayQuery,
+    PROCESS_REPLY, PROCESSES, ProcessName, RELAYED_BYTES_MAX, RelayQuery,
 };
-use martlet_admin_api::{SETTINGS, STATUS, ServerStatus, WORKERS};
+use martlet_admin_api::{ErrorReply, STATUS};
 use martlet_serving::access::{AdminAccess, Principal, RouteAccess};
 use martlet_serving::api::{ApiDoc, ApiRoutes};
-use martlet_serving::operator::refuse;
-use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
-use super::collect::{BundleSource, PATIENCE, Process, processes};
-use super::route::{BundleProcess, ProcessSource, session_of};
+use super::collect::PATIENCE;
+use super::directory::{ListedProcess, Replier, processes};
+use super::permits::{Permit, RelayPermits};
+use super::relayed_routes::{ROUTES, Refusal, RelayedRoute, route_of};
+use super::route::{BundleProcess, OWN_BYTES_MAX, OwnRoutes, SessionScope, session_of};
+use crate::admin::address::AdminAddress;
+use crate::admin::client::{AdminCredential, AdminEndpoint};
 
 const JSON: &str = "application/json";
-/// Requests of other processes that are under way at once.
-const AT_ONCE_MAX: usize = 32;
-static UNDER_WAY: Semaphore = Semaphore::const_new(AT_ONCE_MAX);
+/// Age up to which requests share a list of processes.
+const LIST_AGE_MAX: Duration = Duration::from_secs(5);
+/// Time for a connection to another process, with its TLS handshake.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// Name of all principals without a key, for their common bound.
+const WITHOUT_KEY: &str = "";
 
 const NO_KEY: &str = "other processes are read for admin keys alone: sign in with one";
-const NO_REPORT: &str = "the process does not answer: its report is missing";
+const REFUSED: &str = "it refuses the session: it is of an earlier release, or its clock differs";
+const UNKNOWN: &str = "no process of the cluster has this name: see /admin/v1/processes";
+const STOPPING: &str = "the process is starting or stopping";
 
-/// Route that may be read of other processes.
-struct RelayedRoute {
-    path: &'static str,
-    access: RouteAccess,
-    /// Returns true for the roles of processes that have the route.
-    is_of: fn(&str) -> bool,
-}
-
-static ROUTES: [RelayedRoute; 8] = [
-    RelayedRoute { path: AUDIT, access: RouteAccess::Operate, is_of: has_s3 },
-    RelayedRoute { path: JOBS, access: RouteAccess::Read, is_of: has_s3 },
-    RelayedRoute { path: JOB, access: RouteAccess::Read, is_of: has_s3 },
-    RelayedRoute { path: EVENTS, access: RouteAccess::Read, is_of: has_targets },
-    RelayedRoute { path: PARKED, access: RouteAccess::Operate, is_of: has_targets },
-    RelayedRoute { path: SETTINGS, access: RouteAccess::Read, is_of: is_any },
-    RelayedRoute { path: STATUS, access: RouteAccess::Read, is_of: is_any },
-    RelayedRoute { path: WORKERS, access: RouteAccess::Read, is_of: is_any },
-];
-
-fn is_any(_: &str) -> bool {
-    true
-}
-
-fn has_s3(role: &str) -> bool {
-    role == "server" || role.starts_with("proxy ")
-}
-
-fn has_targets(role: &str) -> bool {
-    has_s3(role) || role.starts_with("replicator ")
-}
-
-/// Refusal, with its HTTP status and its sentence.
-#[derive(Debug, PartialEq)]
-struct Refusal(StatusCode, String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        refuse(self.0, &self.1)
-    }
+/// State of the routes.
+struct Relay {
+    process: BundleProcess,
+    permits: RelayPermits,
+    /// Processes of the last status, and the time at which it was read.
+    list: Mutex<Option<(Instant, Arc<Vec<ListedProcess>>)>>,
 }
 
 /// Returns the routes of other processes.
@@ -90,172 +70,245 @@ pub(super) fn routes(process: BundleProcess) -> ApiRoutes {
     let list = ApiDoc::reply::<Vec<ProcessName>>(RouteAccess::Read, summary);
     let summary = "Read a route of one process of the cluster, in the name of the principal";
     let relayed = ApiDoc::bytes(RouteAccess::Read, summary, JSON).query::<RelayQuery>();
+    let (permits, cached) = (RelayPermits::default(), Mutex::default());
     ApiRoutes::new()
         .get(PROCESSES, list, self::list)
         .get(PROCESS_REPLY, relayed, relay)
-        .with_state(process)
+        .with_state(Arc::new(Relay { process, permits, list: cached }))
 }
 
 async fn list(
-    State(process): State<BundleProcess>,
+    State(relay): State<Arc<Relay>>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Json<Vec<ProcessName>>, Refusal> {
-    let reader = Reader::of(&process, principal)?;
-    off_thread(move || Ok(Json(names(&reader.status()?, &reader)))).await
+    let reader = Reader::of(&relay, principal)?;
+    let _permit = reader.permit()?;
+    let list = reader.processes().await?;
+    Ok(Json(list.iter().map(|process| reader.name(process)).collect()))
 }
 
 async fn relay(
-    State(process): State<BundleProcess>,
+    State(relay): State<Arc<Relay>>,
     Extension(principal): Extension<Principal>,
-    Query(query): Query<RelayQuery>,
+    query: Result<Query<RelayQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let route = route_of(&query, &principal)?;
-    let reader = Reader::of(&process, principal)?;
-    let Ok(permit) = UNDER_WAY.try_acquire() else {
-        let sentence = "too many requests of other processes are under way: try again";
-        return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned()));
-    };
-    let bytes = off_thread(move || {
-        let _permit = permit;
-        reader.read(route, &query)
-    });
-    Ok(([(header::CONTENT_TYPE, JSON)], bytes.await?).into_response())
-}
-
-/// Finds the route of a request, and checks the role of its principal and its query.
-fn route_of(query: &RelayQuery, principal: &Principal) -> Result<&'static RelayedRoute, Refusal> {
-    let Some(route) = ROUTES.iter().find(|route| route.path == query.route) else {
-        let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-        let sentence = format!("route must be one of {}", paths.join(", "));
-        return Err(Refusal(StatusCode::BAD_REQUEST, sentence));
-    };
-    if !route.access.admits(principal.role) {
-        return Err(Refusal(StatusCode::FORBIDDEN, route.access.refusal(principal.role)));
-    }
-    let is_encoded = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
-    let text = query.query.as_deref().unwrap_or_default();
-    if text.len() > QUERY_BYTES_MAX || !text.bytes().all(is_encoded) {
-        let sentence =
-            format!("query must be encoded for a URL, in {QUERY_BYTES_MAX} bytes at most");
-        return Err(Refusal(StatusCode::BAD_REQUEST, sentence));
-    }
-    Ok(route)
-}
-
-/// Runs requests on a thread that may block.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
-        Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the request failed".to_owned()))
-    })
-}
-
-/// Lists the processes of a status, this one first.
-fn names(status: &ServerStatus, reader: &Reader) -> Vec<ProcessName> {
-    let mut names = vec![reader.name(&status.own.role, true)];
-    let known = processes(status, &reader.source.address);
-    names.extend(
-        known.iter().filter(|it| it.name != status.own.role).map(|it| reader.name(&it.name, false)),
-    );
-    let silent = status.nodes.iter().filter(|node| node.report.is_none());
-    names.extend(silent.map(|node| ProcessName {
-        silent: Some(NO_REPORT.to_owned()),
-        ..reader.name(&format!("storage node {}", node.name), false)
-    }));
-    names[1..].sort_by(|one, other| one.process.cmp(&other.process));
-    names
+    let Query(query) = query.map_err(|rejection| {
+        let sentence = "process and route are required, and each parameter is given once";
+        Refusal(StatusCode::BAD_REQUEST, format!("{sentence}: {}", rejection.body_text()))
+    })?;
+    let route = route_of(&query, principal.role)?;
+    let reader = Reader::of(&relay, principal)?;
+    let _permit = reader.permit()?;
+    let bytes = reader.read(route, &query).await?;
+    Ok(([(header::CONTENT_TYPE, JSON)], bytes).into_response())
 }
 
 /// Requests in the name of a principal.
-struct Reader {
-    source: ProcessSource,
+struct Reader<'a> {
+    relay: &'a Relay,
     principal: Principal,
-    access: std::sync::Arc<AdminAccess>,
+    access: Arc<AdminAccess>,
+    own: OwnRoutes,
+    address: AdminAddress,
 }
 
-impl Reader {
+impl<'a> Reader<'a> {
     /// Returns the reader of a principal. Refuses while the process isn't open.
-    fn of(process: &BundleProcess, principal: Principal) -> Result<Self, Refusal> {
+    fn of(relay: &'a Relay, principal: Principal) -> Result<Self, Refusal> {
+        let process = &relay.process;
         let parts = || {
             let operator = process.operator.upgrade()?;
             let (_, access) = operator.protected_routes()?;
             let address = format!("{}{}", process.scheme, operator.address()?).parse().ok()?;
             Some((operator, access, address))
         };
-        let closed = || "the process is starting or stopping".to_owned();
-        let (operator, access, address) =
-            parts().ok_or_else(|| Refusal(StatusCode::SERVICE_UNAVAILABLE, closed()))?;
+        let (operator, access, address) = parts().ok_or_else(|| Refusal::unavailable(STOPPING))?;
         let session = session_of(&principal, &access, principal.role, None);
         // A principal without a key has a token of a secret, which is an operator's.
         let is_operator = RouteAccess::Operate.admits(principal.role);
-        let own = session.or_else(|| is_operator.then(|| process.token.to_text()));
-        let token = own.ok_or_else(|| Refusal(StatusCode::FORBIDDEN, NO_KEY.to_owned()))?;
-        let source = ProcessSource {
-            address,
-            token,
-            reader: None,
-            bytes_max: RELAYED_BYTES_MAX,
-            router: operator.router(),
-            runtime: Handle::current(),
+        let token = session.or_else(|| is_operator.then(|| process.token.to_text()));
+        let token = token.ok_or_else(|| Refusal(StatusCode::FORBIDDEN, NO_KEY.to_owned()))?;
+        let own = OwnRoutes { router: operator.router(), token };
+        Ok(Self { relay, principal, access, own, address })
+    }
+
+    /// Takes a place among the requests of the principal's key.
+    fn permit(&self) -> Result<Permit, Refusal> {
+        let key = self.principal.key.as_deref().unwrap_or(WITHOUT_KEY);
+        let sentence = "too many requests of other processes are under way: try again";
+        self.relay.permits.of_key(key).ok_or_else(|| Refusal::unavailable(sentence))
+    }
+
+    /// Returns a process as the list shows it to the principal.
+    fn name(&self, process: &ListedProcess) -> ProcessName {
+        let is_read = |route: &&RelayedRoute| {
+            route.is_of(process) && route.access.admits(self.principal.role)
         };
-        Ok(Self { source, principal, access })
-    }
-
-    fn name(&self, role: &str, own: bool) -> ProcessName {
-        let is_read =
-            |route: &&RelayedRoute| (route.is_of)(role) && route.access.admits(self.principal.role);
         let routes = ROUTES.iter().filter(is_read).map(|route| route.path.to_owned()).collect();
-        ProcessName { process: role.to_owned(), own, routes, silent: None }
+        let no_key = self.principal.key.is_none() && !process.own;
+        let silent = process.address.as_ref().err().cloned();
+        ProcessName {
+            process: process.name.clone(),
+            roles: process.roles.clone(),
+            own: process.own,
+            routes,
+            silent: silent.or_else(|| no_key.then(|| NO_KEY.to_owned())),
+        }
     }
 
-    /// Returns the status of this process, which names the others.
-    fn status(&self) -> Result<ServerStatus, Refusal> {
-        let own = self.source.address.clone();
-        let bytes = self.source.request(&own, STATUS, PATIENCE).map_err(unavailable)?;
-        serde_json::from_slice(&bytes).map_err(|error| unavailable(error.to_string()))
+    /// Returns the processes of the cluster, as this process knew them in the last seconds.
+    async fn processes(&self) -> Result<Arc<Vec<ListedProcess>>, Refusal> {
+        let mut cached = self.relay.list.lock().await;
+        if let Some((_, list)) = cached.as_ref().filter(|(at, _)| at.elapsed() < LIST_AGE_MAX) {
+            return Ok(list.clone());
+        }
+        let bytes = self.own.get(STATUS, OWN_BYTES_MAX, PATIENCE).await;
+        let bytes = bytes.map_err(Refusal::unavailable)?;
+        let status = serde_json::from_slice(&bytes);
+        let status = status.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        let replier = Replier { address: &self.address, is_here: true };
+        let list = Arc::new(processes(&status, replier));
+        *cached = Some((Instant::now(), list.clone()));
+        Ok(list)
     }
 
     /// Reads a route of a process.
-    fn read(mut self, route: &RelayedRoute, query: &RelayQuery) -> Result<Vec<u8>, Refusal> {
-        let status = self.status()?;
-        let Process { name, address } = process_of(&status, query, &self.source)?;
-        if !(route.is_of)(&name) {
-            let sentence = format!("{name} has no route {}", route.path);
+    async fn read(&self, route: &RelayedRoute, query: &RelayQuery) -> Result<Vec<u8>, Refusal> {
+        let list = self.processes().await?;
+        let process = process_of(&list, &query.process)?;
+        if !route.is_of(process) {
+            let sentence = format!("{} has no route {}", process.name, route.path);
             return Err(Refusal(StatusCode::NOT_FOUND, sentence));
         }
-        let (principal, access) = (&self.principal, &self.access);
-        // No more than the route needs.
-        let is_viewers = route.access.admits(AdminRole::Viewer);
-        let role = if is_viewers { AdminRole::Viewer } else { principal.role };
-        self.source.reader = session_of(principal, access, role, Some(route.path));
         let target = match query.query.as_deref() {
             None | Some("") => route.path.to_owned(),
             Some(text) => format!("{}?{text}", route.path),
         };
-        let reply = self.source.request(&address, &target, PATIENCE);
-        reply.map_err(|error| Refusal(StatusCode::BAD_GATEWAY, format!("{name}: {error}")))
+        let bad_gateway = |sentence: String| {
+            Refusal(StatusCode::BAD_GATEWAY, format!("{}: {sentence}", process.name))
+        };
+        let address = process.address.clone().map_err(bad_gateway)?;
+        if process.own {
+            let bytes = self.own.get(&target, RELAYED_BYTES_MAX, PATIENCE).await;
+            return bytes.map(Into::into).map_err(bad_gateway);
+        }
+        let token = self.session(route, &process.roles[0]);
+        let token = token.ok_or_else(|| bad_gateway(NO_KEY.to_owned()))?;
+        let Some(_permit) = self.relay.permits.to_process(&address.to_string()) else {
+            let sentence = "too many requests of it are under way: try again";
+            return Err(Refusal::unavailable(format!("{}: {sentence}", process.name)));
+        };
+        let bytes = read_of(address, token, &target).await.map_err(bad_gateway)?;
+        (route.decoded)(&bytes).map_err(|error| {
+            bad_gateway(format!("it does not answer as a Martlet of this version: {error}"))
+        })
+    }
+
+    /// Returns the token of a session for one route of one process; none for a principal without a key.
+    fn session(&self, route: &RelayedRoute, at: &str) -> Option<String> {
+        // No more than the route needs.
+        let is_viewers = route.access.admits(AdminRole::Viewer);
+        let role = if is_viewers { AdminRole::Viewer } else { self.principal.role };
+        let scope = SessionScope { path: route.path, at };
+        session_of(&self.principal, &self.access, role, Some(scope))
     }
 }
 
-/// Finds the named process.
-fn process_of(
-    status: &ServerStatus,
-    query: &RelayQuery,
-    source: &ProcessSource,
-) -> Result<Process, Refusal> {
-    let mut known = processes(status, &source.address).into_iter();
-    if let Some(process) = known.find(|process| process.name == query.process) {
-        return Ok(process);
-    }
-    let is_silent = |name: &str| format!("storage node {name}") == query.process;
-    if status.nodes.iter().any(|node| is_silent(&node.name)) {
-        return Err(Refusal(StatusCode::BAD_GATEWAY, format!("{}: {NO_REPORT}", query.process)));
-    }
-    let sentence = "no process of the cluster has this name: see /admin/v1/processes";
-    Err(Refusal(StatusCode::NOT_FOUND, sentence.to_owned()))
+/// Finds a process by its name, or by one of its roles.
+fn process_of<'a>(list: &'a [ListedProcess], name: &str) -> Result<&'a ListedProcess, Refusal> {
+    let named = list.iter().find(|process| process.name == name);
+    let with_role = || list.iter().find(|process| process.roles.iter().any(|role| role == name));
+    let unknown = || Refusal(StatusCode::NOT_FOUND, UNKNOWN.to_owned());
+    named.or_else(with_role).ok_or_else(unknown)
 }
 
-fn unavailable(sentence: String) -> Refusal {
-    Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence)
+/// Sends a GET request to another process.
+///
+/// # Errors
+/// A sentence: the process doesn't reply in time, or refuses.
+async fn read_of(address: AdminAddress, token: String, target: &str) -> Result<Vec<u8>, String> {
+    // The first request in a minute reads the authorities of this system.
+    let endpoint = tokio::task::spawn_blocking(move || {
+        AdminEndpoint::new(address, None, AdminCredential::Session(token))
+    });
+    let endpoint = endpoint.await.map_err(|error| error.to_string())?;
+    let endpoint = endpoint.map_err(|failure| failure.to_string())?;
+    let endpoint = endpoint.patient(PATIENCE).connecting_within(CONNECT_PATIENCE);
+    let reply = endpoint.bounded(RELAYED_BYTES_MAX).get(target).await;
+    let (status, bytes) = reply.map_err(|failure| failure.to_string())?;
+    match status {
+        StatusCode::OK => Ok(bytes.into()),
+        StatusCode::UNAUTHORIZED => Err(REFUSED.to_owned()),
+        _ => {
+            let refusal = serde_json::from_slice(&bytes).map(|ErrorReply { error }| error);
+            Err(refusal.unwrap_or_else(|_| format!("it answered {status}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn listed(name: &str, roles: &[&str]) -> ListedProcess {
+        ListedProcess {
+            name: name.to_owned(),
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+            address: Err(String::new()),
+            own: false,
+        }
+    }
+
+    #[test]
+    fn a_process_is_found_by_each_of_its_roles() {
+        let list = [
+            listed("proxy n1", &["proxy n1", "storage node n1"]),
+            listed("proxy n2 at n2:1", &["proxy n2", "storage node n2"]),
+        ];
+        for (name, at) in [("proxy n1", 0), ("storage node n2", 1), ("proxy n2 at n2:1", 1)] {
+            assert_eq!(process_of(&list, name).unwrap(), &list[at], "{name}");
+        }
+        assert_eq!(process_of(&list, "n2:1").unwrap_err().0, StatusCode::NOT_FOUND);
+    }
+
+    /// Answers one request with a status and an error.
+    async fn refusing(status: &str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let body = r#"{"error":"the reason"}"#;
+        let length = body.len();
+        let reply = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+        let answer = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await.unwrap();
+            stream.write_all(reply.as_bytes()).await.unwrap();
+        });
+        let read = read_of(address, "mar1.x".to_owned(), "/admin/v1/audit").await;
+        answer.await.unwrap();
+        read.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_refused_session_is_explained_and_other_refusals_are_passed_on() {
+        assert_eq!(refusing("401 Unauthorized").await, REFUSED);
+        assert_eq!(refusing("403 Forbidden").await, "the reason");
+        assert_eq!(refusing("302 Found").await, "the reason", "no redirection is followed");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_closes_the_connection_to_the_process() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let read = tokio::spawn(read_of(address, "mar1.x".to_owned(), "/admin/v1/audit"));
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4096];
+        assert!(stream.read(&mut head).await.unwrap() > 0);
+        read.abort();
+        assert!(read.await.unwrap_err().is_cancelled());
+        let closed = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut head));
+        assert_eq!(closed.await.unwrap().unwrap(), 0, "the process sees the end of the connection");
+    }
 }

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -32,6 +32,7 @@ use tower::ServiceExt;
 
 use super::archive::Archive;
 use super::collect::{BYTES_MAX, BundleSource, SourcePart, TIME_MAX, collect};
+use super::directory::Replier;
 use super::relay;
 use crate::admin::address::AdminAddress;
 use crate::admin::client::{AdminCredential, AdminEndpoint};
@@ -39,10 +40,14 @@ use crate::admin::client::{AdminCredential, AdminEndpoint};
 const GZIP: &str = "application/gzip";
 /// Length of the session by which other processes are queried.
 const SESSION_MS: u64 = 120_000;
+/// Length of a session of one path. Processes without accounts accept a revoked key's for as long.
+const SCOPED_SESSION_MS: u64 = 30_000;
 /// Time for one reply of this process.
 const OWN_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for a connection to another process, with its TLS handshake.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest reply of a process.
-const OWN_BYTES_MAX: usize = 64 << 20;
+pub(super) const OWN_BYTES_MAX: usize = 64 << 20;
 const NO_KEY: &str = "other processes are queried for admin keys alone: sign in with one";
 const NOT_HERE: &str =
     "doctor examines the machine on which it runs: run martlet doctor --json there";
@@ -123,20 +128,28 @@ impl BundleProcess {
             token: session_of(principal, &access, AdminRole::Operator, None)
                 .unwrap_or_else(|| self.token.to_text()),
             reader: session_of(principal, &access, AdminRole::Viewer, None),
-            bytes_max: OWN_BYTES_MAX,
             router: operator.router(),
             runtime: Handle::current(),
         })
     }
 }
 
-/// Returns the token of a new session of a principal; none for a principal without a key. `reads` is the
-/// one path that the session may GET, if it may do nothing else.
+/// Bound of a session that may do nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionScope<'a> {
+    /// Path that the session may GET.
+    pub(super) path: &'a str,
+    /// Role and name of the process that accepts the session.
+    pub(super) at: &'a str,
+}
+
+/// Returns the token of a new session of a principal; none for a principal without a key. A session
+/// without a scope lasts two minutes, another one 30 seconds.
 pub(super) fn session_of(
     principal: &Principal,
     access: &AdminAccess,
     role: AdminRole,
-    reads: Option<&str>,
+    scope: Option<SessionScope<'_>>,
 ) -> Option<String> {
     let (key, secret) = principal.key.as_ref().zip(access.secret.as_ref())?;
     let began_ms = access.clock.now_ms();
@@ -147,8 +160,9 @@ pub(super) fn session_of(
         tenant: None,
         tenant_id: None,
         began_ms,
-        expires_ms: began_ms.saturating_add(SESSION_MS),
-        reads: reads.map(str::to_owned),
+        expires_ms: began_ms.saturating_add(scope.map_or(SESSION_MS, |_| SCOPED_SESSION_MS)),
+        reads: scope.map(|scope| scope.path.to_owned()),
+        at: scope.map(|scope| scope.at.to_owned()),
     }))
 }
 
@@ -159,15 +173,27 @@ pub(super) struct ProcessSource {
     pub(super) token: String,
     /// Token of a session that may read, for other processes. None for principals without a key.
     pub(super) reader: Option<String>,
-    /// Longest reply.
-    pub(super) bytes_max: usize,
     pub(super) router: Router,
     pub(super) runtime: Handle,
 }
 
-impl ProcessSource {
+/// Routes of this process, by a token that it accepts.
+pub(super) struct OwnRoutes {
+    pub(super) router: Router,
+    pub(super) token: String,
+}
+
+impl OwnRoutes {
     /// Calls a route of this process.
-    fn request_own(&self, target: &str, patience: Duration) -> Result<Vec<u8>, String> {
+    ///
+    /// # Errors
+    /// A sentence: the route doesn't reply in time, refuses, or replies with more than `bytes_max` bytes.
+    pub(super) async fn get(
+        &self,
+        target: &str,
+        bytes_max: usize,
+        patience: Duration,
+    ) -> Result<Bytes, String> {
         let bearer = HeaderValue::try_from(format!("Bearer {}", self.token));
         let bearer = bearer.map_err(|error| error.to_string())?;
         let request = Request::get(target).header(header::AUTHORIZATION, bearer);
@@ -178,17 +204,26 @@ impl ProcessSource {
                 Err(never) => match never {},
             };
             let (head, content) = reply.into_parts();
-            let bytes = body::to_bytes(content, self.bytes_max).await;
+            let bytes = body::to_bytes(content, bytes_max).await;
             Ok((head.status, bytes.map_err(|error| error.to_string())?))
         };
-        let reply = self.runtime.block_on(async { tokio::time::timeout(patience, exchange).await });
+        let reply = tokio::time::timeout(patience, exchange).await;
         let (status, bytes) =
             reply.unwrap_or_else(|_| Err("this process does not answer in time".to_owned()))?;
         if status == StatusCode::OK {
-            return Ok(bytes.into());
+            return Ok(bytes);
         }
         let refusal = serde_json::from_slice(&bytes).map(|ErrorReply { error }| error);
         Err(refusal.unwrap_or_else(|_| format!("this process answered {status}")))
+    }
+}
+
+impl ProcessSource {
+    /// Calls a route of this process.
+    fn request_own(&self, target: &str, patience: Duration) -> Result<Vec<u8>, String> {
+        let own = OwnRoutes { router: self.router.clone(), token: self.token.clone() };
+        let reply = self.runtime.block_on(own.get(target, OWN_BYTES_MAX, patience));
+        reply.map(Into::into)
     }
 
     fn own_json<T: DeserializeOwned>(&self, target: &str) -> Result<T, String> {
@@ -209,8 +244,8 @@ impl ProcessSource {
 }
 
 impl BundleSource for ProcessSource {
-    fn address(&self) -> &AdminAddress {
-        &self.address
+    fn replier(&self) -> Replier<'_> {
+        Replier { address: &self.address, is_here: true }
     }
 
     fn request(
@@ -226,7 +261,8 @@ impl BundleSource for ProcessSource {
         let credential = AdminCredential::Session(reader);
         let endpoint = AdminEndpoint::new(address.clone(), None, credential);
         let reply = endpoint.and_then(|endpoint| {
-            endpoint.patient(patience).bounded(self.bytes_max).request_bytes(path)
+            let endpoint = endpoint.patient(patience).connecting_within(CONNECT_PATIENCE);
+            endpoint.bounded(OWN_BYTES_MAX).request_bytes(path)
         });
         reply.map(Into::into).map_err(|failure: Failure| failure.to_string())
     }

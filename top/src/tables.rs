@@ -151,10 +151,9 @@ fn device_row(device: &DeviceCapacity, line: Option<&DeviceLine>) -> Vec<Cell> {
 pub(crate) fn nodes(status: &ServerStatus) -> Table {
     let mut rows: Vec<Vec<Cell>> = status.nodes.iter().map(node_row).collect();
     rows.extend(
-        status
-            .members
-            .iter()
-            .map(|MemberLine { heard_ms_ago, report }| process_row(report, Some(*heard_ms_ago))),
+        status.members.iter().map(|MemberLine { heard_ms_ago, report, .. }| {
+            process_row(report, Some(*heard_ms_ago))
+        }),
     );
     if rows.is_empty() {
         rows.push(process_row(&status.own, Some(0)));

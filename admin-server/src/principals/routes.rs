@@ -160,6 +160,7 @@ async fn begin_session(
         began_ms,
         expires_ms: principal.expires_ms.map_or(ends_ms, |end| end.min(ends_ms)),
         reads: None,
+        at: None,
     };
     let principal = PrincipalLine {
         kind: "session".to_owned(),

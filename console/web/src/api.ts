@@ -14,12 +14,12 @@ function target(path: string, query: Query): string {
   return `${path.startsWith("/own/") ? "" : "/api"}${path}${text ? `?${text}` : ""}`;
 }
 
-async function send(method: string, path: string, query: Query, body?: unknown): Promise<Response> {
+async function send(method: string, path: string, query: Query, body?: unknown, signal?: AbortSignal): Promise<Response> {
   const headers: Record<string, string> = { [CSRF]: session.value?.csrf ?? "" };
   if (body !== undefined) headers["content-type"] = "application/json";
   let reply: Response;
   try {
-    reply = await fetch(target(path, query), { method, headers, body: body === undefined ? null : JSON.stringify(body) });
+    reply = await fetch(target(path, query), { method, headers, body: body === undefined ? null : JSON.stringify(body), signal: signal ?? null });
   } catch {
     throw new Refusal("the server does not answer: this page tries again");
   }
@@ -32,8 +32,8 @@ async function send(method: string, path: string, query: Query, body?: unknown):
   return reply;
 }
 
-export async function get<T>(path: string, query: Query = {}): Promise<T> {
-  return (await (await send("GET", path, query)).json()) as T;
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return (await (await send("GET", path, query, undefined, signal)).json()) as T;
 }
 
 export async function text(path: string, query: Query = {}): Promise<string> {
@@ -59,17 +59,37 @@ export interface Live<T> {
   saved: (value: T) => Promise<void>;
 }
 
+/** One round of requests for a value. */
+export interface Round<T> {
+  /** Shows a part of the first value. Later values replace the last one when they are whole. */
+  show: (part: () => T) => void;
+  /** Ends with the page, and with the next round. */
+  signal: AbortSignal;
+}
+
 /** Requests again every `everyMs` while the page is visible. Zero requests once. */
-export function useLive<T>(load: () => Promise<T>, everyMs: number, deps: readonly unknown[]): Live<T> {
+export function useLive<T>(load: (round: Round<T>) => Promise<T>, everyMs: number, deps: readonly unknown[]): Live<T> {
   const live = useMemo(() => {
     const value = signal<T | undefined>(undefined);
     const error = signal("");
     const at = signal(0);
     let turn = 0;
+    let ending = new AbortController();
+    /** Ends the round that is under way. Its reply is ignored. */
+    const leave = () => {
+      turn++;
+      ending.abort();
+    };
     const reload = async () => {
-      const own = ++turn;
+      leave();
+      const own = turn;
+      ending = new AbortController();
+      const isFirst = at.value === 0;
+      const show = (part: () => T) => {
+        if (own === turn && isFirst) value.value = part();
+      };
       try {
-        const got = await load();
+        const got = await load({ show, signal: ending.signal });
         if (own !== turn) return;
         value.value = got;
         error.value = "";
@@ -82,7 +102,7 @@ export function useLive<T>(load: () => Promise<T>, everyMs: number, deps: readon
       value.value = kept;
       await reload();
     };
-    return { value, error, at, reload, saved };
+    return { value, error, at, reload, saved, leave };
   }, deps);
   useEffect(() => {
     let ended = false;
@@ -95,6 +115,7 @@ export function useLive<T>(load: () => Promise<T>, everyMs: number, deps: readon
     return () => {
       ended = true;
       window.clearTimeout(timer);
+      live.leave();
     };
   }, [live]);
   return live;

@@ -130,19 +130,65 @@ test("a dead process is named beside the records of the others", async () => {
   await context.close();
 });
 
+for (const path of ["/audit", "/jobs", "/events"]) {
+  test(`replies are shown as they come on ${path}, and requests end with the page`, async () => {
+    const { context, page, problems } = await open(LOOKS[0]);
+    const names = ["proxy p1", "proxy p2", "proxy slow"];
+    const route = { "/audit": "/admin/v1/audit", "/jobs": "/admin/v1/jobs", "/events": "/admin/v1/events" }[path];
+    await context.route("**/api/admin/v1/processes", (one) => one.fulfill({ json: names.map((process, at) => ({ process, own: at === 0, routes: [route], silent: null })) }));
+    const items = {
+      "/audit": [{ v: 1, id: "1", time_ms: Date.now(), process: "x", who: { kind: "key", key: "K", name: "n", role: "operator" }, operation: "of-the-quick", target: {}, outcome: "done", status: 200 }],
+      "/jobs": [{ id: "j1", kind: "of-the-quick", state: "done", subject: null, started_ms: Date.now(), ended_ms: Date.now(), progress: { done: 1, total: 1, unit: "x", text: "" } }],
+      "/events": [{ target: "of-the-quick", waiting_bytes: 0, delivered: 0, failures: 0, refused: 0, lost: 0, parked: [] }],
+    }[path];
+    let slow;
+    await context.route("**/api/admin/v1/processes/reply?*", (one) => {
+      const process = new URL(one.request().url()).searchParams.get("process");
+      if (process === "proxy slow") slow = one.request();
+      else void one.fulfill({ json: { items, next: "c", more: false } });
+    });
+    await signIn(page, operator);
+    await visit(page, path);
+    await choose(page, "all processes");
+    await page.getByText("of-the-quick").first().waitFor();
+    await page.getByText("One process has not replied yet.").waitFor();
+    assert.deepEqual(await violations(page), []);
+    const [failed] = await Promise.all([page.waitForEvent("requestfailed", (one) => one === slow), visit(page, "/settings")]);
+    assert.match(failed.failure().errorText, /ERR_ABORTED/);
+    assert.deepEqual(problems, []);
+    await context.close();
+  });
+}
+
+test("of many silent processes the first are named", async () => {
+  const { context, page, problems } = await open(LOOKS[0]);
+  const list = Array.from({ length: 31 }, (_, at) => ({ process: `proxy p${at}`, own: at === 0, routes: ["/admin/v1/audit"], silent: at > 0 ? "it listens elsewhere" : null }));
+  await context.route("**/api/admin/v1/processes", (route) => route.fulfill({ json: list }));
+  await signIn(page, operator);
+  await visit(page, "/audit");
+  await choose(page, "all processes");
+  await page.getByText("30 processes are missing here:").waitFor();
+  assert.equal(await page.getByText("it listens elsewhere").count(), 20);
+  await page.getByText("and 10 further ones").waitFor();
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 for (const look of LOOKS) {
   test(`hostile records of many processes are whole in ${look.name}`, async () => {
     const opened = await open(look);
     const { context, page, problems } = opened;
     const names = ["proxy p1", `proxy ${HOSTILE}`, "proxy p3"];
     await context.route("**/api/admin/v1/processes", (route) => route.fulfill({ json: names.map((process, at) => ({ process, own: at === 0, routes: ["/admin/v1/audit"], silent: at === 2 ? `it is ${HOSTILE}` : null })) }));
-    const record = { v: 1, id: "1", time_ms: Date.now(), process: names[1], who: { kind: "key", key: "K", name: HOSTILE, role: "operator" }, operation: HOSTILE, target: { name: HOSTILE.repeat(5) }, outcome: "done", status: 200 };
+    const record = { v: 1, id: "1", time_ms: Date.now(), process: "proxy forged", who: { kind: "key", key: "K", name: HOSTILE, role: "operator" }, operation: HOSTILE, target: { name: HOSTILE.repeat(5) }, outcome: "done", status: 200 };
     await context.route("**/api/admin/v1/processes/reply?*", (route) => route.fulfill({ json: { items: [record], next: "c1", more: true } }));
     await signIn(page, operator);
     await visit(page, "/audit");
     await choose(page, "all processes");
     await page.getByRole("region", { name: "Changes" }).getByText(names[1], { exact: true }).first().waitFor();
     await page.getByText(`proxy p3: it is ${HOSTILE}`).waitFor();
+    assert.equal(await page.getByText("proxy forged").count(), 0, "a record is shown with the process that was read");
     assert.deepEqual(await violations(page), []);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(overflow <= 0, `${overflow} pixels too wide`);

@@ -13,7 +13,7 @@ fn names(count: usize) -> Vec<String> {
 
 /// Answer of a node that received the report of one proxy a while ago.
 fn answer(node: &str, what: NodeRequest, heard_ms_ago: u64) -> StatusAnswer {
-    let line = MemberLine { heard_ms_ago, report: ProcessReport::of("proxy p1") };
+    let line = MemberLine { heard_ms_ago, sender: None, report: ProcessReport::of("proxy p1") };
     let heard = if what == NodeRequest::Own { Vec::new() } else { vec![line] };
     StatusAnswer { own: ProcessReport::of(format!("storage node {node}")), heard }
 }

@@ -60,11 +60,8 @@ async fn of_session(
     if now_ms >= claims.expires_ms {
         return Err(unauthenticated("the session is over: begin another"));
     }
-    if let Some(path) = &claims.reads
-        && (head.method != Method::GET || head.uri.path() != path)
-    {
-        let sentence = format!("the session may GET {path}, and nothing else");
-        return Err(refusal(StatusCode::FORBIDDEN, &sentence));
+    if let Some(path) = &claims.reads {
+        check_scope(access, head, path, claims.at.as_deref())?;
     }
     let key = if access.directory.is_some() {
         let key = known_key(access, &claims.key, now_ms).await?;
@@ -78,6 +75,28 @@ async fn of_session(
         None
     };
     Ok(Authenticated::bearer(Principal::of_session(claims, key.as_deref())))
+}
+
+/// Refuses a session of one path at other paths, for changes, and at processes that it isn't for.
+fn check_scope(
+    access: &AdminAccess,
+    head: &Parts,
+    path: &str,
+    at: Option<&str>,
+) -> Result<(), Refused> {
+    if head.method != Method::GET || head.uri.path() != path {
+        let sentence = format!("the session may GET {path}, and nothing else");
+        return Err(refusal(StatusCode::FORBIDDEN, &sentence));
+    }
+    if at.is_none_or(|at| access.roles.iter().all(|role| role != at)) {
+        let sentence = format!(
+            "the session is for {}, and this process is {}",
+            at.unwrap_or("no process"),
+            access.roles.join(", ")
+        );
+        return Err(refusal(StatusCode::FORBIDDEN, &sentence));
+    }
+    Ok(())
 }
 
 /// Returns true if a key of the role has sessions of the other role. An operator's key has sessions

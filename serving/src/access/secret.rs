@@ -64,6 +64,9 @@ pub struct SessionClaims {
     /// Path that the session may GET, and nothing else. None for all that the role may do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<String>,
+    /// Role and name of the process that accepts the session. Each session of one path has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }
 
 impl SessionClaims {
@@ -156,6 +159,7 @@ mod tests {
             began_ms: 1,
             expires_ms: 2,
             reads: None,
+            at: None,
         }
     }
 

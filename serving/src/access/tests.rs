@@ -153,6 +153,7 @@ impl TestProcess {
             clock: clock.clone(),
             audit,
             tenant_audit,
+            roles: vec!["proxy p1".to_owned(), "storage node n1".to_owned()],
         };
         let operator = Arc::new(Operator::new(vec![AdminToken::of(b"secret")]));
         let reached = Arc::new(AtomicUsize::default());
@@ -198,7 +199,14 @@ impl TestProcess {
             began_ms: self.now_ms(),
             expires_ms: self.now_ms() + length_ms,
             reads: None,
+            at: None,
         }
+    }
+
+    /// Returns the token of a session that may GET `/operate` of one process.
+    fn reading(&self, key: &SigningKey, at: Option<&str>) -> String {
+        let (reads, at) = (Some("/operate".to_owned()), at.map(str::to_owned));
+        self.secret.seal(&SessionClaims { reads, at, ..self.session(key, 60_000) })
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {
@@ -363,9 +371,7 @@ async fn a_session_of_one_path_gets_this_path_and_nothing_else() {
     for kind in [Kind::WithAccounts, Kind::Member] {
         let process = TestProcess::new(kind).await;
         let operator = process.key(AdminRole::Operator);
-        let reads = Some("/operate".to_owned());
-        let token =
-            process.secret.seal(&SessionClaims { reads, ..process.session(&operator, 60_000) });
+        let token = process.reading(&operator, Some("storage node n1"));
         let status =
             async |method: &str, path: &str| process.bearer(method, path, &token).await.status;
         assert_eq!(status("GET", "/operate").await, StatusCode::OK);
@@ -373,6 +379,26 @@ async fn a_session_of_one_path_gets_this_path_and_nothing_else() {
         assert_eq!(status("PUT", "/operate").await, StatusCode::FORBIDDEN);
         assert_eq!(status("GET", "/read").await, StatusCode::FORBIDDEN);
         assert_eq!(status("GET", "/operate/more").await, StatusCode::FORBIDDEN);
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_one_path_is_for_one_process() {
+    for kind in [Kind::WithAccounts, Kind::Member] {
+        let process = TestProcess::new(kind).await;
+        let operator = process.key(AdminRole::Operator);
+        for (at, status) in [
+            (Some("proxy p1"), StatusCode::OK),
+            (Some("proxy p2"), StatusCode::FORBIDDEN),
+            (Some("proxy p"), StatusCode::FORBIDDEN),
+            (None, StatusCode::FORBIDDEN),
+        ] {
+            let token = process.reading(&operator, at);
+            let answer = process.bearer("GET", "/operate", &token).await;
+            assert_eq!(answer.status, status, "{at:?}: {}", answer.text);
+            let names_both = answer.text.contains("this process is proxy p1, storage node n1");
+            assert_eq!(names_both, status == StatusCode::FORBIDDEN, "{}", answer.text);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::cpu::ProfileError;
 use super::pprof_file::{PprofContent, PprofRow};
+use super::program::ProgramFiles;
 use super::stack::{FrameFunction, SampledStack};
 
 /// Beginnings of the names of functions of the profiler itself, which begin each stack.
@@ -45,6 +46,8 @@ pub(super) struct HeapProfile {
     pub(super) samples: u64,
     stacks: Vec<NamedStack>,
     dropped: u64,
+    /// Reason for functions without a name.
+    remark: Option<String>,
     interval: u64,
     begin_ms: u64,
     took: Duration,
@@ -59,7 +62,8 @@ struct NamedStack {
 
 impl HeapRun {
     /// Samples for the duration of the run. Returns `Busy` at once if another window is open. A drop of the
-    /// future ends the window.
+    /// future ends the window. A request's future isn't dropped when its client leaves: it is a recorded
+    /// change, which runs to its end.
     pub(super) async fn take(self) -> Result<HeapProfile, ProfileError> {
         let window = HeapWindow::begin(self.interval).map_err(|refusal| match refusal {
             HeapRefusal::Busy => ProfileError::Busy,
@@ -71,23 +75,29 @@ impl HeapRun {
         sleep(Duration::from_secs(self.seconds)).await;
         let (samples, took) = (window.end(), began.elapsed());
         let HeapSamples { stacks, samples, dropped } = samples;
-        let named = spawn_blocking(move || named(stacks)).await;
-        let stacks = named.map_err(|error| ProfileError::Failed(error.to_string()))?;
-        Ok(HeapProfile { samples, stacks, dropped, interval: self.interval, begin_ms, took })
+        let named = spawn_blocking(move || {
+            let files = ProgramFiles::read();
+            (named(stacks, &files), files.remark())
+        });
+        let named = named.await.map_err(|error| ProfileError::Failed(error.to_string()))?;
+        let ((stacks, remark), interval) = (named, self.interval);
+        Ok(HeapProfile { samples, stacks, dropped, remark, interval, begin_ms, took })
     }
 }
 
 impl HeapProfile {
     /// Returns the content of a file of pprof.
     pub(super) fn content(&self) -> PprofContent<'_> {
-        let comment = format!("{} samples are missing: the tables were full", self.dropped);
+        let dropped = (self.dropped > 0)
+            .then(|| format!("{} samples are missing: the tables were full", self.dropped));
+        let remarks: Vec<String> = dropped.into_iter().chain(self.remark.clone()).collect();
         PprofContent {
             types: TYPES,
             period: self.interval,
             begin_ms: self.begin_ms,
             took: self.took,
             rows: self.stacks.iter().map(row).collect(),
-            comment: (self.dropped > 0).then_some(comment),
+            comment: (!remarks.is_empty()).then(|| remarks.join("; ")),
         }
     }
 
@@ -117,10 +127,11 @@ fn row(stack: &NamedStack) -> PprofRow<'_> {
 }
 
 /// Names the functions of stacks. Reads the symbols of the program: a second or more at the first time.
-fn named(stacks: Vec<HeapStack>) -> Vec<NamedStack> {
+fn named(stacks: Vec<HeapStack>, files: &ProgramFiles) -> Vec<NamedStack> {
     let mut known = HashMap::new();
     let mut name = |stack: HeapStack| {
-        let functions = |ip: &usize| known.entry(*ip).or_insert_with(|| functions(*ip)).clone();
+        let functions =
+            |ip: &usize| known.entry(*ip).or_insert_with(|| functions(*ip, files)).clone();
         let mut frames: Vec<Vec<FrameFunction>> = stack.frames.iter().map(functions).collect();
         remove_own(&mut frames);
         NamedStack { frames, values: stack }
@@ -149,11 +160,11 @@ fn remove_own(frames: &mut Vec<Vec<FrameFunction>>) {
 }
 
 /// Returns the functions of a frame, the innermost first.
-fn functions(ip: usize) -> Vec<FrameFunction> {
+fn functions(ip: usize, files: &ProgramFiles) -> Vec<FrameFunction> {
     let mut functions = Vec::new();
     backtrace::resolve(ptr::without_provenance_mut(ip), |symbol| functions.push(function(symbol)));
     if functions.is_empty() {
-        let name = format!("{ip:#x}");
+        let name = files.place(ip);
         functions.push(FrameFunction { symbol: name.clone(), name, file: String::new(), line: 0 });
     }
     functions
@@ -218,7 +229,7 @@ mod tests {
         let own =
             profile.stacks.iter().filter_map(innermost).find(|name| name.contains("heap_profile"));
         assert_eq!(own, None, "the profiler itself is in no stack");
-        // A client that leaves ends its window.
+        // A drop of the future ends its window.
         let left = tokio::spawn(HeapRun { seconds: 3600, interval: 1 << 30 }.take());
         sleep(Duration::from_millis(200)).await;
         assert_eq!(HeapWindow::begin(1).unwrap_err(), HeapRefusal::Busy);

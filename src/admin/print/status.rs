@@ -128,7 +128,7 @@ fn processes(nodes: &[NodeLine], members: &[MemberLine], newest: &NewestRings) -
             &editions(&node.rings, newest),
         ])
     }));
-    rows.extend(members.iter().map(|MemberLine { heard_ms_ago, report }| {
+    rows.extend(members.iter().map(|MemberLine { heard_ms_ago, report, .. }| {
         let address = report.admin_address.map_or_else(|| "-".to_owned(), |it| it.to_string());
         row([
             &report.role,

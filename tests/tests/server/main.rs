@@ -21,6 +21,7 @@ mod in_place;
 mod jobs;
 mod locate;
 mod long_commands;
+mod machine_processes;
 mod memory;
 mod memory_at_scale;
 mod metrics_page;

@@ -1,17 +1,21 @@
 //! Replies of other processes of a cluster, which a proxy reads for its principals.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http_body_util::Full;
 use hyper::Request;
 use martlet_tests::cluster::{ClusterPlan, TestCluster};
-use martlet_tests::s3::{Reply, exchange};
+use martlet_tests::s3::{Reply, encoded, exchange};
 use martlet_tests::server::{finished, martlet};
 use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
 
 const AUDIT: &str = "/admin/v1/audit";
 const SETTINGS: &str = "/admin/v1/settings";
+const REPLY: &str = "/admin/v1/processes/reply";
 
 /// Principal of the first proxy, by the token of a session.
 struct Reader<'a> {
@@ -46,14 +50,21 @@ impl<'a> Reader<'a> {
     async fn relayed(&self, process: &str, route: &str, query: &str) -> Reply {
         let encoded = |text: &str| text.replace(' ', "%20").replace('&', "%26").replace('=', "%3D");
         let [process, route, query] = [process, route, query].map(encoded);
-        let target = "/admin/v1/processes/reply";
-        self.get(&format!("{target}?process={process}&route={route}&query={query}")).await
+        self.get(&format!("{REPLY}?process={process}&route={route}&query={query}")).await
     }
 
+    /// Returns the list once the second proxy has sent its report.
     async fn names(&self) -> Vec<Value> {
-        let reply = self.get("/admin/v1/processes").await;
-        assert_eq!(reply.status, 200, "{}", reply.text());
-        serde_json::from_slice(&reply.body).unwrap()
+        let end = Instant::now() + Duration::from_mins(1);
+        loop {
+            let reply = self.get("/admin/v1/processes").await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            if reply.text().contains("proxy p2") {
+                return serde_json::from_slice(&reply.body).unwrap();
+            }
+            assert!(Instant::now() < end, "{}", reply.text());
+            sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 
@@ -93,6 +104,7 @@ async fn a_proxy_reads_other_processes_for_its_principals() {
         refusals(&operator).await;
         viewers_get_what_viewers_may(&Reader::of(&cluster, "viewer")).await;
     }
+    a_hung_process_takes_few_places(&cluster).await;
     cluster.proxies[1].kill();
     let operator = Reader { token: Reader::of_key(&cluster, "operator"), cluster: &cluster };
     let silent = operator.relayed("proxy p2", SETTINGS, "").await;
@@ -112,6 +124,37 @@ impl Reader<'_> {
     }
 }
 
+/// Checks that one principal's requests of a process that hangs leave places to others.
+async fn a_hung_process_takes_few_places(cluster: &TestCluster) {
+    let reader = |role: &str| Reader { token: Reader::of_key(cluster, role), cluster };
+    let (viewer, operator) = (reader("viewer"), reader("operator"));
+    cluster.proxies[1].pause();
+    // Threads of a process stop some time after the signal.
+    let second = cluster.proxies[1].admin_address;
+    let healthz = || {
+        let request = Request::get("/healthz").header("host", second.to_string());
+        exchange(second, request.body(Full::<Bytes>::default()).unwrap())
+    };
+    while timeout(Duration::from_millis(500), healthz()).await.is_ok() {}
+    let requests =
+        (0..12).map(|_| timeout(Duration::from_secs(3), viewer.relayed("proxy p2", SETTINGS, "")));
+    let asking = join_all(requests);
+    let beside = async {
+        sleep(Duration::from_secs(1)).await;
+        operator.relayed("storage node n1", SETTINGS, "").await
+    };
+    let (replies, of_node) = tokio::join!(asking, timeout(Duration::from_secs(2), beside));
+    let of_node = of_node.expect("another process is read meanwhile");
+    assert_eq!(of_node.status, 200, "{}", of_node.text());
+    let refused: Vec<_> = replies.into_iter().flatten().collect();
+    assert_eq!(refused.len(), 8, "four requests wait for the process");
+    for reply in refused {
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        assert!(reply.text().contains("under way"), "{}", reply.text());
+    }
+    cluster.proxies[1].resume();
+}
+
 async fn refusals(operator: &Reader<'_>) {
     for (process, route, query, status, part) in [
         ("proxy p2", "/admin/v1/backup/records", "", 400, "route must be one of"),
@@ -125,6 +168,23 @@ async fn refusals(operator: &Reader<'_>) {
         let reply = operator.relayed(process, route, query).await;
         assert_eq!(reply.status, status, "{process} {route}: {}", reply.text());
         assert!(reply.text().contains(part), "{process} {route}: {}", reply.text());
+    }
+    for query in ["after=<", "after=\"", "after={", "after=%255C|", "after=%"] {
+        let target = format!("{REPLY}?process=proxy%20p2&route={AUDIT}&query={}", encoded(query));
+        let reply = operator.get(&target).await;
+        assert_eq!(reply.status, 400, "{query}: {}", reply.text());
+        assert!(reply.text().contains("encoded for a URL"), "{query}: {}", reply.text());
+    }
+    for parameters in [
+        "",
+        "?process=proxy%20p2",
+        "?process=proxy%20p2&route=/admin/v1/audit&route=/admin/v1/audit",
+    ] {
+        let reply = operator.get(&format!("{REPLY}{parameters}")).await;
+        assert_eq!(reply.status, 400, "{parameters}: {}", reply.text());
+        let error: Value = serde_json::from_slice(&reply.body).unwrap();
+        let sentence = error["error"].as_str().unwrap();
+        assert!(sentence.starts_with("process and route are required"), "{sentence}");
     }
     let long = "a".repeat(3000);
     assert_eq!(operator.relayed("proxy p2", AUDIT, &long).await.status, 400);

@@ -82,7 +82,7 @@ pub(super) fn status() -> ServerStatus {
     };
     let workers = vec![worker("update", None), worker("sweep", Some("n4 is silent\u{7}"))];
     let replicator = ProcessReport { ready: true, workers, ..ProcessReport::of("replicator r1") };
-    let member = |report| MemberLine { heard_ms_ago: 900, report };
+    let member = |report| MemberLine { heard_ms_ago: 900, sender: None, report };
     let change = ChangeLine { change: 4, phase: "joint".into(), receivers: 3, joined: 1 };
     ServerStatus {
         own: proxy.clone(),

@@ -1,8 +1,8 @@
 // Audit trail of one process or of all: changes of operators, and those of tenants.
 import { useState } from "preact/hooks";
-import { change, useLive } from "../api";
+import { change, useLive, type Round } from "../api";
 import * as f from "../format";
-import { getOf, getOfAll, MissingProcesses, ProcessSelect, useProcesses, type ProcessReply } from "../process/choice";
+import { getOf, getOfAll, MissingProcesses, ProcessSelect, useProcesses, waiting, type ProcessReply } from "../process/choice";
 import { session, type Schemas } from "../session";
 import { Ask, Badge, Card, Empty, Field, Head, Loaded, Select, Table, type Tone } from "../ui/parts";
 import { Pager, usePages } from "../ui/pager";
@@ -20,12 +20,13 @@ interface Records {
   replies: ProcessReply<AuditPage>[];
 }
 
-/** Joins a page of each process by time. Processes at their end have no cursor. */
+/** Joins a page of each process by time. Records are those of the process that was read, whatever name they have. */
 export function joined(replies: ProcessReply<AuditPage>[]): Records {
   const pages = replies.flatMap((reply) => (reply.value ? [{ process: reply.process.process, page: reply.value }] : []));
-  const items = pages.flatMap(({ page }) => page.items).sort((one, other) => one.time_ms - other.time_ms);
+  const items = pages.flatMap(({ process, page }) => page.items.map((record) => ({ ...record, process }))).sort((one, other) => one.time_ms - other.time_ms);
   const more = pages.filter(({ page }) => page.more).map(({ process, page }) => [process, page.next]);
-  return { items, next: more.length > 0 ? JSON.stringify(Object.fromEntries(more)) : null, replies };
+  // Processes at their end have no cursor. The next page begins when all have replied.
+  return { items, next: more.length > 0 && waiting(replies) === 0 ? JSON.stringify(Object.fromEntries(more)) : null, replies };
 }
 
 export function Audit() {
@@ -39,7 +40,7 @@ export function Audit() {
   const mayEnd = session.value?.principal?.role === "operator";
   const pages = usePages();
   const processes = useProcesses("/admin/v1/audit", true);
-  const load = async (): Promise<Records> => {
+  const load = async (round: Round<Records>): Promise<Records> => {
     const span = SPANS[since] ?? 0;
     const since_ms = span > 0 ? Date.now() - span * 1000 : undefined;
     const query = { tenants: log === "tenants", who, what, since_ms };
@@ -49,7 +50,7 @@ export function Audit() {
     }
     const cursors = pages.after === undefined ? undefined : (JSON.parse(pages.after) as Record<string, string>);
     const going = processes.chosen.filter((one) => cursors === undefined || cursors[one.process] !== undefined);
-    return joined(await getOfAll<AuditPage>(going, "/admin/v1/audit", (one) => ({ ...query, after: cursors?.[one.process] })));
+    return await getOfAll<AuditPage, Records>(going, "/admin/v1/audit", (one) => ({ ...query, after: cursors?.[one.process] }), round, joined);
   };
   const live = useLive(load, 10_000, [log, since, who, what, pages.after, processes.name]);
   const filter = (set: (value: string) => void) => (value: string) => {

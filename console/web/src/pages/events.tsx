@@ -1,6 +1,6 @@
 // Event targets of one process or of all: backlog, losses, and messages that a target refused.
 import { useState } from "preact/hooks";
-import { change, useLive } from "../api";
+import { change, useLive, type Round } from "../api";
 import * as f from "../format";
 import { indented } from "../preview/json";
 import { getOf, getOfAll, MissingProcesses, ProcessSelect, useProcesses, type ProcessName, type ProcessReply } from "../process/choice";
@@ -23,14 +23,16 @@ type TargetList = { items: Target[] };
 export function EventTargets() {
   const processes = useProcesses("/admin/v1/events", true);
   const [replies, setReplies] = useState<ProcessReply<TargetList>[]>([]);
-  const load = async () => {
+  const made = (replies: ProcessReply<TargetList>[]) => {
+    setReplies(replies);
+    return replies.flatMap(({ process, value }) => (value?.items ?? []).map((target) => ({ ...target, process })));
+  };
+  const load = async (round: Round<Target[]>) => {
     if (processes.chosen === undefined) {
       setReplies([]);
       return (await getOf<TargetList>(undefined, "/admin/v1/events")).items;
     }
-    const replies = await getOfAll<TargetList>(processes.chosen, "/admin/v1/events", () => ({}));
-    setReplies(replies);
-    return replies.flatMap(({ process, value }) => (value?.items ?? []).map((target) => ({ ...target, process })));
+    return await getOfAll<TargetList, Target[]>(processes.chosen, "/admin/v1/events", () => ({}), round, made);
   };
   const live = useLive<Target[]>(load, 5000, [processes.name]);
   const [shown, setShown] = useState<Parked>();

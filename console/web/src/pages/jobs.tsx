@@ -1,6 +1,6 @@
 // Jobs of one process or of all: what runs and what ended, of all kinds.
 import { useState } from "preact/hooks";
-import { useLive, type Live } from "../api";
+import { useLive, type Live, type Round } from "../api";
 import { Jobs as JobCards, useJobs, type Job } from "../jobs/card";
 import { StartCensus } from "../jobs/start";
 import { getOfAll, MissingProcesses, ProcessSelect, useProcesses, type ProcessName, type ProcessReply } from "../process/choice";
@@ -39,12 +39,12 @@ function OwnJobs({ starting, close }: Starting) {
 /** Jobs of other processes too, the newest first. They are cancelled at their own process. */
 function JobsOf({ processes, starting, close }: Starting & { processes: ProcessName[] }) {
   const [replies, setReplies] = useState<ProcessReply<JobList>[]>([]);
-  const load = async () => {
-    const replies = await getOfAll<JobList>(processes, "/admin/v1/jobs", () => ({}));
+  const made = (replies: ProcessReply<JobList>[]) => {
     setReplies(replies);
     const jobs = replies.flatMap(({ process, value }) => (value?.items ?? []).map((job) => ({ ...job, process })));
     return jobs.sort((one, other) => other.started_ms - one.started_ms);
   };
+  const load = async (round: Round<Job[]>) => await getOfAll<JobList, Job[]>(processes, "/admin/v1/jobs", () => ({}), round, made);
   const live = useLive<Job[]>(load, 5000, []);
   return (
     <>

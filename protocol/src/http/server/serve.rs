@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::upgrade::UpgradeSlot;
-use crate::http::{Tls, WriteTimeout};
+use crate::http::{Peer, Tls, WriteTimeout};
 
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
@@ -76,10 +76,10 @@ pub async fn serve(
             accepted = accept(&listener, &places) => accepted,
         };
         match accepted {
-            Ok((stream, place)) => {
+            Ok((stream, peer, place)) => {
                 let (app, options, stopping) = (app.clone(), options.clone(), stopping.clone());
                 connections.spawn(async move {
-                    welcome(stream, app, options, stopping).await;
+                    welcome(stream, peer, app, options, stopping).await;
                     drop(place);
                 });
             }
@@ -96,33 +96,35 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, Peer, tokio::sync::OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-    let (stream, _) = listener.accept().await?;
+    let (stream, peer) = listener.accept().await?;
     // Fails only for a connection that has ended, which its task will detect.
     let _ = stream.set_nodelay(true);
-    Ok((stream, place))
+    Ok((stream, Peer(peer.ip().to_canonical()), place))
 }
 
 /// Serves one connection, after its TLS handshake if TLS is on.
 async fn welcome(
     stream: TcpStream,
+    peer: Peer,
     app: Router,
     options: ServeOptions,
     stopping: watch::Receiver<bool>,
 ) {
     let Some(tls) = options.tls else {
-        return serve_connection(stream, app, options.head, stopping).await;
+        return serve_connection(stream, peer, app, options.head, stopping).await;
     };
     // Drops clients without a valid certificate, or with a slow handshake.
     if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
-        serve_connection(stream, app, options.head, stopping).await;
+        serve_connection(stream, peer, app, options.head, stopping).await;
     }
 }
 
 /// Serves one connection to its end, as HTTP and then as a channel if it was upgraded. When the client disconnects, its request is dropped.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
     app: Router,
     head: Duration,
     mut stopping: watch::Receiver<bool>,
@@ -130,6 +132,7 @@ async fn serve_connection(
     let slot = UpgradeSlot::default();
     let (routed, kept) = (TowerToHyperService::new(app), slot.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(kept.clone());
         }

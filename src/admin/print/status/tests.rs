@@ -56,7 +56,7 @@ fn example() -> ServerStatus {
     ServerStatus {
         own: ProcessReport { ready: true, ..ProcessReport::of("proxy p1") },
         nodes: vec![node("n1", vec![ring(1)], Some(report)), node("n2", vec![], None)],
-        members: vec![MemberLine { heard_ms_ago: 40, report: replicator }],
+        members: vec![MemberLine { heard_ms_ago: 40, sender: None, report: replicator }],
         moves: vec![MovesLine {
             ring: "index".into(),
             epoch: 2,
