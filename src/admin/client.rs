@@ -454,17 +454,19 @@ fn target(path: &str, query: &[(&str, &str)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
 
-    /// Address that sends `reply` to the first connection, and then neither closes nor sends anything.
+    /// Address that sends `reply` to the first request, and then neither closes nor sends anything.
     async fn answering(reply: String) -> AdminAddress {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
+            // A reply before its request is an error of its own.
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             stream.write_all(reply.as_bytes()).await.unwrap();
             std::future::pending::<()>().await;
         });

@@ -87,7 +87,7 @@ pub(crate) fn processes(status: &ServerStatus, replier: Replier<'_>) -> Vec<List
     others.sort_by(|one, other| one.name.cmp(&other.name));
     list.extend(others);
     list.extend(further);
-    tell_apart(&mut list);
+    distinguish_equal_names(&mut list);
     list
 }
 
@@ -118,7 +118,7 @@ fn cut(others: &mut Vec<ListedProcess>) -> Option<ListedProcess> {
 }
 
 /// Adds addresses to equal names.
-fn tell_apart(list: &mut [ListedProcess]) {
+fn distinguish_equal_names(list: &mut [ListedProcess]) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for process in list.iter() {
         *counts.entry(process.name.clone()).or_default() += 1;
