@@ -293,7 +293,7 @@ impl Backend for StorageNode {
             }
             Call::Holdings(keys) => index.holdings(&keys).await?.into(),
             Call::MarkCollectable(tombstones) => index.mark_collectable(&tombstones).await?.into(),
-            Call::DropRegisters(drops) => index.drop_registers(&drops).await?.into(),
+            Call::DropRegisters(drops) => index.drop_registers(&drops, None).await?.into(),
             Call::AuditRegisters(after) => index.audit_registers(after).await?.into(),
             Call::RaiseTerm(term) => index.raise_term(term).await?.into(),
             Call::SetJoined(change) => index.set_joined(change).await?.into(),

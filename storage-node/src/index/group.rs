@@ -157,9 +157,8 @@ impl<'a> Group<'a> {
             IndexOp::MarkCollectable(marks, reply) => {
                 GroupReply::Done(reply, self.mark_collectable(marks))
             }
-            IndexOp::Drop(drops, reply) => GroupReply::Done(reply, self.drop_registers(drops)),
-            IndexOp::DropStrays(condition, drops, reply) => {
-                GroupReply::Done(reply, self.drop_strays(condition, drops))
+            IndexOp::Drop(condition, drops, reply) => {
+                GroupReply::Done(reply, self.drop_registers(condition, drops))
             }
             IndexOp::MendSums(sums, reply) => {
                 self.repair_sums(sums);

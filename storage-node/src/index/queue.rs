@@ -38,9 +38,8 @@ pub(super) enum IndexOp {
     /// Change of the device that the condition names.
     OfDevice(DeviceCondition, DeviceChange, ReplySender<()>),
     MarkCollectable(Vec<(Vec<u8>, Stamp)>, ReplySender<()>),
-    Drop(Vec<DropOp>, ReplySender<()>),
-    /// Drop under a condition.
-    DropStrays(StrayCondition, Vec<DropOp>, ReplySender<()>),
+    /// Drop of registers; that of strays has a condition.
+    Drop(Option<StrayCondition>, Vec<DropOp>, ReplySender<()>),
     MendSums(Vec<(RowKey, Sum)>, ReplySender<()>),
     MendUsage(UsageMends, ReplySender<()>),
     /// Rows of the lists of old registers that may be wrong or missing.
@@ -111,7 +110,7 @@ impl IndexOp {
     /// a group: a purge reads hints and rows from disk. The time and the term of a condition are read
     /// then too.
     pub(super) fn begins_group(&self) -> bool {
-        matches!(self, Self::Purge(..) | Self::OfDevice(..) | Self::DropStrays(..))
+        matches!(self, Self::Purge(..) | Self::OfDevice(..) | Self::Drop(Some(_), ..))
     }
 
     /// Returns true if the operation sets a fence. Fences that follow each other share a group.
@@ -145,9 +144,7 @@ impl IndexOp {
                 Self::Forget(ids, _) => ids.len() * 24,
                 Self::ForgetHint(key, ..) => key.len(),
                 Self::MarkCollectable(marks, _) => marks.iter().map(|(key, _)| key.len()).sum(),
-                Self::Drop(drops, _) | Self::DropStrays(_, drops, _) => {
-                    drops.iter().map(|drop| drop.key.len()).sum()
-                }
+                Self::Drop(_, drops, _) => drops.iter().map(|drop| drop.key.len()).sum(),
                 Self::MendSums(sums, _) => sums.len() * size_of::<(RowKey, Sum)>(),
                 Self::MendUsage(mends, _) => size_of_val(&*mends.mends),
                 Self::ListOld(rows, _) => rows.iter().map(Vec::len).sum(),

@@ -54,19 +54,19 @@ impl Index {
         self.submit(|reply| IndexOp::MarkCollectable(marks, reply)).await
     }
 
-    pub(crate) async fn drop_registers(&self, drops: &[RegisterDrop]) -> Result<()> {
-        let drops = drop_ops(drops);
-        self.submit(|reply| IndexOp::Drop(drops, reply)).await
-    }
-
-    /// Drops registers while the condition holds (rules P1, P3).
-    pub(crate) async fn drop_strays(
+    /// Drops registers, those of strays while their condition holds (rules P1, P3).
+    pub(crate) async fn drop_registers(
         &self,
         drops: &[RegisterDrop],
-        condition: StrayCondition,
+        condition: Option<StrayCondition>,
     ) -> Result<()> {
-        let drops = drop_ops(drops);
-        self.submit(|reply| IndexOp::DropStrays(condition, drops, reply)).await
+        let drop = |RegisterDrop { key, up_to, collectable }: &RegisterDrop| DropOp {
+            key: key.encode(),
+            up_to: *up_to,
+            collectable: *collectable,
+        };
+        let drops = drops.iter().map(drop).collect();
+        self.submit(|reply| IndexOp::Drop(condition, drops, reply)).await
     }
 
     /// Verifies some runs, or a part of a run. Wrong sums are repaired; a device with peers then
@@ -178,15 +178,6 @@ impl Index {
     async fn change_device(&self, condition: DeviceCondition, change: DeviceChange) -> Result<()> {
         self.submit(|reply| IndexOp::OfDevice(condition, change, reply)).await
     }
-}
-
-fn drop_ops(drops: &[RegisterDrop]) -> Vec<DropOp> {
-    let drop = |RegisterDrop { key, up_to, collectable }: &RegisterDrop| DropOp {
-        key: key.encode(),
-        up_to: *up_to,
-        collectable: *collectable,
-    };
-    drops.iter().map(drop).collect()
 }
 
 /// Returns `Invalid` for too large a step: a device keeps the highest number for ever, and a huge

@@ -20,7 +20,7 @@ pub(super) async fn answer(opened: &OpenDevice, call: Call<'_>) -> Result<Reply>
         }
         Call::SetFencedOf(condition) => index.set_fenced_of(condition).await.map(Reply::from),
         Call::DropStrays { drops, condition } => {
-            index.drop_strays(&drops, condition).await.map(Reply::from)
+            index.drop_registers(&drops, Some(condition)).await.map(Reply::from)
         }
         Call::ReleaseCopies { extents: copies, condition } => {
             let released = extents.release_copies(copies.into_owned(), condition.into_owned());

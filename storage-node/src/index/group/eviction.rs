@@ -37,18 +37,16 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stages drops, if the device has the caller's term and the time is not over (rules P1, P3).
-    pub(super) fn drop_strays(
+    /// Stages the removal of registers whose floor is not above `up_to`. A condition is that the device
+    /// has the caller's term, and that the time is not over (rules P1, P3).
+    pub(super) fn drop_registers(
         &mut self,
-        condition: StrayCondition,
+        condition: Option<StrayCondition>,
         drops: Vec<DropOp>,
     ) -> Result<()> {
-        condition.check(self.conditions.voting_state.term(), self.conditions.now_ms)?;
-        self.drop_registers(drops)
-    }
-
-    /// Stages the removal of registers whose floor is not above `up_to`.
-    pub(super) fn drop_registers(&mut self, drops: Vec<DropOp>) -> Result<()> {
+        if let Some(condition) = condition {
+            condition.check(self.conditions.voting_state.term(), self.conditions.now_ms)?;
+        }
         for DropOp { key, up_to, collectable } in drops {
             let row = self.row(&key)?;
             if row.register()?.floor() > up_to || (collectable && !row.is_collectable()) {

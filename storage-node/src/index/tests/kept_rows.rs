@@ -182,7 +182,7 @@ impl ComparedRows {
             KeptStep::Drop { at, up_to, collectable } => {
                 let drop = RegisterDrop { key: placed(at), up_to: stamp(up_to), collectable };
                 memory.drop_registers(DEVICE, std::slice::from_ref(&drop)).await.unwrap();
-                index.drop_registers(&[drop]).await.unwrap();
+                index.drop_registers(&[drop], None).await.unwrap();
             }
             KeptStep::Purge { other } => {
                 let bucket = if other { OTHER } else { BUCKET };
@@ -304,7 +304,7 @@ async fn an_index_of_an_earlier_version_is_counted_while_it_is_written() {
         bed.index.write(write(key, stamp(2), value)).await.unwrap();
     }
     let gone = RegisterDrop { key: names[5999].clone(), up_to: stamp(9), collectable: false };
-    bed.index.drop_registers(&[gone]).await.unwrap();
+    bed.index.drop_registers(&[gone], None).await.unwrap();
     until_counted(&bed.index).await;
     let (mut expected, mut old) = (BTreeMap::<Run, (i64, i64)>::new(), 0);
     for (number, key) in names.iter().enumerate().filter(|(number, _)| *number != 5999) {

@@ -52,7 +52,7 @@ async fn a_promise_that_is_let_go_takes_its_row_and_one_above_stays() {
         bed.index.promise(&key(name), stamp(ticks), Term::ANY).await.unwrap();
     }
     let drop = |name| RegisterDrop { key: key(name), up_to: stamp(5), collectable: false };
-    bed.index.drop_registers(&[drop("old"), drop("new")]).await.unwrap();
+    bed.index.drop_registers(&[drop("old"), drop("new")], None).await.unwrap();
     let left = bed.index.registers(None, 10).await.unwrap();
     let left: Vec<_> = left.into_iter().map(|(key, _)| key).collect();
     assert_eq!(left, [key("new")]);

@@ -107,7 +107,7 @@ impl ComparedIndexes {
             SumsStep::Drop { name, up_to, collectable } => {
                 let drop = RegisterDrop { key: named(name), up_to: stamp(up_to), collectable };
                 memory.drop_registers(DEVICE, std::slice::from_ref(&drop)).await.unwrap();
-                index.drop_registers(&[drop]).await.unwrap();
+                index.drop_registers(&[drop], None).await.unwrap();
             }
             SumsStep::Purge { other } => {
                 let bucket = if other { OTHER } else { BUCKET };
@@ -252,7 +252,7 @@ async fn bins_that_everything_left_take_no_space_for_ever() {
             collectable: false,
         })
         .collect();
-    bed.index.drop_registers(&drops).await.unwrap();
+    bed.index.drop_registers(&drops, None).await.unwrap();
     assert!(bins(&bed.index).await.is_empty());
     let database = &bed.index.reader.database;
     let rows = || {
