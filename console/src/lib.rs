@@ -19,7 +19,6 @@
 //! * [`oidc_login`], [`web_identity`], [`id_tokens`]: logins by an identity provider.
 //! * [`own_keys`]: keys of the session's user; [`layout`]: extents and nodes of an object.
 //! * [`own_request`]: session and CSRF token of a request.
-//! * [`places`]: the bound on requests of one principal.
 //! * [`s3_slot`]: the S3 service of this process; [`sign`], [`target`], [`store_form`]: its
 //!   requests.
 //!
@@ -46,7 +45,6 @@ mod objects;
 mod oidc_login;
 mod own_keys;
 mod own_request;
-mod places;
 mod s3_slot;
 mod sessions;
 mod sign;
@@ -60,15 +58,19 @@ use std::sync::Arc;
 use axum::routing::{any, get, post};
 use axum::{Router, middleware};
 use martlet_protocol::Clock;
+use martlet_serving::places::Places;
 
 use self::attempts::Attempts;
 use self::guard::Names;
 pub use self::id_tokens::{IdTokenError, IdTokens, TokenClaims};
 use self::oidc_login::PendingLogins;
 pub use self::oidc_login::{OidcParts, RoleSource};
-use self::places::Places;
 pub use self::s3_slot::{S3Parts, S3Slot};
 use self::sessions::Sessions;
+
+/// Maximum number of requests of one principal under way: all principals share the connections, and a
+/// browser has six. Keys of one user count together, as the user makes keys.
+const PLACES_MAX: usize = 24;
 
 /// Parts of a console.
 pub struct ConsoleParts {
@@ -114,7 +116,7 @@ pub fn router(parts: ConsoleParts) -> Router {
         sessions: Sessions::new(clock.clone()),
         attempts: Attempts::new(clock.clone()),
         pending: PendingLogins::new(clock.clone()),
-        places: Places::default(),
+        places: Places::new(PLACES_MAX),
         clock,
         is_secure,
         root_key,

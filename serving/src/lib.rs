@@ -20,6 +20,7 @@
 //! * [`operator`]: the admin address: health and metrics for any client, all other routes behind the
 //!   gate of [`access`], which [`audit`] records. `admin_port` binds it, over TLS or on loopback.
 //! * [`api`]: routes of the admin API with their description, and the OpenAPI document made of both.
+//! * [`places`]: a bound on the requests under way of each key, user or process.
 //! * [`client_config`]: authorities by which clients verify servers.
 //! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
 //! * `profile`: profiles of processor time and memory, for operators.
@@ -53,6 +54,7 @@ pub mod logging;
 pub mod metrics;
 mod nearest;
 pub mod operator;
+pub mod places;
 mod profile;
 mod refusal;
 pub mod runtime;

@@ -516,7 +516,10 @@ mod tests {
     #[tokio::test]
     async fn the_authorities_of_the_system_are_read_once() {
         // A machine without authorities has nothing to share.
-        let (Ok(one), Ok(other)) = (system_config(), system_config()) else { return };
+        let (Ok(one), Ok(other)) = (system_config(), system_config()) else {
+            eprintln!("skipped: this machine has no authorities");
+            return;
+        };
         assert!(Arc::ptr_eq(&one, &other));
     }
 

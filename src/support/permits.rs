@@ -1,10 +1,10 @@
 //! Bounds on the requests of other processes that are under way: of all principals, of each key, and to
 //! each process.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use martlet_serving::places::{Place, Places};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most requests of all principals.
 const ALL_MAX: usize = 32;
@@ -13,77 +13,34 @@ const OF_KEY_MAX: usize = 8;
 /// Most requests to one process.
 const TO_PROCESS_MAX: usize = 4;
 
-/// Counts of requests under way.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RelayPermits(Arc<Mutex<Counts>>);
-
-#[derive(Debug, Default)]
-struct Counts {
-    all: usize,
-    of_keys: BTreeMap<String, usize>,
-    to_processes: BTreeMap<String, usize>,
-}
-
-/// Place of a request, which a drop returns.
+/// Requests under way.
 #[derive(Debug)]
-pub(super) struct Permit {
-    counts: RelayPermits,
-    kind: PermitKind,
-    name: String,
+pub(super) struct RelayPermits {
+    all: Arc<Semaphore>,
+    of_keys: Places,
+    to_processes: Places,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum PermitKind {
-    OfKey,
-    ToProcess,
+/// Place of a request among those of its key and among all.
+pub(super) type RequestPlace = (Place, OwnedSemaphorePermit);
+
+impl Default for RelayPermits {
+    fn default() -> Self {
+        let all = Arc::new(Semaphore::new(ALL_MAX));
+        Self { all, of_keys: Places::new(OF_KEY_MAX), to_processes: Places::new(TO_PROCESS_MAX) }
+    }
 }
 
 impl RelayPermits {
-    /// Takes a place for a request of a key; none if the key or all keys together have too many.
-    pub(super) fn of_key(&self, key: &str) -> Option<Permit> {
-        let mut counts = self.0.lock();
-        if counts.all >= ALL_MAX || !add(&mut counts.of_keys, key, OF_KEY_MAX) {
-            return None;
-        }
-        counts.all += 1;
-        Some(Permit { counts: self.clone(), kind: PermitKind::OfKey, name: key.to_owned() })
+    /// Takes a place for a request of a key; none if the key or all keys together have too many. A drop
+    /// returns the place.
+    pub(super) fn of_key(&self, key: &str) -> Option<RequestPlace> {
+        Some((self.of_keys.take(key)?, self.all.clone().try_acquire_owned().ok()?))
     }
 
     /// Takes a place for a request to the process at an address; none if it has too many.
-    pub(super) fn to_process(&self, address: &str) -> Option<Permit> {
-        add(&mut self.0.lock().to_processes, address, TO_PROCESS_MAX).then(|| Permit {
-            counts: self.clone(),
-            kind: PermitKind::ToProcess,
-            name: address.to_owned(),
-        })
-    }
-}
-
-/// Adds one to a count below its limit.
-fn add(counts: &mut BTreeMap<String, usize>, name: &str, max: usize) -> bool {
-    let count = counts.entry(name.to_owned()).or_default();
-    let has_place = *count < max;
-    *count += usize::from(has_place);
-    has_place
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut counts = self.counts.0.lock();
-        let of_kind = match self.kind {
-            PermitKind::OfKey => {
-                counts.all -= 1;
-                &mut counts.of_keys
-            }
-            PermitKind::ToProcess => &mut counts.to_processes,
-        };
-        // Names without requests take no memory.
-        if let Some(count) = of_kind.get_mut(&self.name) {
-            *count -= 1;
-            if *count == 0 {
-                of_kind.remove(&self.name);
-            }
-        }
+    pub(super) fn to_process(&self, address: &str) -> Option<Place> {
+        self.to_processes.take(address)
     }
 }
 
@@ -105,7 +62,6 @@ mod tests {
         assert!(permits.of_key("K5").is_none(), "all places are taken");
         drop((of_one, to_one, others));
         assert!(permits.of_key("K1").is_some() && permits.to_process("n2:9001").is_some());
-        let counts = permits.0.lock();
-        assert_eq!((counts.all, counts.of_keys.len(), counts.to_processes.len()), (0, 0, 0));
+        assert_eq!(permits.all.available_permits(), ALL_MAX);
     }
 }

@@ -37,21 +37,20 @@ use tokio::time::Instant;
 
 use super::collect::PATIENCE;
 use super::directory::{ListedProcess, Replier, processes};
-use super::permits::{Permit, RelayPermits};
+use super::permits::{RelayPermits, RequestPlace};
 use super::relayed_routes::{ROUTES, Refusal, RelayedRoute, route_of};
-use super::route::{BundleProcess, OWN_BYTES_MAX, OwnRoutes, SessionScope, session_of};
+use super::route::{
+    BundleProcess, CONNECT_PATIENCE, NO_KEY, OWN_BYTES_MAX, OwnRoutes, SessionScope, session_of,
+};
 use crate::admin::address::AdminAddress;
 use crate::admin::client::{AdminCredential, AdminEndpoint};
 
 const JSON: &str = "application/json";
 /// Age up to which requests share a list of processes.
 const LIST_AGE_MAX: Duration = Duration::from_secs(5);
-/// Time for a connection to another process, with its TLS handshake.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Name of all principals without a key, for their common bound.
 const WITHOUT_KEY: &str = "";
 
-const NO_KEY: &str = "other processes are read for admin keys alone: sign in with one";
 const REFUSED: &str = "it refuses the session: it is of an earlier release, or its clock differs";
 const UNKNOWN: &str = "no process of the cluster has this name: see /admin/v1/processes";
 const STOPPING: &str = "the process is starting or stopping";
@@ -133,7 +132,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a place among the requests of the principal's key.
-    fn permit(&self) -> Result<Permit, Refusal> {
+    fn permit(&self) -> Result<RequestPlace, Refusal> {
         let key = self.principal.key.as_deref().unwrap_or(WITHOUT_KEY);
         let sentence = "too many requests of other processes are under way: try again";
         self.relay.permits.of_key(key).ok_or_else(|| Refusal::unavailable(sentence))

@@ -45,10 +45,10 @@ const SCOPED_SESSION_MS: u64 = 30_000;
 /// Time for one reply of this process.
 const OWN_PATIENCE: Duration = Duration::from_secs(10);
 /// Time for a connection to another process, with its TLS handshake.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest reply of a process.
 pub(super) const OWN_BYTES_MAX: usize = 64 << 20;
-const NO_KEY: &str = "other processes are queried for admin keys alone: sign in with one";
+pub(super) const NO_KEY: &str = "other processes are read for admin keys alone: sign in with one";
 const NOT_HERE: &str =
     "doctor examines the machine on which it runs: run martlet doctor --json there";
 
@@ -125,10 +125,12 @@ impl BundleProcess {
         let address = format!("{}{}", self.scheme, operator.address()?);
         Some(ProcessSource {
             address: address.parse().ok()?,
-            token: session_of(principal, &access, AdminRole::Operator, None)
-                .unwrap_or_else(|| self.token.to_text()),
+            own: OwnRoutes {
+                router: operator.router(),
+                token: session_of(principal, &access, AdminRole::Operator, None)
+                    .unwrap_or_else(|| self.token.to_text()),
+            },
             reader: session_of(principal, &access, AdminRole::Viewer, None),
-            router: operator.router(),
             runtime: Handle::current(),
         })
     }
@@ -169,17 +171,16 @@ pub(super) fn session_of(
 /// Routes of this process, and other processes over HTTP.
 pub(super) struct ProcessSource {
     pub(super) address: AdminAddress,
-    /// Token of a session or of a secret, for this process alone.
-    pub(super) token: String,
+    pub(super) own: OwnRoutes,
     /// Token of a session that may read, for other processes. None for principals without a key.
     pub(super) reader: Option<String>,
-    pub(super) router: Router,
     pub(super) runtime: Handle,
 }
 
 /// Routes of this process, by a token that it accepts.
 pub(super) struct OwnRoutes {
     pub(super) router: Router,
+    /// Token of a session or of a secret, for this process alone.
     pub(super) token: String,
 }
 
@@ -221,8 +222,7 @@ impl OwnRoutes {
 impl ProcessSource {
     /// Calls a route of this process.
     fn request_own(&self, target: &str, patience: Duration) -> Result<Vec<u8>, String> {
-        let own = OwnRoutes { router: self.router.clone(), token: self.token.clone() };
-        let reply = self.runtime.block_on(own.get(target, OWN_BYTES_MAX, patience));
+        let reply = self.runtime.block_on(self.own.get(target, OWN_BYTES_MAX, patience));
         reply.map(Into::into)
     }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::users::s3_parts;
 use super::*;
-use crate::places::PLACES_MAX;
+use crate::PLACES_MAX;
 
 /// Reply of `LocateObject` with two holders of a piece, and their tokens.
 const LOCATED: &str = r#"{"size": 200000, "etag": "\"e\"", "versionId": "v", "stamp": "STAMP",

@@ -9,7 +9,7 @@ use axum::http::{Extensions, HeaderValue, Method};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::places::PLACES_MAX;
+use crate::PLACES_MAX;
 use crate::sign::{AccessKey, SignedService, SigningScope, UnsignedRequest};
 
 const REGION: &str = "us-east-1";

@@ -47,7 +47,7 @@ pub(super) struct HeapProfile {
     stacks: Vec<NamedStack>,
     dropped: u64,
     /// Reason for functions without a name.
-    remark: Option<String>,
+    remark: Option<&'static str>,
     interval: u64,
     begin_ms: u64,
     took: Duration,
@@ -90,7 +90,8 @@ impl HeapProfile {
     pub(super) fn content(&self) -> PprofContent<'_> {
         let dropped = (self.dropped > 0)
             .then(|| format!("{} samples are missing: the tables were full", self.dropped));
-        let remarks: Vec<String> = dropped.into_iter().chain(self.remark.clone()).collect();
+        let remarks: Vec<String> =
+            dropped.into_iter().chain(self.remark.map(str::to_owned)).collect();
         PprofContent {
             types: TYPES,
             period: self.interval,

@@ -56,12 +56,11 @@ impl ProgramFiles {
     }
 
     /// Returns a remark if the file of the program was replaced.
-    pub(super) fn remark(&self) -> Option<String> {
-        self.is_replaced.then(|| {
+    pub(super) fn remark(&self) -> Option<&'static str> {
+        self.is_replaced.then_some(
             "the file of the program was replaced or removed since the process began: functions without a \
-             name are offsets in the earlier file"
-                .to_owned()
-        })
+             name are offsets in the earlier file",
+        )
     }
 }
 

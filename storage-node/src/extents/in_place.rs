@@ -29,8 +29,8 @@ use super::store::StoreState;
 const LINGER: Duration = Duration::from_millis(20);
 /// Longest time that a call waits for a socket that takes bytes again and again.
 const LINGERS_FOR: Duration = Duration::from_secs(1);
-/// Most bytes that one system call sends: it ends within [`LINGERS_FOR`] if the socket takes its third
-/// of a buffer of 4 MiB within [`LINGER`].
+/// Most bytes that one system call sends. A socket that takes a third of a 4 MiB buffer in each [`LINGER`]
+/// takes them in 0.3 s.
 const SENT_AT_ONCE_MAX: usize = 16 * 1024 * 1024;
 
 /// Result of [`ExtentInPlace::send_unverified`].

@@ -47,7 +47,7 @@ type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Index {
     /// Removes a closed bucket's registers; their extents become garbage. After a call that ended
-    /// early, the next one loses the work of at most [`READ_ROWS_MAX`] rows.
+    /// early, the next one reads at most [`READ_ROWS_MAX`] rows again.
     pub(crate) async fn purge(&self, bucket: BucketId) -> Result<()> {
         // A closed bucket can be reopened only by the proxy that closed it; the purge checks again.
         self.submit(|reply| IndexOp::CheckClosed(bucket, reply)).await?;

@@ -17,6 +17,15 @@ pub(super) async fn version_of(harness: &Harness, key: &str) -> VersionId {
     read.object.version.expect("the bucket keeps versions").name()
 }
 
+/// Saves a set, and its marker again. Returns the version of [`SHARD`], which both generations need.
+pub(super) async fn two_generations(harness: &Harness) -> VersionId {
+    let store = &harness.store;
+    save_set(store, SET, b"one").await;
+    let version = version_of(harness, SHARD).await;
+    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(2)));
+    version
+}
+
 /// Lets the grace time pass, and the worker remove what is due.
 pub(super) async fn after_grace(store: &ObjectStore, clock: &ManualClock) {
     clock.advance_ms(21 * MINUTE_MS);
@@ -54,9 +63,7 @@ async fn a_pinned_version_outlives_every_delete() {
 async fn a_version_that_two_generations_share_stays_for_the_other() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
-    save_set(store, SET, b"one").await;
-    let version = version_of(&harness, SHARD).await;
-    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(2)));
+    let version = two_generations(&harness).await;
     store.checkpoints().withdraw("b", SET, Some(2), false).await.unwrap();
     after_grace(store, &clock).await;
     assert_eq!(state(store, SET).await.generations.len(), 1);

@@ -8,7 +8,7 @@ use martlet_protocol::backend::CallKind;
 
 use super::crashes::REFUSED;
 use super::late::{STANDSTILL, until_set};
-use super::removal::{SHARD, after_grace, version_of};
+use super::removal::{SHARD, after_grace, two_generations, version_of};
 use super::*;
 
 const KEEP_ONE: &str = r#"{"rules": [{"pattern": "run-*/step-*/", "profile": "dcp", "keep": 1}]}"#;
@@ -166,9 +166,7 @@ async fn many_emptied_sets_do_not_count() {
 async fn no_pin_stays_for_a_generation_that_is_gone() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
-    save_set(store, SET, b"one").await;
-    let version = version_of(&harness, SHARD).await;
-    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(2)));
+    let version = two_generations(&harness).await;
     store.checkpoints().withdraw("b", SET, Some(2), false).await.unwrap();
     clock.advance_ms(21 * MINUTE_MS);
     let (is_over, stands) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

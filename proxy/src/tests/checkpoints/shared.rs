@@ -1,15 +1,13 @@
 //! Versions that several generations or sets need, and buckets that were made again.
 
-use super::removal::{SHARD, after_grace, version_of};
+use super::removal::{SHARD, after_grace, two_generations};
 use super::*;
 
 #[tokio::test]
 async fn a_hold_keeps_versions_that_a_later_generation_shares() {
     let (harness, clock) = ruled(RULES).await;
     let store = &harness.store;
-    save_set(store, SET, b"one").await;
-    let version = version_of(&harness, SHARD).await;
-    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(2)));
+    let version = two_generations(&harness).await;
     let sets = store.checkpoints();
     sets.hold("b", SET, Some(1), 120 * MINUTE_MS).await.unwrap();
     sets.withdraw("b", SET, Some(1), false).await.unwrap();

@@ -1,30 +1,35 @@
-//! Bound on the requests of one principal that are under way: all principals share the connections. Keys
-//! of one user count together, as the user makes keys.
+//! Bound on the requests under way of each holder: an access key, a user, or a process that is queried.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Maximum number of requests of one principal under way. A browser has six connections.
-pub(crate) const PLACES_MAX: usize = 24;
-
-/// Requests under way, by the holder of their access key.
-#[derive(Clone, Default)]
-pub(crate) struct Places(Arc<Mutex<HashMap<String, usize>>>);
+/// Requests under way, by their holders. Cheap to clone. Holders without requests take no memory.
+#[derive(Clone, Debug)]
+pub struct Places {
+    max: usize,
+    taken: Arc<Mutex<HashMap<String, usize>>>,
+}
 
 /// Place of a request, which its drop returns.
-pub(crate) struct Place {
+#[derive(Debug)]
+pub struct Place {
     places: Places,
     holder: String,
 }
 
 impl Places {
+    /// Makes places for at most `max` requests of each holder, at least one.
+    pub fn new(max: usize) -> Self {
+        Self { max: max.max(1), taken: Arc::default() }
+    }
+
     /// Takes a place; none if too many requests of the holder are under way.
-    pub(crate) fn take(&self, holder: &str) -> Option<Place> {
-        let mut taken = self.0.lock();
+    pub fn take(&self, holder: &str) -> Option<Place> {
+        let mut taken = self.taken.lock();
         let count = taken.entry(holder.to_owned()).or_default();
-        if *count >= PLACES_MAX {
+        if *count >= self.max {
             return None;
         }
         *count += 1;
@@ -34,7 +39,7 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.0.lock();
+        let mut taken = self.places.taken.lock();
         if let Some(count) = taken.get_mut(&self.holder) {
             *count -= 1;
             if *count == 0 {
@@ -50,13 +55,14 @@ mod tests {
 
     #[test]
     fn a_holder_has_so_many_places_and_gets_them_back() {
-        let places = Places::default();
-        let mut held: Vec<Place> = (0..PLACES_MAX).filter_map(|_| places.take("a")).collect();
-        assert_eq!(held.len(), PLACES_MAX);
+        const MAX: usize = 24;
+        let places = Places::new(MAX);
+        let mut held: Vec<Place> = (0..MAX).filter_map(|_| places.take("a")).collect();
+        assert_eq!(held.len(), MAX);
         assert!(places.take("a").is_none() && places.take("b").is_some());
         held.pop();
         assert!(places.take("a").is_some());
         drop(held);
-        assert!(places.0.lock().is_empty());
+        assert!(places.taken.lock().is_empty());
     }
 }
