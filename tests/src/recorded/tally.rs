@@ -43,13 +43,6 @@ impl PeriodCounts {
         }
     }
 
-    /// Acknowledged writes per second.
-    pub fn writes_per_second(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "counts are small")]
-        let written = self.written as f64;
-        written / self.time.as_secs_f64()
-    }
-
     /// Asserts that at most `percent_max` percent of the calls failed, and that at least 10 writes
     /// were acknowledged.
     pub fn assert_errors(&self, percent_max: usize) -> &Self {
@@ -60,15 +53,6 @@ impl PeriodCounts {
             self.errors
         );
         assert!(self.written >= 10, "hardly anything was written: {self:?}");
-        self
-    }
-
-    /// Asserts that the rate of acknowledged writes is at least `part_min` times the rate of
-    /// another stretch.
-    pub fn assert_pace(&self, part_min: f64, of: &Self) -> &Self {
-        let (own, other) = (self.writes_per_second(), of.writes_per_second());
-        println!("{}: {:.2} of the pace of {}", self.name, own / other, of.name);
-        assert!(own >= part_min * other, "{own:.0} writes/s, {other:.0} before: {self:?}");
         self
     }
 }
@@ -108,7 +92,7 @@ mod tests {
         let counts = (tally.operations, tally.written, tally.errors, tally.degraded);
         assert_eq!(counts, (15, 12, 1, 1));
         assert_eq!(tally.slowest, Duration::from_nanos(8), "errors may take their time");
-        tally.assert_errors(7).assert_pace(1.0, &tally);
+        tally.assert_errors(7);
     }
 
     #[test]
