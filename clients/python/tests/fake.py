@@ -239,6 +239,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(self.fault.at if self.fault else 0)
             self.hang_up()
         else:
+            if self.fault and kind == "slow":
+                time.sleep(self.fault.at / 1000)
             return True
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import random
 from collections.abc import Callable
 
@@ -92,6 +93,62 @@ def test_memory_of_a_file_is_bounded(cluster: Cluster, connect: Connect) -> None
             file.write(bytes(MIB))
             assert len(file._sent) <= 2
     assert len(cluster.objects["b", "k"].body) == 60 * MIB
+
+
+@pytest.mark.parametrize("parts", [2, 3, 9])
+def test_memory_may_change_after_a_write(cluster: Cluster, connect: Connect, rng: random.Random, parts: int) -> None:
+    body = rng.randbytes(parts * 5 * MIB + 77)
+    memory = bytearray(body)
+    cluster.fault("slow", times=1000, at=200, path="partNumber", method="PUT")
+    with connect(upload_parts=4).open(URL, "wb") as file:
+        file.write(memory)
+        memory[:] = bytes(len(memory))
+    assert cluster.objects["b", "k"].body == body
+
+
+def test_the_last_parts_of_a_write_are_sent_meanwhile(cluster: Cluster, connect: Connect) -> None:
+    cluster.fault("slow", times=1000, at=1000, path="partNumber", method="PUT")
+    with connect(upload_parts=4).open(URL, "wb") as file:
+        file.write(bytes(10 * MIB))
+        assert [sent.done() for sent, _ in file._sent] == [False, False]
+    assert len(cluster.objects["b", "k"].body) == 10 * MIB
+
+
+def test_buffers_are_used_again(
+    cluster: Cluster, connect: Connect, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect(upload_parts=2)
+    fresh = []
+
+    class Counted(mmap.mmap):
+        def __new__(cls, *args, **options):
+            fresh.append(args)
+            return super().__new__(cls, *args, **options)
+
+    monkeypatch.setattr(mmap, "mmap", Counted)
+    for _ in range(3):
+        body = rng.randbytes(48 * MIB + rng.randrange(MIB))
+        with client.open(URL, "wb") as file:
+            for at in range(0, len(body), 3 * MIB):
+                file.write(body[at : at + 3 * MIB])
+        assert cluster.objects["b", "k"].body == body
+    assert 1 <= len(fresh) <= 3
+
+
+def test_a_part_that_fails_ends_the_file(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    client = connect(upload_parts=2)
+    cluster.fault("early 403", times=1000, path="partNumber=3", method="PUT")
+    with pytest.raises(martlet.AccessDenied), client.open(URL, "wb") as file:
+        for _ in range(60):
+            file.write(bytes(MIB))
+    assert not cluster.objects
+    assert not cluster.uploads
+    cluster.faults.clear()
+    body = rng.randbytes(23 * MIB)
+    with client.open(URL, "wb") as file:
+        file.write(body[:MIB])
+        file.write(body[MIB:])
+    assert cluster.objects["b", "k"].body == body
 
 
 def test_listing_and_deleting(cluster: Cluster, connect: Connect) -> None:

@@ -53,6 +53,7 @@ class Client:
         """Ends the threads and closes idle connections."""
         self.workers.close()
         self.store.pool.close()
+        self.store.buffers.clear()
         if self.local is not None:
             self.local.close()
 

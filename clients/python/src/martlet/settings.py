@@ -53,9 +53,9 @@ class Settings:
     direct_io: bool = False
     #: Bound of the memory that a checkpoint or safetensors reader holds beside the caller's buffers.
     memory_bytes: int = 256 * MIB
-    #: Part size of uploads; at most `upload_parts` parts are in memory.
+    #: Part size of uploads; a file that is written has at most `upload_parts` parts in memory, and one that fills.
     part_bytes: int = 16 * MIB
-    upload_parts: int = 4
+    upload_parts: int = 8
     connect_timeout_s: float = 5.0
     #: Longest silence of a connection.
     idle_timeout_s: float = 30.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .address import Address, encode_key, encode_query
+from .buffers import Buffers
 from .errors import ConnectionLost, MartletError, ProtocolError, Silence, Unavailable, Untrusted, of_status
 from .settings import MIB, Settings
 from .signing import Signer
@@ -67,6 +68,8 @@ class Store:
         self.signer = Signer(settings)
         self.endpoint = self._choose_endpoint()
         self.pool = Pool(Timeouts(settings.connect_timeout_s, settings.idle_timeout_s))
+        #: Memory for parts of files that are written.
+        self.buffers = Buffers(settings.upload_parts + 1)
         self._place = place_of(self.endpoint)
 
     def __repr__(self) -> str:

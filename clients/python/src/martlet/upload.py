@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import mmap
 import struct
 import threading
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -22,6 +24,8 @@ from .workers import Workers
 PARTS_MAX = 10_000
 # Parts double after this many, so that the largest object fits into 10,000.
 PARTS_OF_ONE_SIZE = 2_000
+# Memory of a part: one that grows, or one of the part's whole size.
+Buffer = bytearray | mmap.mmap
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,8 @@ def put_parallel(
 class ObjectWriter(io.BufferedIOBase):
     """File that becomes an object when it is closed. An error within `with` discards it.
 
-    At most `upload_parts` parts are in memory: a write waits for the oldest one.
+    At most `upload_parts` parts that are sent are in memory, and one that fills: a write waits for the oldest one.
+    Buffers of parts that were sent are filled again. Errors of parts are raised by a later write, or by `close`.
     """
 
     def __init__(self, store: Store, workers: Workers, address: Address) -> None:
@@ -166,11 +171,14 @@ class ObjectWriter(io.BufferedIOBase):
         self.written: Written | None = None
         self._store = store
         self._workers = workers
-        self._part = bytearray()
+        # The first `_filled` bytes are those of the part. The buffer of a file's first part grows; later ones don't.
+        self._part: Buffer = bytearray()
+        self._filled = 0
         self._size = 0
         self._upload: Multipart | None = None
         self._number = 0
-        self._sent: list[Future[None]] = []
+        self._sent: deque[tuple[Future[None], Buffer]] = deque()
+        self._spare: list[mmap.mmap] = []
 
     def writable(self) -> bool:
         """True: the file can only be written."""
@@ -193,41 +201,77 @@ class ObjectWriter(io.BufferedIOBase):
         while at < view.nbytes:
             size = self._part_bytes()
             whole = min((view.nbytes - at) // size, PARTS_OF_ONE_SIZE - self._number % PARTS_OF_ONE_SIZE)
-            if not self._part and whole > 1:
-                self._send_from(view[at : at + whole * size], size)
+            if not self._filled and whole > 1:
+                self._send_whole(view[at : at + whole * size], size)
                 at += whole * size
                 continue
-            step = min(view.nbytes - at, size - len(self._part))
-            self._part += view[at : at + step]
+            step = min(view.nbytes - at, size - self._filled)
+            self._fill(view[at : at + step])
             at += step
-            if len(self._part) == size:
-                self._send()
+            if self._filled == size:
+                self._send_filled()
         self._size += view.nbytes
         return view.nbytes
 
-    def _send_from(self, view: memoryview, size: int) -> None:
-        """Sends whole parts from the caller's memory, and waits for them: it may change afterwards."""
-        upload, before = self._begun(), self._number
-        self._number += view.nbytes // size
+    def _fill(self, view: memoryview) -> None:
+        end = self._filled + view.nbytes
+        if self._upload is not None and not self._part:
+            self._part = self._buffer(self._part_bytes())
+        if isinstance(self._part, bytearray):
+            self._part += view
+        else:
+            memoryview(self._part)[self._filled : end] = view
+        self._filled = end
+
+    def _buffer(self, size: int) -> mmap.mmap:
+        """Returns a buffer for a part; one of this file that was sent, if there is any of this size."""
+        while self._sent and self._sent[0][0].done():
+            self._reclaim()
+        self._spare = [one for one in self._spare if len(one) == size]
+        return self._spare.pop() if self._spare else self._store.buffers.take(size)
+
+    def _reclaim(self) -> None:
+        """Waits for the oldest part, and keeps its buffer."""
+        sent, buffer = self._sent.popleft()
+        sent.result()
+        if isinstance(buffer, mmap.mmap):
+            self._spare.append(buffer)
+
+    def _send_whole(self, view: memoryview, size: int) -> None:
+        """Sends whole parts. The last ones are copied, and on their way while the caller goes on.
+
+        The others are sent from the caller's memory, and waited for: it may change afterwards.
+        """
+        upload, before, count = self._begun(), self._number, view.nbytes // size
+        self._number += count
+        direct = max(0, count - max(1, self._store.settings.upload_parts // 2))
+        for index in range(direct, count):
+            part = self._buffer(size)
+            memoryview(part)[:] = view[index * size : (index + 1) * size]
+            self._submit(upload, before + 1 + index, part, size)
 
         def send(index: int) -> None:
             upload.send(before + 1 + index, view[index * size : (index + 1) * size])
 
-        self._workers.each(iter(range(view.nbytes // size)), send)
+        self._workers.each(iter(range(direct)), send)
 
     def _begun(self) -> Multipart:
         if self._upload is None:
             self._upload = Multipart(self._store, self.address)
         return self._upload
 
-    def _send(self) -> None:
-        upload = self._begun()
-        while len(self._sent) >= self._store.settings.upload_parts:
-            self._sent.pop(0).result()
+    def _send_filled(self) -> None:
+        """Sends the part that was filled, and goes on with an empty one."""
+        upload, part, filled = self._begun(), self._part, self._filled
         self._number += 1
-        part, number = memoryview(self._part), self._number
-        self._part = bytearray()
-        self._sent.append(self._workers.submit(lambda: upload.send(number, part)))
+        self._part, self._filled = bytearray(), 0
+        self._submit(upload, self._number, part, filled)
+
+    def _submit(self, upload: Multipart, number: int, part: Buffer, size: int) -> None:
+        while len(self._sent) >= self._store.settings.upload_parts:
+            self._reclaim()
+        view = memoryview(part)[:size]
+        self._sent.append((self._workers.submit(lambda: upload.send(number, view)), part))
 
     def close(self) -> None:
         """Stores the object and waits for it."""
@@ -237,28 +281,35 @@ class ObjectWriter(io.BufferedIOBase):
             if self._upload is None:
                 self.written = put_parallel(self._store, self._workers, self.address, memoryview(self._part))
             else:
-                if self._part:
-                    self._send()
-                for sent in self._sent:
-                    sent.result()
+                if self._filled:
+                    self._send_filled()
+                while self._sent:
+                    self._reclaim()
                 self.written = self._upload.complete(self._size)
         except BaseException:
             self.discard()
             raise
-        self._part = bytearray()
+        self._forget()
         super().close()
 
     def discard(self) -> None:
         """Closes the file without an object."""
         if self.closed:
             return
-        for sent in self._sent:
+        for sent, _ in self._sent:
             if not sent.cancel():
                 sent.exception()
         if self._upload is not None:
             self._upload.abort()
-        self._part = bytearray()
+        self._forget()
         super().close()
+
+    def _forget(self) -> None:
+        self._part, self._filled = bytearray(), 0
+        # Buffers in `_sent` may be of attempts that failed: they are dropped.
+        self._sent.clear()
+        while self._spare:
+            self._store.buffers.give(self._spare.pop())
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         if kind is None:
