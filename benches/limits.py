@@ -84,17 +84,20 @@ class Nginx:
 
 
 class PortFloor:
-    """The necessary work of a data port over one file, `verified` or `sent`, for as long as the `with` lasts."""
+    """The necessary work of a data port over a folder's files for as long as the `with` lasts.
 
-    def __init__(self, file, work, host="127.0.0.1", within=()):
-        self.file, self.work, self.host, self.within = file, work, host, within
+    `work` is `verified`, `sent` or `polled`.
+    """
+
+    def __init__(self, folder, work, host="127.0.0.1", within=()):
+        self.folder, self.work, self.host, self.within = folder, work, host, within
 
     def __enter__(self):
         program = Path(binary()).with_name("martlet-port-floor")
         if not program.exists():
             raise SystemExit(f"there is no {program}: cargo build --release --locked --package martlet-port-floor")
         self.port = free_port()
-        command = [*self.within, str(program), f"{self.host}:{self.port}", str(self.file), self.work]
+        command = [*self.within, str(program), f"{self.host}:{self.port}", str(self.folder), self.work]
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + READY_S
         while True:
@@ -112,7 +115,7 @@ class PortFloor:
         self.process.wait()
 
     def endpoint(self):
-        """URL of the file; any path will do."""
+        """URL of the folder; of a path its last part counts."""
         return f"http://{self.host}:{self.port}"
 
     def pids(self):

@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ use martlet_protocol::ByteStream;
 use martlet_serving::listen::{self, AcceptedConnection, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::wait_for_stop;
 use martlet_storage_node::{ExtentInPlace, SendEnd, SentBytes};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
@@ -38,6 +37,8 @@ const SENT_BYTES_MIN: u64 = 64 * 1024;
 enum Transport {
     Plain(TcpStream),
     Secure(Box<TlsStream<TcpStream>>),
+    /// With a sending thread. A connection whose send ends early stays so, and is closed.
+    Lent,
 }
 
 /// A connection, and the bytes that were received and not used yet.
@@ -209,8 +210,8 @@ impl Conversation {
             bytes = &bytes[written..];
         }
         match &mut self.transport {
-            Transport::Plain(_) => Ok(()),
             Transport::Secure(stream) => within(limit, stream.flush()).await,
+            Transport::Plain(_) | Transport::Lent => Ok(()),
         }
     }
 
@@ -230,27 +231,48 @@ impl Conversation {
         sent: &mut u64,
     ) -> io::Result<()> {
         let is_short = range.end - range.start < SENT_BYTES_MIN;
-        let stream = match &self.transport {
-            Transport::Plain(stream) if !is_short && !extent.is_packed() => stream,
-            _ => {
-                let bytes = extent.read_unverified(range).await.map_err(io::Error::other)?;
-                return self.write_stream(bytes, sent).await;
+        match std::mem::replace(&mut self.transport, Transport::Lent) {
+            Transport::Plain(stream) if !is_short && !extent.is_packed() => {
+                let stream = self.send_by_kernel(stream, extent, range, sent).await?;
+                self.transport = Transport::Plain(stream);
+                Ok(())
             }
-        };
-        let socket: Arc<OwnedFd> = Arc::new(stream.as_fd().try_clone_to_owned()?);
-        let (mut at, mut lingers) = (range.start, true);
-        while at < range.end {
-            let outcome = extent.send_unverified(&socket, at..range.end, lingers).await;
-            let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
-            at += bytes;
-            *sent += bytes;
-            // No thread waits any more for a client that was slow once.
-            lingers &= end != SendEnd::Slow;
-            if end != SendEnd::Taken {
-                within(self.limits.write_idle, until_writable(stream)).await?;
+            transport => {
+                self.transport = transport;
+                let bytes = extent.read_unverified(range).await.map_err(io::Error::other)?;
+                self.write_stream(bytes, sent).await
             }
         }
-        Ok(())
+    }
+
+    /// Sends bytes from the page cache. The runtime doesn't watch the socket meanwhile: each time that
+    /// the client takes bytes, the runtime would wake for nothing.
+    async fn send_by_kernel(
+        &self,
+        mut stream: TcpStream,
+        extent: &ExtentInPlace,
+        range: Range<u64>,
+        sent: &mut u64,
+    ) -> io::Result<TcpStream> {
+        let mut at = range.start;
+        loop {
+            let unwatched = stream.into_std()?;
+            let socket: Arc<OwnedFd> = Arc::new(unwatched.try_clone()?.into());
+            while at < range.end {
+                let outcome = extent.send_unverified(&socket, at..range.end).await;
+                let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
+                at += bytes;
+                *sent += bytes;
+                if end == SendEnd::Full {
+                    break;
+                }
+            }
+            stream = TcpStream::from_std(unwatched)?;
+            if at == range.end {
+                return Ok(stream);
+            }
+            within(self.limits.write_idle, stream.writable()).await?;
+        }
     }
 
     /// Ends the connection in order.
@@ -259,6 +281,7 @@ impl Conversation {
         match &mut self.transport {
             Transport::Plain(stream) => within(limit, stream.shutdown()).await,
             Transport::Secure(stream) => within(limit, stream.shutdown()).await,
+            Transport::Lent => Ok(()),
         }
     }
 }
@@ -268,6 +291,7 @@ impl Transport {
         match self {
             Self::Plain(stream) => stream.read(buffer).await,
             Self::Secure(stream) => stream.read(buffer).await,
+            Self::Lent => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -275,21 +299,8 @@ impl Transport {
         match self {
             Self::Plain(stream) => stream.write(bytes).await,
             Self::Secure(stream) => stream.write(bytes).await,
+            Self::Lent => Err(io::ErrorKind::NotConnected.into()),
         }
-    }
-}
-
-/// Waits until a socket that took nothing takes bytes again. The runtime learns of the full socket
-/// by a failed attempt within `try_io`, which doesn't lose an event that comes meanwhile.
-async fn until_writable(stream: &TcpStream) -> io::Result<()> {
-    let attempt = || {
-        let mut one = [PollFd::new(stream, PollFlags::OUT)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if poll(&mut one, Some(&now))? > 0 { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
-    };
-    match stream.try_io(Interest::WRITABLE, attempt) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await,
-        outcome => outcome,
     }
 }
 

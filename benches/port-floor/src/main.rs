@@ -1,17 +1,22 @@
-//! Floor of a data port's cost: one file over HTTP, and nothing else.
+//! Floor of a data port's cost: files over HTTP, and nothing else.
 //!
-//! `martlet-port-floor ADDRESS FILE verified [WINDOW_KIB]` reads windows of the file from the page
+//! `martlet-port-floor ADDRESS FOLDER verified [WINDOW_KIB]` reads windows of a file from the page
 //! cache, compares the CRC32C of each 64 KiB block with that of the start, and writes the window.
-//! `martlet-port-floor ADDRESS FILE sent` sends the file by `sendfile`. Each connection has a thread
-//! and a socket that blocks. There are no tokens, limits, time-outs, metrics or TLS.
+//! `martlet-port-floor ADDRESS FOLDER sent` sends a file by `sendfile`. Each connection has a thread
+//! and a socket that blocks. `martlet-port-floor ADDRESS FOLDER polled` sends a file by `sendfile`
+//! from one thread that waits for all sockets at once. There are no tokens, limits, time-outs,
+//! metrics or TLS. A file is named by the last part of a request's path.
 
+mod polled;
+
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::{env, io, process, thread};
+use std::{env, fs, io, process, thread};
 
 use rustix::fs::sendfile;
 use rustix::io::retry_on_intr;
@@ -20,12 +25,16 @@ const BLOCK: usize = 64 * 1024;
 /// The data port's window.
 const WINDOW_KIB: usize = 128;
 
-/// A file, and the work for its bytes.
-struct Floor {
+/// A file, and the checksum of each block; none if the file is sent as it is.
+struct Served {
     file: File,
     length: u64,
-    /// CRC32C of each block; none if the file is sent as it is.
     checksums: Option<Vec<u32>>,
+}
+
+/// Files by their names, and the work for their bytes.
+struct Floor {
+    files: HashMap<String, Served>,
     window: usize,
 }
 
@@ -41,18 +50,29 @@ fn serve() -> io::Result<()> {
     let (address, path, work, window) = match arguments.as_slice() {
         [address, path, work] => (address, path, work, WINDOW_KIB),
         [address, path, work, kib] => (address, path, work, kib.parse().map_err(io::Error::other)?),
-        _ => return Err(io::Error::other("needs ADDRESS FILE verified|sent [WINDOW_KIB]")),
+        _ => {
+            return Err(io::Error::other("needs ADDRESS FOLDER verified|sent|polled [WINDOW_KIB]"));
+        }
     };
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let checksums = match work.as_str() {
-        "verified" => Some(checksums(&file, length)?),
-        "sent" => None,
-        _ => return Err(io::Error::other("the work is verified or sent")),
+    let verifies = match work.as_str() {
+        "verified" => true,
+        "sent" | "polled" => false,
+        _ => return Err(io::Error::other("the work is verified, sent or polled")),
     };
+    let mut files = HashMap::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let (file, length) = (File::open(entry.path())?, entry.metadata()?.len());
+        let checksums = if verifies { Some(checksums(&file, length)?) } else { None };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        files.insert(name, Served { file, length, checksums });
+    }
     let window = (window * 1024).next_multiple_of(BLOCK).max(BLOCK);
-    let floor = Arc::new(Floor { file, length, checksums, window });
-    for stream in TcpListener::bind(address)?.incoming() {
+    let (floor, listener) = (Arc::new(Floor { files, window }), TcpListener::bind(address)?);
+    if work == "polled" {
+        return polled::serve(&listener, &floor);
+    }
+    for stream in listener.incoming() {
         let (floor, stream) = (floor.clone(), stream?);
         thread::spawn(move || {
             if let Err(error) = floor.converse(&stream) {
@@ -80,48 +100,52 @@ impl Floor {
         stream.set_nodelay(true)?;
         let mut received = BufReader::new(stream);
         let mut window = vec![0; self.window];
-        while let Some(range) = self.next_request(&mut received)? {
-            let length = range.end - range.start;
-            let head = format!("HTTP/1.1 206 Partial Content\r\ncontent-length: {length}\r\n\r\n");
-            let mut reply = stream;
-            reply.write_all(head.as_bytes())?;
-            match &self.checksums {
-                Some(checksums) => self.verified(reply, range, &mut window, checksums)?,
-                None => self.sent(reply, range)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Range of the next request; none at the end of the connection.
-    fn next_request(&self, received: &mut BufReader<&TcpStream>) -> io::Result<Option<Range<u64>>> {
-        let (mut line, mut range) = (String::new(), 0..self.length);
         loop {
-            line.clear();
-            if received.read_line(&mut line)? == 0 {
-                return Ok(None);
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                if received.read_line(&mut head)? == 0 {
+                    return Ok(());
+                }
             }
-            let line = line.trim().to_ascii_lowercase();
-            if let Some((first, last)) =
-                line.strip_prefix("range: bytes=").and_then(|range| range.split_once('-'))
-            {
-                let number = |text: &str| text.parse::<u64>().map_err(io::Error::other);
-                range = number(first)?..number(last)?.saturating_add(1).min(self.length);
-            }
-            if line.is_empty() {
-                return Ok(Some(range));
+            let (served, range) = self.requested(&head)?;
+            let mut reply = stream;
+            reply.write_all(reply_head(&range).as_bytes())?;
+            match &served.checksums {
+                Some(_) => served.verified(reply, range, &mut window)?,
+                None => served.sent(reply, range)?,
             }
         }
     }
 
+    /// File and bytes that the head of a request names.
+    fn requested(&self, head: &str) -> io::Result<(&Served, Range<u64>)> {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let served = self.files.get(name);
+        let served = served.ok_or_else(|| io::Error::other(format!("there is no {name}")))?;
+        for line in head.lines() {
+            if let Some(range) = range_of(line, served.length)? {
+                return Ok((served, range));
+            }
+        }
+        Ok((served, 0..served.length))
+    }
+}
+
+fn reply_head(range: &Range<u64>) -> String {
+    let length = range.end - range.start;
+    format!("HTTP/1.1 206 Partial Content\r\ncontent-length: {length}\r\n\r\n")
+}
+
+impl Served {
     /// Sends whole blocks from the beginning of `range`, which begins at one.
     fn verified(
         &self,
         mut reply: &TcpStream,
         range: Range<u64>,
         window: &mut [u8],
-        checksums: &[u32],
     ) -> io::Result<()> {
+        let checksums = self.checksums.as_deref().unwrap_or_default();
         let mut at = range.start;
         while at < range.end {
             let length = within(range.end - at).min(window.len());
@@ -148,6 +172,15 @@ impl Floor {
         }
         Ok(())
     }
+}
+
+/// Bytes that a line of a request names, if it is a `Range`.
+fn range_of(line: &str, length: u64) -> io::Result<Option<Range<u64>>> {
+    let line = line.trim().to_ascii_lowercase();
+    let range = line.strip_prefix("range: bytes=").and_then(|range| range.split_once('-'));
+    let Some((first, last)) = range else { return Ok(None) };
+    let number = |text: &str| text.parse::<u64>().map_err(io::Error::other);
+    Ok(Some(number(first)?..number(last)?.saturating_add(1).min(length)))
 }
 
 fn within(bytes: u64) -> usize {

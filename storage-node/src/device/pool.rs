@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::trace::{Span, SpanKind, SpanScope};
@@ -22,8 +21,6 @@ use super::pulse::{DevicePart, Pulse};
 pub(crate) const THREADS_MAX: usize = 32;
 /// Maximum number of calls that wait for a thread. This also bounds the memory of waiting calls.
 pub(crate) const QUEUED_MAX: usize = 1024;
-/// Maximum number of threads that wait for clients. The others are left to calls that need the disk.
-const LINGERING_MAX: usize = THREADS_MAX / 4;
 /// Idle time after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -38,8 +35,6 @@ struct PoolInner {
     pulse: Arc<Pulse>,
     state: Mutex<PoolState>,
     arrived: Condvar,
-    /// Number of [`Lingering`] calls.
-    lingering: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -49,9 +44,6 @@ struct PoolState {
     idle: usize,
     closed: bool,
 }
-
-/// Permission of a call to wait on its thread for something else than the disk.
-pub(crate) struct Lingering<'a>(&'a AtomicUsize);
 
 /// A call that runs or is queued.
 pub(crate) struct PooledCall<T>(oneshot::Receiver<Result<T>>);
@@ -68,20 +60,12 @@ impl Pool {
     /// has ended for `stall_after`.
     pub(crate) fn new(name: String, stall_after: Duration) -> Self {
         let pulse = Arc::new(Pulse::new(name.clone(), stall_after));
-        Self(Arc::new(PoolInner {
-            name,
-            pulse,
-            state: Mutex::default(),
-            arrived: Condvar::new(),
-            lingering: AtomicUsize::new(0),
-        }))
+        Self(Arc::new(PoolInner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
     }
 
-    /// Permits a call to wait on its thread for its client; none while many calls do.
-    pub(crate) fn linger(&self) -> Option<Lingering<'_>> {
-        let (lingering, order) = (&self.0.lingering, Ordering::Relaxed);
-        let one_more = |count| (count < LINGERING_MAX).then_some(count + 1);
-        lingering.fetch_update(order, order, one_more).ok().map(|_| Lingering(lingering))
+    /// Returns the name of the device.
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
     }
 
     /// Returns the pulse of the device.
@@ -170,12 +154,6 @@ impl CallSpans {
     }
 }
 
-impl Drop for Lingering<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Drop for Pool {
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
@@ -250,6 +228,8 @@ impl PoolInner {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use std::sync::mpsc::{Sender, channel};
 
     use futures::FutureExt;
@@ -347,15 +327,6 @@ mod tests {
         assert_eq!(*names.0.lock(), expected);
         pool.run(|| Ok(())).await.unwrap();
         assert_eq!(names.0.lock().len(), expected.len(), "other calls have no spans");
-    }
-
-    #[test]
-    fn few_calls_wait_for_clients() {
-        let pool = pool(STALL_AFTER);
-        let mut lingering: Vec<Lingering<'_>> = std::iter::from_fn(|| pool.linger()).collect();
-        assert_eq!(lingering.len(), LINGERING_MAX);
-        lingering.pop();
-        assert!(pool.linger().is_some(), "the permission of a call that ended is free");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 //! * Bytes of [`ExtentInPlace::read`] were compared with their checksums, as those of a read by a
 //!   member of the cluster. A wrong block ends the read and quarantines the extent.
 //! * Unverified bytes are only returned by methods that are named so.
-//! * A thread of a device waits for a client only while most threads don't, and for a bounded time.
+//! * No thread on which calls wait for the disk waits for a client.
 //! * A delete doesn't change the bytes of an open extent. Their space is reused once it is dropped.
 //! * No socket gets references to pages of a volume: a later record may change these pages before
 //!   the client has received them.
@@ -13,25 +13,18 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{ByteStream, Error, ExtentId, Result};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::ExtentStore;
 use super::open::OpenExtent;
 use super::read::{self, ExtentReader};
+use super::sender::{CachedEnd, CachedSend, Senders};
 use super::store::StoreState;
 
-/// Longest time that a call waits on its thread for a socket to take bytes.
-const LINGER: Duration = Duration::from_millis(20);
-/// Longest time that a call waits for a socket that takes bytes again and again.
-const LINGERS_FOR: Duration = Duration::from_secs(1);
-/// Most bytes that one system call sends. A socket that takes a third of a 4 MiB buffer in each [`LINGER`]
-/// takes them in 0.3 s.
-const SENT_AT_ONCE_MAX: usize = 16 * 1024 * 1024;
+/// Most bytes that one call sends from the disk.
+const SENT_AT_ONCE_MAX: u64 = 16 * 1024 * 1024;
 
 /// Result of [`ExtentInPlace::send_unverified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +40,15 @@ pub struct SentBytes {
 pub enum SendEnd {
     /// The socket took all bytes, or a further call returns an error.
     Taken,
-    /// The socket takes none now. The call did not wait, or waited often.
+    /// The socket takes none now, or the time of the call is up.
     Full,
-    /// The socket took none for 20 ms.
-    Slow,
 }
 
 /// An extent that is open for a reader in place. Cheap to clone.
 #[derive(Clone)]
 pub struct ExtentInPlace {
     reader: ExtentReader,
+    senders: Arc<Senders>,
     extent: Arc<OpenExtent>,
 }
 
@@ -73,7 +65,8 @@ impl ExtentStore {
             Some(extent) => extent,
             None => StoreState::open_extent(&self.0, id).await?,
         };
-        Ok(ExtentInPlace { reader: ExtentReader::of(&self.0).by_windows(), extent })
+        let (reader, senders) = (ExtentReader::of(&self.0).by_windows(), self.0.senders.clone());
+        Ok(ExtentInPlace { reader, senders, extent })
     }
 }
 
@@ -114,9 +107,8 @@ impl ExtentInPlace {
     }
 
     /// Sends bytes to a socket that doesn't block, without verifying them and without a copy in this
-    /// process. Runs on a thread of the device, for it may wait for the disk. If `lingers`, it also
-    /// waits there for the socket, for [`LINGER`] at a time, unless many calls do. The socket blocks
-    /// meanwhile, so that the kernel waits: nothing else may read from it or write to it.
+    /// process. Bytes in memory are sent by a thread that waits for the socket, for a second at most.
+    /// Others are sent by a thread that waits for the disk, until the socket takes no more.
     ///
     /// # Errors
     /// `Invalid` for a packed extent. Others are those before the first byte: after an error that
@@ -125,20 +117,26 @@ impl ExtentInPlace {
         &self,
         socket: &Arc<OwnedFd>,
         range: Range<u64>,
-        lingers: bool,
     ) -> Result<SentBytes> {
         self.check(&range)?;
         if self.is_packed() {
             return Err(Error::invalid("a packed extent is sent by copies only"));
         }
-        let (extent, socket) = (self.extent.clone(), socket.clone());
-        let threads = self.reader.threads().clone();
-        let send = move || {
-            let lingering = lingers.then(|| threads.linger()).flatten();
-            let blocking = lingering.as_ref().and_then(|_| BlockingSocket::set(socket.as_fd()));
-            send_while_taken(&extent, socket.as_fd(), range, blocking.is_some())
-        };
-        self.reader.threads().run(send).await
+        let CachedSend { bytes, end } =
+            self.senders.send(&self.extent, socket, range.clone()).await?;
+        match end {
+            CachedEnd::Taken => return Ok(SentBytes { bytes, end: SendEnd::Taken }),
+            CachedEnd::Full => return Ok(SentBytes { bytes, end: SendEnd::Full }),
+            CachedEnd::Uncached => {}
+        }
+        let (extent, socket, from) = (self.extent.clone(), socket.clone(), range.start + bytes);
+        let send = move || send_while_taken(&extent, socket.as_fd(), from..range.end);
+        match self.reader.threads().run(send).await {
+            Ok(sent) => Ok(SentBytes { bytes: bytes + sent.bytes, end: sent.end }),
+            // A further call meets the error before its first byte.
+            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Taken }),
+            Err(error) => Err(error),
+        }
     }
 
     fn check(&self, range: &Range<u64>) -> Result<()> {
@@ -150,57 +148,23 @@ impl ExtentInPlace {
     }
 }
 
-/// Sends bytes until the socket takes no more: for [`LINGER`] if it `blocks`, else now.
+/// Sends bytes until the socket takes no more, at most [`SENT_AT_ONCE_MAX`].
 fn send_while_taken(
     extent: &OpenExtent,
     socket: BorrowedFd<'_>,
     range: Range<u64>,
-    blocks: bool,
 ) -> Result<SentBytes> {
-    let begin = Instant::now();
     let mut at = range.start;
-    let mut end = SendEnd::Taken;
-    while at < range.end {
-        if blocks && begin.elapsed() > LINGERS_FOR {
-            end = SendEnd::Full;
-            break;
-        }
-        let length = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(SENT_AT_ONCE_MAX);
+    let to = range.end.min(at + SENT_AT_ONCE_MAX);
+    while at < to {
+        let length = usize::try_from(to - at).expect("a call sends few bytes");
         match extent.file.send(socket, extent.base + at, length) {
             Ok(Some(bytes)) => at += bytes as u64,
-            Ok(None) => {
-                end = if blocks { SendEnd::Slow } else { SendEnd::Full };
-                break;
-            }
+            Ok(None) => return Ok(SentBytes { bytes: at - range.start, end: SendEnd::Full }),
             // A further call meets the error before its first byte.
             Err(_) if at > range.start => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(SentBytes { bytes: at - range.start, end })
-}
-
-/// A socket that blocks for at most [`LINGER`] without progress, until this is dropped. All descriptors
-/// of the socket block so long.
-struct BlockingSocket<'a> {
-    socket: BorrowedFd<'a>,
-    flags: OFlags,
-}
-
-impl<'a> BlockingSocket<'a> {
-    /// Lets a socket block. None if the kernel refuses that.
-    fn set(socket: BorrowedFd<'a>) -> Option<Self> {
-        set_socket_timeout(socket, Timeout::Send, Some(LINGER)).ok()?;
-        let flags = fcntl_getfl(socket).ok()?;
-        fcntl_setfl(socket, flags - OFlags::NONBLOCK).ok()?;
-        Some(Self { socket, flags })
-    }
-}
-
-impl Drop for BlockingSocket<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = fcntl_setfl(self.socket, self.flags) {
-            tracing::error!(%error, "a socket goes on blocking");
-        }
-    }
+    Ok(SentBytes { bytes: at - range.start, end: SendEnd::Taken })
 }

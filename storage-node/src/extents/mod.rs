@@ -78,6 +78,7 @@ mod saved_space;
 mod scan;
 mod seal;
 mod seek;
+mod sender;
 mod settle_records;
 mod space;
 mod state;

@@ -23,6 +23,7 @@ use super::recover::Trust;
 use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
+use super::sender::Senders;
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::unreadable::UnreadableExtents;
@@ -51,6 +52,7 @@ pub(super) struct StoreState {
     pub(super) pool: BufferPool,
     /// Threads on which calls wait for the disk.
     pub(super) threads: Arc<Pool>,
+    pub(super) senders: Arc<Senders>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
     /// Extents that the audit could not read.
@@ -124,6 +126,7 @@ impl StoreState {
             committer: Committer::start(ledger)?,
             pool: BufferPool::new(IDLE_BUFFERS_MAX),
             threads: options.threads.clone(),
+            senders: Senders::new(options.threads.clone()),
             counters,
             suspect,
             unreadable: UnreadableExtents::default(),

@@ -35,7 +35,7 @@ fn received(mut peer: UnixStream) -> std::thread::JoinHandle<Vec<u8>> {
 async fn send_all(extent: &ExtentInPlace, socket: &Arc<OwnedFd>, range: Range<u64>) {
     let mut at = range.start;
     while at < range.end {
-        let sent = extent.send_unverified(socket, at..range.end, true).await.unwrap();
+        let sent = extent.send_unverified(socket, at..range.end).await.unwrap();
         at += sent.bytes;
     }
 }
@@ -108,23 +108,20 @@ async fn a_block_that_rots_between_windows_ends_the_read_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_socket_ends_a_call_at_once_or_after_a_while() {
+async fn a_full_socket_ends_a_call_after_a_while() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
     let id = ExtentId::random();
     put(&store, id, LENGTH).await.unwrap();
     let extent = store.open_in_place(id).await.unwrap();
     let (socket, peer) = sockets();
-    let whole = 0..LENGTH as u64;
-    let first = extent.send_unverified(&socket, whole.clone(), false).await.unwrap();
+    let first = extent.send_unverified(&socket, 0..LENGTH as u64).await.unwrap();
     assert!(first.bytes > 0 && first.bytes < LENGTH as u64, "{first:?}");
     assert_eq!(first.end, SendEnd::Full);
     let rest = first.bytes..LENGTH as u64;
-    for (lingers, end) in [(false, SendEnd::Full), (true, SendEnd::Slow)] {
-        let none = extent.send_unverified(&socket, rest.clone(), lingers).await.unwrap();
-        assert_eq!(none, SentBytes { bytes: 0, end });
-    }
-    // A peer that takes bytes gets all of them by few calls.
+    let none = extent.send_unverified(&socket, rest.clone()).await.unwrap();
+    assert_eq!(none, SentBytes { bytes: 0, end: SendEnd::Full });
+    // A peer that takes bytes gets all of them.
     let peer = received(peer);
     send_all(&extent, &socket, rest).await;
     drop(socket);
@@ -132,7 +129,7 @@ async fn a_full_socket_ends_a_call_at_once_or_after_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_wait_for_slow_sockets_leave_threads_to_others() {
+async fn slow_sockets_delay_no_other_reader_and_no_call_of_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
     let id = ExtentId::random();
@@ -140,21 +137,36 @@ async fn calls_that_wait_for_slow_sockets_leave_threads_to_others() {
     let extent = store.open_in_place(id).await.unwrap();
     // More peers that take nothing than the device has threads.
     let peers: Vec<_> = (0..100).map(|_| sockets()).collect();
-    let sends = peers.iter().map(|(socket, _)| extent.send_unverified(socket, 0..1 << 20, true));
-    let ends = futures::future::try_join_all(sends).await.unwrap();
-    assert!(ends.iter().all(|sent| sent.end != SendEnd::Taken && sent.bytes > 0), "{ends:?}");
-    assert!(ends.iter().any(|sent| sent.end == SendEnd::Full), "all of them waited");
-    assert!(ends.iter().any(|sent| sent.end == SendEnd::Slow), "none of them waited");
-    // Readers that take their bytes get right ones meanwhile.
-    let (stuck, _keeps) = sockets();
+    let sends = peers.iter().map(|(socket, _)| extent.send_unverified(socket, 0..LENGTH as u64));
     let (socket, peer) = sockets();
     let peer = received(peer);
-    let waiting = extent.send_unverified(&stuck, 0..LENGTH as u64, true);
-    let served = send_all(&extent, &socket, 0..LENGTH as u64);
-    let (stuck, ()) = futures::join!(waiting, served);
-    assert_eq!(stuck.unwrap().end, SendEnd::Slow);
+    let served = async {
+        send_all(&extent, &socket, 0..LENGTH as u64).await;
+        put(&store, ExtentId::random(), LENGTH).await.unwrap();
+    };
+    let (ends, ()) = futures::join!(futures::future::try_join_all(sends), served);
+    let is_full = |sent: &SentBytes| sent.end == SendEnd::Full && sent.bytes > 0;
+    assert!(ends.unwrap().iter().all(is_full));
     drop(socket);
     assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_not_in_memory_come_from_the_disk() {
+    for seed in 0..10 {
+        // Half of the reads without waiting find less than they ask for.
+        let (disk, table) = fresh(seed);
+        let (store, _) = open(&disk, &table).unwrap();
+        let id = ExtentId::random();
+        put(&store, id, LENGTH).await.unwrap();
+        let extent = store.open_in_place(id).await.unwrap();
+        let (socket, peer) = sockets();
+        let peer = received(peer);
+        let start = (usize::try_from(seed).unwrap() * 40_009) % LENGTH;
+        send_all(&extent, &socket, start as u64..LENGTH as u64).await;
+        drop(socket);
+        assert!(peer.join().unwrap() == pattern(id, LENGTH)[start..], "seed {seed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +182,7 @@ async fn a_peer_that_leaves_ends_a_send() {
     });
     let mut at = 0;
     let error = loop {
-        match extent.send_unverified(&socket, at..LENGTH as u64, true).await {
+        match extent.send_unverified(&socket, at..LENGTH as u64).await {
             Ok(sent) => at += sent.bytes,
             Err(error) => break error,
         }
@@ -193,7 +205,7 @@ async fn bytes_before_an_error_of_the_disk_are_counted() {
     let peer = received(peer);
     let mut at = 0;
     let error = loop {
-        match extent.send_unverified(&socket, at..LENGTH as u64, true).await {
+        match extent.send_unverified(&socket, at..LENGTH as u64).await {
             Ok(sent) => at += sent.bytes,
             Err(error) => break error,
         }
