@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 
 import environments  # noqa: E402
 from cluster import show  # noqa: E402
-from in_place_readers import BUCKET, KEY, MIB, Turns  # noqa: E402
+from in_place_readers import BUCKET, FILE_BYTES, KEY, MIB, Turns  # noqa: E402
 from limits import Nginx, PortFloor, parallel_reads  # noqa: E402
 from linked_cluster import LinkedCluster  # noqa: E402
 from martlet import ACCESS_KEY, SECRET_KEY, Martlet, free_port  # noqa: E402
@@ -36,7 +36,8 @@ from runs import end_in_order, progress  # noqa: E402
 PARTS = ["readers", "node", "links"]
 OTHERS = ["boto3", "obstore", "s3torchconnector"]
 GET, NODES, CLIENT = "martlet, GET", "martlet, nodes verify", "martlet, client verifies"
-NGINX, FLOOR, SENT = "nginx, nobody verifies", "floor, verified", "floor, sendfile"
+NGINX, FLOOR = "nginx, unverified", "floor, verified"
+SENT, POLLED = "floor, sendfile, a thread each", "floor, sendfile, one thread"
 FILES, UNCACHED, BARE = "martlet, descriptors", "martlet, O_DIRECT", "bare descriptors, O_DIRECT"
 ROWS = {"reads": {GET: "reads by GET", CLIENT: "reads at the data port"}, "stores": {GET: "stores"}}
 NODE_COUNTS = (1, 2, 4)
@@ -109,14 +110,17 @@ def of_readers(options, python, folder):
     return rows
 
 
-def drop_cached(path):
-    """Drops a file from the page cache. Pages that reads bring are smaller than those of a write, and cost more to send.
+def cached_anew(path):
+    """Reads a file into the page cache by one reader in order.
 
-    Extents are written past the page cache, so reads bring the pages of all that is compared.
+    The kernel keeps such bytes in large pages. Several readers bring small ones, which cost more to send: so the files
+    of all that is compared are read alike. Extents are written past the page cache.
     """
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(MIB):
+            pass
 
 
 def of_node(options, python, folder):
@@ -127,11 +131,15 @@ def of_node(options, python, folder):
         host = cluster.network.hosts["n1"]
         nginx = held.enter_context(Nginx(folder / "nginx", host.address, host.within()))
         fill(python, cluster.endpoint(), options.mib, 1)
-        www.write_bytes(os.urandom(MIB) * options.mib)
-        drop_cached(www)
-        floors = {title: held.enter_context(PortFloor(www, work, host.address, host.within()))
-                  for title, work in ((FLOOR, "verified"), (SENT, "sent"))}
+        www.mkdir()
+        for number in range(-(-options.mib * MIB // FILE_BYTES)):
+            length = min(FILE_BYTES, options.mib * MIB - number * FILE_BYTES)
+            (www / str(number)).write_bytes(os.urandom(MIB) * (length // MIB))
         files = [path for path in (cluster.folder / "n1/d1/extents").rglob("*") if path.is_file()]
+        for path in [*www.iterdir(), *files]:
+            cached_anew(path)
+        floors = {title: held.enter_context(PortFloor(www, work, host.address, host.within()))
+                  for title, work in ((FLOOR, "verified"), (SENT, "sent"), (POLLED, "polled"))}
         roles = {**cluster.pids(), "nginx": nginx.pids(), **{title: floor.pids() for title, floor in floors.items()}}
         turns = Turns(python, environment(cluster.endpoint()), lambda: roles, options.mib, reads)
         socket, disk = ["--direct", "--socket", str(cluster.socket("n1"))], []
@@ -142,18 +150,20 @@ def of_node(options, python, folder):
             turns.take(CLIENT, "martlet", "--direct")
             turns.take(NGINX, "nginx", endpoint=f"http://{host.address}:{nginx.port}")
             turns.take(SENT, "nginx", endpoint=floors[SENT].endpoint())
+            turns.take(POLLED, "nginx", endpoint=floors[POLLED].endpoint())
             turns.take(FILES, "martlet", *socket)
             turns.take(UNCACHED, "martlet", *socket, "--direct-io")
             turns.take(BARE, "descriptors", "--socket", str(cluster.socket("n1")))
             disk.append({"pace": parallel_reads(files) / 1e6})
     table = turns.medians()
-    print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx", FLOOR, SENT])
+    print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx", FLOOR, SENT, POLLED])
     of_nginx, of_floor = Figure(table[NGINX]["nginx"]), Figure(table[FLOOR][FLOOR])
     rows = [
         Row("node, verified by it, CPU s/GiB", Figure(table[NODES]["nodes"]), of_floor, "floor", most=0.27),
         Row("node, verified by the client, CPU s/GiB", Figure(table[CLIENT]["nodes"]), of_nginx, "nginx",
             most_of_limit=1.15),
-        Row("floor of sendfile, CPU s/GiB", Figure(table[SENT][SENT]), of_nginx, "nginx"),
+        Row("floor of sendfile, a thread each, CPU s/GiB", Figure(table[SENT][SENT]), of_nginx, "nginx"),
+        Row("floor of sendfile, one thread, CPU s/GiB", Figure(table[POLLED][POLLED]), of_nginx, "nginx"),
     ]
     fio = Figure.median(disk, ["pace"])
     rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[BARE]["pace"]), fio, "fio", least_of_limit=0.95))

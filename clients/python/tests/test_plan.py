@@ -10,7 +10,7 @@ import martlet
 from martlet.dataport import Remedy, refusal
 from martlet.locate import parse_page
 from martlet.pieces import Holder, Piece
-from martlet.plan import Span, merge, parts, sections, spans_of, split
+from martlet.plan import Span, again, fetch_bytes_of, merge, parts, sections, spans_of, split
 from martlet.store import ObjectInfo
 
 BLOCK = 65_536
@@ -57,6 +57,31 @@ def test_every_wanted_byte_is_fetched_once(rng: random.Random) -> None:
                     at += part.length
         for start, into in wanted:
             assert into == body[start : start + len(into)]
+
+
+def test_the_last_requests_are_shorter() -> None:
+    mib, threads = 1 << 20, 8
+    assert fetch_bytes_of(256 * mib, threads, 8 * mib) == 8 * mib
+    assert fetch_bytes_of(64 * mib - 1, threads, 8 * mib) == 4 * mib
+    assert fetch_bytes_of(1, threads, 8 * mib) == 2 * mib
+    assert fetch_bytes_of(1, threads, mib) == mib, "short requests stay as they are"
+    assert fetch_bytes_of(1, threads, 65 * BLOCK) == 65 * BLOCK, "cuts lie between blocks"
+    lengths, left = [], 100 * mib
+    while left:
+        lengths.append(min(left, fetch_bytes_of(left, threads, 8 * mib)))
+        left -= lengths[-1]
+    assert lengths == sorted(lengths, reverse=True)
+    assert sum(lengths[-threads:]) <= threads * 2 * mib
+
+
+def test_shorter_requests_keep_the_grid() -> None:
+    piece = Piece("1", 0, 3 * BLOCK * 128 + 5, (Holder("http://h/x/1", "t"),), 0, 3 * BLOCK * 128 + 5)
+    [run] = merge([spans_of(1000, memoryview(bytearray(piece.length - 1000)))], 0)
+    for fetch in split(run, [piece], 128 * BLOCK):
+        cut = again(fetch, [piece], 32 * BLOCK)
+        assert [one.end for one in cut[:-1]] == [one.start for one in cut[1:]], "no block is fetched twice"
+        assert (cut[0].start, cut[-1].end) == (fetch.start, fetch.end)
+        assert all(one.start % (32 * BLOCK) == 0 for one in cut[1:])
 
 
 def test_sections_cover_a_range_in_order(rng: random.Random) -> None:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 from .errors import MartletError
 from .pieces import Piece
-from .settings import BLOCK_BYTES
+from .settings import BLOCK_BYTES, MIB
+
+# Requests become no shorter than this towards the end of a read.
+TAIL_BYTES = 2 * MIB
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,18 @@ def parts(fetch: Fetch) -> list[Part]:
     if fetch.end > at:
         found.append(Part(fetch.end - at, None))
     return found
+
+
+def fetch_bytes_of(left: int, threads: int, fetch_bytes: int) -> int:
+    """Returns the longest range of the next request, in bytes; `left` are wanted bytes that no request covers yet.
+
+    The last requests of a read are shorter, so that all threads and nodes end at about one time. Halves of `fetch_bytes`
+    keep cuts on its grid.
+    """
+    longest = fetch_bytes
+    while longest > max(TAIL_BYTES, left // threads) and longest % (2 * BLOCK_BYTES) == 0:
+        longest //= 2
+    return longest
 
 
 def again(fetch: Fetch, pieces: Sequence[Piece], fetch_bytes: int) -> list[Fetch]:

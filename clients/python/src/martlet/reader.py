@@ -165,6 +165,8 @@ class Reader:
     def _plan(self, runs: Sequence[Run], direct: bool) -> Iterator[_Planned]:
         """Yields requests just in time: tokens of a plan that was made early would end."""
         first, last = runs[0].start, runs[-1].end
+        settings = self._store.settings
+        left = sum(span.into.nbytes for run in runs for span in run.spans)
         for run in runs:
             for part in _windows(run):
                 pieces: Sequence[Piece] = ()
@@ -173,8 +175,12 @@ class Reader:
                     end = max(part.end, min(last, part.start + WINDOW_BYTES)) if last - first < SPREAD_MAX else part.end
                     pieces = self._locations.cover(part.start, end)
                 epoch = self._locations.epoch
-                for fetch in plan.split(part, pieces, self._store.settings.fetch_bytes):
-                    yield _Planned(fetch, epoch)
+                for fetch in plan.split(part, pieces, settings.fetch_bytes):
+                    longest = plan.fetch_bytes_of(left, settings.threads, settings.fetch_bytes)
+                    left -= sum(span.into.nbytes for span in fetch.spans)
+                    shorter = [fetch] if longest == settings.fetch_bytes else plan.again(fetch, pieces, longest)
+                    for one in shorter:
+                        yield _Planned(one, epoch)
 
     def _run(self, planned: _Planned, advance: Progress) -> None:
         fetch = planned.fetch
