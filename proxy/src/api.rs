@@ -107,6 +107,15 @@ pub struct WrittenObject {
     pub source_version: Option<Version>,
     /// State of the checkpoint generation that the object made as a marker; none for other objects.
     pub checkpoint: Option<CheckpointOutcome>,
+    /// True for a repeated completion whose object was overwritten or deleted since.
+    pub is_gone: bool,
+}
+
+impl WrittenObject {
+    /// An object that is there, and no checkpoint marker or copy.
+    pub fn new(object: Object, stamp: Stamp) -> Self {
+        Self { object, stamp, source_version: None, checkpoint: None, is_gone: false }
+    }
 }
 
 /// Bytes of an object to read.

@@ -136,7 +136,7 @@ pub use located::{
 };
 // Parameters of the store's constructors.
 pub use martlet_topology::{Cluster, Topology};
-pub use multipart::Uploads;
+pub use multipart::{UNDRIVEN_MS_MAX, Uploads};
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{CountProgress, Exceeded, Whose, is_of_tenant};

@@ -20,6 +20,7 @@ mod requests;
 mod upload_target;
 mod uploads;
 
+pub use self::drive::UNDRIVEN_MS_MAX;
 pub(crate) use self::requests::Multipart;
 pub use self::requests::Uploads;
 pub(crate) use self::upload_target::UploadName;

@@ -94,7 +94,7 @@ impl ObjectWriter {
         match value {
             Value::Object(object) => {
                 let object = Object { version, ..*object };
-                Ok(WrittenObject { object, stamp, source_version: None, checkpoint: None })
+                Ok(WrittenObject::new(object, stamp))
             }
             _ => unreachable!("an object was made above"),
         }

@@ -236,6 +236,10 @@ impl ObjectReader {
     }
 
     /// Selected bytes of a copy's source as a request body, and the version of the source.
+    ///
+    /// # Errors
+    /// `InvalidRange` for a range beyond the end: reads shorten such ranges, copies must not
+    /// (<https://docs.aws.amazon.com/AmazonS3/latest/API/API_UploadPartCopy.html>).
     pub(crate) async fn source_of(
         &self,
         context: &RequestContext,
@@ -248,6 +252,11 @@ impl ObjectReader {
             self.find(context, bucket, source, Want::EntryAndInline).await.map_err(no_source)?;
         let secret = context.keys.unlock(&self.vault, found.locked.as_ref(), Whose::Source)?;
         conditions.check_source(&found.object)?;
+        if let Selection::From { last: Some(last), .. } = selection
+            && last >= found.object.size
+        {
+            return Err(Error::InvalidRange { size: found.object.size });
+        }
         let selected = self.bodies.select(&found.object, selection).await?;
         let size = selected.range.end - selected.range.start;
         let new_body = NewBody {

@@ -61,8 +61,9 @@ const REST_MAX: Duration = Duration::from_mins(10);
 const SHORT_DAY_MS: u64 = 60 * 60 * 1000;
 const PASSES_A_SHORT_DAY: u64 = 24;
 
-/// Time in milliseconds for which an upload may be completing.
-const COMPLETING_AGE_MS: u64 = 60 * 60 * 1000;
+/// Time in milliseconds for which an upload may be completing. Afterwards this worker continues its completion, long
+/// before a key without an entry shows nothing any more ([`martlet_proxy::UNDRIVEN_MS_MAX`]).
+const COMPLETING_AGE_MS: u64 = 15 * 60 * 1000;
 
 /// Options of the worker.
 #[derive(Clone, Copy, Debug)]

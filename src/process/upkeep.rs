@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::lifecycle::Day;
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
+use martlet_proxy::UNDRIVEN_MS_MAX;
 use martlet_replicator::{AuditOptions, FileCursors, ReplicateOptions, UpkeepOptions};
 use martlet_serving::folder::DataFolder;
 use martlet_serving::settings::{number_from, span};
@@ -17,6 +19,12 @@ const CURSORS: &str = "cursors";
 /// Minimum of `reclaim_age`. Nodes refuse writes older than ten minutes, by clocks that may be
 /// minutes off (rule T2). A younger tombstone might still be needed against such writes.
 const RECLAIM_AGE_MIN: Duration = Duration::from_hours(1);
+
+/// A proxy that continues a completion finds the object's entry or tombstone (rule M1).
+const _: () = assert!(
+    Duration::from_millis(UNDRIVEN_MS_MAX + FIRST_HAND_AGE_MS_MAX).as_secs()
+        < RECLAIM_AGE_MIN.as_secs()
+);
 
 /// Settings of the upkeep workers.
 #[derive(Clone, Debug, Deserialize)]

@@ -9,6 +9,9 @@
 //! Then it decides anew above the entry found, or refuses if a condition fails. Other drivers can't
 //! know, so they don't write: an object that was completed, read and overwritten stays overwritten.
 //! In a versioned bucket the object is found among the noncurrent versions, unless it was removed.
+//!
+//! A key without an entry shows that the object was never written only for [`UNDRIVEN_MS_MAX`] after the decision: later
+//! its tombstone may have been collected.
 
 use std::sync::Arc;
 
@@ -35,6 +38,10 @@ use crate::versions::{New, VersionStore};
 const FREEING_MAX: usize = 8;
 /// Maximum number of decisions of one completion.
 const TURNS: usize = 8;
+
+/// Time after a decision, in milliseconds, up to which a driver other than the decider writes the object
+/// of a key without an entry. An object that was deleted leaves a tombstone for longer.
+pub const UNDRIVEN_MS_MAX: u64 = 40 * 60 * 1000;
 
 /// A decided completion.
 #[derive(Clone, Copy)]
@@ -167,12 +174,7 @@ impl CompletionDriver {
         self.leave_completing(target, write_id, completed).await?;
         self.free_parts_soon(target, object.body.clone());
         let object = Object { version, ..object.clone() };
-        Ok(Driven::Completed(Box::new(WrittenObject {
-            object,
-            stamp,
-            source_version: None,
-            checkpoint: None,
-        })))
+        Ok(Driven::Completed(Box::new(WrittenObject::new(object, stamp))))
     }
 
     /// Frees the parts of a completed upload in the background, with limited concurrency. The
@@ -334,7 +336,10 @@ impl CompletionDriver {
                     .entry
                     .as_ref()
                     .is_some_and(|entry| entry.order > order && !driver.followed(entry));
-                if newer {
+                let may_be_collected = driver == Driver::Another
+                    && view.entry.is_none()
+                    && self.registers.stamps.now_ms() > order.time_ms() + UNDRIVEN_MS_MAX;
+                if newer || may_be_collected {
                     return Ok(false);
                 }
                 conditions.check(object_of(view))?;
@@ -405,7 +410,7 @@ impl CompletionDriver {
             && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
             let (object, stamp) = (object.clone(), entry.order);
-            return Ok(WrittenObject { object, stamp, source_version: None, checkpoint: None });
+            return Ok(WrittenObject::new(object, stamp));
         }
         if target.bucket.versioning().state.keeps_versions()
             && let Some(entry) = self
@@ -414,12 +419,7 @@ impl CompletionDriver {
                 .await?
             && let Value::Object(object) = entry.value
         {
-            return Ok(WrittenObject {
-                object: *object,
-                stamp: entry.order,
-                source_version: None,
-                checkpoint: None,
-            });
+            return Ok(WrittenObject::new(*object, entry.order));
         }
         // The object was overwritten or deleted: only its ETag is left.
         let object = Object {
@@ -433,6 +433,6 @@ impl CompletionDriver {
             version: None,
         };
         let stamp = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
-        Ok(WrittenObject { object, stamp, source_version: None, checkpoint: None })
+        Ok(WrittenObject { is_gone: true, ..WrittenObject::new(object, stamp) })
     }
 }

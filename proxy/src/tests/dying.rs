@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use martlet_protocol::backend::RegisterDrop;
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::Fault;
-use martlet_protocol::{DeviceId, Level, UploadId, WriteId};
+use martlet_protocol::{
+    BackendExt, Clock, DeviceId, Level, ManualClock, Stamp, SystemClock, UploadId, WriteId,
+};
 use tokio::time::{sleep, timeout};
 
 use super::harness::{body, pattern, put};
@@ -16,7 +19,7 @@ use super::nodes::{Fortune, Nodes, Proxy};
 use super::objects::copy_of;
 use crate::{
     CompleteUpload, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection,
-    WriteConditions,
+    UNDRIVEN_MS_MAX, WriteConditions,
 };
 
 /// A proxy that hangs after so many calls.
@@ -215,6 +218,54 @@ async fn m1_a_complete_is_not_done_because_something_newer_is_there() {
             (deleted, second) => panic!("{what}: {deleted:?}, {second:?}"),
         }
     }
+}
+
+/// The object of a completion was written and deleted, and its tombstone was collected. No entry shows that
+/// any more, so a proxy that continues the Complete writes nothing.
+#[tokio::test(start_paused = true)]
+async fn m1_a_late_driver_writes_nothing_to_a_key_without_an_entry() {
+    let mut interrupted = 0;
+    for calls in 0..60 {
+        for aborts in [false, true] {
+            let what = format!("dead after {calls} calls, aborts: {aborts}");
+            let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+            let nodes = Nodes::timed(3, 1, clock.clone());
+            let proxy = nodes.proxy();
+            super::harness::create(&proxy.store, "b").await;
+            let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
+            let first = dying(&nodes, calls).await;
+            let first = first.uploads().complete("b", "key", upload, complete.clone());
+            let done = timeout(Duration::from_millis(500), first).await;
+            if writes(&nodes).is_empty() {
+                continue;
+            }
+            // The delete finishes what it finds, so the object was there.
+            proxy.store.delete("b", "key", &WriteConditions::default()).await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+            let key = proxy.register("key").await;
+            for device in [1, 2, 3].map(DeviceId) {
+                let up_to = Stamp::at_ms(clock.now_ms() + 1000);
+                let drop = RegisterDrop { key: key.clone(), up_to, collectable: false };
+                nodes.memory(device).drop_registers(device, &[drop]).await.unwrap();
+                assert_eq!(nodes.held(device, &key), None, "{what}");
+            }
+            clock.advance_ms(UNDRIVEN_MS_MAX + 2000);
+            let uploads = proxy.store.uploads();
+            let ended = if aborts {
+                uploads.abort("b", "key", upload).await.map(|()| None)
+            } else {
+                uploads.complete("b", "key", upload, complete).await.map(Some)
+            };
+            match ended {
+                // Only the reply of the first proxy was lost.
+                Ok(Some(written)) => assert!(written.is_gone, "{what}: {written:?}"),
+                Ok(None) => panic!("{what}: an upload with an object was aborted"),
+                Err(_) => interrupted += usize::from(done.is_err()),
+            }
+            assert_eq!(read_by_all(&proxy, &what).await, None, "{what}");
+        }
+    }
+    assert!(interrupted > 0, "no proxy died between the object and the end of its upload");
 }
 
 /// A proxy decides, and is slow from some call on. Another completes the decision, and the object

@@ -319,6 +319,11 @@ async fn parts_are_copied_and_listed() {
             harness.store.uploads().copy_part("b", "key", upload, number, copy.clone()).await;
         assert_eq!(copied.unwrap().announced, None);
     }
+    // Reads shorten a range that ends beyond the object, copies don't.
+    let selection = Selection::From { first: 150_000, last: Some(200_000) };
+    let beyond = CopyPart { selection, ..copy.clone() };
+    let beyond = harness.store.uploads().copy_part("b", "key", upload, 3, beyond).await;
+    assert!(matches!(beyond, Err(Error::InvalidRange { size: 200_000 })), "{beyond:?}");
     let numbers = |after, limit| {
         let store = harness.store.clone();
         async move {

@@ -52,6 +52,8 @@ impl Fortune {
 pub(super) struct Nodes {
     pub(super) memories: Vec<Arc<MemoryBackend>>,
     pub(super) ring: Arc<Ring>,
+    /// Clock of all devices, and of proxies that are neither late nor early.
+    clock: Arc<dyn Clock>,
     devices_per_node: u32,
     /// Id of the first device.
     first: u32,
@@ -74,21 +76,27 @@ impl Nodes {
     }
 
     pub(super) fn of(nodes: u32, devices_per_node: u32) -> Self {
-        let clock = Arc::new(SystemClock);
+        Self::timed(nodes, devices_per_node, Arc::new(SystemClock))
+    }
+
+    /// Makes nodes whose time is that of a clock.
+    pub(super) fn timed(nodes: u32, devices_per_node: u32, clock: Arc<dyn Clock>) -> Self {
         let ids = |node: u32| (1..=devices_per_node).map(move |at| node * devices_per_node + at);
         let memory = |node| Arc::new(MemoryBackend::new(clock.clone(), ids(node).map(DeviceId)));
         let devices: Vec<_> =
             (0..nodes).flat_map(|node| ids(node).map(move |id| device(id, node))).collect();
         let ring = Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap());
-        Self { memories: (0..nodes).map(memory).collect(), ring, devices_per_node, first: 1 }
+        let memories = (0..nodes).map(memory).collect();
+        Self { memories, ring, clock, devices_per_node, first: 1 }
     }
 
     /// Makes nodes of one device each, numbered from 0 as the ring's devices.
     pub(super) fn on(ring: Arc<Ring>) -> Self {
-        let clock = Arc::new(SystemClock);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let memory = |id: u32| Arc::new(MemoryBackend::new(clock.clone(), [DeviceId(id)]));
         let devices = u32::try_from(ring.devices().len()).unwrap();
-        Self { memories: (0..devices).map(memory).collect(), ring, devices_per_node: 1, first: 0 }
+        let memories = (0..devices).map(memory).collect();
+        Self { memories, ring, clock, devices_per_node: 1, first: 0 }
     }
 
     pub(super) fn memory(&self, device: DeviceId) -> &MemoryBackend {
@@ -122,7 +130,7 @@ impl Nodes {
         bucket_cache_ms: u64,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     ) -> Proxy {
-        self.proxy_by(Arc::new(SystemClock), bucket_cache_ms, choose)
+        self.proxy_by(self.clock.clone(), bucket_cache_ms, choose)
     }
 
     fn proxy_by(

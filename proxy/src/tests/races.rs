@@ -91,7 +91,7 @@ async fn of_fifty_racers_one_wins_a_hundred_times_over() {
             } else {
                 let read = harness.head("key", Selection::Whole).await.unwrap();
                 let (object, stamp) = ((*read.object).clone(), read.stamp);
-                only_over(&WrittenObject { object, stamp, source_version: None, checkpoint: None })
+                only_over(&WrittenObject::new(object, stamp))
             };
             let outcomes = race(stores, round, &conditions).await;
             check_winner(&harness.store, &outcomes, &what).await;

@@ -116,12 +116,7 @@ impl Reviser {
                     if let Some(charge) = charge {
                         charge.written(self.registers.stamps.now_ms());
                     }
-                    return Ok(WrittenObject {
-                        object,
-                        stamp,
-                        source_version: None,
-                        checkpoint: None,
-                    });
+                    return Ok(WrittenObject::new(object, stamp));
                 }
                 _ => {
                     target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;

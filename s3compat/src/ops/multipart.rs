@@ -104,7 +104,8 @@ impl Operations {
             .with_headers(headers)
             .with_header(VERSION_ID, wire_new_version(object))?;
         let reply = with_outcome(reply, written.checkpoint.as_ref())?;
-        Ok(reply.with_events(happened))
+        // An event would announce an object that is not there.
+        Ok(if written.is_gone { reply } else { reply.with_events(happened) })
     }
 
     pub(super) async fn abort_multipart_upload(

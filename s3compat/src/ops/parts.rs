@@ -8,7 +8,7 @@ use martlet_protocol::entry::{
     Checksum, ChecksumAlgorithm, ChecksumKind, ETagKind, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
-use martlet_proxy::{CopyPart, Error, ObjectName, ReadConditions, Selection, Session};
+use martlet_proxy::{CopyPart, ObjectName, Selection};
 use s3s::S3Result;
 use s3s::dto::{Initiator, Owner, TimestampFormat};
 use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
@@ -74,7 +74,6 @@ impl Operations {
         let guard = authorization.check_source(&source.0, from, None).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let selection = copy_range(range)?;
-        check_copy_range(&store, &source.0, from, selection).await?;
         let source_conditions = parsed.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
         let part =
@@ -138,28 +137,6 @@ impl Operations {
 fn requested_number(query: &Query<'_>) -> S3Result<i32> {
     required_query(query, "partNumber")?;
     Ok(query_value(query, "partNumber")?.unwrap_or_default())
-}
-
-/// Refuses a copy range that ends beyond the source. Reads shorten such ranges; copies must not.
-async fn check_copy_range(
-    store: &Session,
-    bucket: &str,
-    name: ObjectName<'_>,
-    selection: Selection,
-) -> S3Result<()> {
-    let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };
-    let unconditionally = ReadConditions::default();
-    let source = store.head(bucket, name, Selection::Whole, &unconditionally).await;
-    let size = match source {
-        Ok(source) => source.object.size,
-        // The copy names the error that S3 gives for a delete marker as its source.
-        Err(Error::DeleteMarker { was_named: true, .. }) => return Ok(()),
-        Err(error) => return Err(s3_error(error)),
-    };
-    if last < size {
-        return Ok(());
-    }
-    Err(s3_error(Error::InvalidRange { size }))
 }
 
 /// Parts of an upload.
