@@ -169,8 +169,8 @@ def parts(fetch: Fetch) -> list[Part]:
 def fetch_bytes_of(left: int, threads: int, fetch_bytes: int) -> int:
     """Returns the longest range of the next request, in bytes; `left` are wanted bytes that no request covers yet.
 
-    The last requests of a read are shorter, so that all threads and nodes end at about one time. Halves of `fetch_bytes`
-    keep cuts on its grid.
+    The last requests of a read are shorter, so that all threads and nodes end at about one time. Halves of
+    `fetch_bytes` keep cuts on its grid.
     """
     longest = fetch_bytes
     while longest > max(TAIL_BYTES, left // threads) and longest % (2 * BLOCK_BYTES) == 0:
