@@ -60,6 +60,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns true for an upload that was completed or aborted: its state is final.
+    pub fn is_ended_upload(&self) -> bool {
+        let Value::Upload(upload) = &self.value else { return false };
+        matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted)
+    }
+
     /// Returns the entry in the index's format.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);

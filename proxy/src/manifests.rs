@@ -1,28 +1,92 @@
 //! Cache of spilled manifests. Manifests are immutable, and each range request of an object needs
 //! its manifest.
+//!
+//! Invariants:
+//! * Cached manifests take [`BYTES_MAX`] together; the longest manifest fits in.
+//! * Requests at a time share one load of a manifest, and [`LOADS_MAX`] manifests are loaded at a time.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::mem::size_of;
+use std::sync::{Arc, Weak};
 
-use martlet_protocol::ExtentId;
 use martlet_protocol::entry::Manifest;
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{ExtentId, Result};
 use parking_lot::Mutex;
+use tokio::sync::{OnceCell, Semaphore};
 
-/// Maximum number of extents and parts in all cached manifests together: about 5 MiB.
-const NAMED_MAX: usize = 100_000;
+/// Maximum bytes of all cached manifests together. One of 5 TiB in extents of 8 MiB takes 35 MiB.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Maximum number of manifests that are loaded at a time. A load takes the encoded bytes too.
+const LOADS_MAX: usize = 8;
 
-/// Manifests, keyed by the first extent that stores them, in order of last use.
-#[derive(Default)]
+type Load = OnceCell<Arc<Manifest>>;
+
+/// Manifests, keyed by the first extent that stores them.
 pub(crate) struct Manifests {
+    /// In order of last use.
     kept: Mutex<VecDeque<(ExtentId, Arc<Manifest>)>>,
+    /// Loads under way. A load ends with its last request.
+    loading: Mutex<HashMap<ExtentId, Weak<Load>>>,
+    loads: Semaphore,
 }
 
-fn named(manifest: &Manifest) -> usize {
-    manifest.extents.len() + manifest.parts.len()
+impl Default for Manifests {
+    fn default() -> Self {
+        let loads = Semaphore::new(LOADS_MAX);
+        Self { kept: Mutex::default(), loading: Mutex::default(), loads }
+    }
+}
+
+/// Bytes of a manifest in memory.
+fn bytes(manifest: &Manifest) -> usize {
+    let checksums = manifest.part_checksums.iter();
+    manifest.extents.len() * size_of::<ExtentRef>()
+        + manifest.parts.len() * size_of::<u64>()
+        + checksums.map(|sum| size_of::<Vec<u8>>() + sum.len()).sum::<usize>()
 }
 
 impl Manifests {
-    pub(crate) fn get(&self, id: ExtentId) -> Option<Arc<Manifest>> {
+    /// Returns a manifest from the cache, or loads it. If a load fails, another request that waits
+    /// for the manifest loads it.
+    ///
+    /// # Errors
+    /// Those of `load`.
+    pub(crate) async fn get_or_load(
+        &self,
+        id: ExtentId,
+        load: impl Future<Output = Result<Manifest>>,
+    ) -> Result<Arc<Manifest>> {
+        if let Some(cached) = self.get(id) {
+            return Ok(cached);
+        }
+        let shared = self.shared_load(id);
+        let load_once = || async {
+            let _turn = self.loads.acquire().await.expect("the semaphore is never closed");
+            // A load that ended since the look-up.
+            if let Some(cached) = self.get(id) {
+                return Ok(cached);
+            }
+            let manifest = Arc::new(load.await?);
+            self.put(id, manifest.clone());
+            Ok(manifest)
+        };
+        shared.get_or_try_init(load_once).await.cloned()
+    }
+
+    /// The load of a manifest that is under way, or a new one.
+    fn shared_load(&self, id: ExtentId) -> Arc<Load> {
+        let mut loading = self.loading.lock();
+        if let Some(load) = loading.get(&id).and_then(Weak::upgrade) {
+            return load;
+        }
+        loading.retain(|_, load| load.strong_count() > 0);
+        let load = Arc::new(Load::new());
+        loading.insert(id, Arc::downgrade(&load));
+        load
+    }
+
+    fn get(&self, id: ExtentId) -> Option<Arc<Manifest>> {
         let mut kept = self.kept.lock();
         let at = kept.iter().position(|(other, _)| *other == id)?;
         let found = kept.remove(at)?;
@@ -32,17 +96,14 @@ impl Manifests {
     }
 
     /// Caches a manifest, and evicts the least recently used ones.
-    pub(crate) fn put(&self, id: ExtentId, manifest: Arc<Manifest>) {
-        if named(&manifest) > NAMED_MAX {
-            return;
-        }
+    fn put(&self, id: ExtentId, manifest: Arc<Manifest>) {
         let mut kept = self.kept.lock();
         kept.retain(|(other, _)| *other != id);
         kept.push_front((id, manifest));
         let mut total = 0;
         let fit = kept.iter().take_while(|(_, manifest)| {
-            total += named(manifest);
-            total <= NAMED_MAX
+            total += bytes(manifest);
+            total <= BYTES_MAX
         });
         let fit = fit.count();
         kept.truncate(fit);
@@ -51,33 +112,79 @@ impl Manifests {
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::PolicyId;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures::future::{join_all, pending};
+    use martlet_protocol::{Error, PolicyId};
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 
-    fn manifest(parts: usize) -> Arc<Manifest> {
-        Arc::new(Manifest {
+    const ID: ExtentId = ExtentId([7; 16]);
+
+    fn manifest(extents: usize) -> Manifest {
+        let extent = ExtentRef { id: ID, length: 8 << 20, blake3: [1; 32] };
+        Manifest {
             policy: PolicyId(0),
-            extents: Vec::new(),
-            parts: vec![1; parts],
+            extents: vec![extent; extents],
+            parts: Vec::new(),
             part_checksums: Vec::new(),
-        })
+        }
     }
 
     #[test]
     fn the_least_recently_used_manifests_are_evicted() {
         let kept = Manifests::default();
         let id = |byte| ExtentId([byte; 16]);
+        let third = BYTES_MAX / 3 / size_of::<ExtentRef>();
         for byte in 0..3 {
-            kept.put(id(byte), manifest(NAMED_MAX / 3));
+            kept.put(id(byte), Arc::new(manifest(third)));
         }
         assert!(kept.get(id(0)).is_some());
-        kept.put(id(3), manifest(NAMED_MAX / 3));
+        kept.put(id(3), Arc::new(manifest(third)));
         assert!(kept.get(id(1)).is_none(), "it was read longest ago");
         assert!([0, 2, 3].iter().all(|byte| kept.get(id(*byte)).is_some()));
-        kept.put(id(3), manifest(1));
-        assert_eq!(kept.get(id(3)).unwrap().parts.len(), 1);
-        kept.put(id(4), manifest(NAMED_MAX + 1));
-        assert!(kept.get(id(4)).is_none() && kept.get(id(3)).is_some(), "too long to keep");
+        kept.put(id(3), Arc::new(manifest(1)));
+        assert_eq!(kept.get(id(3)).unwrap().extents.len(), 1);
+    }
+
+    #[test]
+    fn the_longest_manifest_is_cached() {
+        let kept = Manifests::default();
+        // 5 TiB in extents of 8 MiB.
+        kept.put(ID, Arc::new(manifest(655_360)));
+        assert!(kept.get(ID).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_at_a_time_share_a_load() {
+        let (manifests, loads) = (Manifests::default(), AtomicUsize::new(0));
+        let read = |number: usize| {
+            let loads = &loads;
+            manifests.get_or_load(ID, async move {
+                loads.fetch_add(1, Ordering::Relaxed);
+                sleep(Duration::from_secs(1)).await;
+                if number == 0 {
+                    Err(Error::unavailable("the first load fails"))
+                } else {
+                    Ok(manifest(9))
+                }
+            })
+        };
+        let read = join_all((0..100).map(read)).await;
+        assert!(read[0].is_err() && read[1..].iter().all(Result::is_ok));
+        assert_eq!(loads.load(Ordering::Relaxed), 2, "one failed, and another one was shared");
+        assert!(manifests.get_or_load(ID, pending()).await.is_ok(), "it is cached");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_cancelled_leaves_the_load_to_others() {
+        let manifests = Manifests::default();
+        let patience = Duration::from_millis(10);
+        let gone = timeout(patience, manifests.get_or_load(ID, pending())).await;
+        assert!(gone.is_err());
+        let read = manifests.get_or_load(ID, async { Ok(manifest(1)) });
+        assert!(timeout(patience, read).await.unwrap().is_ok());
     }
 }

@@ -204,7 +204,8 @@ impl<'a> NeedCheck<'a> {
         let mut entries: Vec<Entry> =
             of_upload(QuerySource::Hints, everyone).await?.into_iter().flatten().collect();
         let uploads = of_upload(QuerySource::Registers, primaries).await?;
-        let is_over = uploads.iter().all(|upload| upload.as_ref().is_some_and(has_ended));
+        let is_over =
+            uploads.iter().all(|upload| upload.as_ref().is_some_and(Entry::is_ended_upload));
         let listed = |parts: &Vec<(Bytes, Entry)>| -> Vec<(Bytes, Stamp)> {
             parts.iter().map(|(name, entry)| (name.clone(), entry.order)).collect()
         };
@@ -212,7 +213,7 @@ impl<'a> NeedCheck<'a> {
             are_equal(orders(&uploads)) && (is_over || are_equal(parts.iter().map(listed)));
         // A primary that has seen the upload end needs none of its parts; any other needs all.
         for (parts, upload) in parts.into_iter().zip(&uploads) {
-            if !upload.as_ref().is_some_and(has_ended) {
+            if !upload.as_ref().is_some_and(Entry::is_ended_upload) {
                 entries.extend(parts.into_iter().map(|(_, entry)| entry));
             }
         }
@@ -301,15 +302,6 @@ async fn page(
             in_time(node.list(device, request)).await.inspect_err(|error| cluster.learn(error))
         }
         QuerySource::Hints => in_time(node.list_hints(device, request)).await,
-    }
-}
-
-fn has_ended(entry: &Entry) -> bool {
-    match &entry.value {
-        Value::Upload(upload) => {
-            matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted)
-        }
-        _ => false,
     }
 }
 

@@ -162,17 +162,19 @@ impl ClaimState {
         Self { truncated: true, ..Self::default() }
     }
 
-    /// State of the registers of [`ClaimPart::Upload`]. A hint of a part counts although the upload
-    /// has ended, because the part's primaries may not have it yet.
+    /// State of the registers of [`ClaimPart::Upload`]. Parts of an upload that has ended need nothing,
+    /// however many there are. A hint of a part counts although the upload has ended, because the
+    /// part's primaries may not have it yet.
     pub fn of_upload(source: ClaimSource, parts: &ListReply, upload: Option<&Entry>) -> Self {
-        if parts.truncated {
-            return Self::too_long();
-        }
-        let mut state = Self { has_ended: upload.is_some_and(has_ended), ..Self::default() };
+        let has_ended = upload.is_some_and(Entry::is_ended_upload);
+        let mut state = Self { has_ended, ..Self::default() };
         let mut digest = blake3::Hasher::new();
-        for (name, entry) in &parts.entries {
-            add_to(&mut digest, name, entry);
-            if source == ClaimSource::Hints || !state.has_ended {
+        if source == ClaimSource::Hints || !has_ended {
+            if parts.truncated {
+                return Self::too_long();
+            }
+            for (name, entry) in &parts.entries {
+                add_to(&mut digest, name, entry);
                 state.add(entry);
             }
         }
@@ -240,11 +242,6 @@ impl ClaimState {
             Some(Body::Empty | Body::Inline { .. }) | None => {}
         }
     }
-}
-
-fn has_ended(entry: &Entry) -> bool {
-    let Value::Upload(upload) = &entry.value else { return false };
-    matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted)
 }
 
 fn add_to(digest: &mut blake3::Hasher, name: &[u8], entry: &Entry) {
@@ -330,6 +327,10 @@ mod tests {
         let over = of(ClaimSource::Registers, Some(&ended));
         assert!(over.extents.is_empty() && over.has_ended);
         assert_eq!(of(ClaimSource::Hints, Some(&ended)).extents, two);
+        let many = ListReply { truncated: true, ..parts.clone() };
+        assert_eq!(ClaimState::of_upload(ClaimSource::Registers, &many, Some(&ended)), over);
+        assert!(ClaimState::of_upload(ClaimSource::Registers, &many, Some(&open)).truncated);
+        assert!(ClaimState::of_upload(ClaimSource::Hints, &many, Some(&ended)).truncated);
     }
 
     #[test]

@@ -61,18 +61,16 @@ impl BodyReader {
         extents: &[ExtentRef],
     ) -> Result<Arc<Manifest>> {
         let first = extents.first().ok_or_else(|| Error::corrupt("a manifest has no extents"))?.id;
-        if let Some(cached) = self.manifests.get(first) {
-            return Ok(cached);
-        }
-        let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
-        let mut stream = self.read_extents(policy, extents, 0..length).await?;
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = stream.next().await {
-            bytes.extend_from_slice(&chunk?);
-        }
-        let manifest = Arc::new(Manifest::decode(&bytes)?);
-        self.manifests.put(first, manifest.clone());
-        Ok(manifest)
+        let load = async {
+            let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
+            let mut stream = self.read_extents(policy, extents, 0..length).await?;
+            let mut bytes = BytesMut::new();
+            while let Some(chunk) = stream.next().await {
+                bytes.extend_from_slice(&chunk?);
+            }
+            Manifest::decode(&bytes)
+        };
+        self.manifests.get_or_load(first, load).await
     }
 
     /// Reads bytes `range` of a body's concatenated extents. Returns once the first range is open and

@@ -10,7 +10,7 @@ use martlet_protocol::backend::{
     ClaimPart, ClaimSource, ClaimState, ClaimsReply, ClaimsRequest, DeviceClaims, ListReply,
     ListRequest, OwnerClaim, Want,
 };
-use martlet_protocol::{Entry, RegisterKey, Result, Term};
+use martlet_protocol::{Entry, RegisterKey, Result, Term, UploadId};
 
 use super::StorageNode;
 use crate::index::Index;
@@ -61,17 +61,31 @@ impl OwnerRegisters<'_> {
     async fn state(&self, part: ClaimPart, claim: &OwnerClaim) -> Result<ClaimState> {
         Ok(match (part, claim.upload) {
             (ClaimPart::Upload, None) => ClaimState::default(),
-            (ClaimPart::Upload, Some(upload)) => {
-                let parts = self.list(&claim.parts(upload, self.term)).await?;
-                let held = self.entry(&claim.upload(upload)).await?;
-                ClaimState::of_upload(self.source, &parts, held.as_ref())
-            }
+            (ClaimPart::Upload, Some(upload)) => self.of_upload(claim, upload).await?,
             (ClaimPart::Object, _) => {
                 let held = self.entry(&claim.object()).await?;
                 let versions = self.list(&claim.versions(self.term)).await?;
                 ClaimState::of_object(held.as_ref(), &versions)
             }
         })
+    }
+
+    /// Reads the parts before the upload. An end is final: parts of an upload that has ended are not read.
+    async fn of_upload(&self, claim: &OwnerClaim, upload: UploadId) -> Result<ClaimState> {
+        let register = claim.upload(upload);
+        if self.source == ClaimSource::Registers {
+            let held = self.entry(&register).await?.filter(Entry::is_ended_upload);
+            if held.is_some() {
+                return Ok(ClaimState::of_upload(
+                    self.source,
+                    &ListReply::default(),
+                    held.as_ref(),
+                ));
+            }
+        }
+        let parts = self.list(&claim.parts(upload, self.term)).await?;
+        let held = self.entry(&register).await?;
+        Ok(ClaimState::of_upload(self.source, &parts, held.as_ref()))
     }
 
     async fn entry(&self, key: &RegisterKey) -> Result<Option<Entry>> {
