@@ -318,6 +318,9 @@ pub struct WorkerLine {
     pub repaired: u64,
     /// Items kept because a required reply was missing.
     pub kept: u64,
+    /// Extents with different bytes on two primaries, as far as `audit` knows; at most 1,000.
+    #[serde(default)]
+    pub differing_extents: u64,
     /// Items of this pass that are still to be examined.
     #[serde(default)]
     pub ahead: u64,

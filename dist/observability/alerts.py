@@ -188,6 +188,10 @@ def workers(t):
               "Bytes were last verified {{ $value | humanizeDuration }} ago",
               "The audit at {{ $labels.instance }} is to read every byte within 30 days. Its oldest unverified byte is "
               "{{ $value | humanizeDuration }} old."),
+        Alert("MartletCopiesDiffer", "warning", "", f"{m.WORKER_DIFFERING.of(AUDIT)} > 0",
+              "Copies of {{ $value }} extents differ",
+              "The audit at {{ $labels.instance }} found {{ $value }} extents with different bytes on two of their primaries. "
+              "Each copy matches its own checksums, and all stay."),
         Alert("MartletWorkerFails", "warning", "15m",
               f"increase({m.WORKER_FAILURES.of()}[{quarter}]) > increase({m.WORKER_STEPS.of()}[{quarter}])",
               "The worker {{ $labels.worker }} at {{ $labels.instance }} fails",

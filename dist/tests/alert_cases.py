@@ -171,6 +171,8 @@ CASES = {
     "MartletRepairOld": [Case({worker(m.WORKER_OLDEST_AGE): spell(0, 7 * HOUR_S, 60)}, AT_WORKER, "7h 0m 0s", 74, 76, 121)],
     "MartletAuditBehind": [Case({worker(m.WORKER_OLDEST_AGE, "audit"): spell(0, 36 * 24 * HOUR_S, 120)},
                                 {**AT_WORKER, "worker": "audit"}, "36d 0h 0m 0s", 119, 121, 181)],
+    "MartletCopiesDiffer": [Case({worker(m.WORKER_DIFFERING, "audit"): spell(0, 2, 20)},
+                                 {**AT_WORKER, "worker": "audit"}, "2", 59, 61, 81)],
     "MartletWorkerFails": [Case({worker(m.WORKER_FAILURES): burst(90, 60)}, AT_WORKER, "", 80, 90, 135)],
     "MartletWorkerPanics": [Case({worker(m.WORKER_PANICS): burst(1, 1)}, AT_WORKER, "1", 59, 61, 122)],
     "MartletErrors": [Case({request("PutObject", "503"): burst(600, 30)}, AT_CLUSTER, "9.091%", 64, 75, 96)],

@@ -35,5 +35,6 @@ mod target;
 mod versions;
 
 pub use finding::{Finding, Report, Verdict};
+pub use ports::is_listener;
 pub use run::{ExamineStage, examine};
 pub use target::{CertificateFiles, DeviceTarget, ListenAddress, MemberTarget, PeerView, Target};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
@@ -61,20 +62,37 @@ fn observe(address: SocketAddr) -> PortFacts {
     }
 }
 
+/// Returns true if a process listens on an address or on all addresses with its port, or if this user can't read
+/// which sockets or descriptors there are.
+pub fn is_listener(pid: u32, address: SocketAddr) -> bool {
+    let sockets = listening_sockets(address);
+    sockets.is_none_or(|sockets| has_any(pid, &sockets).unwrap_or(true))
+}
+
+/// Returns the sockets that listen on an address, as descriptors name them; none if the kernel's tables can't be read.
+fn listening_sockets(address: SocketAddr) -> Option<Vec<String>> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let texts: Vec<String> =
+        tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+    let inodes = texts.iter().flat_map(|text| listening_inodes(text, address));
+    let sockets = inodes.map(|inode| format!("socket:[{inode}]")).collect();
+    (!texts.is_empty()).then_some(sockets)
+}
+
+/// Returns true if a process has any of these sockets open; none if its descriptors can't be read.
+fn has_any(pid: u32, sockets: &[String]) -> Option<bool> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let mut targets = descriptors.flatten().filter_map(|it| fs::read_link(it.path()).ok());
+    let is_one = |target: &Path| sockets.iter().any(|socket| target.as_os_str() == socket.as_str());
+    Some(targets.any(|target| is_one(&target)))
+}
+
 /// Finds the process that listens on an address, if this user may read its descriptors.
 fn holder(address: SocketAddr) -> Option<Holder> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let texts = tables.iter().filter_map(|path| fs::read_to_string(path).ok());
-    let inodes: Vec<String> = texts.flat_map(|text| listening_inodes(&text, address)).collect();
-    let sockets: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let sockets = listening_sockets(address)?;
     let processes = fs::read_dir("/proc").ok()?.flatten().take(PROCESSES_MAX);
     let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    ids.find(|pid| {
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        let mut targets = descriptors.flatten().filter_map(|it| fs::read_link(it.path()).ok());
-        targets.any(|target| sockets.iter().any(|socket| target.as_os_str() == socket.as_str()))
-    })
-    .map(|pid| {
+    ids.find(|pid| has_any(*pid, &sockets) == Some(true)).map(|pid| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         Holder { name: name.trim().to_owned(), pid }
     })
@@ -153,6 +171,10 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let PortFacts::Held(Some(holder)) = observe(address) else { panic!("no holder is found") };
         assert_eq!(holder.pid, std::process::id());
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_listener(std::process::id(), address) && !is_listener(other.id(), address));
+        other.kill().unwrap();
+        other.wait().unwrap();
         drop(listener);
         assert_eq!(observe(address), PortFacts::Free);
         assert_eq!(observe("192.0.2.1:9000".parse().unwrap()), PortFacts::NoInterface);

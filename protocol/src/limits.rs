@@ -27,6 +27,8 @@ pub const OBJECT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024 * 1024;
 pub const PART_BYTES_MIN: u64 = 5 * 1024 * 1024;
 /// Most parts of one upload, as in S3.
 pub const PARTS_MAX: u16 = 10_000;
+/// Most fences in one reply: a page fits into a reply of 2 MiB.
+pub const FENCES_MAX: usize = 65_536;
 /// Most owners of extents in one question to a node: their keys fit into a request.
 pub const CLAIMS_AT_ONCE_MAX: usize = 512;
 /// Keys in one page of a listing, and in one DeleteObjects, as in S3.

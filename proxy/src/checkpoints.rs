@@ -41,6 +41,7 @@ mod retention;
 mod rules;
 mod series;
 mod set_store;
+mod unpinning;
 mod upkeep;
 mod view;
 

@@ -5,11 +5,14 @@
 //! from other devices at once. If that fails, `replicate` restores them later, when a device with a
 //! copy finds one missing.
 //!
+//! Once a device is read, its copies are compared with those of the other primaries: see [`copies`].
+//!
 //! All devices of the scope are audited side by side, each at a rate of its own: one that finishes
 //! the device in [`PASS`], or its share of the least rate of all if that is more. Positions are
 //! stored as a cursor. The age of the oldest item is that of the oldest unverified byte: the time
 //! since the beginning of the last complete pass of any device.
 
+mod copies;
 mod positions;
 
 use std::collections::HashMap;
@@ -18,9 +21,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use martlet_protocol::{BackendExt, Clock, DeviceId, Error, ExtentId, Result, SystemClock};
+use martlet_protocol::{
+    BackendExt, Clock, DeviceId, Error, ExtentId, PolicyId, Result, SystemClock,
+};
 use martlet_topology::Topology;
 
+use self::copies::{ComparedPage, DifferingExtents, compare};
 use self::positions::{AuditPosition, Positions};
 use crate::cluster::{DeviceScope, StepTopology};
 use crate::cursors::{Cursors, MemoryCursors};
@@ -76,6 +82,7 @@ pub struct Audit {
     seen: u64,
     lost: u64,
     left: u64,
+    differing: DifferingExtents,
     /// Duration of the last step at the devices' rates, and the time at which it is over.
     planned: Duration,
     until: Instant,
@@ -96,6 +103,10 @@ struct StretchOutcome {
     rebuilt: u64,
     /// Extents in quarantine now.
     corrupt: Vec<ExtentId>,
+    /// Extents with different bytes on two primaries.
+    differing: Vec<(ExtentId, PolicyId)>,
+    /// Extents that were not compared with each primary.
+    unanswered: u64,
     next: AuditPosition,
 }
 
@@ -115,6 +126,7 @@ impl Audit {
             seen: 0,
             lost: 0,
             left: 0,
+            differing: DifferingExtents::default(),
             planned: Duration::ZERO,
             until: Instant::now(),
         }
@@ -130,7 +142,8 @@ impl Audit {
     #[must_use]
     pub fn with_cursors(self, cursors: Arc<dyn Cursors>) -> Self {
         let positions = Positions::load(&*cursors, Self::NAME);
-        Self { cursors, positions, ..self }
+        let differing = DifferingExtents::load(&*cursors);
+        Self { cursors, positions, differing, ..self }
     }
 
     /// Returns the bytes a second at which a device is read.
@@ -192,7 +205,7 @@ impl Audit {
         let rate = self.rate(self.size(device));
         let Some(audit) = self.positions.0.get_mut(&device) else { return };
         match outcome {
-            Ok(StretchOutcome { items, bytes, rebuilt, corrupt, next }) => {
+            Ok(StretchOutcome { items, bytes, rebuilt, corrupt, differing, unanswered, next }) => {
                 (audit.at, audit.failures) = (next, 0);
                 if next == AuditPosition::Finished {
                     audit.finish();
@@ -200,6 +213,8 @@ impl Audit {
                 self.seen += items;
                 progress.items += items;
                 progress.done += rebuilt;
+                progress.kept += unanswered;
+                self.differing.note(differing);
                 let took = Duration::from_millis(bytes.saturating_mul(1000) / rate);
                 self.planned = self.planned.max(took);
                 self.restore(cluster, device, &corrupt, progress).await;
@@ -209,7 +224,9 @@ impl Audit {
                 progress.kept += 1;
                 audit.failures += 1;
                 if audit.failures >= TRIES {
-                    (audit.failures, audit.has_gaps) = (0, true);
+                    // A comparison that is left out leaves no byte unverified.
+                    audit.has_gaps |= !matches!(audit.at, AuditPosition::Copies(_));
+                    audit.failures = 0;
                     match audit.at {
                         AuditPosition::Registers(_) => audit.at = AuditPosition::Extents(None),
                         _ => audit.finish(),
@@ -240,8 +257,15 @@ async fn stretch(
     at: AuditPosition,
     bytes_max: u64,
 ) -> Result<StretchOutcome> {
-    let nothing =
-        |next| StretchOutcome { items: 0, bytes: 0, rebuilt: 0, corrupt: Vec::new(), next };
+    let nothing = |next| StretchOutcome {
+        items: 0,
+        bytes: 0,
+        rebuilt: 0,
+        corrupt: Vec::new(),
+        differing: Vec::new(),
+        unanswered: 0,
+        next,
+    };
     match at {
         AuditPosition::Registers(_) if cluster.index().device(device).is_none() => {
             Ok(nothing(AuditPosition::Extents(None)))
@@ -263,10 +287,19 @@ async fn stretch(
             let audited = in_transfer_time(bytes_max, call).await?;
             let next = audited.next.map(|id| AuditPosition::Extents(Some(id)));
             let (items, bytes, corrupt) = (audited.items, audited.bytes, audited.corrupt);
-            let next = next.unwrap_or(AuditPosition::Finished);
-            Ok(StretchOutcome { items, bytes, rebuilt: 0, corrupt, next })
+            let next = next.unwrap_or(AuditPosition::Copies(None));
+            Ok(StretchOutcome { items, bytes, corrupt, ..nothing(next) })
         }
-        AuditPosition::Extents(_) | AuditPosition::Finished => Ok(nothing(AuditPosition::Finished)),
+        AuditPosition::Copies(after) if cluster.has_extents(device) => {
+            let ComparedPage { bytes, unanswered, differing, next } =
+                compare(cluster, device, after).await?;
+            let next = next.map(|id| AuditPosition::Copies(Some(id)));
+            let next = next.unwrap_or(AuditPosition::Finished);
+            Ok(StretchOutcome { bytes, differing, unanswered, ..nothing(next) })
+        }
+        AuditPosition::Extents(_) | AuditPosition::Copies(_) | AuditPosition::Finished => {
+            Ok(nothing(AuditPosition::Finished))
+        }
     }
 }
 
@@ -298,6 +331,7 @@ impl Worker for Audit {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         }
         self.measure(&cluster).await;
+        self.differing.compare_again(&cluster, now_ms).await;
         let topology = &cluster;
         let steps = self.positions.open().into_iter().map(|(device, at)| {
             let rate = self.rate(self.size(device));
@@ -315,7 +349,9 @@ impl Worker for Audit {
         self.until = self.until.max(late) + self.planned;
         progress.idle = self.end_pass(now_ms);
         self.positions.save(&*self.cursors, Self::NAME);
-        progress.backlog = if progress.idle { self.left } else { self.lost };
+        self.differing.save(&*self.cursors);
+        progress.differing = self.differing.count();
+        progress.backlog = if progress.idle { self.left } else { self.lost } + progress.differing;
         if !progress.idle {
             let all = self.positions.0.keys().map(|device| self.size(*device).extents);
             progress.ahead = all.sum::<u64>().saturating_sub(self.seen);

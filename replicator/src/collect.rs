@@ -75,7 +75,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{AgedBucket, AgedPage, AgedRegister, AgedWalk};
+use martlet_protocol::backend::{AgedBucket, AgedPage, AgedRegister, AgedWalk, StrayCondition};
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
@@ -317,7 +317,7 @@ impl Collect {
         }
         let (drops, count) = cases.drops(cluster, before);
         self.left.marked |= count > 0;
-        drop_registers(cluster, device, drops).await?;
+        drop_registers(cluster, device, drops, StrayCondition::at(term, asked_ms)).await?;
         if count >= marks_made {
             self.left.marked = marked_before;
         }
@@ -334,10 +334,11 @@ impl Collect {
         let before = Stamp::at_ms(self.clock.now_ms().saturating_sub(PROMISE_AGE_MS));
         let mut all = 0;
         for page in pages_of(empty) {
+            let condition = StrayCondition::at(cluster.term(), self.clock.now_ms());
             check_everyone(cluster).await?;
             let cases = Cases::query(cluster, page).await?;
             let (drops, count) = cases.spent_promises(cluster, before);
-            drop_registers(cluster, device, drops).await?;
+            drop_registers(cluster, device, drops, condition).await?;
             all += count;
         }
         Ok(all)
@@ -429,7 +430,7 @@ impl Collect {
         if first.is_none_or(|first| !cluster.index_devices_of(&self.scope).contains(&first)) {
             return 0;
         }
-        let closed = self.unpurged.close(cluster, self.clock.now_ms()).await;
+        let closed = self.unpurged.close(cluster, &*self.cursors, self.clock.now_ms()).await;
         closed.unwrap_or_else(|error| {
             tracing::debug!(%error, "looking for deletions without a purge later");
             0

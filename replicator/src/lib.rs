@@ -39,6 +39,7 @@ mod copying;
 mod cursors;
 mod differences;
 mod expire;
+mod fences;
 mod foreground;
 mod identity;
 mod manifest;

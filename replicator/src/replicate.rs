@@ -8,7 +8,7 @@
 //! Both copy, verify, and only then release, and both keep data if a device is silent. Their
 //! positions may be lost: a new walk checks everything once more.
 
-mod agreement;
+pub(crate) mod agreement;
 mod compare;
 pub(crate) mod copy;
 pub(crate) mod delete_marks;

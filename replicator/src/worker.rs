@@ -83,6 +83,8 @@ pub struct StepProgress {
     pub kept: u64,
     /// Items known to wait, as far as the worker can see.
     pub backlog: u64,
+    /// Extents with different bytes on two primaries, as far as the worker can see; at most 1,000.
+    pub differing: u64,
     /// Items of this pass that are not visited yet, if the worker knows their number.
     pub ahead: u64,
     /// Waiting time of the oldest waiting item, in milliseconds.
@@ -103,6 +105,7 @@ impl StepProgress {
         self.read_bytes += step.read_bytes;
         self.repaired += step.repaired;
         self.kept += step.kept;
+        self.differing = step.differing;
         self.ahead = step.ahead;
         self.backlog = step.backlog;
         self.oldest_age_ms = step.oldest_age_ms;

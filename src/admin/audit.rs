@@ -14,7 +14,7 @@ use super::address::AdminAddress;
 use super::client::AdminEndpoint;
 use super::connection::AdminConnection;
 use super::print::time;
-use crate::support::directory::{self, Replier, has_s3};
+use crate::support::directory::{self, ListedProcess, Replier, has_s3};
 
 /// Interval between two requests of `--follow`.
 const TICK: Duration = Duration::from_secs(2);
@@ -27,6 +27,9 @@ const SORTED_MAX: usize = 100_000;
 #[command(after_help = "\
 Each process with an S3 port keeps the records of the changes that it made, by the admin API and by \
 S3 requests that make, delete or configure buckets. Records of tenants are shown to their admins.
+
+A process of another machine that listens on its loopback interface alone is named and left out. The exit status is 1 if \
+another process doesn't answer; with --complete, also if one was left out.
 
 Examples:
   martlet admin audit --since 1d
@@ -48,6 +51,9 @@ pub(super) struct AuditArgs {
     /// Wait for further records
     #[arg(long)]
     follow: bool,
+    /// Fail if a process was left out, as other machines can't reach its admin address
+    #[arg(long, conflicts_with = "follow")]
+    complete: bool,
 }
 
 /// Process with an audit log, and the place of the next page.
@@ -91,17 +97,17 @@ impl AuditArgs {
     fn sources(&self, connection: &AdminConnection) -> Result<(Vec<Source>, bool), Failure> {
         let (mut addresses, mut is_whole) = (BTreeMap::new(), true);
         let all = match &self.url {
-            Some(url) => vec![(String::new(), Ok(url.clone()))],
+            Some(url) => vec![LogPlace::at(url)],
             None => processes(connection),
         };
-        for (name, address) in all {
+        for LogPlace { name, address, is_private } in all {
             match address {
                 Ok(address) => {
                     addresses.insert(address.to_string(), address);
                 }
                 Err(reason) => {
                     eprintln!("martlet: the records of {name} are missing: {reason}");
-                    is_whole = false;
+                    is_whole &= self.may_lack(is_private);
                 }
             }
         }
@@ -114,6 +120,11 @@ impl AuditArgs {
             }
         }
         Ok((sources, is_whole))
+    }
+
+    /// Returns true if the command succeeds without the records of a process that has no address here.
+    fn may_lack(&self, is_private: bool) -> bool {
+        is_private && !self.complete
     }
 
     /// Adds the records of a process. Prints its error once, so that a process that is out hides no
@@ -165,23 +176,39 @@ fn check_complete(is_complete: bool) -> Result<(), Failure> {
     Err(Failure::refused("records of a process are missing"))
 }
 
-/// Returns the names of all processes with an S3 port, and their admin addresses or the reasons for none.
-/// Requesters that may not see the status get the queried process alone.
-fn processes(connection: &AdminConnection) -> Vec<(String, Result<AdminAddress, String>)> {
-    let status = connection.endpoint().and_then(|server| server.request_json(wire::STATUS, &[]));
-    match status {
-        Ok(status) => with_log(&status, connection.replier()),
-        Err(_) => vec![(String::new(), Ok(connection.address.clone()))],
+/// Process with an audit log, and its admin address or the reason for none.
+struct LogPlace {
+    name: String,
+    address: Result<AdminAddress, String>,
+    /// True if the process can be read on its own machine alone, by its settings.
+    is_private: bool,
+}
+
+impl LogPlace {
+    fn at(address: &AdminAddress) -> Self {
+        Self { name: String::new(), address: Ok(address.clone()), is_private: false }
     }
 }
 
-fn with_log(
-    status: &ServerStatus,
-    replier: Replier<'_>,
-) -> Vec<(String, Result<AdminAddress, String>)> {
+/// Returns all processes with an S3 port. Requesters that may not see the status get the queried process
+/// alone.
+fn processes(connection: &AdminConnection) -> Vec<LogPlace> {
+    let status = connection.endpoint().and_then(|server| server.request_json(wire::STATUS, &[]));
+    match status {
+        Ok(status) => with_log(&status, connection.replier()),
+        Err(_) => vec![LogPlace::at(&connection.address)],
+    }
+}
+
+fn with_log(status: &ServerStatus, replier: Replier<'_>) -> Vec<LogPlace> {
     let all = directory::processes(status, replier).into_iter();
     let with_log = all.filter(|process| process.roles.iter().any(|role| has_s3(role)));
-    with_log.map(|process| (process.name, process.address)).collect()
+    let place = |ListedProcess { name, address, is_private, .. }: ListedProcess| LogPlace {
+        name,
+        address,
+        is_private,
+    };
+    with_log.map(place).collect()
 }
 
 fn print_all(records: &[AuditRecord], json: bool) {
@@ -244,9 +271,26 @@ mod tests {
         };
         let address = "127.0.0.1:9001".parse().unwrap();
         let found = with_log(&status, Replier { address: &address, is_here: true });
-        let names: Vec<(&str, bool)> =
-            found.iter().map(|(name, address)| (name.as_str(), address.is_ok())).collect();
-        assert_eq!(names, [("proxy n1", true), ("proxy n2", false), ("proxy n3", true)]);
+        let names: Vec<_> =
+            found.iter().map(|it| (it.name.as_str(), it.address.is_ok(), it.is_private)).collect();
+        let expected =
+            [("proxy n1", true, false), ("proxy n2", false, true), ("proxy n3", true, false)];
+        assert_eq!(names, expected, "n2 can be read on its own machine alone");
+    }
+
+    #[test]
+    fn records_on_machines_that_keep_them_are_no_failure_unless_all_are_required() {
+        let args = |complete| AuditArgs {
+            since: None,
+            who: None,
+            what: None,
+            url: None,
+            follow: false,
+            complete,
+        };
+        let may_lack =
+            |complete| [true, false].map(|is_private| args(complete).may_lack(is_private));
+        assert_eq!((may_lack(false), may_lack(true)), ([true, false], [false, false]));
     }
 
     #[test]

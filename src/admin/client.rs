@@ -15,8 +15,8 @@ use martlet_protocol::{Clock, SystemClock};
 use martlet_serving::access::{SigningKey, UnsignedRequest};
 use martlet_serving::{AdminToken, Failure, client_config};
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, ClientConfig, Error as TlsError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,10 +25,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::address::AdminAddress;
+use super::requester::Requester;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Name of the authorities' file in errors.
-const AUTHORITY: &str = "file of --admin-ca";
 /// Longest reply of a process.
 const REPLY_BYTES_MAX: usize = 256 << 20;
 /// Age up to which the authorities of this system are not read again.
@@ -43,6 +42,8 @@ pub(crate) struct AdminEndpoint {
     /// TLS, and the name that the certificate must have. `None` for requests in clear.
     tls: Option<AdminTls>,
     credential: AdminCredential,
+    /// Means by which the requester can trust another authority.
+    requester: Requester,
     patience: Duration,
     /// Time for the connection and its TLS handshake.
     connect_patience: Duration,
@@ -82,12 +83,31 @@ impl AdminEndpoint {
         authority: Option<&Path>,
         credential: AdminCredential,
     ) -> Result<Self, Failure> {
+        Self::by(Requester::Command, address, authority, credential)
+    }
+
+    /// Makes a client for a process that reads another one, by the authorities that this system trusts.
+    pub(crate) fn of_process(
+        address: AdminAddress,
+        credential: AdminCredential,
+    ) -> Result<Self, Failure> {
+        Self::by(Requester::Process, address, None, credential)
+    }
+
+    fn by(
+        requester: Requester,
+        address: AdminAddress,
+        authority: Option<&Path>,
+        credential: AdminCredential,
+    ) -> Result<Self, Failure> {
         let is_secure = address.is_secure(authority.is_some());
-        let tls = is_secure.then(|| AdminTls::new(address.host(), authority)).transpose()?;
+        let tls = || AdminTls::new(address.host(), authority, requester);
+        let tls = is_secure.then(tls).transpose()?;
         Ok(Self {
             address,
             tls,
             credential,
+            requester,
             patience: PATIENCE,
             connect_patience: PATIENCE,
             reply_bytes_max: REPLY_BYTES_MAX,
@@ -361,28 +381,10 @@ impl AdminEndpoint {
 
     /// Failure of a TLS handshake, with its remedy.
     fn distrusted(&self, error: &std::io::Error) -> Failure {
-        let address = &self.address;
-        let tls = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
-        Failure::refused(match tls {
-            Some(TlsError::InvalidMessage(_)) => format!(
-                "{address} answers in clear, without TLS: set admin_tls_certificate and \
-                 admin_tls_key there, or write http://{address}"
-            ),
-            Some(TlsError::InvalidCertificate(
-                CertificateError::UnknownIssuer | CertificateError::BadSignature,
-            )) => format!(
-                "no trusted authority has signed the certificate of {address}: name the \
-                 authority's file with --admin-ca"
-            ),
-            Some(TlsError::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => format!(
-                "the certificate of {address} is not for the name {}: use one of its names in \
-                 --admin-address",
-                address.host()
-            ),
-            _ => return self.broken(&format!("TLS failed: {error}")),
-        })
+        match self.requester.distrust(&self.address, error) {
+            Some(sentence) => Failure::refused(sentence),
+            None => self.broken(&format!("TLS failed: {error}")),
+        }
     }
 }
 
@@ -408,25 +410,25 @@ impl AdminCredential {
 }
 
 impl AdminTls {
-    fn new(host: &str, authority: Option<&Path>) -> Result<Self, Failure> {
+    fn new(host: &str, authority: Option<&Path>, requester: Requester) -> Result<Self, Failure> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             Failure::usage(format!("\"{host}\" is not a host name that certificates can name"))
         })?;
         let config = match authority {
-            Some(_) => client_config(authority, AUTHORITY)?,
-            None => system_config()?,
+            Some(_) => client_config(authority, requester.authorities())?,
+            None => system_config(requester)?,
         };
         Ok(Self { connector: TlsConnector::from(config), name })
     }
 }
 
 /// Returns TLS settings with the authorities of this system, which are read once a minute.
-fn system_config() -> Result<Arc<ClientConfig>, Failure> {
+fn system_config(requester: Requester) -> Result<Arc<ClientConfig>, Failure> {
     let mut known = SYSTEM_TLS.lock();
     if let Some((_, config)) = known.as_ref().filter(|(at, _)| at.elapsed() < AUTHORITIES_AGE_MAX) {
         return Ok(config.clone());
     }
-    let config = client_config(None, AUTHORITY)?;
+    let config = client_config(None, requester.authorities())?;
     *known = Some((Instant::now(), config.clone()));
     Ok(config)
 }
@@ -505,6 +507,7 @@ mod tests {
             address: secure,
             tls: Some(AdminTls { connector: Arc::new(config).into(), name }),
             credential: AdminCredential::Session("mar1.x".to_owned()),
+            requester: Requester::Command,
             patience: Duration::from_mins(1),
             connect_patience: Duration::from_secs(1),
             reply_bytes_max: 1,
@@ -516,7 +519,8 @@ mod tests {
     #[tokio::test]
     async fn the_authorities_of_the_system_are_read_once() {
         // A machine without authorities has nothing to share.
-        let (Ok(one), Ok(other)) = (system_config(), system_config()) else {
+        let config = || system_config(Requester::Command);
+        let (Ok(one), Ok(other)) = (config(), config()) else {
             eprintln!("skipped: this machine has no authorities");
             return;
         };

@@ -19,6 +19,7 @@ mod limits;
 mod policy;
 mod print;
 mod profile;
+mod requester;
 mod ring;
 mod session;
 mod workers;

@@ -55,6 +55,14 @@ pub(super) fn check_free(
     Ok(())
 }
 
+/// Returns the first of some addresses on which a process listens.
+pub(super) fn held_address(mut addresses: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    let is_held = |address: &SocketAddr| {
+        TcpListener::bind(address).is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    };
+    addresses.find(is_held)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::layout::tests::layout;

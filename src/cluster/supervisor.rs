@@ -6,6 +6,7 @@
 //!   effects of a failure.
 //! * A command that names a node applies to all its processes, like a failing machine.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use martlet_admin_api::control::{ProcessRole, ProcessState, TargetSelector};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::folder::ClusterFolder;
 use super::layout::ClusterProcess;
-use super::ports::{Ports, check_free};
+use super::ports::{Ports, check_free, held_address};
 use super::probe::{self, Readiness};
 use super::process::Process;
 
@@ -34,12 +35,15 @@ pub(super) struct SupervisedProcess {
 pub(super) struct Supervisor {
     pub(super) folder: ClusterFolder,
     pub(super) watched: Vec<SupervisedProcess>,
+    /// Returns false if a process, by its id, doesn't listen on an address.
+    is_listener: fn(u32, SocketAddr) -> bool,
 }
 
 impl Supervisor {
     /// Makes the processes of a folder, without starting them.
     pub(super) fn new(folder: ClusterFolder) -> Self {
-        let mut supervisor = Self { watched: Vec::new(), folder };
+        let mut supervisor =
+            Self { watched: Vec::new(), folder, is_listener: martlet_doctor::is_listener };
         for member in supervisor.folder.layout.members() {
             supervisor.watch(member);
         }
@@ -63,7 +67,9 @@ impl Supervisor {
         for role in [ProcessRole::StorageNode, ProcessRole::Replicator, ProcessRole::Proxy] {
             let chosen = self.positions(|watched| watched.member.role == role);
             for at in &chosen {
-                self.watched[*at].process.start()?;
+                let SupervisedProcess { member, process } = &mut self.watched[*at];
+                check_free(&member.name, member.addresses())?;
+                process.start()?;
             }
             // Proxies and replicators need ready nodes.
             if role != ProcessRole::Replicator {
@@ -80,24 +86,32 @@ impl Supervisor {
     }
 
     /// Waits until these processes are ready. The death of one is an error, and so is the timeout
-    /// [`READY`].
+    /// [`READY`]. A reply from its admin address counts if the process itself listens there.
     async fn wait_ready(&mut self, chosen: &[usize]) -> Result<(), Failure> {
-        let deadline = Instant::now() + READY;
+        let (deadline, is_listener) = (Instant::now() + READY, self.is_listener);
         for at in chosen {
             loop {
                 let watched = &mut self.watched[*at];
                 let ClusterProcess { name, admin_address, .. } = &watched.member;
                 watched.process.poll_exit();
                 if let ProcessState::Died(how) = watched.process.state() {
+                    let held = held_address(watched.member.addresses());
+                    let held = held.map_or_else(String::new, |address| {
+                        format!(": another process listens at {address}; stop it and start again")
+                    });
                     return Err(Failure::refused(format!(
-                        "{name} exited before it was ready ({how}); end of {}:\n{}",
+                        "{name} exited before it was ready ({how}){held}; end of {}:\n{}",
                         watched.process.log().display(),
                         watched.process.last_words()
                     )));
                 }
-                let Readiness { ready, reason } = probe::readiness(*admin_address).await;
+                let Readiness { ready, mut reason } = probe::readiness(*admin_address).await;
                 if ready {
-                    break;
+                    let pid = watched.process.pid();
+                    if pid.is_some_and(|pid| is_listener(pid, *admin_address)) {
+                        break;
+                    }
+                    reason = format!("another process answers at {admin_address}");
                 }
                 if Instant::now() > deadline {
                     return Err(Failure::refused(format!(

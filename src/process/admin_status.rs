@@ -121,6 +121,7 @@ fn worker_line(status: WorkerStatus) -> WorkerLine {
         read_bytes: totals.read_bytes,
         repaired: totals.repaired,
         kept: totals.kept,
+        differing_extents: totals.differing,
         ahead: totals.ahead,
         backlog: totals.backlog,
         oldest_age_ms: totals.oldest_age_ms,

@@ -36,6 +36,8 @@ pub(crate) struct ListedProcess {
     pub(crate) roles: Vec<String>,
     /// Admin address, or the reason for which the process can't be read.
     pub(crate) address: Result<AdminAddress, String>,
+    /// True if the process is on another machine, and by its settings can be read there alone.
+    pub(crate) is_private: bool,
     /// True for the process that returned the status.
     pub(crate) own: bool,
 }
@@ -113,6 +115,7 @@ fn cut(others: &mut Vec<ListedProcess>) -> Option<ListedProcess> {
         name: format!("{cut} further processes"),
         roles: kinds.into_values().collect(),
         address: Err(reason),
+        is_private: false,
         own: false,
     })
 }
@@ -258,7 +261,9 @@ impl Group {
         let first = self.roles[0].clone();
         self.roles.sort_by(|one, other| (rank(one), one).cmp(&(rank(other), other)));
         let name = if self.own { first } else { self.roles[0].clone() };
-        ListedProcess { name, roles: self.roles, address, own: self.own }
+        let is_loopback = self.admin.is_some_and(|admin| admin.ip().to_canonical().is_loopback());
+        let is_private = address.is_err() && self.silent.is_none() && is_loopback;
+        ListedProcess { name, roles: self.roles, address, is_private, own: self.own }
     }
 
     fn address(&self, replier: Replier<'_>) -> Result<AdminAddress, String> {

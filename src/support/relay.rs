@@ -228,7 +228,7 @@ fn process_of<'a>(list: &'a [ListedProcess], name: &str) -> Result<&'a ListedPro
 async fn read_of(address: AdminAddress, token: String, target: &str) -> Result<Vec<u8>, String> {
     // The first request in a minute reads the authorities of this system.
     let endpoint = tokio::task::spawn_blocking(move || {
-        AdminEndpoint::new(address, None, AdminCredential::Session(token))
+        AdminEndpoint::of_process(address, AdminCredential::Session(token))
     });
     let endpoint = endpoint.await.map_err(|error| error.to_string())?;
     let endpoint = endpoint.map_err(|failure| failure.to_string())?;
@@ -257,6 +257,7 @@ mod tests {
             name: name.to_owned(),
             roles: roles.iter().map(|role| (*role).to_owned()).collect(),
             address: Err(String::new()),
+            is_private: false,
             own: false,
         }
     }

@@ -161,6 +161,7 @@ mod tests {
             name: roles[0].to_owned(),
             roles: roles.iter().map(|role| (*role).to_owned()).collect(),
             address: Err(String::new()),
+            is_private: false,
             own: false,
         };
         let count = |roles: &[&str]| {

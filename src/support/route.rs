@@ -259,7 +259,7 @@ impl BundleSource for ProcessSource {
         }
         let reader = self.reader.clone().ok_or_else(|| NO_KEY.to_owned())?;
         let credential = AdminCredential::Session(reader);
-        let endpoint = AdminEndpoint::new(address.clone(), None, credential);
+        let endpoint = AdminEndpoint::of_process(address.clone(), credential);
         let reply = endpoint.and_then(|endpoint| {
             let endpoint = endpoint.patient(patience).connecting_within(CONNECT_PATIENCE);
             endpoint.bounded(OWN_BYTES_MAX).request_bytes(path)

@@ -361,8 +361,9 @@ impl Index {
         self.run(move || reader.registers(after.as_ref(), limit)).await
     }
 
-    pub(crate) fn fences(&self) -> Vec<BucketFence> {
-        self.fences.all()
+    /// Returns the writes that each bucket accepts (rule M2).
+    pub(crate) fn fences(&self) -> &Fences {
+        &self.fences
     }
 
     /// Raises the floor: no promise lies below `floor` from now on (rule G2).
@@ -383,7 +384,7 @@ impl Index {
     /// Returns true if the device has no votes, hints, fences or registers.
     pub(crate) async fn is_empty(&self) -> Result<bool> {
         let snapshot = self.voting_snapshot();
-        if snapshot.has_votes || snapshot.hints > 0 || !self.fences().is_empty() {
+        if snapshot.has_votes || snapshot.hints > 0 || !self.fences.all().is_empty() {
             return Ok(false);
         }
         Ok(self.registers(None, 1).await?.is_empty())

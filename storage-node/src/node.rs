@@ -278,7 +278,6 @@ impl Backend for StorageNode {
             Call::Registers { after, limit } => {
                 index.registers(after.as_deref(), limit).await?.into()
             }
-            Call::Fences => index.fences().into(),
             Call::RaiseFloor(floor) => index.raise_floor(floor).await?.into(),
             Call::SetVoting(voting) => index.set_voting(voting).await?.into(),
             Call::ReleaseExtents(ids) => extents.release(&ids).await?.into(),
@@ -302,13 +301,14 @@ impl Backend for StorageNode {
             Call::GarbageAfter { after, before_ms, limit } => {
                 index.garbage_after(after, before_ms, limit).await?.into()
             }
-            Call::Aged { walk, after, limit } => {
-                index.aged(walk, after.as_deref(), limit).await?.into()
-            }
             Call::ExtentSums { policy, spans } => extents.sums(policy, &spans).into(),
-            call @ (Call::Usage { .. } | Call::OldRegisters { .. } | Call::HeldBuckets { .. }) => {
-                kept_rows::answer(index, call).await?
-            }
+            call @ (Call::Fences
+            | Call::FencesAfter { .. }
+            | Call::FencesOf(_)
+            | Call::Aged { .. }
+            | Call::Usage { .. }
+            | Call::OldRegisters { .. }
+            | Call::HeldBuckets { .. }) => kept_rows::answer(index, call).await?,
             Call::Quarantine { after, limit } => {
                 extents.quarantine(after.as_deref(), limit).await?.into()
             }

@@ -143,7 +143,8 @@ calls! {
     /// tombstones included.
     Registers "registers" { after: Option<Cow<'a, RegisterKey>>, limit: usize },
 
-    /// Returns the fences of a device.
+    /// Returns the fences of a device in one reply of at most 64 MiB, which are 2.4 × 10⁶ deleted
+    /// buckets. Sent by releases before [`Call::FencesAfter`], and by tests.
     Fences "fences",
 
     /// Promises for every register of a device to accept nothing below the floor (rule G2). A floor
@@ -184,7 +185,7 @@ calls! {
     MarkCollectable "mark-collectable" (Cow<'a, [(RegisterKey, Stamp)]>),
 
     /// Drops registers that other devices hold or that are no longer needed. Nothing becomes
-    /// garbage.
+    /// garbage. Sent by releases before [`Call::DropStrays`], and by tests.
     DropRegisters "drop-registers" (Cow<'a, [RegisterDrop]>),
 
     /// Compares the stored sums with the registers, over some runs above the bin. A run that
@@ -258,6 +259,14 @@ calls! {
     /// Returns items in quarantine with names above `after`, in the order of their names.
     Quarantine "quarantine" { after: Option<Cow<'a, str>>, limit: usize },
 
+    /// Returns fences of buckets above `after`, in the order of the ids. A page has at most
+    /// [`FENCES_MAX`](crate::limits::FENCES_MAX) fences; a shorter one than its limit is the last.
+    FencesAfter "fences-after" { after: Option<BucketId>, limit: usize },
+
+    /// Returns the fences of these buckets, in the order of the ids given. Buckets without a fence are left
+    /// out.
+    FencesOf "fences-of" (Cow<'a, [BucketId]>),
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -291,54 +300,50 @@ impl Call<'_> {
     /// Copies borrowed arguments, so that the call outlives its caller.
     pub fn into_owned(self) -> Call<'static> {
         match self {
-            Self::Read { key, want, term } => Call::Read { key: owned(key), want, term },
+            Self::Read { key, want, term } => Call::Read { key: own(key), want, term },
             Self::Write(write) => Call::Write(write),
-            Self::Promise { key, ballot, term } => Call::Promise { key: owned(key), ballot, term },
-            Self::List(request) => Call::List(owned(request)),
-            Self::ListRows { request, rows } => Call::ListRows { request: owned(request), rows },
+            Self::Promise { key, ballot, term } => Call::Promise { key: own(key), ballot, term },
+            Self::List(request) => Call::List(own(request)),
+            Self::ListRows { request, rows } => Call::ListRows { request: own(request), rows },
             Self::Fence(fence) => Call::Fence(fence),
             Self::PurgeBucket(bucket) => Call::PurgeBucket(bucket),
             Self::StatExtent(id) => Call::StatExtent(id),
-            Self::DeleteExtents(ids) => Call::DeleteExtents(owned(ids)),
+            Self::DeleteExtents(ids) => Call::DeleteExtents(own(ids)),
             Self::ListExtents { after, limit } => Call::ListExtents { after, limit },
             Self::Garbage { before_ms, limit } => Call::Garbage { before_ms, limit },
-            Self::ForgetGarbage(garbage) => Call::ForgetGarbage(owned(garbage)),
+            Self::ForgetGarbage(garbage) => Call::ForgetGarbage(own(garbage)),
             Self::KeepHint(write) => Call::KeepHint(write),
-            Self::ReadHint { key, want } => Call::ReadHint { key: owned(key), want },
-            Self::ListHints(request) => Call::ListHints(owned(request)),
-            Self::Hints { after, limit } => Call::Hints { after: after.map(owned), limit },
-            Self::ForgetHint { key, order } => Call::ForgetHint { key: owned(key), order },
-            Self::Registers { after, limit } => Call::Registers { after: after.map(owned), limit },
+            Self::ReadHint { key, want } => Call::ReadHint { key: own(key), want },
+            Self::ListHints(request) => Call::ListHints(own(request)),
+            Self::Hints { after, limit } => Call::Hints { after: after.map(own), limit },
+            Self::ForgetHint { key, order } => Call::ForgetHint { key: own(key), order },
+            Self::Registers { after, limit } => Call::Registers { after: after.map(own), limit },
             Self::Fences => Call::Fences,
             Self::RaiseFloor(floor) => Call::RaiseFloor(floor),
             Self::SetVoting(voting) => Call::SetVoting(voting),
-            Self::ReleaseExtents(ids) => Call::ReleaseExtents(owned(ids)),
-            Self::Presence(ids) => Call::Presence(owned(ids)),
+            Self::ReleaseExtents(ids) => Call::ReleaseExtents(own(ids)),
+            Self::Presence(ids) => Call::Presence(own(ids)),
             Self::AuditExtents { after, bytes_max } => Call::AuditExtents { after, bytes_max },
-            Self::Sums(spans) => Call::Sums(owned(spans)),
+            Self::Sums(spans) => Call::Sums(own(spans)),
             Self::Bins { span, after, limit } => Call::Bins { span, after, limit },
-            Self::Walk { walk, after, limit } => {
-                Call::Walk { walk, after: after.map(owned), limit }
-            }
-            Self::Holdings(keys) => Call::Holdings(owned(keys)),
-            Self::MarkCollectable(tombstones) => Call::MarkCollectable(owned(tombstones)),
-            Self::DropRegisters(drops) => Call::DropRegisters(owned(drops)),
+            Self::Walk { walk, after, limit } => Call::Walk { walk, after: after.map(own), limit },
+            Self::Holdings(keys) => Call::Holdings(own(keys)),
+            Self::MarkCollectable(tombstones) => Call::MarkCollectable(own(tombstones)),
+            Self::DropRegisters(drops) => Call::DropRegisters(own(drops)),
             Self::DropStrays { drops, condition } => {
-                Call::DropStrays { drops: owned(drops), condition }
+                Call::DropStrays { drops: own(drops), condition }
             }
             Self::AuditRegisters(after) => Call::AuditRegisters(after),
             Self::RaiseTerm(term) => Call::RaiseTerm(term),
             Self::SetJoined(change) => Call::SetJoined(change),
-            Self::Claims(request) => Call::Claims(owned(request)),
-            Self::SeekExtents(ids) => Call::SeekExtents(owned(ids)),
+            Self::Claims(request) => Call::Claims(own(request)),
+            Self::SeekExtents(ids) => Call::SeekExtents(own(ids)),
             Self::GarbageAfter { after, before_ms, limit } => {
                 Call::GarbageAfter { after, before_ms, limit }
             }
-            Self::Aged { walk, after, limit } => {
-                Call::Aged { walk, after: after.map(owned), limit }
-            }
-            Self::ExtentSums { policy, spans } => Call::ExtentSums { policy, spans: owned(spans) },
-            Self::Usage { runs, term } => Call::Usage { runs: owned(runs), term },
+            Self::Aged { walk, after, limit } => Call::Aged { walk, after: after.map(own), limit },
+            Self::ExtentSums { policy, spans } => Call::ExtentSums { policy, spans: own(spans) },
+            Self::Usage { runs, term } => Call::Usage { runs: own(runs), term },
             Self::OldRegisters { list, after, limit } => Call::OldRegisters { list, after, limit },
             Self::HeldBuckets { before, after, limit } => {
                 Call::HeldBuckets { before, after, limit }
@@ -348,19 +353,19 @@ impl Call<'_> {
             Self::SetJoinedOf { condition, change } => Call::SetJoinedOf { condition, change },
             Self::SetFencedOf(condition) => Call::SetFencedOf(condition),
             Self::ReleaseCopies { extents, condition } => {
-                Call::ReleaseCopies { extents: owned(extents), condition: owned(condition) }
+                Call::ReleaseCopies { extents: own(extents), condition: own(condition) }
             }
             Self::PresenceBy { ids, rings } => {
-                Call::PresenceBy { ids: owned(ids), rings: owned(rings) }
+                Call::PresenceBy { ids: own(ids), rings: own(rings) }
             }
-            Self::Quarantine { after, limit } => {
-                Call::Quarantine { after: after.map(owned), limit }
-            }
+            Self::Quarantine { after, limit } => Call::Quarantine { after: after.map(own), limit },
+            Self::FencesAfter { after, limit } => Call::FencesAfter { after, limit },
+            Self::FencesOf(buckets) => Call::FencesOf(own(buckets)),
         }
     }
 }
 
-fn owned<T: ToOwned + ?Sized>(argument: Cow<'_, T>) -> Cow<'static, T> {
+fn own<T: ToOwned + ?Sized>(argument: Cow<'_, T>) -> Cow<'static, T> {
     Cow::Owned(argument.into_owned())
 }
 

@@ -23,9 +23,9 @@ pub struct DeviceCondition {
     pub not_after_ms: u64,
 }
 
-/// Condition of a drop of strays: registers of a device that its partition's members hold (rules P1,
-/// P3). A device hears of a ring change's term before it joins. So no drop of an earlier term reaches
-/// a device that has become a member again.
+/// Condition of a drop of registers: strays, which their partition's members hold (rules P1, P3), and
+/// collected tombstones and promises (rule T1). A device has a ring change's term before it joins. So no
+/// drop of an earlier term reaches a device that has become a member again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StrayCondition {
     /// Term by which the device is no member. The device has recorded exactly this term.

@@ -227,6 +227,25 @@ pub trait BackendExt: Backend {
         send(self, device, Call::Fences)
     }
 
+    /// [`Call::FencesAfter`].
+    fn fences_after(
+        &self,
+        device: DeviceId,
+        after: Option<BucketId>,
+        limit: usize,
+    ) -> ReplyFuture<'_, Vec<BucketFence>> {
+        send(self, device, Call::FencesAfter { after, limit })
+    }
+
+    /// [`Call::FencesOf`].
+    fn fences_of<'a>(
+        &'a self,
+        device: DeviceId,
+        buckets: &'a [BucketId],
+    ) -> ReplyFuture<'a, Vec<BucketFence>> {
+        send(self, device, Call::FencesOf(Cow::Borrowed(buckets)))
+    }
+
     /// [`Call::RaiseFloor`].
     fn raise_floor(&self, device: DeviceId, floor: Stamp) -> ReplyFuture<'_, ()> {
         send(self, device, Call::RaiseFloor(floor))

@@ -15,7 +15,7 @@ use super::calls::{CLAIMS_MAX, IDS_MAX, PAGE_ITEMS_MAX, encode};
 use super::message_codec::{Message, decode_message};
 use crate::backend::{Call, CallKind, ListRequest, Reply};
 use crate::error::{Error, Result};
-use crate::limits::INDEX_SHARDS_MAX;
+use crate::limits::{FENCES_MAX, INDEX_SHARDS_MAX};
 
 // The number before the arguments takes one byte.
 const _: () = assert!(CallKind::CALLS.len() < 128);
@@ -48,7 +48,9 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
         CallKind::List | CallKind::ListRows | CallKind::ListHints => Reply::List(decode(body)?),
         CallKind::Registers | CallKind::Walk => Reply::Registers(decode(body)?),
         CallKind::Hints => Reply::Hints(decode(body)?),
-        CallKind::Fences => Reply::Fences(decode(body)?),
+        CallKind::Fences | CallKind::FencesAfter | CallKind::FencesOf => {
+            Reply::Fences(decode(body)?)
+        }
         CallKind::StatExtent => Reply::Stat(decode(body)?),
         CallKind::ListExtents => Reply::Extents(decode(body)?),
         CallKind::Presence | CallKind::PresenceBy => Reply::Presence(decode(body)?),
@@ -126,6 +128,10 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
             if claims.sum::<usize>() > CLAIMS_MAX {
                 return Err(Error::invalid("the request has too many claims"));
             }
+        }
+        Call::FencesAfter { limit, .. } => *limit = FENCES_MAX.min(*limit),
+        Call::FencesOf(buckets) if buckets.len() > IDS_MAX => {
+            return Err(Error::invalid("the request has too many buckets"));
         }
         Call::Usage { runs, .. } if runs.len() > IDS_MAX => {
             return Err(Error::invalid("the request has too many runs"));

@@ -57,6 +57,8 @@ impl CallKind {
             | Self::Hints
             | Self::Registers
             | Self::Fences
+            | Self::FencesAfter
+            | Self::FencesOf
             | Self::Bins
             | Self::Walk
             | Self::Holdings
@@ -92,6 +94,8 @@ impl CallKind {
             | Self::Hints
             | Self::Registers
             | Self::Fences
+            | Self::FencesAfter
+            | Self::FencesOf
             | Self::Presence
             | Self::Sums
             | Self::Bins
@@ -141,6 +145,9 @@ const _: () = {
     assert!(IDS_MAX * 2 * size_of::<crate::extent::ExtentRef>() < REQUEST_BYTES_MAX);
     assert!(limits::INLINE_BYTES_MAX < (REQUEST_BYTES_MAX / 2) as u64);
     assert!(IDS_MAX * 2 * size_of::<crate::ExtentId>() < REQUEST_BYTES_MAX);
+    assert!(IDS_MAX * 2 * size_of::<crate::BucketId>() < REQUEST_BYTES_MAX);
+    // A fence takes 16 bytes of id, 10 of generation, and 1; the count of a page takes 3.
+    assert!(limits::FENCES_MAX * 27 + 3 < REPLY_BYTES_MAX && IDS_MAX <= limits::FENCES_MAX);
     assert!(KEYS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
     assert!(GARBAGE_IDS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
     assert!(CLAIMS_MAX * (limits::KEY_BYTES_MAX + 64) < REQUEST_BYTES_MAX);

@@ -59,12 +59,14 @@ pub(super) fn is_short(call: &Call<'_>) -> bool {
             request.limit <= PAGE_ITEMS_MAX
         }
         Call::SeekExtents(ids) => ids.len() <= SOUGHT_MAX,
+        Call::FencesOf(buckets) => buckets.len() <= SOUGHT_MAX,
         Call::ListExtents { .. }
         | Call::Garbage { .. }
         | Call::GarbageAfter { .. }
         | Call::Hints { .. }
         | Call::Registers { .. }
         | Call::Fences
+        | Call::FencesAfter { .. }
         | Call::Bins { .. }
         | Call::Walk { .. }
         | Call::Claims(_)

@@ -6,6 +6,7 @@ mod breaker;
 mod channels;
 mod conformance;
 mod cost;
+mod fences;
 mod garbage;
 mod pressure;
 mod refusals;

@@ -140,12 +140,11 @@ impl Fences {
     /// # Errors
     /// If a device doesn't reply.
     pub(super) async fn highest(&self, bucket: BucketId) -> Result<Option<BucketFence>> {
+        let replies = self
+            .call_all(move |device, node| async move { node.fences_of(device, &[bucket]).await });
         let mut highest = None;
-        for (_, reply) in
-            self.call_all(|device, node| async move { node.fences(device).await }).await
-        {
-            let of_bucket = reply?.into_iter().filter(|fence| fence.bucket == bucket);
-            highest = of_bucket.chain(highest).max_by_key(|it| (it.generation, !it.open));
+        for (_, reply) in replies.await {
+            highest = reply?.into_iter().chain(highest).max_by_key(|it| (it.generation, !it.open));
         }
         Ok(highest)
     }
@@ -160,8 +159,9 @@ impl Fences {
         let devices: Vec<DeviceId> = cluster.index().devices().iter().map(|it| it.id).collect();
         let (mut replied, mut failed) = (0, None);
         for some in devices.chunks(DELETION_REPLIES) {
-            let replies =
-                self.call_some(some, |device, node| async move { node.fences(device).await });
+            let replies = self.call_some(some, move |device, node| async move {
+                node.fences_of(device, &[bucket]).await
+            });
             for (_, reply) in replies.await {
                 match reply {
                     Ok(fences) if fences.contains(&BucketFence::of_deleted(bucket)) => {

@@ -12,7 +12,7 @@ use martlet_protocol::RegisterKind;
 
 use super::commit::settling;
 use super::manifest::{Manifest, ManifestEntry};
-use super::records::{Generation, GenerationState, SetRecord, Withdrawal, cut};
+use super::records::{Generation, GenerationState, SetRecord, Withdrawal, WithdrawalCause, cut};
 use super::rules::CheckpointRule;
 use super::upkeep::Visit;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -26,14 +26,20 @@ const STUCK_MS_MAX: u64 = 24 * 3600 * 1000;
 const REPEATED_MS_MAX: u64 = 5 * 60_000;
 
 const SUPERSEDED: Withdrawal<'_> = Withdrawal {
+    cause: WithdrawalCause::Other,
     reason: "a later generation was committed",
     deletes_objects: false,
     waits_for_holds: true,
 };
-const ABANDONED: Withdrawal<'_> =
-    Withdrawal { reason: "abandoned", deletes_objects: true, waits_for_holds: true };
+const ABANDONED: Withdrawal<'_> = Withdrawal {
+    cause: WithdrawalCause::Other,
+    reason: "abandoned",
+    deletes_objects: true,
+    waits_for_holds: true,
+};
 /// Its objects stay: they may be of a later save.
 const STUCK: Withdrawal<'_> = Withdrawal {
+    cause: WithdrawalCause::Other,
     reason: "it could not be completed any more",
     deletes_objects: false,
     waits_for_holds: true,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::commit::{Committer, SetName, is_noted, reported};
 use super::manifest::{Manifest, ManifestEntry};
 use super::pins::{Pin, SetId, pin};
-use super::records::{Generation, GenerationState, SetRecord, Withdrawal};
+use super::records::{Generation, GenerationState, SetRecord, Withdrawal, WithdrawalCause};
 use crate::api::ObjectName;
 use crate::bucket::busy;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -71,8 +71,12 @@ impl Committer {
                     return Err(error);
                 }
             };
-            let why =
-                Withdrawal { reason: &reason, deletes_objects: false, waits_for_holds: false };
+            let why = Withdrawal {
+                cause: WithdrawalCause::Other,
+                reason: &reason,
+                deletes_objects: false,
+                waits_for_holds: false,
+            };
             self.withdraw(set, number, why).await?;
             return Ok(CheckpointOutcome::Refused { reason });
         }

@@ -98,6 +98,16 @@ pub(crate) fn unpin(marks: &mut Marks, pin: Pin, still_needed_by: Option<u64>) -
     Ok(())
 }
 
+/// Returns true if [`unpin`] would change the pins.
+///
+/// # Errors
+/// As [`unpin`].
+pub(crate) fn is_held(marks: &Marks, pin: Pin, still_needed_by: Option<u64>) -> Result<bool> {
+    let mut unpinned = marks.clone();
+    unpin(&mut unpinned, pin, still_needed_by)?;
+    Ok(unpinned != *marks)
+}
+
 #[cfg(test)]
 mod tests {
     use martlet_protocol::lock::{Bypass, LockViolation, check_removal};
@@ -138,8 +148,12 @@ mod tests {
     fn an_earlier_generation_may_still_need_the_version() {
         let mut marks = Marks::default();
         pin(&mut marks, of("a/", 5)).unwrap();
+        assert!(!is_held(&marks, of("a/", 4), Some(3)).unwrap(), "a later pin");
+        assert!(!is_held(&marks, of("b/", 5), None).unwrap());
+        assert!(is_held(&marks, of("a/", 5), Some(3)).unwrap());
         unpin(&mut marks, of("a/", 5), Some(3)).unwrap();
         assert_eq!(pins_of(&marks).unwrap(), [of("a/", 3)]);
+        assert!(!is_held(&marks, of("a/", 5), Some(3)).unwrap());
         unpin(&mut marks, of("a/", 3), None).unwrap();
         assert!(marks.is_empty());
     }

@@ -15,8 +15,12 @@
 //! * `Removing` is final. No generation is forgotten before it was removing.
 //! * While a generation is removed, no earlier one begins to be pinned.
 
+mod withdrawal;
+
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::withdrawal::{ENOUGH, Withdrawal, WithdrawalCause};
 
 /// Age from which an intent is looked at: a live process has written its marker.
 pub(super) const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
@@ -93,16 +97,9 @@ pub struct Generation {
     /// Number of its first objects that are pinned for certain, while it is being pinned.
     #[serde(default)]
     pub pinned: u64,
-}
-
-/// Withdrawal of a generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Withdrawal<'a> {
-    pub(crate) reason: &'a str,
-    /// True if the objects of the generation go too.
-    pub(crate) deletes_objects: bool,
-    /// True if a hold prevents it: rules wait for readers, requests don't.
-    pub(crate) waits_for_holds: bool,
+    /// Cause of its withdrawal; none in earlier records, and for what wasn't withdrawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<WithdrawalCause>,
 }
 
 /// A write of a marker that was begun.
@@ -268,6 +265,7 @@ impl SetRecord {
             refuses_more: noted.refuses_more,
             is_deleting: false,
             pinned: 0,
+            cause: None,
         };
         generation.fill(&noted);
         self.generations.push(generation.clone());
@@ -397,7 +395,7 @@ impl SetRecord {
             return false;
         }
         generation.enter(GenerationState::Removing, Some(why.reason.to_owned()), now_ms);
-        generation.deletes_objects = why.deletes_objects;
+        (generation.deletes_objects, generation.cause) = (why.deletes_objects, Some(why.cause));
         true
     }
 
@@ -432,6 +430,12 @@ impl SetRecord {
             it.number < number
                 && matches!(it.state, GenerationState::Pinning | GenerationState::Committed)
         })
+    }
+
+    /// Generations before a number that need their versions, with their manifests: what a removal of that number
+    /// leaves pinned.
+    pub(crate) fn needs_below(&self, number: u64) -> Vec<(u64, Option<&str>)> {
+        self.pinned_below(number).map(|it| (it.number, it.manifest.as_deref())).collect()
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Generation> {

@@ -7,22 +7,19 @@
 //! The grace time is longer than any ballot lives: a pin that a slow proxy sets can't come after the
 //! pins were removed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use futures::future::try_join_all;
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
+use martlet_protocol::entry::{DeleteMarker, Entry, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::lock::{Bypass, check_removal_of};
-use martlet_protocol::{Version, VersionId, WriteId};
+use martlet_protocol::{Version, WriteId};
 
 use super::commit::is_noted;
 use super::manifest::{Manifest, ManifestEntry};
-use super::pins::{Pin, SetId, unpin};
 use super::records::{Generation, GenerationState, SetRecord};
-use super::retention::is_retired;
 use super::upkeep::Visit;
-use crate::api::ObjectName;
 use crate::error::{Error, Result};
 use crate::index::WriteOutcome;
 use crate::versions::{New, Provided, VersionRemoval};
@@ -30,7 +27,7 @@ use crate::versions::{New, Provided, VersionRemoval};
 /// Time for which a withdrawn generation keeps its pins: no ballot of a proxy lives as long, and
 /// readers that began before have ended.
 const GRACE_MS: u64 = 2 * FIRST_HAND_AGE_MS_MAX;
-/// Versions that are unpinned or deleted at once.
+/// Versions that are deleted at once.
 const AT_ONCE: usize = 32;
 
 impl Visit<'_> {
@@ -60,10 +57,7 @@ impl Visit<'_> {
         // Shared versions got the pins of earlier generations as the visit found them. A generation whose pins
         // went to one that is gone meanwhile is needed for the next visit, which releases them.
         let forget = |now: &mut SetRecord| {
-            let needs = |it: &SetRecord| -> Vec<_> {
-                it.pinned_below(number).map(|it| (it.number, it.manifest.clone())).collect()
-            };
-            let is_same = needs(now) == needs(record);
+            let is_same = now.needs_below(number) == record.needs_below(number);
             if is_same {
                 now.forget(number);
             }
@@ -83,7 +77,7 @@ impl Visit<'_> {
     async fn spares_objects(&self, generation: &Generation) -> Result<bool> {
         let (sets, set, number) = (&self.committer.sets, self.set, generation.number);
         let may_spare =
-            generation.deletes_objects && !generation.is_deleting && is_retired(generation);
+            generation.deletes_objects && !generation.is_deleting && generation.is_retired();
         if !may_spare || self.committer.would_retire_now(self.bucket, set.set, generation).await? {
             return Ok(false);
         }
@@ -100,68 +94,6 @@ impl Visit<'_> {
         };
         let mut earlier = record.generations.iter().filter(is_earlier);
         due_ms(generation) <= now_ms && earlier.all(|it| due_ms(it) <= now_ms)
-    }
-
-    async fn unpin_all(
-        &self,
-        record: &SetRecord,
-        generation: &Generation,
-        manifest: &Manifest,
-    ) -> Result<()> {
-        let needed = self.needed_by_others(record, generation).await?;
-        let held = Pin { set: SetId::of(self.set.set), generation: generation.number };
-        for entries in manifest.entries.chunks(AT_ONCE) {
-            let unpins = entries.iter().map(|entry| {
-                let key = manifest.key_of(entry);
-                let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
-                self.unpin_one(key, entry, held, needed_by)
-            });
-            try_join_all(unpins).await?;
-        }
-        Ok(())
-    }
-
-    /// Versions that other generations of the set need, each with the latest of these.
-    async fn needed_by_others(
-        &self,
-        record: &SetRecord,
-        generation: &Generation,
-    ) -> Result<HashMap<(String, VersionId), u64>> {
-        let mut needed = HashMap::new();
-        for other in record.pinned_below(generation.number) {
-            let Some(token) = &other.manifest else { continue };
-            let (sets, set) = (&self.committer.sets, self.set);
-            let manifest = sets.manifest(set.bucket, set.set, token).await?;
-            for entry in &manifest.entries {
-                let by = needed.entry((manifest.key_of(entry), entry.version.name())).or_default();
-                *by = other.number.max(*by);
-            }
-        }
-        Ok(needed)
-    }
-
-    async fn unpin_one(
-        &self,
-        key: String,
-        entry: &ManifestEntry,
-        held: Pin,
-        needed_by: Option<u64>,
-    ) -> Result<()> {
-        let (committer, context) = (self.committer, self.committer.sets.context());
-        let mut change = |_: &Entry, object: &Object| {
-            let mut object = object.clone();
-            unpin(&mut object.attributes.marks, held, needed_by)?;
-            Ok(Some(object))
-        };
-        let name = ObjectName { key: &key, version: Some(entry.version.name()) };
-        let bucket = self.set.bucket_name;
-        let unpinning = committer.reviser.revise_by_operator(&context, bucket, name, &mut change);
-        match Box::pin(unpinning).await {
-            Ok(_) | Err(Error::NoSuchVersion | Error::NoSuchKey | Error::DeleteMarker { .. }) => {
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Deletes the versions that no other generation of the set needs, pinned or not yet. Returns

@@ -9,7 +9,7 @@ use martlet_protocol::{RegisterKind, Setting, Settings, Versioning, VersioningSe
 
 use super::commit::{Committer, SetName, entry_of};
 use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
-use super::records::{EXPLICIT, Generation, Noted, SetRecord, Withdrawal};
+use super::records::{EXPLICIT, Generation, Noted, SetRecord, Withdrawal, WithdrawalCause};
 use super::rules::{CheckpointRules, Place};
 use super::set_store::{RECORDS, companion_of};
 use super::view::ViewedObject;
@@ -329,7 +329,12 @@ impl Checkpoints<'_> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, bucket_name).await?;
         let set = SetName { bucket: bucket.id, bucket_name, set };
-        let why = Withdrawal { reason: "asked for", deletes_objects, waits_for_holds: false };
+        let why = Withdrawal {
+            cause: WithdrawalCause::Other,
+            reason: "asked for",
+            deletes_objects,
+            waits_for_holds: false,
+        };
         let mut withdrawn = 0;
         for generation in &state.generations {
             if number.is_none_or(|number| number == generation.number) {

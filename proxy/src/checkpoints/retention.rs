@@ -22,7 +22,7 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Value};
 
 use super::commit::{Committer, SetName};
-use super::records::{Generation, SetRecord, Withdrawal};
+use super::records::{ENOUGH, Generation, SetRecord, Withdrawal, WithdrawalCause};
 use super::rules::{CheckpointRule, CheckpointRules, series_of};
 use super::series::{BoundPurpose, KeptBound, Member, NewestMembers, OldestMembers, Series};
 use super::set_store::{RECORDS, companion_of};
@@ -31,17 +31,13 @@ use crate::walk::text;
 
 /// Records read at once.
 const RECORDS_AT_ONCE: usize = 100;
-/// Withdrawal by `keep`. Records have its reason, which [`is_retired`] looks for.
+/// Withdrawal by `keep`.
 pub(super) const RETIRED: Withdrawal<'_> = Withdrawal {
-    reason: "later generations of the series are enough",
+    cause: WithdrawalCause::Retention,
+    reason: ENOUGH,
     deletes_objects: true,
     waits_for_holds: true,
 };
-
-/// Returns true if a rule withdrew a generation because later ones were enough.
-pub(super) fn is_retired(generation: &Generation) -> bool {
-    generation.reason.as_deref() == Some(RETIRED.reason)
-}
 
 /// Number of generations that a rule keeps, if it has one.
 fn kept_by(rule: &CheckpointRule) -> Option<usize> {

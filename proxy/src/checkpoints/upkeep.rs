@@ -13,6 +13,7 @@ use super::commit::{Committer, SetName};
 use super::completion::{PINNING_TIME, PendingGeneration};
 use super::records::{
     GENERATIONS_MAX, Generation, GenerationState, INTENT_AGE_MS, Noted, SetRecord, Withdrawal,
+    WithdrawalCause,
 };
 use super::rules::CheckpointRule;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -29,9 +30,14 @@ const ORPHAN_AGE_MS: u64 = 24 * 3600 * 1000;
 const UNATTENDED_MS: u64 = 60_000;
 /// Manifests of a set that one step looks at; more than a record names, so that it meets orphans.
 const MANIFESTS_MAX: usize = GENERATIONS_MAX + 100;
-pub(super) const UNCOVERED: Withdrawal<'_> =
-    Withdrawal { reason: "no rule covers the set", deletes_objects: false, waits_for_holds: true };
+pub(super) const UNCOVERED: Withdrawal<'_> = Withdrawal {
+    cause: WithdrawalCause::Other,
+    reason: "no rule covers the set",
+    deletes_objects: false,
+    waits_for_holds: true,
+};
 pub(super) const EMPTY: Withdrawal<'_> = Withdrawal {
+    cause: WithdrawalCause::Other,
     reason: "all objects of the set were deleted",
     deletes_objects: true,
     waits_for_holds: true,

@@ -7,6 +7,7 @@ mod removal;
 mod repeats;
 mod retained;
 mod shared;
+mod unpinned;
 mod view;
 
 use std::sync::Arc;

@@ -12,6 +12,8 @@ use crate::cursors::Cursors;
 pub(super) enum AuditPosition {
     Registers(Option<BinKey>),
     Extents(Option<ExtentId>),
+    /// Comparison of copies with those of other devices.
+    Copies(Option<ExtentId>),
     /// The device is finished, and waits for the others.
     Finished,
 }
@@ -63,6 +65,8 @@ impl DeviceAudit {
             }
             AuditPosition::Extents(None) => "e".to_owned(),
             AuditPosition::Extents(Some(id)) => format!("e.{id}"),
+            AuditPosition::Copies(None) => "c".to_owned(),
+            AuditPosition::Copies(Some(id)) => format!("c.{id}"),
             AuditPosition::Finished => "f".to_owned(),
         };
         let gaps = u8::from(self.has_gaps);
@@ -80,6 +84,7 @@ impl DeviceAudit {
                 AuditPosition::Registers(Some(BinKey { bucket, shard, bin }))
             }
             ("e", id, ..) => AuditPosition::Extents(id.map(str::parse).transpose().ok()?),
+            ("c", id, ..) => AuditPosition::Copies(id.map(str::parse).transpose().ok()?),
             ("f", ..) => AuditPosition::Finished,
             _ => return None,
         };
@@ -145,6 +150,8 @@ mod tests {
             AuditPosition::Registers(Some(bin)),
             AuditPosition::Extents(None),
             AuditPosition::Extents(Some(ExtentId([9; 16]))),
+            AuditPosition::Copies(None),
+            AuditPosition::Copies(Some(ExtentId([9; 16]))),
             AuditPosition::Finished,
         ];
         let mut positions = Positions::default();

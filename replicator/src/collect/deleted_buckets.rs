@@ -128,12 +128,13 @@ async fn closed_of(
     };
     let mut devices: BTreeSet<DeviceId> = buckets.iter().flat_map(primaries).collect();
     devices.extend(holders);
-    let calls = devices.into_iter().map(|device| fences_of(cluster, device));
+    let named: Vec<BucketId> = buckets.iter().copied().collect();
+    let calls = devices.into_iter().map(|device| fences_of(cluster, device, &named));
     let calls: Vec<_> = calls.collect();
     let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
     let mut highest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
     while let Some(fences) = calls.next().await {
-        for fence in fences?.into_iter().filter(|fence| buckets.contains(&fence.bucket)) {
+        for fence in fences? {
             let held = highest.entry(fence.bucket).or_insert(fence);
             *held = std::cmp::max_by_key(fence, *held, |it| (it.generation, !it.open));
         }
@@ -142,8 +143,13 @@ async fn closed_of(
     Ok(highest.into_keys().collect())
 }
 
-async fn fences_of(cluster: &StepTopology, device: DeviceId) -> Result<Vec<BucketFence>> {
-    in_time(cluster.node(device)?.fences(device)).await
+/// Returns the fences that a device has of these buckets.
+pub(super) async fn fences_of(
+    cluster: &StepTopology,
+    device: DeviceId,
+    buckets: &[BucketId],
+) -> Result<Vec<BucketFence>> {
+    in_time(cluster.node(device)?.fences_of(device, buckets)).await
 }
 
 /// Removes everything of a deleted bucket from devices, which stay closed to it. Returns true if

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
-use martlet_protocol::backend::{Holding, RegisterDrop};
+use martlet_protocol::backend::{Holding, RegisterDrop, StrayCondition};
 use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKey, Result, Stamp};
 
 use super::decision::{CollectDecision, TombstoneCase};
@@ -101,16 +101,17 @@ pub(super) async fn confirmed(
     Ok(marked.map(|(it, _)| it).collect())
 }
 
-/// Drops registers on their holders, on `last` at the end: a restarted worker looks for leftovers
-/// there.
+/// Drops registers on their holders while the condition holds, on `last` at the end: a restarted worker
+/// looks for leftovers there.
 pub(super) async fn drop_registers(
     cluster: &StepTopology,
     last: DeviceId,
     mut drops: DeviceDrops,
+    condition: StrayCondition,
 ) -> Result<()> {
     let of_last = drops.remove(&last);
     let drop = |(device, drops): (DeviceId, Vec<RegisterDrop>)| async move {
-        in_time(cluster.node(device)?.drop_registers(device, &drops)).await
+        in_time(cluster.node(device)?.drop_strays(device, &drops, condition)).await
     };
     join_all(drops.into_iter().map(drop)).await.into_iter().collect::<Result<()>>()?;
     match of_last {

@@ -12,6 +12,7 @@ use crate::testing::multi_node::{MultiNodeWorld, key};
 
 mod history;
 mod interleavings;
+mod late;
 mod listed;
 mod promises;
 mod requests;

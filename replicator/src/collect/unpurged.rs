@@ -23,9 +23,12 @@
 //! An error or silence keeps everything. A device that knows the end of a deletion suffices for all others: its fence
 //! is copied to them at once, since requests for it ask only a few devices.
 //!
-//! One process does this: that of the first device of the index ring. The cost of a check, with 100,000 fences on each
-//! of 60 devices, is 60 requests and some 150 MiB of replies, of which 4 are held at a time. Memory is that of a row
-//! for each fenced bucket, some 5 MiB.
+//! A pass looks at 1,000 buckets that aren't open: those that an earlier pass found, and further ones in the order of
+//! their ids. The next pass goes on behind them, and the position outlives a restart. A pass that ends before the last
+//! bucket is followed by another one that looks at fences.
+//!
+//! One process does this: that of the first device of the index ring. Fences are read in pages
+//! ([`MergedFences`]), so memory has a bound for any number of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,16 +39,21 @@ use martlet_protocol::entry::Value;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::lost::adoption_register;
 use martlet_protocol::{
-    BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
+    BackendExt, BucketId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
 };
 
+use super::deleted_buckets::fences_of;
 use super::queries::check_everyone;
 use crate::cluster::{StepTopology, in_time};
+use crate::cursors::Cursors;
+use crate::fences::MergedFences;
 use crate::rebuild::loss::CollectionHold;
 use crate::sweep::list_buckets;
 
-/// Devices whose fences are read at a time.
-const FENCES_AT_ONCE: usize = 4;
+/// Name under which the position is stored.
+const NAME: &str = "collect-unpurged";
+/// Devices whose fences of named buckets are read at a time.
+const FENCES_AT_ONCE: usize = 16;
 /// Buckets that one check looks at closer.
 const BUCKETS_MAX: usize = 1000;
 /// Milliseconds between the two passes that find a bucket: longer than any write is under way.
@@ -56,13 +64,8 @@ const APART_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 pub(super) struct UnpurgedBuckets {
     /// Time at which each was found first, in milliseconds since 1970.
     since_ms: BTreeMap<BucketId, u64>,
-}
-
-/// Fences of a bucket on all devices.
-struct SeenFences {
-    highest: BucketFence,
-    /// Number of devices that know the end of the deletion.
-    ended: usize,
+    /// True if the last check ended before the last bucket.
+    is_partial: bool,
 }
 
 /// Buckets that are not open, by what their fences show.
@@ -75,19 +78,45 @@ struct ClosedBuckets {
 }
 
 impl UnpurgedBuckets {
-    /// Returns true if buckets were found that the next pass must find again.
+    /// Returns true if the next pass must go on: buckets were found that must be found again, or not all were looked
+    /// at.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.since_ms.is_empty()
+        !self.since_ms.is_empty() || self.is_partial
     }
 
-    /// Closes buckets for good whose deletion ended without a purge; returns their number.
+    /// Closes buckets for good whose deletion ended without a purge, from the position in `cursors`; returns their
+    /// number.
     ///
     /// # Errors
-    /// If a device doesn't answer, or collection is held. What was closed before that stays closed.
-    pub(super) async fn close(&mut self, cluster: &StepTopology, now_ms: u64) -> Result<u64> {
+    /// If a device doesn't answer, or collection is held. What was closed before that stays closed, and the position
+    /// stays.
+    pub(super) async fn close(
+        &mut self,
+        cluster: &StepTopology,
+        cursors: &dyn Cursors,
+        now_ms: u64,
+    ) -> Result<u64> {
         check_everyone(cluster).await?;
         let term = cluster.term();
-        let ClosedBuckets { unsure, mut ended } = closed_buckets(cluster).await?;
+        let position = cursors.load(NAME).and_then(|saved| saved.parse().ok());
+        let mut closed = ClosedBuckets::default();
+        closed.add_named(cluster, self.since_ms.keys()).await?;
+        let next = closed.add_above(cluster, position).await?;
+        let count = self.close_found(cluster, term, closed, now_ms).await?;
+        self.is_partial = next.is_some();
+        cursors.save(NAME, &next.map_or_else(|| "-".to_owned(), |bucket| bucket.to_string()));
+        Ok(count)
+    }
+
+    /// Closes those of some buckets for good whose deletion ended without a purge, as their fences showed at a term.
+    async fn close_found(
+        &mut self,
+        cluster: &StepTopology,
+        term: Term,
+        closed: ClosedBuckets,
+        now_ms: u64,
+    ) -> Result<u64> {
+        let ClosedBuckets { unsure, mut ended } = closed;
         let found = if unsure.is_empty() { unsure } else { unpurged(cluster, unsure).await? };
         self.since_ms.retain(|bucket, _| found.contains(bucket));
         for bucket in found {
@@ -117,38 +146,79 @@ impl UnpurgedBuckets {
     }
 }
 
-/// Reads the fences of all devices.
-async fn closed_buckets(cluster: &StepTopology) -> Result<ClosedBuckets> {
-    let devices = cluster.index_devices();
-    let calls = devices.iter().map(|device| fences_of(cluster, *device));
-    let calls: Vec<_> = calls.collect();
-    let mut calls = stream::iter(calls).buffer_unordered(FENCES_AT_ONCE);
-    let mut seen: BTreeMap<BucketId, SeenFences> = BTreeMap::new();
-    while let Some(fences) = calls.next().await {
-        for fence in fences? {
-            let of = seen.entry(fence.bucket).or_insert(SeenFences { highest: fence, ended: 0 });
-            of.highest = std::cmp::max_by_key(fence, of.highest, |it| (it.generation, !it.open));
-            of.ended += usize::from(fence == BucketFence::of_deleted(fence.bucket));
+impl ClosedBuckets {
+    /// Adds a bucket by its fences on the devices, if it isn't open.
+    fn add(
+        &mut self,
+        bucket: BucketId,
+        fences: impl IntoIterator<Item = BucketFence>,
+        devices: usize,
+    ) {
+        let (mut highest, mut ended) = (None, 0);
+        for fence in fences {
+            ended += usize::from(fence == BucketFence::of_deleted(bucket));
+            highest = highest.into_iter().chain([fence]).max_by_key(|it| (it.generation, !it.open));
+        }
+        let Some(highest) = highest.filter(|_| bucket != BucketId::ROOT) else { return };
+        if ended == 0 && !highest.open {
+            self.unsure.insert(bucket);
+        } else if (1..devices).contains(&ended) {
+            self.ended.insert(bucket);
         }
     }
-    let mut closed = ClosedBuckets::default();
-    for (bucket, SeenFences { highest, ended }) in seen {
-        let buckets = match ended {
-            _ if bucket == BucketId::ROOT => continue,
-            0 if !highest.open => &mut closed.unsure,
-            0 => continue,
-            ended if ended < devices.len() => &mut closed.ended,
-            _ => continue,
-        };
-        if buckets.len() < BUCKETS_MAX {
-            buckets.insert(bucket);
-        }
-    }
-    Ok(closed)
-}
 
-async fn fences_of(cluster: &StepTopology, device: DeviceId) -> Result<Vec<BucketFence>> {
-    in_time(cluster.node(device)?.fences(device)).await
+    /// Returns true if one check looks at no more buckets.
+    fn is_full(&self) -> bool {
+        self.unsure.len() + self.ended.len() >= BUCKETS_MAX
+    }
+
+    /// Adds these buckets, by a new look at their fences.
+    async fn add_named(
+        &mut self,
+        cluster: &StepTopology,
+        buckets: impl Iterator<Item = &BucketId>,
+    ) -> Result<()> {
+        let named: Vec<BucketId> = buckets.copied().collect();
+        if named.is_empty() {
+            return Ok(());
+        }
+        let devices = cluster.index_devices();
+        let calls: Vec<_> =
+            devices.iter().map(|device| fences_of(cluster, *device, &named)).collect();
+        let mut calls = stream::iter(calls).buffer_unordered(FENCES_AT_ONCE);
+        let mut seen: BTreeMap<BucketId, Vec<BucketFence>> = BTreeMap::new();
+        while let Some(fences) = calls.next().await {
+            for fence in fences? {
+                seen.entry(fence.bucket).or_default().push(fence);
+            }
+        }
+        for (bucket, fences) in seen {
+            self.add(bucket, fences, devices.len());
+        }
+        Ok(())
+    }
+
+    /// Adds buckets above `after` until the check is full. Returns the last bucket that was looked at; none at the end.
+    async fn add_above(
+        &mut self,
+        cluster: &StepTopology,
+        after: Option<BucketId>,
+    ) -> Result<Option<BucketId>> {
+        let devices = cluster.index_devices();
+        let needed = devices.iter().map(|device| (*device, true));
+        let mut merge = MergedFences::new(cluster, needed, after);
+        let mut last = after;
+        while let Some(run) = merge.next().await? {
+            for (bucket, fences) in run {
+                if self.is_full() {
+                    return Ok(last);
+                }
+                self.add(bucket, fences.into_iter().map(|(_, fence)| fence), devices.len());
+                last = Some(bucket);
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Returns those of closed buckets that nothing lists, holds or claims.

@@ -19,11 +19,13 @@ const AT_ONCE: usize = 16;
 
 /// Copies on the primaries of an extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Agreement {
+pub(crate) struct Agreement {
     /// True if every primary has the same bytes as the device.
-    pub(super) is_everywhere: bool,
+    pub(crate) is_everywhere: bool,
     /// True if a primary has other bytes.
-    pub(super) differs: bool,
+    pub(crate) differs: bool,
+    /// True if a primary did not answer.
+    pub(crate) is_silent: bool,
 }
 
 /// Compares the copies of a device with those of the primaries, in order.
@@ -31,9 +33,26 @@ pub(super) async fn agreement(
     places: &RequiredDevices<'_>,
     records: &[&ExtentRecord],
 ) -> Vec<Agreement> {
+    agreement_without(places, records, None).await
+}
+
+/// Compares the copies of a device, which may be a primary, with those of the other primaries, in order.
+pub(crate) async fn agreement_of_others(
+    places: &RequiredDevices<'_>,
+    device: DeviceId,
+    records: &[&ExtentRecord],
+) -> Vec<Agreement> {
+    agreement_without(places, records, Some(device)).await
+}
+
+async fn agreement_without(
+    places: &RequiredDevices<'_>,
+    records: &[&ExtentRecord],
+    own: Option<DeviceId>,
+) -> Vec<Agreement> {
     let mut queries: BTreeMap<DeviceId, Vec<usize>> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
-        for primary in places.primaries(record) {
+        for primary in places.primaries(record).into_iter().filter(|it| Some(*it) != own) {
             queries.entry(primary).or_default().push(at);
         }
     }
@@ -47,7 +66,8 @@ pub(super) async fn agreement(
     });
     let calls: Vec<_> = calls.collect();
     let answers: Vec<_> = futures::stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
-    let mut agreed = vec![Agreement { is_everywhere: true, differs: false }; records.len()];
+    let none = Agreement { is_everywhere: true, ..Agreement::default() };
+    let mut agreed = vec![none; records.len()];
     for (primary, at, answer) in answers {
         let sought = answer.unwrap_or_else(|error| {
             tracing::debug!(device = %primary, %error, "could not compare a device's extents");
@@ -60,6 +80,7 @@ pub(super) async fn agreement(
             };
             agreed[at].is_everywhere &= held == Some(true);
             agreed[at].differs |= held == Some(false);
+            agreed[at].is_silent |= sought.len() <= nth;
         }
     }
     agreed

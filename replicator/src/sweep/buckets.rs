@@ -108,13 +108,13 @@ pub(crate) async fn deleted_of(
     if unlisted.is_empty() {
         return Ok(deleted);
     }
+    let named: Vec<BucketId> = unlisted.iter().copied().collect();
     for device in cluster.index_devices() {
-        let fences = async { in_time(cluster.node(device)?.fences(device)).await };
+        let fences = async { in_time(cluster.node(device)?.fences_of(device, &named)).await };
         let Ok(fences) = fences.await else { continue };
         // A deletion closes a bucket before it is known to be empty, and may have ended there.
         let of_deleted = fences.into_iter().filter(|it| *it == BucketFence::of_deleted(it.bucket));
-        let ids = of_deleted.map(|fence| fence.bucket);
-        deleted.extend(ids.filter(|bucket| unlisted.contains(bucket)));
+        deleted.extend(of_deleted.map(|fence| fence.bucket));
         answers += 1;
         if answers == CLOSED_ASKED_MAX || deleted.len() == unlisted.len() {
             break;

@@ -1,16 +1,14 @@
 //! Peers of a sync: their choice, their sufficiency, and their fences.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
-use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{BucketFence, DeviceCondition, DeviceStatus};
-use martlet_protocol::{
-    BackendExt, BucketId, DeviceId, DeviceIdentity, Error, Partition, Result, Term,
-};
+use martlet_protocol::{BackendExt, DeviceId, DeviceIdentity, Error, Partition, Result, Term};
 use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};
+use crate::fences::MergedFences;
 use crate::partitions::partitions_near;
 
 /// Fences that are sent to a device at a time.
@@ -98,7 +96,8 @@ pub(super) fn check_coverage(
 }
 
 /// Copies the fences of all other devices of the index ring to a device (rule M2). Silence of a
-/// device in `needed` is an error; `needed` may contain devices that have left the ring.
+/// device in `needed` is an error; `needed` may contain devices that have left the ring. A repetition sends
+/// what the device lacks.
 pub(crate) async fn copy_fences<'a>(
     cluster: &StepTopology,
     device: DeviceId,
@@ -108,37 +107,30 @@ pub(crate) async fn copy_fences<'a>(
     let mut others: BTreeSet<DeviceId> = cluster.index_devices().into_iter().collect();
     others.extend(&needed);
     others.remove(&device);
-    let queries = others
-        .into_iter()
-        .map(|id| async move { (id, async { in_time(cluster.node(id)?.fences(id)).await }.await) });
-    let mut answers: BTreeMap<DeviceId, Result<Vec<BucketFence>>> =
-        join_all(queries).await.into_iter().collect();
-    let mut fences = Vec::new();
-    for id in &needed {
-        let silence = || Err(Error::unavailable(format!("device {id} keeps its own fences")));
-        fences.extend(answers.remove(id).unwrap_or_else(silence)?);
+    if needed.contains(&device) {
+        return Err(Error::unavailable(format!("device {device} keeps its own fences")));
     }
-    fences.extend(answers.into_values().flatten().flatten());
-    let mut newest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
-    for fence in fences {
-        let held = newest.entry(fence.bucket).or_insert(fence);
-        // In one generation, closed is safer: a proxy that reopens the bucket sends this to all
-        // devices.
-        if (fence.generation, !fence.open) > (held.generation, !held.open) {
-            *held = fence;
-        }
-    }
+    let others = others.into_iter().map(|id| (id, needed.contains(&id)));
+    let mut merge = MergedFences::new(cluster, others.chain([(device, true)]), None);
     let node = cluster.node(device)?;
-    let known: BTreeMap<BucketId, u64> = in_time(node.fences(device))
-        .await?
-        .into_iter()
-        .map(|fence| (fence.bucket, fence.generation))
-        .collect();
-    let news =
-        newest.into_values().filter(|fence| known.get(&fence.bucket) < Some(&fence.generation));
-    // Fences that wait together share a sync of the device.
-    let copies = news.map(|fence| in_time(node.fence(device, fence)));
-    futures::stream::iter(copies).buffer_unordered(FENCES_AT_ONCE).try_collect().await
+    while let Some(run) = merge.next().await? {
+        let news = run.into_values().filter_map(|fences| news_of(device, &fences));
+        // Fences that wait together share a sync of the device.
+        let copies = news.map(|fence| in_time(node.fence(device, fence)));
+        let copies = futures::stream::iter(copies).buffer_unordered(FENCES_AT_ONCE);
+        copies.try_collect::<()>().await?;
+    }
+    Ok(())
+}
+
+/// Returns the newest of a bucket's fences, unless the device has one of its generation or a later one.
+fn news_of(device: DeviceId, fences: &[(DeviceId, BucketFence)]) -> Option<BucketFence> {
+    let is_own = |(id, _): &&(DeviceId, BucketFence)| *id == device;
+    // In one generation, closed is safer: a proxy that reopens the bucket sends this to all devices.
+    let others = fences.iter().filter(|it| !is_own(it)).map(|(_, fence)| *fence);
+    let newest = others.max_by_key(|fence| (fence.generation, !fence.open))?;
+    let mut own = fences.iter().filter(is_own);
+    own.all(|(_, fence)| fence.generation < newest.generation).then_some(newest)
 }
 
 /// Copies the fences of `peers` to a device, and records that it has them (rule M2). Nothing happens

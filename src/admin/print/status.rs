@@ -226,10 +226,23 @@ fn busy(processes: &[(&ProcessReport, &Vec<WorkerLine>)]) -> String {
             line.error.as_deref().unwrap_or("-"),
         ]));
     }
-    match rows.len() {
+    let table = match rows.len() {
         1 => "\nno worker has a backlog\n".to_owned(),
         _ => format!("\n{}", table(&rows, &[2, 3, 4, 5])),
-    }
+    };
+    table + &differing(processes)
+}
+
+/// Formats a line for each process that knows of extents whose copies differ.
+fn differing(processes: &[(&ProcessReport, &Vec<WorkerLine>)]) -> String {
+    let lines = processes.iter().flat_map(|(it, lines)| lines.iter().map(move |line| (it, line)));
+    let lines = lines.filter(|(_, line)| line.differing_extents > 0).map(|(process, line)| {
+        let (count, role) = (line.differing_extents, &process.role);
+        format!(
+            "{count} extents have different bytes on two primaries, as the log of {role} shows\n"
+        )
+    });
+    lines.collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ const LOYAL: &str = "trap 'echo $0 >> ended; exit 0' TERM; while :; do sleep 0.0
 fn stand_in(script: &str) -> (tempfile::TempDir, Supervisor) {
     let place = tempfile::tempdir().unwrap();
     let mut supervisor = Supervisor::new(open(place.path()).unwrap());
+    // Shells don't listen.
+    supervisor.is_listener = |_, _| true;
     let script = format!("cd {}; {script}", place.path().display());
     for SupervisedProcess { member, process } in &mut supervisor.watched {
         let launch = Launch {
@@ -138,6 +140,24 @@ async fn a_start_waits_for_all_and_a_second_one_is_refused() {
     let refusal =
         supervisor.start(&TargetSelector::Process("p2".into())).await.unwrap_err().to_string();
     assert!(refusal.contains("p2 had the address"), "{refusal}");
+    drop(answering);
+    supervisor.kill_all().await;
+}
+
+/// A foreign process that took the admin port while nodes started answers as ready.
+#[tokio::test]
+async fn the_reply_of_another_process_does_not_make_one_ready() {
+    let (_place, mut supervisor) = stand_in("sleep 0.5; echo in use; exit 3");
+    supervisor.is_listener = martlet_doctor::is_listener;
+    let answering = answer_for(&supervisor).await;
+    let proxy = supervisor.positions(|watched| watched.member.name == "p1");
+    supervisor.watched[proxy[0]].process.start().unwrap();
+    let refusal = supervisor.wait_ready(&proxy).await.unwrap_err().to_string();
+    let address = supervisor.watched[proxy[0]].member.admin_address;
+    for words in ["p1 exited before it was ready (exit code 3)", "│ in use"] {
+        assert!(refusal.contains(words), "{refusal}");
+    }
+    assert!(refusal.contains(&format!("another process listens at {address}")), "{refusal}");
     drop(answering);
     supervisor.kill_all().await;
 }

@@ -102,7 +102,7 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 28] = [
     ),
 ];
 
-const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [
+const WORKER_FIGURES: [Figure<WorkerStatus>; 18] = [
     Figure("worker_steps", "Steps of the worker", Rises, |worker| worker.steps),
     Figure("worker_failures", "Failed steps", Rises, |worker| worker.failures),
     Figure("worker_panics", "Panics, after which the worker was restarted", Rises, |worker| {
@@ -133,6 +133,12 @@ const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [
         worker.totals.kept
     }),
     Figure("worker_backlog", "Items waiting", RisesAndFalls, |worker| worker.totals.backlog),
+    Figure(
+        "worker_differing_extents",
+        "Extents with different bytes on two primaries",
+        RisesAndFalls,
+        |worker| worker.totals.differing,
+    ),
     Figure(
         "worker_oldest_age_seconds",
         "Age of the oldest waiting item",

@@ -1,7 +1,8 @@
 //! Fences: the writes that each bucket accepts (rule M2). Kept in memory, because every write needs
-//! them.
+//! them, and in the order of buckets, for pages.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use martlet_protocol::backend::BucketFence;
 use martlet_protocol::{BucketId, Error, Result};
@@ -13,13 +14,13 @@ use super::rows::{self, FENCE_KEYS};
 
 /// Fences of an index, as stored on disk.
 #[derive(Default)]
-pub(super) struct Fences {
-    by_bucket: RwLock<HashMap<BucketId, BucketFence>>,
+pub(crate) struct Fences {
+    by_bucket: RwLock<BTreeMap<BucketId, BucketFence>>,
 }
 
 impl Fences {
     pub(super) fn load(database: &Database) -> Result<Self> {
-        let mut by_bucket = HashMap::new();
+        let mut by_bucket = BTreeMap::new();
         let [lower, upper] = FENCE_KEYS;
         database.scan(Family::Meta, lower, upper, usize::MAX, |key, row| {
             let fence = rows::decode_fence(key, row)?;
@@ -54,9 +55,22 @@ impl Fences {
         self.closed_generation(bucket).map(|_| ())
     }
 
-    /// Returns all fences.
-    pub(super) fn all(&self) -> Vec<BucketFence> {
-        self.by_bucket.read().values().copied().collect()
+    /// Returns all fences, in the order of their buckets.
+    pub(crate) fn all(&self) -> Vec<BucketFence> {
+        self.page(None, usize::MAX)
+    }
+
+    /// Returns at most `limit` fences of buckets above `after`, in the order of the buckets.
+    pub(crate) fn page(&self, after: Option<BucketId>, limit: usize) -> Vec<BucketFence> {
+        let above = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let by_bucket = self.by_bucket.read();
+        by_bucket.range((above, Bound::Unbounded)).take(limit).map(|(_, fence)| *fence).collect()
+    }
+
+    /// Returns the fences of some buckets, in the order of `buckets`, without those that have none.
+    pub(crate) fn of(&self, buckets: &[BucketId]) -> Vec<BucketFence> {
+        let by_bucket = self.by_bucket.read();
+        buckets.iter().filter_map(|bucket| by_bucket.get(bucket).copied()).collect()
     }
 
     /// Applies a fence that is on disk.

@@ -1,4 +1,5 @@
-//! Calls that read rows which the index keeps beside its registers: usage, and old registers.
+//! Calls that read what the index keeps beside its registers: fences, usage, and old registers. Also walks over old
+//! registers without such rows.
 
 use martlet_protocol::backend::{Call, Reply};
 use martlet_protocol::{Error, Result};
@@ -8,6 +9,12 @@ use crate::index::Index;
 /// Executes a call that reads kept rows.
 pub(super) async fn answer(index: &Index, call: Call<'_>) -> Result<Reply> {
     Ok(match call {
+        Call::Fences => index.fences().all().into(),
+        Call::FencesAfter { after, limit } => index.fences().page(after, limit).into(),
+        Call::FencesOf(buckets) => index.fences().of(&buckets).into(),
+        Call::Aged { walk, after, limit } => {
+            index.aged(walk, after.as_deref(), limit).await?.into()
+        }
         Call::Usage { runs, term } => index.usage(&runs, term).await?.into(),
         Call::OldRegisters { list, after, limit } => {
             index.old_registers(list, after.as_ref(), limit).await?.into()

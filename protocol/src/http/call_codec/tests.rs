@@ -63,8 +63,10 @@ fn bytes(arguments: &impl Serialize) -> Vec<u8> {
 
 /// A call of every kind, and the bytes of its arguments.
 fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
-    let last = vec![call_of_the_quarantine()];
-    [calls_of_registers_and_extents(), calls_of_kept_rows(), calls_with_conditions(), last].concat()
+    let quarantine = vec![call_of_the_quarantine()];
+    let (conditions, fences) = (calls_with_conditions(), calls_of_fences());
+    let registers = calls_of_registers_and_extents();
+    [registers, calls_of_kept_rows(), conditions, quarantine, fences].concat()
 }
 
 fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
@@ -112,6 +114,15 @@ fn calls_with_conditions() -> Vec<(Call<'static>, Vec<u8>)> {
             Call::PresenceBy { ids: ids.clone().into(), rings: rings.clone().into() },
             bytes(&(&ids, &rings)),
         ),
+    ]
+}
+
+fn calls_of_fences() -> Vec<(Call<'static>, Vec<u8>)> {
+    let (after, limit) = (Some(BucketId([1; 16])), 1000usize);
+    let buckets = vec![BucketId([1; 16]), BucketId([2; 16])];
+    vec![
+        (Call::FencesAfter { after, limit }, bytes(&(after, limit))),
+        (Call::FencesOf(buckets.clone().into()), bytes(&buckets)),
     ]
 }
 
@@ -271,6 +282,21 @@ fn pages_and_lists_of_shards_are_bounded() {
     assert_eq!(decoded(IDS_MAX).unwrap(), usage(IDS_MAX));
     let refused = decoded(IDS_MAX + 1).unwrap_err();
     assert_eq!(refused.to_string(), "the request has too many runs");
+}
+
+#[test]
+fn pages_of_fences_and_lists_of_their_buckets_are_bounded() {
+    let page = |limit| Call::FencesAfter { after: None, limit };
+    let decoded = |call: Call<'_>| decode_call(call.kind(), &encode_call(&call).unwrap());
+    assert_eq!(decoded(page(usize::MAX)).unwrap(), page(FENCES_MAX));
+    let named = |count| Call::FencesOf(vec![BucketId([1; 16]); count].into());
+    assert_eq!(decoded(named(IDS_MAX)).unwrap(), named(IDS_MAX));
+    let refused = decoded(named(IDS_MAX + 1)).unwrap_err();
+    assert_eq!(refused.to_string(), "the request has too many buckets");
+    // The longest page fits into a reply.
+    let fences = vec![BucketFence::of_deleted(BucketId([0xff; 16])); FENCES_MAX];
+    let reply = encode_reply(&Reply::Fences(fences)).unwrap();
+    assert!(reply.len() < 2 * 1024 * 1024, "{} bytes", reply.len());
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn split<'a>(call: &'a Call<'_>) -> Option<Vec<Call<'a>>> {
         Call::ReleaseExtents(ids) => chunks(ids, IDS_MAX, Call::ReleaseExtents),
         Call::Presence(ids) => chunks(ids, IDS_MAX, Call::Presence),
         Call::SeekExtents(ids) => chunks(ids, IDS_MAX, Call::SeekExtents),
+        Call::FencesOf(buckets) => chunks(buckets, IDS_MAX, Call::FencesOf),
         Call::Sums(spans) => chunks(spans, IDS_MAX, Call::Sums),
         Call::Holdings(keys) => chunks(keys, KEYS_MAX, Call::Holdings),
         Call::MarkCollectable(marks) => chunks(marks, KEYS_MAX, Call::MarkCollectable),
@@ -74,6 +75,7 @@ fn reply_to_nothing(kind: CallKind) -> Reply {
     match kind {
         CallKind::Presence | CallKind::PresenceBy => Reply::Presence(Vec::new()),
         CallKind::SeekExtents => Reply::Sought(Vec::new()),
+        CallKind::FencesOf => Reply::Fences(Vec::new()),
         CallKind::Sums => Reply::Sums(Vec::new()),
         CallKind::Holdings => Reply::Holdings(Vec::new()),
         _ => Reply::Done(()),
@@ -86,6 +88,7 @@ fn append(whole: &mut Reply, next: Reply) -> Result<()> {
         (Reply::Done(()), Reply::Done(())) => {}
         (Reply::Presence(all), Reply::Presence(some)) => all.extend(some),
         (Reply::Sought(all), Reply::Sought(some)) => all.extend(some),
+        (Reply::Fences(all), Reply::Fences(some)) => all.extend(some),
         (Reply::Sums(all), Reply::Sums(some)) => all.extend(some),
         (Reply::Holdings(all), Reply::Holdings(some)) => all.extend(some),
         _ => return Err(Error::internal("the replies belong to different calls")),

@@ -82,7 +82,40 @@ async fn fences_are_listed(backend: &dyn Backend, device: DeviceId) {
     backend.purge_bucket(device, fence.bucket).await.unwrap();
     let mut found = backend.fences(device).await.unwrap();
     found.retain(|found| found.bucket == fence.bucket);
-    assert_eq!(found, [BucketFence::of_deleted(fence.bucket)], "the bucket stays closed");
+    let deleted = BucketFence::of_deleted(fence.bucket);
+    assert_eq!(found, [deleted], "the bucket stays closed");
+    fences_are_paged_by_id(backend, device, deleted).await;
+}
+
+/// Pages have all fences once, in the order of their ids; named buckets have theirs.
+async fn fences_are_paged_by_id(backend: &dyn Backend, device: DeviceId, deleted: BucketFence) {
+    let others = [0x20, 0xa0].map(|first| {
+        let mut id = BucketId::random();
+        id.0[0] = first;
+        BucketFence { bucket: id, generation: 2, open: true }
+    });
+    for fence in others {
+        backend.fence(device, fence).await.unwrap();
+    }
+    let mut all = backend.fences(device).await.unwrap();
+    all.sort_by_key(|fence| fence.bucket);
+    for limit in [1, 2, all.len(), 10_000] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = backend.fences_after(device, after, limit).await.unwrap();
+            assert!(page.len() <= limit);
+            let is_last = page.len() < limit;
+            after = page.last().map(|fence| fence.bucket).or(after);
+            found.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!(found, all, "pages of {limit}");
+    }
+    let named = [others[1].bucket, BucketId::random(), deleted.bucket];
+    assert_eq!(backend.fences_of(device, &named).await.unwrap(), [others[1], deleted]);
+    assert_eq!(backend.fences_of(device, &[]).await.unwrap(), []);
 }
 
 async fn a_repair_is_judged_by_its_order_and_when_it_was_read(

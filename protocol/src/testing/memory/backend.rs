@@ -1,5 +1,6 @@
 //! The backend trait on maps.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use async_trait::async_trait;
@@ -7,10 +8,12 @@ use bytes::BytesMut;
 use futures::StreamExt;
 
 use super::MemoryBackend;
-use crate::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, QuarantinePage, Reply};
+use crate::backend::{
+    Backend, BucketFence, ByteStream, Call, DeviceStatus, NewExtent, QuarantinePage, Reply,
+};
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
-use crate::id::{DeviceId, ExtentId};
+use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::limits;
 
 /// Chunk size of reads, so that tests meet streams of several chunks.
@@ -26,6 +29,10 @@ fn needs_votes(call: &Call<'_>) -> bool {
             | Call::ListRows { .. }
             | Call::Usage { .. }
     )
+}
+
+fn fences_of(fences: &BTreeMap<BucketId, BucketFence>, buckets: &[BucketId]) -> Vec<BucketFence> {
+    buckets.iter().filter_map(|bucket| fences.get(bucket).copied()).collect()
 }
 
 #[expect(clippy::unit_arg, reason = "a call without a result has the reply of `()`")]
@@ -57,7 +64,9 @@ impl Backend for MemoryBackend {
             Call::Hints { after, limit } => device.hints(after.as_deref(), limit).into(),
             Call::ForgetHint { key, order } => device.forget_hint(&key, order).into(),
             Call::Registers { after, limit } => device.registers(after.as_deref(), limit).into(),
-            Call::Fences => device.fences.values().copied().collect::<Vec<_>>().into(),
+            Call::Fences => device.fences_after(None, usize::MAX).into(),
+            Call::FencesAfter { after, limit } => device.fences_after(after, limit).into(),
+            Call::FencesOf(buckets) => fences_of(&device.fences, &buckets).into(),
             Call::ReleaseExtents(ids) => device.release_extents(&ids).into(),
             Call::Presence(ids) => device.presence(&ids).into(),
             Call::AuditExtents { after, bytes_max } => {

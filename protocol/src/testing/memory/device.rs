@@ -1,6 +1,6 @@
 //! One device: its registers, hints and fences, and its decisions about writes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -42,7 +42,7 @@ pub(super) struct MemoryDevice {
     pub(super) deleted: BTreeMap<ExtentId, u64>,
     pub(super) registers: BTreeMap<RegisterKey, Cell>,
     pub(super) hints: BTreeMap<RegisterKey, Hint>,
-    pub(super) fences: HashMap<BucketId, BucketFence>,
+    pub(super) fences: BTreeMap<BucketId, BucketFence>,
     pub(super) extents: BTreeMap<ExtentId, (ExtentRecord, Bytes)>,
     pub(super) garbage: BTreeMap<u64, (u64, RegisterKey, Body)>,
     pub(super) garbage_made: u64,
@@ -199,6 +199,11 @@ impl MemoryDevice {
         if fence.generation >= held.generation {
             *held = fence;
         }
+    }
+
+    pub(super) fn fences_after(&self, after: Option<BucketId>, limit: usize) -> Vec<BucketFence> {
+        let above = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.fences.range((above, Bound::Unbounded)).take(limit).map(|(_, fence)| *fence).collect()
     }
 
     pub(super) fn purge(&mut self, bucket: BucketId, now_ms: u64) -> Result<()> {

@@ -28,8 +28,12 @@ fn begun(token: &str, at_ms: u64) -> MarkerIntent {
     }
 }
 
-const ASKED: Withdrawal<'_> =
-    Withdrawal { reason: "asked for", deletes_objects: false, waits_for_holds: false };
+const ASKED: Withdrawal<'_> = Withdrawal {
+    cause: WithdrawalCause::Other,
+    reason: "asked for",
+    deletes_objects: false,
+    waits_for_holds: false,
+};
 
 #[test]
 fn rules_wait_for_readers_and_requests_do_not() {

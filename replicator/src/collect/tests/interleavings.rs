@@ -62,7 +62,7 @@ impl Recorder {
                 let asked = self.calls.iter().filter(|it| **it == (CallKind::Holdings, device));
                 call.op == CallKind::Holdings && call.device != device && asked.count() == 2
             }
-            Moment::Drop => call.op == CallKind::DropRegisters,
+            Moment::Drop => call.op == CallKind::DropStrays,
         };
         let event = self.event.take_if(|_| is_due).map(|(_, event)| event);
         self.has_happened |= event.is_some();
@@ -184,7 +184,7 @@ async fn marks_are_confirmed_before_all_devices_are_queried_and_drops_come_last(
     let calls = it.recorder.lock().calls.clone();
     let ops = |op| calls.iter().enumerate().filter(move |(_, (it, _))| *it == op);
     let last_mark = ops(CallKind::MarkCollectable).map(|(at, _)| at).max().unwrap();
-    let first_drop = ops(CallKind::DropRegisters).map(|(at, _)| at).min().unwrap();
+    let first_drop = ops(CallKind::DropStrays).map(|(at, _)| at).min().unwrap();
     let asked: Vec<DeviceId> = ops(CallKind::Holdings)
         .filter(|(at, _)| (last_mark..first_drop).contains(at))
         .map(|(_, (_, device))| *device)

@@ -49,12 +49,12 @@ async fn each_device_gets_one_request_a_page() {
     for other in (0..60).map(DeviceId).filter(|other| !primaries.contains(other)) {
         assert_eq!(count(other, CallKind::Holdings), pages, "device {other}");
         assert_eq!(count(other, CallKind::Sums), 1, "device {other}");
-        assert_eq!(count(other, CallKind::DropRegisters), 0, "device {other} holds nothing");
+        assert_eq!(count(other, CallKind::DropStrays), 0, "device {other} holds nothing");
     }
     for primary in primaries {
         assert!(count(primary, CallKind::Holdings) <= 3 * pages, "device {primary}");
         assert!(count(primary, CallKind::MarkCollectable) <= pages, "device {primary}");
-        assert!(count(primary, CallKind::DropRegisters) <= pages, "device {primary}");
+        assert!(count(primary, CallKind::DropStrays) <= pages, "device {primary}");
     }
 }
 

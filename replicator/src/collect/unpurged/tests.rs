@@ -6,7 +6,7 @@ use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::AccountDocument;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT};
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Clock, ExtentId, PolicyId};
+use martlet_protocol::{Clock, DeviceId, ExtentId, PolicyId};
 
 use super::*;
 use crate::cluster::DeviceScope;
@@ -182,7 +182,7 @@ async fn m2_a_bucket_that_an_operator_brings_back_is_not_closed_for_good() {
     // A worker that doesn't know of the hold yet.
     world.clock.advance_ms(APART_MS);
     let now_ms = world.clock.now_ms();
-    let held = worker.unpurged.close(&world.step(), now_ms).await;
+    let held = worker.unpurged.close(&world.step(), &*worker.cursors, now_ms).await;
     assert!(held.is_err_and(|error| error.to_string().contains("held")));
     assert_eq!(later_pass(&world, &mut worker).await, 0);
     IndexLoss::release(&world.shared, &clock).await.unwrap();
@@ -217,4 +217,39 @@ async fn m2_a_bucket_that_was_opened_again_is_not_closed_for_good() {
         }
         assert!(!worker.unpurged.is_waiting());
     }
+}
+
+/// Buckets that can't be closed fill a check, and the bucket that can has a higher id. The position outlives a restart.
+#[tokio::test]
+async fn m2_buckets_behind_many_that_stay_closed_are_closed_for_good_over_passes() {
+    const OTHERS: u16 = 2100;
+    let (world, _) = unpurged_bucket().await;
+    for number in 0..OTHERS {
+        let mut id = [0; 16];
+        // Below the id of the unpurged bucket, which is 0707…
+        id[1..3].copy_from_slice(&number.to_be_bytes());
+        let bucket = BucketId(id);
+        let closed = BucketFence { bucket, generation: 2, open: false };
+        fence_on(&world, &everyone(), closed).await;
+        let key = RegisterKey::object(bucket, 16, "k");
+        let write = world.inline(&key);
+        world.write_on(&[DeviceId(4)], &EntryWrite { mode: WriteMode::Repair, ..write }).await;
+    }
+    let cursors: Arc<dyn Cursors> = Arc::new(crate::cursors::MemoryCursors::default());
+    let mut unpurged = UnpurgedBuckets::default();
+    let mut passes = 0;
+    while closed_for_good(&world).await == 0 {
+        passes += 1;
+        assert!(passes <= 8, "it is never met");
+        world.clock.advance_ms(APART_MS);
+        let closed = unpurged.close(&world.step(), &*cursors, world.clock.now_ms()).await;
+        assert_eq!(closed.unwrap(), u64::from(closed_for_good(&world).await > 0));
+        if passes == 2 {
+            // A restart between the passes.
+            assert!(unpurged.is_waiting(), "not all were looked at");
+            unpurged = UnpurgedBuckets::default();
+        }
+    }
+    assert_eq!(closed_for_good(&world).await, everyone().len());
+    assert_eq!(passes, 4, "two passes of 1,000, the rest, and the second look");
 }

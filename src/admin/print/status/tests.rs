@@ -47,10 +47,12 @@ fn example() -> ServerStatus {
         eta_s: Some(3),
         ..WorkerLine::default()
     };
+    let audit =
+        WorkerLine { worker: "audit".into(), differing_extents: 2, ..WorkerLine::default() };
     let replicator = ProcessReport {
         ready: true,
         rings: vec![ring(2)],
-        workers: vec![worker],
+        workers: vec![worker, audit],
         ..ProcessReport::of("replicator r1")
     };
     ServerStatus {
@@ -86,6 +88,7 @@ fn cluster_status_lists_stale_silent_mute_and_busy_nodes() {
         "the index ring of epoch 3 waits",
         "term 5;",
         "replicator r1  update       12     3 s  4.0/s  3 s  -",
+        "\n2 extents have different bytes on two primaries, as the log of replicator r1 shows\n",
     ] {
         assert!(text.contains(words), "{words}\n{text}");
     }

@@ -31,7 +31,7 @@ async fn a_purge_needs_a_closed_bucket_and_leaves_extents_as_garbage() {
     assert_eq!(bed.index.write(late()).await.unwrap(), WriteReply::Fenced);
     drop(bed);
     let bed = self::bed(folder.path());
-    assert_eq!(bed.index.fences(), [BucketFence::of_deleted(BUCKET)]);
+    assert_eq!(bed.index.fences().all(), [BucketFence::of_deleted(BUCKET)]);
     assert_eq!(bed.index.write(late()).await.unwrap(), WriteReply::Fenced);
 }
 

@@ -28,7 +28,7 @@ async fn changes_that_wait_together_all_take_effect() {
         }
     });
     join_all(changes).await;
-    let mut fences = index.fences();
+    let mut fences = index.fences().all();
     fences.sort_by_key(|fence| fence.bucket);
     assert_eq!(fences, (1..=CHANGES).map(fence_of).collect::<Vec<_>>());
     let snapshot = index.voting_snapshot();
@@ -55,12 +55,12 @@ async fn fences_that_wait_together_share_a_sync() {
     assert!(join_all(fences).await.into_iter().all(|done| done.is_ok()));
     let syncs = bed.counters.snapshot().syncs - before;
     assert!(syncs < u64::from(FENCES) / 4, "{syncs} syncs of {FENCES} fences");
-    let mut held = bed.index.fences();
+    let mut held = bed.index.fences().all();
     held.sort_by_key(|fence| fence.bucket);
     let wanted: Vec<_> = (0..FENCES).filter(|number| number % 2 == 1).map(fence).collect();
     assert_eq!(held, wanted);
     drop(bed);
-    let mut stored = self::bed(folder.path()).index.fences();
+    let mut stored = self::bed(folder.path()).index.fences().all();
     stored.sort_by_key(|fence| fence.bucket);
     assert_eq!(stored, wanted, "on disk as in memory");
 }
@@ -174,5 +174,5 @@ async fn r2_nothing_is_acknowledged_after_a_fault_and_no_state_changes() {
     assert_eq!(refused, [true; 9]);
     let snapshot = index.voting_snapshot();
     assert_eq!((snapshot.term, snapshot.joined, snapshot.hints), (Term::NONE, 0, 0));
-    assert!(snapshot.voting && index.fences().is_empty());
+    assert!(snapshot.voting && index.fences().all().is_empty());
 }

@@ -144,7 +144,7 @@ async fn all_registers_page_in_their_order_with_bytes_and_promises() {
     }
     let fence = BucketFence { bucket: BUCKET, generation: 9, open: true };
     bed.index.fence(fence).await.unwrap();
-    assert_eq!(bed.index.fences(), [fence]);
+    assert_eq!(bed.index.fences().all(), [fence]);
 }
 
 #[tokio::test]

@@ -163,7 +163,9 @@ fn reply(kind: CallKind) -> Reply {
             let hint = Hint { key: key(), entry, inline, keep_body: true, since_ms: 1_000_000 };
             Reply::Hints(vec![hint])
         }
-        CallKind::Fences => Reply::Fences(vec![BucketFence::of_deleted(BucketId([1; 16]))]),
+        CallKind::Fences | CallKind::FencesAfter | CallKind::FencesOf => {
+            Reply::Fences(vec![BucketFence::of_deleted(BucketId([1; 16]))])
+        }
         CallKind::StatExtent => Reply::Stat(stat()),
         CallKind::ListExtents => Reply::Extents(vec![record()]),
         CallKind::Presence | CallKind::PresenceBy => {
