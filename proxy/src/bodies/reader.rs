@@ -70,7 +70,7 @@ impl BodyReader {
             }
             Manifest::decode(&bytes)
         };
-        self.manifests.get_or_load(first, load).await
+        Box::pin(self.manifests.get_or_load(first, load)).await
     }
 
     /// Reads bytes `range` of a body's concatenated extents. Returns once the first range is open and
