@@ -15,7 +15,8 @@
 //! * One version of a marker makes at most one generation.
 //! * The view reports what a quorum knows, or fails.
 //!
-//! * [`rules`] and [`pattern`]: rules of a bucket; [`pickle`] and [`check`]: what markers name.
+//! * [`rules`] and [`pattern`]: rules of a bucket; [`pickle`], [`shard_index`] and [`check`]: what
+//!   markers name; [`tenant_turns`]: bounds on the memory of that.
 //! * [`records`]: states of generations; [`manifest`]: their objects; [`pins`]: marks.
 //! * [`set_store`]: records and manifests in the companion bucket.
 //! * [`marker`], [`commit`] and [`pinning`]: commits; [`view`] and [`page`]: reads.
@@ -41,6 +42,8 @@ mod retention;
 mod rules;
 mod series;
 mod set_store;
+mod shard_index;
+mod tenant_turns;
 mod unpinning;
 mod upkeep;
 mod view;

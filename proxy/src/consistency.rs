@@ -25,6 +25,15 @@ impl ConsistencyOptions {
     pub(crate) const STRICT: Self = Self { level: Some(Level::Strict), read_after: None };
 }
 
+/// Level of reads that decide about access: the stricter of two levels, and never one replica
+/// alone. So no header of a client brings back a policy or a list that was revoked (rule A4).
+pub(crate) fn deciding_level(of_request: Option<Level>, of_bucket: Level) -> Level {
+    match (of_request, of_bucket) {
+        (Some(Level::Strict), _) | (_, Level::Strict) => Level::Strict,
+        _ => Level::Available,
+    }
+}
+
 /// A write that the token's bearer has read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAfter {
@@ -109,6 +118,23 @@ mod tests {
             assert!(
                 token.is_of("b", "key") && !token.is_of("b", "kez") && !token.is_of("bk", "ey")
             );
+        }
+    }
+
+    #[test]
+    fn a4_what_decides_about_access_is_read_at_the_stricter_level() {
+        use Level::{Any, Available, Strict};
+        for (of_request, of_bucket, level) in [
+            (None, Any, Available),
+            (None, Available, Available),
+            (None, Strict, Strict),
+            (Some(Any), Any, Available),
+            (Some(Any), Available, Available),
+            (Some(Any), Strict, Strict),
+            (Some(Available), Strict, Strict),
+            (Some(Strict), Any, Strict),
+        ] {
+            assert_eq!(deciding_level(of_request, of_bucket), level, "{of_request:?} {of_bucket}");
         }
     }
 

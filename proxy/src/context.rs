@@ -7,7 +7,7 @@ use martlet_protocol::{AchievedLevel, Level};
 use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
-use crate::consistency::ConsistencyOptions;
+use crate::consistency::{ConsistencyOptions, deciding_level};
 use crate::encryption::RequestKeys;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -22,6 +22,8 @@ pub(crate) struct RequestContext {
     pub(crate) keys: Arc<RequestKeys>,
     /// Access check of the objects that it reads.
     guard: Option<Arc<dyn Guard>>,
+    /// True if its reads decide about access.
+    is_deciding: bool,
     given: Arc<Mutex<AchievedLevel>>,
 }
 
@@ -47,7 +49,8 @@ impl ContextSource<'_> {
 impl RequestContext {
     pub(crate) fn new(cluster: Arc<Cluster>, consistency: ConsistencyOptions) -> Self {
         let given = Arc::new(Mutex::new(AchievedLevel::Quorum));
-        Self { cluster, consistency, keys: Arc::default(), guard: None, given }
+        let keys = Arc::default();
+        Self { cluster, consistency, keys, guard: None, is_deciding: false, given }
     }
 
     /// This context with a guard. Both record the consistency of their replies together.
@@ -55,14 +58,28 @@ impl RequestContext {
         Self { guard: Some(guard), ..self.clone() }
     }
 
+    /// This context for reads that decide about access. Both record the consistency of their replies
+    /// together.
+    pub(crate) fn deciding(&self) -> Self {
+        Self { is_deciding: true, ..self.clone() }
+    }
+
     /// Level of an operation in a bucket.
     pub(crate) fn level(&self, bucket: &Bucket) -> Level {
+        if self.is_deciding {
+            return self.deciding_level(bucket);
+        }
         self.consistency.level.unwrap_or(bucket.consistency)
     }
 
-    /// Level of an operation outside of a bucket.
-    pub(crate) fn level_or_default(&self) -> Level {
-        self.consistency.level.unwrap_or_default()
+    /// Level of reads in a bucket that decide about access.
+    pub(crate) fn deciding_level(&self, bucket: &Bucket) -> Level {
+        deciding_level(self.consistency.level, bucket.consistency)
+    }
+
+    /// Level of reads of buckets: their policies, owners and settings decide about access.
+    pub(crate) fn bucket_level(&self) -> Level {
+        deciding_level(self.consistency.level, Level::default())
     }
 
     /// Records the consistency of a part of the operation: the weakest part counts.
@@ -76,6 +93,17 @@ impl RequestContext {
     /// Consistency of the replies so far.
     pub(crate) fn given(&self) -> AchievedLevel {
         *self.given.lock()
+    }
+
+    /// Returns true if a guard judges the objects that are read.
+    pub(crate) fn has_guard(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Returns true if an object that was read below the deciding level may be served: no guard judges
+    /// it, or the guard decides alike about every later state.
+    pub(crate) fn trusts(&self, object: &Object) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.trusts(object))
     }
 
     /// Refuses objects that the guard doesn't admit.

@@ -7,4 +7,11 @@ use martlet_protocol::entry::Object;
 pub trait Guard: Send + Sync {
     /// Returns true if the session may access the object.
     fn admits(&self, object: &Object) -> bool;
+
+    /// Returns true if this state of the object may be served although a later one may exist: what the
+    /// session could read then, it may still read. Otherwise the object is read at the level of what
+    /// decides about access (rule A4).
+    fn trusts(&self, _object: &Object) -> bool {
+        false
+    }
 }

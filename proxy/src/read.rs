@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Bucket, Entry, Object, Value};
-use martlet_protocol::{RegisterKey, Version};
+use martlet_protocol::{Level, RegisterKey, Version};
 use tokio::time::Instant;
 
 use crate::api::{
@@ -20,6 +20,15 @@ use crate::keyring::Vault;
 use crate::located::{Located, LocatedExtents, NotDirect};
 use crate::range::Selected;
 use crate::versions::{VersionRead, VersionStore, no_object};
+
+/// Read of an object in a bucket that was looked up.
+#[derive(Clone, Copy)]
+struct BucketRead<'a> {
+    bucket_name: &'a str,
+    bucket: &'a Bucket,
+    name: ObjectName<'a>,
+    want: Want,
+}
 
 /// Reads of objects.
 pub(crate) struct ObjectReader {
@@ -55,16 +64,36 @@ impl ObjectReader {
         .await
     }
 
+    /// Reads an object at the level of the request. One that a guard judges is read again at the level of
+    /// what decides about access, unless the guard trusts the state that was found.
     async fn find_in(
         &self,
         context: &RequestContext,
         bucket_name: &str,
         bucket: &Bucket,
-        ObjectName { key, version }: ObjectName<'_>,
+        name: ObjectName<'_>,
         want: Want,
     ) -> Result<Found> {
+        let (level, deciding) = (context.level(bucket), context.deciding_level(bucket));
+        let read = BucketRead { bucket_name, bucket, name, want };
+        let found = self.find_at(context, read, level).await;
+        if level == deciding || !context.has_guard() {
+            return found;
+        }
+        if found.as_ref().is_ok_and(|found| context.trusts(&found.object)) {
+            return found;
+        }
+        Box::pin(self.find_at(context, read, deciding)).await
+    }
+
+    async fn find_at(
+        &self,
+        context: &RequestContext,
+        read: BucketRead<'_>,
+        level: Level,
+    ) -> Result<Found> {
+        let BucketRead { bucket_name, bucket, name: ObjectName { key, version }, want } = read;
         let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        let level = context.level(bucket);
         let head = match context.consistency.read_after {
             None => self.registers.read(context, &register, want, level).await?,
             Some(token) if token.is_of(bucket_name, key) => {

@@ -41,6 +41,13 @@ impl Session {
         Self(self.0.in_context(self.0.context().guarded(guard)))
     }
 
+    /// Returns this session for reads that decide about access, as of the tags that a policy judges: at
+    /// the bucket's level at least, and never from one replica alone (rule A4).
+    #[must_use]
+    pub fn deciding(&self) -> Self {
+        Self(self.0.in_context(self.0.context().deciding()))
+    }
+
     /// Sets the keys of this session's operations. Later calls have no effect.
     pub fn set_keys(&self, keys: Keys) {
         self.0.context().keys.set(keys);

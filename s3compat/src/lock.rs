@@ -122,14 +122,14 @@ fn date_text(ms: u64) -> String {
 
 /// Adds the condition keys of a new retention to the context.
 pub(crate) fn add_retention(context: &mut Context, retention: Retention, now_ms: u64) {
-    context.add("s3:object-lock-mode", mode_name(retention.mode));
-    context.add("s3:object-lock-retain-until-date", date_text(retention.until_ms));
+    context.set("s3:object-lock-mode", mode_name(retention.mode));
+    context.set("s3:object-lock-retain-until-date", date_text(retention.until_ms));
     add_days(context, retention.until_ms, now_ms);
 }
 
 /// Adds the condition key of a new legal hold to the context.
 pub(crate) fn add_hold(context: &mut Context, is_on: bool) {
-    context.add("s3:object-lock-legal-hold", hold_name(is_on));
+    context.set("s3:object-lock-legal-hold", hold_name(is_on));
 }
 
 /// Adds the remaining days of a write's retention to the context. The other keys are read from the
@@ -144,7 +144,7 @@ pub(crate) fn add_remaining_days(context: &mut Context, headers: &HeaderMap, now
 /// A day that has begun counts as a whole day.
 fn add_days(context: &mut Context, until_ms: u64, now_ms: u64) {
     let days = until_ms.saturating_sub(now_ms).div_ceil(DAY_MS);
-    context.add("s3:object-lock-remaining-retention-days", days.to_string());
+    context.set("s3:object-lock-remaining-retention-days", days.to_string());
 }
 
 #[cfg(test)]

@@ -156,6 +156,12 @@ impl OperationRequest {
         self.target.bucket().unwrap_or_default()
     }
 
+    /// Returns true if the request reads an object of the view.
+    pub(crate) fn reads_view(&self) -> bool {
+        let reads = [Operation::GetObject, Operation::HeadObject, Operation::LocateObject];
+        self.view.is_some() && reads.contains(&self.operation())
+    }
+
     /// Bucket as the client named it: the bucket, or its view.
     pub(crate) fn shown_bucket(&self) -> &str {
         self.view.as_ref().map_or_else(|| self.bucket(), |view| &view.bucket)

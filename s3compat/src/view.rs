@@ -1,5 +1,9 @@
 //! The view of a bucket that a request names.
 
+use std::sync::OnceLock;
+
+use martlet_proxy::ViewedObject;
+
 /// Request of the view, as the client sent it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -9,4 +13,6 @@ pub(crate) struct View {
     pub(crate) key: String,
     /// Query as the client sent it.
     pub(crate) query: String,
+    /// Object that the key stands for, once the access check has resolved it.
+    pub(crate) resolved: OnceLock<ViewedObject>,
 }

@@ -118,7 +118,7 @@ impl Buckets<'_> {
         let context = &*self.contexts.context();
         let paths = Paths::root(prefix);
         let start = after.map_or(ListStart::First, |name| ListStart::After(name.to_owned().into()));
-        let level = context.level_or_default();
+        let level = context.bucket_level();
         let mut walk =
             Walk::new(self.registers, context, &paths, start, limit.saturating_add(1), level)?;
         let mut buckets = Vec::new();

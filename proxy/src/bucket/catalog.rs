@@ -12,6 +12,7 @@ use super::emptiness::SearchProgress;
 use super::fence::Fences;
 use super::record::{bucket_of, busy, check_key, check_same, root, write};
 use super::target::ObjectTarget;
+use crate::consistency::deciding_level;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, RegisterClient, Step, WriteOutcome};
@@ -41,17 +42,17 @@ impl BucketCatalog {
 
     /// A bucket by name, from the cache or from its register.
     pub(crate) async fn bucket(&self, context: &RequestContext, name: &str) -> Result<Arc<Bucket>> {
-        let default = context.level_or_default();
+        let level = context.bucket_level();
         let (mut bucket, mut given) = match self.cache.get(name) {
             Some(cached) => cached,
             // Rare, and large: boxed, so that other requests need no space for it.
-            None => match Box::pin(self.look_up(context, name, default)).await {
+            None => match Box::pin(self.look_up(context, name, level)).await {
                 Err(error @ Error::Backend(_)) => {
                     // An expired cache entry serves unless the level is strict.
                     let cached = self.cache.get_old(name);
                     (
                         cached
-                            .filter(|cached| context.level(cached) != Level::Strict)
+                            .filter(|cached| context.deciding_level(cached) != Level::Strict)
                             .ok_or(error)?,
                         AchievedLevel::Degraded,
                     )
@@ -59,13 +60,15 @@ impl BucketCatalog {
                 found => found?,
             },
         };
-        if context.level(&bucket) == Level::Strict && given != AchievedLevel::Quorum {
+        if context.deciding_level(&bucket) == Level::Strict && given != AchievedLevel::Quorum {
             (bucket, given) = Box::pin(self.look_up(context, name, Level::Strict)).await?;
         }
         context.note(given);
         Ok(bucket)
     }
 
+    /// Reads a bucket from its register, and caches it. One replica alone never answers, whatever the
+    /// level: it may hold an older policy, and the cache serves requests of every level (rule A4).
     pub(super) async fn look_up(
         &self,
         context: &RequestContext,
@@ -73,6 +76,7 @@ impl BucketCatalog {
         level: Level,
     ) -> Result<(Arc<Bucket>, AchievedLevel)> {
         let since = Instant::now();
+        let level = deciding_level(Some(level), Level::default());
         let (view, given) = self.registers.read_given(&root(name), Want::Entry, level).await?;
         let Some(bucket) = bucket_of(&view) else {
             if given == AchievedLevel::Quorum {
@@ -109,8 +113,8 @@ impl BucketCatalog {
         name: &str,
         before: &Bucket,
     ) -> Result<Arc<Bucket>> {
-        let mut bucket =
-            self.bucket_after(context, name, Instant::now(), context.level(before)).await?;
+        let level = context.deciding_level(before);
+        let mut bucket = self.bucket_after(context, name, Instant::now(), level).await?;
         if bucket.state == BucketState::Closing {
             bucket = self.reopen(name, None).await?;
         }

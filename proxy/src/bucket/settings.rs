@@ -142,7 +142,7 @@ impl Buckets<'_> {
     /// Reads a bucket from its register.
     pub(super) async fn read(self, name: &str) -> Result<Arc<Bucket>> {
         let context = self.contexts.context();
-        let level = context.level_or_default();
+        let level = context.bucket_level();
         let (bucket, given) = self.catalog.look_up(&context, name, level).await?;
         context.note(given);
         Ok(bucket)

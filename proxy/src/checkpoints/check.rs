@@ -1,12 +1,11 @@
 //! Checks that everything that a marker names is there.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-use serde::Deserialize;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::manifest::ManifestEntry;
 use super::pickle::names_in;
 use super::rules::Check;
+use super::shard_index::shards_in;
 
 /// Longest marker whose contents are checked, in bytes.
 pub(crate) const MARKER_BYTES_MAX: u64 = 64 << 20;
@@ -16,12 +15,6 @@ const DISTCP: &str = ".distcp";
 const INDEX: &str = ".index.json";
 /// Names that a reason lists.
 const SHOWN_MAX: usize = 3;
-
-/// An index of shards, of which only the files count.
-#[derive(Deserialize)]
-struct ShardIndex {
-    weight_map: BTreeMap<String, String>,
-}
 
 /// Returns true if the contents of this marker are to be checked.
 pub(crate) fn reads(check: Check, marker: &str) -> bool {
@@ -38,7 +31,7 @@ pub(crate) fn missing(check: Check, marker: &[u8], noted: &[ManifestEntry]) -> O
         Ok(names) => names,
         Err(why) => return Some(format!("the marker can't be read: {why}")),
     };
-    let (known, below) = known_names(noted);
+    let (known, below) = known_names(noted, &names);
     // A name in two folders could be another checkpoint's.
     let is_there =
         |name: &str| known.contains(name) || below.get(name).is_some_and(|count| *count == 1);
@@ -56,23 +49,25 @@ fn names_of(check: Check, marker: &[u8]) -> Result<BTreeSet<String>, String> {
     match check {
         Check::None => Ok(BTreeSet::new()),
         Check::Dcp => names_in(marker, DISTCP).map_err(|error| error.to_string()),
-        Check::Hf => {
-            let index: ShardIndex =
-                serde_json::from_slice(marker).map_err(|error| error.to_string())?;
-            Ok(index.weight_map.into_values().collect())
-        }
+        Check::Hf => shards_in(marker).map_err(|error| error.to_string()),
     }
 }
 
-/// Names of the objects; and what follows each slash in them, with the number of objects: writers
-/// may put shards below folders that the marker doesn't name.
-fn known_names(noted: &[ManifestEntry]) -> (HashSet<&str>, HashMap<&str, usize>) {
+/// Names of the objects; and names of the marker that follow a slash in them, with the number of such
+/// objects: writers may put shards below folders that the marker doesn't name.
+fn known_names<'a>(
+    noted: &'a [ManifestEntry],
+    names: &BTreeSet<String>,
+) -> (HashSet<&'a str>, HashMap<&'a str, usize>) {
     let known = noted.iter().map(|entry| entry.rest.as_str()).collect();
     let mut below_slash: HashMap<&str, usize> = HashMap::new();
     for entry in noted {
         let mut rest = entry.rest.as_str();
         while let Some((_, below)) = rest.split_once('/') {
-            *below_slash.entry(below).or_default() += 1;
+            // No more names than the marker has, however many slashes the objects have.
+            if names.contains(below) {
+                *below_slash.entry(below).or_default() += 1;
+            }
             rest = below;
         }
     }
@@ -124,6 +119,23 @@ mod tests {
         ] {
             assert!(missing(Check::Dcp, PICKLE, &noted(other)).is_some(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_marker_of_too_many_names_is_never_complete() {
+        let weights: Vec<String> = (0..1_000_000).map(|at| format!(r#""{at}":"{at}""#)).collect();
+        let marker = format!(r#"{{"weight_map": {{{}}}}}"#, weights.join(","));
+        let why = missing(Check::Hf, marker.as_bytes(), &noted(&["1"])).unwrap();
+        assert!(why.starts_with("the marker can't be read: the index names more than"), "{why}");
+    }
+
+    #[test]
+    fn slashes_of_objects_take_no_memory_of_their_own() {
+        let deep = "a/".repeat(500);
+        let noted = noted(&[&format!("{deep}1.st"), &format!("{deep}2.st")]);
+        let names = BTreeSet::from(["1.st".to_owned(), "a/2.st".to_owned(), "3.st".to_owned()]);
+        let (known, below) = known_names(&noted, &names);
+        assert_eq!((known.len(), below.len()), (2, 2), "{below:?}");
     }
 
     #[test]

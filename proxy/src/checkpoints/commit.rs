@@ -24,6 +24,7 @@ use super::records::{Generation, GenerationState, NoteOutcome, Noted, SetRecord,
 use super::rules::{CheckpointRule, Recommit};
 use super::series::KnownBounds;
 use super::set_store::SetStore;
+use super::tenant_turns::TenantTurns;
 use crate::api::ObjectName;
 use crate::bucket::busy;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -40,6 +41,19 @@ const NOTE_AGE_MS_MAX: u64 = 60_000;
 const GIVEN_UP_AT_ONCE: usize = 64;
 /// Commits that one process notes at once: each may hold the names of 100,000 objects.
 const NOTES_AT_ONCE: usize = 8;
+/// Of these, commits of one tenant.
+const NOTES_OF_TENANT: usize = 4;
+/// Markers that one process reads at once: each may have 64 MiB, and as many bytes of names.
+const MARKERS_AT_ONCE: usize = 3;
+/// Of these, markers of one tenant.
+const MARKERS_OF_TENANT: usize = 1;
+/// Plans that one process makes at once: each may hold the names of 100,000 objects twice.
+const PLANS_AT_ONCE: usize = 4;
+/// Of these, plans of one tenant's buckets.
+const PLANS_OF_TENANT: usize = 2;
+/// Longest marker, in bytes, and most objects, that are compared without a thread of their own.
+const BRIEF_BYTES: usize = 64 << 10;
+const BRIEF_OBJECTS: usize = 1000;
 
 /// A set in a bucket.
 #[derive(Clone, Copy)]
@@ -49,11 +63,26 @@ pub(crate) struct SetName<'a> {
     pub(crate) set: &'a str,
 }
 
+/// Marker whose names are to be compared with objects.
+pub(super) struct MarkerCheck<'a> {
+    pub(super) set: SetName<'a>,
+    /// Owner of the bucket.
+    pub(super) owner: &'a str,
+    pub(super) rule: &'a CheckpointRule,
+    /// Name of the marker within the set.
+    pub(super) marker: &'a str,
+    pub(super) version: Version,
+}
+
 /// Commits of checkpoint sets.
 pub(crate) struct Committer {
     pub(super) sets: SetStore,
     pub(super) reviser: Reviser,
-    notes: Semaphore,
+    notes: TenantTurns,
+    /// Turns of markers that are read.
+    markers: TenantTurns,
+    /// Turns of plans.
+    pub(super) plans: TenantTurns,
     /// Turns of intents whose requests ended early.
     pub(super) giving_up: Arc<Semaphore>,
     /// Oldest generations that rules keep, for plans.
@@ -63,8 +92,11 @@ pub(crate) struct Committer {
 impl Committer {
     pub(crate) fn new(sets: SetStore, reviser: Reviser) -> Self {
         let giving_up = Arc::new(Semaphore::new(GIVEN_UP_AT_ONCE));
-        let (notes, bounds) = (Semaphore::new(NOTES_AT_ONCE), KnownBounds::default());
-        Self { sets, reviser, notes, giving_up, bounds }
+        let bounds = KnownBounds::default();
+        let notes = TenantTurns::new(NOTES_AT_ONCE, NOTES_OF_TENANT);
+        let markers = TenantTurns::new(MARKERS_AT_ONCE, MARKERS_OF_TENANT);
+        let plans = TenantTurns::new(PLANS_AT_ONCE, PLANS_OF_TENANT);
+        Self { sets, reviser, notes, markers, plans, giving_up, bounds }
     }
 
     /// Makes the generation of a marker that was written.
@@ -74,7 +106,8 @@ impl Committer {
         object: &Object,
     ) -> Result<CheckpointOutcome> {
         let (set, rule, rest) = marker.place().ok_or_else(busy)?;
-        let turn = self.notes.acquire().await.map_err(|_| busy())?;
+        let owner = &marker.bucket.owner;
+        let turn = self.notes.acquire(owner).await?;
         let own = object.version.unwrap_or(Version::UNVERSIONED);
         let entries = match self.current(&marker.bucket, set.set).await {
             Err(Error::InvalidRequest(reason)) => {
@@ -95,7 +128,9 @@ impl Committer {
             let reason = "the proxy noted the marker too late: write it again".to_owned();
             return Ok(CheckpointOutcome::Pending { generation: None, reason });
         }
-        let pending = self.pending_reason(set, rule, rest, &entries, own).await?;
+        let check = MarkerCheck { set, owner, rule, marker: rest, version: own };
+        let (entries, lacking) = self.lacking(check, entries).await?;
+        let pending = lacking.or_else(|| (rule.settle_ms > 0).then(|| settling(rule)));
         let (name, folder) = (set.set.to_owned(), set.set.to_owned());
         let manifest = Manifest { set: name, folder, entries };
         let noted = self.noted(set, &manifest, rule).await?;
@@ -155,39 +190,39 @@ impl Committer {
         Ok(reported(&generation))
     }
 
-    /// Reason why a noted generation isn't complete; none if it is.
-    async fn pending_reason(
-        &self,
-        set: SetName<'_>,
-        rule: &CheckpointRule,
-        marker: &str,
-        entries: &[ManifestEntry],
-        version: Version,
-    ) -> Result<Option<String>> {
-        let lacking = self.lacking(set, rule, marker, entries, version).await?;
-        Ok(lacking.or_else(|| (rule.settle_ms > 0).then(|| settling(rule))))
-    }
-
-    /// Reason why the entries lack objects that the marker names; none if they don't.
+    /// Reason why the entries lack objects that the marker names; none if they don't. Returns the
+    /// entries too.
     pub(super) async fn lacking(
         &self,
-        set: SetName<'_>,
-        rule: &CheckpointRule,
-        marker: &str,
-        entries: &[ManifestEntry],
-        version: Version,
-    ) -> Result<Option<String>> {
+        check: MarkerCheck<'_>,
+        entries: Vec<ManifestEntry>,
+    ) -> Result<(Vec<ManifestEntry>, Option<String>)> {
+        let MarkerCheck { set, owner, rule, marker, version } = check;
         if !reads(rule.check, marker) {
-            return Ok(None);
+            return Ok((entries, None));
         }
+        let turn = self.markers.acquire(owner).await?;
         let key = format!("{}{marker}", set.set);
         let name = ObjectName { key: &key, version: Some(version.name()) };
         let bytes_max = usize::try_from(MARKER_BYTES_MAX).unwrap_or(usize::MAX);
+        let check = rule.check;
         match self.sets.bytes_of(set.bucket_name, name, bytes_max).await {
-            Ok((_, bytes)) => Ok(missing(rule.check, &bytes, entries)),
+            Ok((_, bytes)) if bytes.len() <= BRIEF_BYTES && entries.len() <= BRIEF_OBJECTS => {
+                let lacking = missing(check, &bytes, &entries);
+                Ok((entries, lacking))
+            }
+            Ok((_, bytes)) => {
+                let work = tokio::task::spawn_blocking(move || {
+                    let lacking = missing(check, &bytes, &entries);
+                    // The turn ends with the memory, also if the request has ended.
+                    drop((bytes, turn));
+                    (entries, lacking)
+                });
+                work.await.map_err(|_| busy())
+            }
             // A quorum may be out for a while; everything else stays as it is.
             Err(error @ Error::Backend(_)) => Err(error),
-            Err(error) => Ok(Some(format!("the marker can't be read: {error}"))),
+            Err(error) => Ok((entries, Some(format!("the marker can't be read: {error}")))),
         }
     }
 

@@ -6,11 +6,13 @@
 //!    └──────a noted object changed, or none was noted──▶ pending, with the reason ──a day──▶ withdrawn
 //! ```
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::RegisterKind;
+use martlet_protocol::{RegisterKind, Version};
 
-use super::commit::settling;
+use super::commit::{MarkerCheck, settling};
 use super::manifest::{Manifest, ManifestEntry};
 use super::records::{Generation, GenerationState, SetRecord, Withdrawal, WithdrawalCause, cut};
 use super::rules::CheckpointRule;
@@ -56,6 +58,17 @@ pub(super) enum Progress {
     Stuck(String),
 }
 
+/// What is known of a pending generation before its marker is read.
+struct UnreadMarker {
+    /// The manifest as it was noted.
+    noted: Arc<Manifest>,
+    /// Objects that were noted, and those that came since.
+    entries: Vec<ManifestEntry>,
+    /// Name of the marker within the set.
+    name: String,
+    version: Version,
+}
+
 /// A pending generation of a set.
 #[derive(Clone, Copy)]
 pub(super) struct PendingGeneration<'a> {
@@ -93,39 +106,57 @@ impl Visit<'_> {
     }
 
     /// State of a generation, given what is current in its folder. Changes nothing.
-    pub(super) async fn progress(
+    async fn progress(
         &self,
         pending: PendingGeneration<'_>,
         current: Vec<ManifestEntry>,
     ) -> Result<Progress> {
-        let PendingGeneration { rule, generation, .. } = pending;
-        let (committer, sets, set) = (self.committer, &self.committer.sets, self.set);
-        let (Some(token), Some(marker)) = (&generation.manifest, &generation.marker) else {
-            let reason = generation.reason.clone();
-            return Ok(Progress::Stuck(reason.unwrap_or_else(|| "unclear".to_owned())));
-        };
-        let noted = sets.manifest(set.bucket, set.set, token).await?;
-        let is_marker = |it: &ManifestEntry| it.version.name().to_string() == *marker;
-        if let Some(changed) = first_changed(&noted.entries, &current, is_marker) {
-            return Ok(Progress::Stuck(format!(
-                "{} was replaced or deleted after the marker came: write the marker again",
-                changed.rest
-            )));
-        }
-        if let Some(reason) = reason_to_wait(pending, self.now_ms()) {
-            return Ok(Progress::Waits(reason));
-        }
-        let entries = union(&noted.entries, current);
-        let own = entries.iter().find(|it| rule.is_marker(&it.rest) && is_marker(it));
-        let Some((name, version)) = own.map(|own| (own.rest.clone(), own.version)) else {
-            let reason = "the rule has other markers now: write one of them";
-            return Ok(Progress::Stuck(reason.to_owned()));
-        };
-        if let Some(lacking) = committer.lacking(set, rule, &name, &entries, version).await? {
+        let rule = pending.rule;
+        let UnreadMarker { noted, entries, name, version } =
+            match self.before_marker(pending, current).await? {
+                ControlFlow::Break(progress) => return Ok(progress),
+                ControlFlow::Continue(unread) => unread,
+            };
+        let (set, owner) = (self.set, self.bucket.owner.as_str());
+        let check = MarkerCheck { set, owner, rule, marker: &name, version };
+        let (entries, lacking) = self.committer.lacking(check, entries).await?;
+        if let Some(lacking) = lacking {
             return Ok(Progress::Waits(lacking));
         }
         let (of_set, folder) = (noted.set.clone(), noted.folder.clone());
         Ok(Progress::Ready(Manifest { set: of_set, folder, entries }))
+    }
+
+    /// State of a generation as far as it shows without its marker. What the marker names may make it
+    /// wait, and never makes it stuck.
+    async fn before_marker(
+        &self,
+        pending: PendingGeneration<'_>,
+        current: Vec<ManifestEntry>,
+    ) -> Result<ControlFlow<Progress, UnreadMarker>> {
+        let PendingGeneration { rule, generation, .. } = pending;
+        let (sets, set) = (&self.committer.sets, self.set);
+        let stuck = |reason: String| Ok(ControlFlow::Break(Progress::Stuck(reason)));
+        let (Some(token), Some(marker)) = (&generation.manifest, &generation.marker) else {
+            return stuck(generation.reason.clone().unwrap_or_else(|| "unclear".to_owned()));
+        };
+        let noted = sets.manifest(set.bucket, set.set, token).await?;
+        let is_marker = |it: &ManifestEntry| it.version.name().to_string() == *marker;
+        if let Some(changed) = first_changed(&noted.entries, &current, is_marker) {
+            return stuck(format!(
+                "{} was replaced or deleted after the marker came: write the marker again",
+                changed.rest
+            ));
+        }
+        if let Some(reason) = reason_to_wait(pending, self.now_ms()) {
+            return Ok(ControlFlow::Break(Progress::Waits(reason)));
+        }
+        let entries = union(&noted.entries, current);
+        let own = entries.iter().find(|it| rule.is_marker(&it.rest) && is_marker(it));
+        let Some((name, version)) = own.map(|own| (own.rest.clone(), own.version)) else {
+            return stuck("the rule has other markers now: write one of them".to_owned());
+        };
+        Ok(ControlFlow::Continue(UnreadMarker { noted, entries, name, version }))
     }
 
     /// Gives a generation its whole manifest, and pins it.
@@ -190,8 +221,9 @@ impl Visit<'_> {
             return Ok(Some((ABANDONED, due_ms)));
         }
         let due_ms = stuck_until_ms(rule, generation);
-        let progress = self.progress(pending, current).await?;
-        let is_stuck = matches!(progress, Progress::Stuck(_));
+        // Plans read no markers: these may be long.
+        let progress = self.before_marker(pending, current).await?;
+        let is_stuck = matches!(progress, ControlFlow::Break(Progress::Stuck(_)));
         Ok(due_ms.filter(|_| is_stuck).map(|due_ms| (STUCK, due_ms)))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Maximum number of names that a pickle may have.
 pub(crate) const NAMES_MAX: usize = 100_000;
 /// Longest name in bytes: that of a key.
-const NAME_BYTES_MAX: usize = martlet_protocol::limits::KEY_BYTES_MAX;
+pub(super) const NAME_BYTES_MAX: usize = martlet_protocol::limits::KEY_BYTES_MAX;
 
 /// Reason why a pickle can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

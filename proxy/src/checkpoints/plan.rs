@@ -1,7 +1,7 @@
 //! Dry run of the worker: generations that rules would withdraw, now or later. Nothing is changed.
 //!
 //! A request holds the records of one page of sets, one after another, and the generations that a rule keeps,
-//! whatever the length of a series. The first page of a series walks it whole, and lists the folders of those that
+//! whatever the length of a series. Few requests are under way at once, and no marker is read. The first page of a series walks it whole, and lists the folders of those that
 //! the rule keeps.
 
 use std::ops::ControlFlow;
@@ -113,6 +113,7 @@ impl Checkpoints<'_> {
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, name).await?;
         let rules = CheckpointRules::of(&bucket)?.unwrap_or_default();
+        let _turn = self.committer.plans.acquire(&bucket.owner).await?;
         let is_later = after.is_some();
         let planned = Planned { bucket: &bucket, name, rules: &rules, is_later };
         let part = SetRange { prefix, after, limit: SETS_AT_ONCE };

@@ -403,7 +403,8 @@ impl SetStore {
             let (size, maximum) = (read.object.size, bytes_max as u64);
             return Err(Error::EntityTooLarge { size, maximum });
         }
-        let mut bytes = BytesMut::new();
+        let mut bytes =
+            BytesMut::with_capacity(usize::try_from(read.object.size).unwrap_or_default());
         if let Some(mut body) = read.body {
             while let Some(chunk) = body.next().await {
                 bytes.extend_from_slice(&chunk?);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use martlet_protocol::entry::{Attributes, Mark, Marks, Object};
 use martlet_protocol::{Level, VersionId};
 
-use super::harness::{Harness, body, create, pattern};
+use super::harness::{Harness, body, create, pattern, settle};
 use super::multipart::{naming, send};
 use super::objects::copy_of;
 use crate::{
@@ -145,6 +145,8 @@ async fn a_guarded_session_keeps_the_account_of_its_own() {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
     put(&harness, "open", "open").await;
+    // All three replicas have it: one that lacks it needs the others.
+    settle().await;
     let session =
         harness.store.session(ConsistencyOptions { level: Some(Level::Any), read_after: None });
     let guarded = session.guarded(Arc::new(Open));

@@ -3,6 +3,10 @@
 use http::HeaderName;
 
 use super::key::{Key, KeyDefinition, ValueSource};
+use super::step_budget::StepBudget;
+
+/// Key of the algorithm of a customer's key.
+const CUSTOMER_ALGORITHM: &str = "s3:x-amz-server-side-encryption-customer-algorithm";
 
 /// Values of a request, under the names of the closed list of condition keys.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,6 +14,7 @@ pub(crate) struct Context {
     /// A request gives some ten keys, so that a list is searched faster than a map.
     values: Vec<KeyValues>,
     is_part: bool,
+    budget: StepBudget,
 }
 
 /// Values of one key.
@@ -58,16 +63,63 @@ impl Context {
         self.values_of(key, None).push(value.into());
     }
 
-    /// Adds the tags that the request sets.
+    /// Context of the source of a copy: without the properties of the new object, and without what the
+    /// request names for its target alone (a version, entity tags, a customer's key). `algorithm` is
+    /// that of the customer's key of the source. Both contexts have the same steps left.
+    pub(crate) fn of_source(&self, algorithm: Option<&str>) -> Self {
+        let mut source = self.clone();
+        source.is_part = false;
+        source.forget_new_objects();
+        for name in ["s3:VersionId", "s3:if-match", "s3:if-none-match", CUSTOMER_ALGORITHM] {
+            source.forget(name);
+        }
+        if let Some(algorithm) = algorithm {
+            source.set(CUSTOMER_ALGORITHM, algorithm);
+        }
+        source
+    }
+
+    /// Removes the properties of a new object. Requests that make none may still name them.
+    pub(crate) fn forget_new_objects(&mut self) {
+        self.values.retain(|it| {
+            !KeyDefinition::named(it.name).is_some_and(KeyDefinition::is_of_new_objects)
+        });
+    }
+
+    /// Takes steps of the evaluation. Returns false if none is left: the request is to be denied.
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        self.budget.spend(steps)
+    }
+
+    /// True if no step is left: the request is to be denied.
+    pub(super) fn is_spent(&self) -> bool {
+        self.budget.left() == 0
+    }
+
+    /// Number of steps that are left.
+    #[cfg(test)]
+    pub(crate) fn steps_left(&self) -> usize {
+        self.budget.left()
+    }
+
+    /// Adds the steps of a request with so many keys.
+    pub(crate) fn allow_keys(&self, keys: usize) {
+        self.budget.add_keys(keys);
+    }
+
+    /// Sets the tags that the request sets, replacing earlier ones.
     pub(crate) fn set_tags<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        self.forget("s3:RequestObjectTag");
+        self.forget("s3:RequestObjectTagKeys");
         for (name, value) in tags {
             self.add_tag("s3:RequestObjectTag", name, value);
             self.add("s3:RequestObjectTagKeys", name);
         }
     }
 
-    /// Adds the tags of the existing object.
+    /// Sets the tags of the existing object, replacing earlier ones.
     pub(crate) fn set_existing<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        self.forget("s3:ExistingObjectTag");
         for (name, value) in tags {
             self.add_tag("s3:ExistingObjectTag", name, value);
         }
@@ -150,6 +202,40 @@ mod tests {
         assert_eq!(get(&context, "s3:x-amz-acl"), ["private"]);
         assert_eq!(get(&context, "s3:prefix"), ["a/"]);
         assert!(get(&context, "s3:delimiter").is_empty());
+    }
+
+    #[test]
+    fn the_source_of_a_copy_has_no_property_of_the_new_object() {
+        let mut context = Context::default()
+            .with("s3:x-amz-acl", "private")
+            .with("s3:object-lock-mode", "GOVERNANCE")
+            .with("s3:object-lock-remaining-retention-days", "7")
+            .with("s3:VersionId", "3")
+            .with("s3:if-match", "*")
+            .with(CUSTOMER_ALGORITHM, "AES256")
+            .with("aws:username", "bob");
+        context.set_tags([("a", "1")]);
+        context.set_part();
+        let acl = Key::parse("s3:x-amz-acl").unwrap();
+        assert!(context.is_settled(&acl));
+        assert_eq!(context.of_source(None), Context::default().with("aws:username", "bob"));
+        assert!(!context.of_source(None).is_settled(&acl));
+        let source = context.of_source(Some("AES256"));
+        assert_eq!(get(&source, CUSTOMER_ALGORITHM), ["AES256"]);
+        source.spend(7);
+        assert_eq!(context.steps_left(), source.steps_left(), "both share their steps");
+    }
+
+    #[test]
+    fn later_tags_replace_earlier_ones() {
+        let mut context = Context::default();
+        for value in ["of the head", "of the body"] {
+            context.set_tags([("a", value)]);
+            context.set_existing([("b", value)]);
+        }
+        assert_eq!(get(&context, "s3:RequestObjectTag/a"), ["of the body"]);
+        assert_eq!(get(&context, "s3:RequestObjectTagKeys"), ["a"]);
+        assert_eq!(get(&context, "s3:ExistingObjectTag/b"), ["of the body"]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ mod tests {
 
     fn judge(text: &str, action: Action, resource: &str) -> PolicyDecision {
         let (requester, context) = (&Requester::named("alice"), &Context::default());
-        let question = Question { requester, action, resource, context };
+        let question = Question { requester, action, resource, is_new: false, context };
         IdentityPolicy::read(text).evaluate(&question.of_policy())
     }
 

@@ -134,6 +134,20 @@ static TRUST_KEYS: [KeyDefinition; 4] = [
 ];
 
 impl KeyDefinition {
+    /// True if the key is a property that the request gives a new object.
+    pub(super) fn is_of_new_objects(&self) -> bool {
+        match self.source {
+            ValueSource::ObjectHeader(_)
+            | ValueSource::RequestTag
+            | ValueSource::RequestTagKeys
+            | ValueSource::OfObject => true,
+            ValueSource::Request
+            | ValueSource::Header(_)
+            | ValueSource::Query(_)
+            | ValueSource::ExistingTag => false,
+        }
+    }
+
     /// Finds a key by its name in the list, in exact case.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         KEYS.binary_search_by(|row| row.name.cmp(name)).ok().map(|at| &KEYS[at])
@@ -193,16 +207,7 @@ impl Key {
     /// True if requests for parts of an upload don't give the key, because the request that began
     /// the upload did.
     pub(super) fn is_of_new_objects(&self) -> bool {
-        match self.row.source {
-            ValueSource::ObjectHeader(_)
-            | ValueSource::RequestTag
-            | ValueSource::RequestTagKeys
-            | ValueSource::OfObject => true,
-            ValueSource::Request
-            | ValueSource::Header(_)
-            | ValueSource::Query(_)
-            | ValueSource::ExistingTag => false,
-        }
+        self.row.is_of_new_objects()
     }
 }
 

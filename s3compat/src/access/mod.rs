@@ -28,7 +28,8 @@
 //! * `identity`: accounts, users and sessions, with their policies; `requester`: principals of
 //!   requests, and the decisions of their own policies.
 //! * `glob`: wildcard matching, without recursion.
-//! * `context`: properties of a request, under the names of condition keys.
+//! * `context`: properties of a request, under the names of condition keys; `step_budget`: a bound on
+//!   the steps of an evaluation.
 //! * `operations`: actions of each operation; a mapping that misses an operation does not compile.
 //! * `acl`: lists of grants; `grants`: the permission that each action needs.
 //!
@@ -57,6 +58,7 @@ mod question;
 mod requester;
 mod resource_index;
 mod statement;
+mod step_budget;
 mod subject;
 mod template;
 mod trust;

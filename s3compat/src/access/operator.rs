@@ -13,6 +13,9 @@ use super::key::KeyType;
 use super::malformed::MalformedPolicy;
 use super::template::Template;
 
+/// Bytes of a request's value that are read in one step.
+const BYTES_PER_STEP: usize = 16;
+
 /// An operator, with the prefix and suffix of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operator {
@@ -132,15 +135,16 @@ impl Operator {
     }
 
     /// True if a request's value meets the expected one, before negation. An unreadable value meets
-    /// none.
+    /// none. If no step is left, the result is void, and the request is to be denied.
     pub(super) fn meets(self, said: &str, expected: &ConditionValue, context: &Context) -> bool {
+        if !context.spend(1 + said.len() / BYTES_PER_STEP) {
+            return false;
+        }
         match (self.test, expected) {
-            (Comparator::Text, ConditionValue::Text(template)) => {
-                template.literal(context).is_some_and(|text| text == said)
+            (Comparator::Text, ConditionValue::Text(template)) => template.is(said, context),
+            (Comparator::TextInAnyCase, ConditionValue::Text(template)) => {
+                template.is_in_any_case(said, context)
             }
-            (Comparator::TextInAnyCase, ConditionValue::Text(template)) => template
-                .literal(context)
-                .is_some_and(|text| text.to_lowercase() == said.to_lowercase()),
             (Comparator::Pattern, ConditionValue::Text(template)) => {
                 template.matches(said, context)
             }

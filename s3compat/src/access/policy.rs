@@ -3,6 +3,7 @@
 //! Invariants:
 //! * An accepted document is evaluated whole; documents that can't be are refused.
 //! * A statement that denies wins over all that allow, in any order.
+//! * A request whose steps are spent is denied, whatever else the policy has.
 //! * A question that no statement applies to is undecided. The caller must take that as a denial,
 //!   unless the requester owns the bucket.
 
@@ -127,12 +128,19 @@ impl Policy {
     pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
         let arn = question.arn();
+        if !question.context.spend(self.by_resource.steps(&arn)) {
+            return PolicyDecision::Deny;
+        }
         for at in self.by_resource.candidates(&arn) {
             let statement = &self.statements[at];
             if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {
                 continue;
             }
-            if statement.is_about(question, &arn) {
+            let is_about = statement.is_about(question, &arn);
+            if !question.context.spend(1) {
+                return PolicyDecision::Deny;
+            }
+            if is_about {
                 match statement.effect {
                     Effect::Deny => return PolicyDecision::Deny,
                     Effect::Allow => verdict = PolicyDecision::Allow,

@@ -20,6 +20,8 @@ pub(crate) struct PolicyQuestion<'a> {
     pub(super) action: Action,
     /// Resource of the action: `bucket`, or `bucket/key`; the ARN of an account.
     pub(super) resource: &'a str,
+    /// True if the action is about an object that the request makes.
+    pub(super) is_new: bool,
     /// Condition keys of the request.
     pub(super) context: &'a Context,
 }

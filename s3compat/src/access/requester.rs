@@ -118,6 +118,8 @@ pub(crate) struct Question<'a> {
     pub(crate) action: Action,
     /// Resource of the action: `bucket`, or `bucket/key`; the ARN of an account.
     pub(crate) resource: &'a str,
+    /// True if the action is about an object that the request makes, false for one that is there.
+    pub(crate) is_new: bool,
     /// Condition keys of the request.
     pub(crate) context: &'a Context,
 }
@@ -125,8 +127,8 @@ pub(crate) struct Question<'a> {
 impl<'a> Question<'a> {
     /// Question for one policy.
     pub(crate) fn of_policy(&self) -> PolicyQuestion<'a> {
-        let Self { requester, action, resource, context } = *self;
-        PolicyQuestion { subject: requester.subject(), action, resource, context }
+        let Self { requester, action, resource, is_new, context } = *self;
+        PolicyQuestion { subject: requester.subject(), action, resource, is_new, context }
     }
 }
 

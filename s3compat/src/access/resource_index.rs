@@ -36,6 +36,12 @@ impl ResourceIndex {
         self.unlimited.push(at);
     }
 
+    /// Steps of a search for the statements that may apply to a resource: one for each length of
+    /// beginnings and 64 bytes of the resource.
+    pub(super) fn steps(&self, resource: &str) -> usize {
+        1 + self.lengths.len() * (1 + resource.len() / 64)
+    }
+
     /// Positions of the statements that may apply to a resource. A statement with several
     /// resources may come more than once.
     pub(super) fn candidates<'a>(&'a self, resource: &'a str) -> impl Iterator<Item = usize> + 'a {

@@ -120,7 +120,7 @@ impl Statement {
     /// test comes first.
     pub(super) fn is_about(&self, question: &PolicyQuestion<'_>, arn: &str) -> bool {
         let is_allowing = self.effect == Effect::Allow;
-        self.has_action(question.action)
+        self.has_action(question.action, question.is_new)
             && self.principals.has(|named| named.name(&question.subject))
             && self
                 .resources
@@ -141,14 +141,16 @@ impl Statement {
     pub(super) fn may_allow(&self, subject: &Subject<'_>, action: Action) -> bool {
         self.effect == Effect::Allow
             && self.principals.has(|named| named.name(subject))
-            && self.has_action(action)
+            && self.has_action(action, true)
     }
 
     /// True if the statement includes an action. A statement that allows writing objects and limits
-    /// the tags that a request may set also allows setting them.
-    fn has_action(&self, action: Action) -> bool {
+    /// the tags that a request may set also allows setting them, on the object that the request writes
+    /// (`is_new`): not on one that is there.
+    fn has_action(&self, action: Action, is_new: bool) -> bool {
         self.actions.has(|named| named.name(action))
-            || (action == Action::PutObjectTagging
+            || (is_new
+                && action == Action::PutObjectTagging
                 && self.effect == Effect::Allow
                 && self.conditions.iter().any(Condition::reads_new_tags)
                 && self.actions.has(|named| named.name(Action::PutObject)))

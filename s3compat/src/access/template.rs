@@ -4,11 +4,13 @@
 //! * Variables are read only in policies of the version that has them, and only keys of the closed
 //!   list. Any other variable is refused when the policy is put.
 //! * A value of a request never becomes a wildcard.
+//! * Each comparison takes steps of the request first. Values are put into a text only if the result can be
+//!   equal: no longer than what it is compared with, or paid for by steps.
 
 use std::borrow::Cow;
 
 use super::context::Context;
-use super::glob::{Atom, Pattern, atoms, matches};
+use super::glob::{Atom, Pattern, atoms, matches_counting};
 use super::key::Key;
 use super::malformed::MalformedPolicy;
 
@@ -18,7 +20,12 @@ pub(super) struct Template {
     parts: Box<[TemplatePart]>,
     /// The text as a pattern, if the text has wildcards and no variables.
     pattern: Option<Box<Pattern>>,
+    /// Steps of one look at all parts.
+    steps: usize,
 }
+
+/// Steps of a search for the value of a variable.
+const VARIABLE_STEPS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq)]
 enum TemplatePart {
@@ -28,6 +35,17 @@ enum TemplatePart {
     Escaped(char),
     /// A value of the request, or else the default.
     Variable(Key, Option<String>),
+}
+
+impl TemplatePart {
+    /// Steps of a look at the part.
+    fn steps(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Escaped(_) => 1,
+            Self::Variable(..) => VARIABLE_STEPS,
+        }
+    }
 }
 
 impl Template {
@@ -43,7 +61,8 @@ impl Template {
         }
         parts.push(TemplatePart::Text(rest.to_owned()));
         parts.retain(|part| !matches!(part, TemplatePart::Text(text) if text.is_empty()));
-        let mut template = Self { parts: parts.into(), pattern: None };
+        let steps = parts.iter().map(TemplatePart::steps).sum::<usize>() + 1;
+        let mut template = Self { parts: parts.into(), pattern: None, steps };
         if template.keys().next().is_none() && !template.is_fixed() {
             let atoms = template.atoms(&Context::default());
             template.pattern = atoms.map(|atoms| Box::new(Pattern::new(&atoms)));
@@ -79,15 +98,75 @@ impl Template {
         Some(Cow::Owned(whole))
     }
 
+    /// True if the template is `text`, with wildcards as ordinary characters.
+    pub(super) fn is(&self, text: &str, context: &Context) -> bool {
+        if let [TemplatePart::Text(only)] = &self.parts[..] {
+            return context.spend(1) && only == text;
+        }
+        context.spend(self.steps)
+            && self.bytes(context) == Some(text.len())
+            && context.spend(text.len())
+            && self.literal(context).is_some_and(|literal| literal == text)
+    }
+
+    /// As [`Self::is`], in any case.
+    pub(super) fn is_in_any_case(&self, text: &str, context: &Context) -> bool {
+        // Letters may change their length with their case.
+        let bytes = |own: usize| own.saturating_add(text.len());
+        context.spend(self.steps)
+            && self.bytes(context).is_some_and(|own| context.spend(bytes(own)))
+            && self
+                .literal(context)
+                .is_some_and(|literal| literal.to_lowercase() == text.to_lowercase())
+    }
+
     /// True if the template matches `text`.
     pub(super) fn matches(&self, text: &str, context: &Context) -> bool {
         if let Some(pattern) = &self.pattern {
-            return pattern.matches(text);
+            let mut steps = 1;
+            let is_match = !context.is_spent() && pattern.matches(text, &mut steps);
+            return context.spend(steps) && is_match;
         }
         if self.is_fixed() {
-            return self.literal(context).is_some_and(|literal| literal == text);
+            return self.is(text, context);
         }
-        self.atoms(context).is_some_and(|pattern| matches(&pattern, text))
+        if !context.spend(self.steps) {
+            return false;
+        }
+        // Each other character than a star matches at least one byte.
+        let least = self.bytes(context).map(|bytes| bytes - self.stars());
+        if least.is_none_or(|least| least > text.len()) {
+            return false;
+        }
+        let mut steps = 0;
+        let is_match =
+            self.atoms(context).is_some_and(|pattern| matches_counting(&pattern, text, &mut steps));
+        context.spend(steps) && is_match
+    }
+
+    /// Bytes of the text for a request; `None` if the request lacks a variable's value.
+    fn bytes(&self, context: &Context) -> Option<usize> {
+        let mut bytes = 0_usize;
+        for part in &self.parts {
+            let more = match part {
+                TemplatePart::Text(text) => text.len(),
+                TemplatePart::Escaped(character) => character.len_utf8(),
+                TemplatePart::Variable(key, default) => {
+                    variable_text(key, default.as_deref(), context)?.len()
+                }
+            };
+            bytes = bytes.saturating_add(more);
+        }
+        Some(bytes)
+    }
+
+    /// Number of stars.
+    fn stars(&self) -> usize {
+        let stars = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => text.bytes().filter(|byte| *byte == b'*').count(),
+            TemplatePart::Escaped(_) | TemplatePart::Variable(..) => 0,
+        };
+        self.parts.iter().map(stars).sum()
     }
 
     /// The text as a pattern, with the request's values; `None` if a value is missing.

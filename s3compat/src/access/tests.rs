@@ -29,7 +29,8 @@ fn refusal(text: &str) -> String {
 fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> PolicyDecision {
     let context = Context::default().with("aws:username", who);
     let requester = if who.is_empty() { Requester::Anonymous } else { Requester::named(who) };
-    let question = Question { requester: &requester, action, resource, context: &context };
+    let question =
+        Question { requester: &requester, action, resource, is_new: false, context: &context };
     policy.evaluate(&question.of_policy())
 }
 
@@ -104,22 +105,120 @@ fn tags_are_set_by_the_statements_principals() {
             "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*" {condition}"#
         )]))
     };
-    let asks = |policy: &Policy, tag: &str| {
+    let asks_of = |policy: &Policy, tag: &str, is_new: bool| {
         let mut context = Context::default();
         context.set_tags([("security", tag)]);
         let requester = Requester::named("bob");
         let judge = |action| {
             let resource = "bkt/k";
-            let question = Question { requester: &requester, action, resource, context: &context };
+            let question =
+                Question { requester: &requester, action, resource, is_new, context: &context };
             policy.evaluate(&question.of_policy())
         };
         [Action::PutObject, Action::PutObjectTagging].map(judge)
     };
+    let asks = |policy: &Policy, tag: &str| asks_of(policy, tag, true);
     let limited =
         tagged(r#", "Condition": {"StringEquals": {"s3:RequestObjectTag/security": "public"}}"#);
     assert_eq!(asks(&limited, "public"), [PolicyDecision::Allow; 2]);
     assert_eq!(asks(&limited, "secret"), [PolicyDecision::Undecided; 2]);
+    // The tags of an object that is there are not the writer's of another.
+    let of_existing = asks_of(&limited, "public", false);
+    assert_eq!(of_existing, [PolicyDecision::Allow, PolicyDecision::Undecided]);
     assert_eq!(asks(&tagged(""), "public"), [PolicyDecision::Allow, PolicyDecision::Undecided]);
+}
+
+/// Judges a GET by a client that names itself `agent`; returns the steps of the evaluation, too.
+fn costs(policy: &Policy, agent: &str) -> (PolicyDecision, usize) {
+    let context = Context::default().with("aws:UserAgent", agent);
+    let before = context.steps_left();
+    let (requester, action, resource) = (&Requester::Anonymous, Action::GetObject, "bkt/k");
+    let question = Question { requester, action, resource, is_new: false, context: &context };
+    (policy.evaluate(&question.of_policy()), before - context.steps_left())
+}
+
+/// A policy with a condition on the client's name, by these values.
+fn about_agents(effect: &str, operator: &str, values: &[String]) -> Policy {
+    let values = values.iter().map(|value| format!(r#""{value}""#)).collect::<Vec<_>>().join(",");
+    let condition = format!(r#""Condition": {{"{operator}": {{"aws:UserAgent": [{values}]}}}}"#);
+    let allow = format!(r#""Effect": "Allow", {REST}"#);
+    let limited = format!(r#""Effect": "{effect}", {REST}, {condition}"#);
+    let both = [allow.as_str(), limited.as_str()];
+    policy(&document(if effect == "Deny" { &both } else { &both[1..] }))
+}
+
+#[test]
+fn hostile_patterns_cost_a_bounded_number_of_steps() {
+    const STEPS_MAX: usize = step_budget::STEPS_MAX;
+    let agent = "a".repeat(16 << 10);
+    // Before, each value of this policy put 16 KiB of the header into a pattern.
+    let variables = vec!["${aws:UserAgent}*?b".to_owned(); 600];
+    // And each of these searched a text of 16 KiB for a long section.
+    let searched = vec![format!("*{}?b*", "a".repeat(8000)); 2];
+    for values in [&variables, &searched] {
+        for operator in ["StringLike", "StringEquals", "StringEqualsIgnoreCase"] {
+            for effect in ["Allow", "Deny"] {
+                let (decision, steps) = costs(&about_agents(effect, operator, values), &agent);
+                assert!(steps <= STEPS_MAX, "{operator}: {steps} steps");
+                let what = format!("{effect} {operator} {}", &values[0][..10]);
+                let is_spent = steps == STEPS_MAX;
+                match (effect, is_spent) {
+                    (_, true) => assert_eq!(decision, PolicyDecision::Deny, "{what}"),
+                    ("Deny", false) => assert_eq!(decision, PolicyDecision::Allow, "{what}"),
+                    _ => assert_eq!(decision, PolicyDecision::Undecided, "{what}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn unevaluated_statements_deny_and_are_never_skipped() {
+    let agent = format!("{}b", "a".repeat(30_000));
+    // The last value holds, and its evaluation would come after too many steps.
+    let section = format!("*{}?c*", "a".repeat(4_000));
+    let mut values = vec![section; 4];
+    values.push("*b".to_owned());
+    let deny = about_agents("Deny", "StringLike", &values);
+    assert_eq!(costs(&deny, "b").0, PolicyDecision::Deny, "a short name meets it");
+    assert_eq!(costs(&deny, "c").0, PolicyDecision::Allow);
+    assert_eq!(costs(&deny, &agent).0, PolicyDecision::Deny);
+    // A negated condition that was not evaluated doesn't hold either.
+    let allow = about_agents("Allow", "StringNotLike", &values);
+    assert_eq!(costs(&allow, "c").0, PolicyDecision::Allow);
+    assert_eq!(costs(&allow, &agent).0, PolicyDecision::Deny);
+}
+
+#[test]
+fn a_variable_is_put_in_only_where_the_text_has_room_for_it() {
+    let many = vec!["${aws:UserAgent}${aws:UserAgent}?".to_owned(); 100];
+    for agent in ["a".repeat(100), "a".repeat(10_000)] {
+        let (decision, steps) = costs(&about_agents("Allow", "StringLike", &many), &agent);
+        assert_eq!(decision, PolicyDecision::Undecided);
+        let bound = 100 * (40 + agent.len() / 16) + 100;
+        assert!(steps <= bound, "{steps} steps for {}", agent.len());
+    }
+}
+
+#[test]
+fn the_steps_of_a_request_are_those_of_all_its_keys() {
+    let context = Context::default().with("aws:UserAgent", "a".repeat(10_000));
+    let values = vec![format!("*{}?b*", "a".repeat(600)); 10];
+    let deny = about_agents("Deny", "StringLike", &values);
+    let judge = |context: &Context| {
+        let (requester, action) = (&Requester::Anonymous, Action::GetObject);
+        let question = Question { requester, action, resource: "bkt/k", is_new: false, context };
+        deny.evaluate(&question.of_policy())
+    };
+    let keys = |context: &Context| {
+        (0..1000).take_while(|_| judge(context) != PolicyDecision::Deny).count()
+    };
+    let few = keys(&context);
+    assert!((1..20).contains(&few), "{few} keys");
+    assert_eq!(judge(&context.clone()), PolicyDecision::Deny, "a clone has no steps of its own");
+    let many = Context::default().with("aws:UserAgent", "a".repeat(10_000));
+    many.allow_keys(1000);
+    assert!((few + 1..200).contains(&keys(&many)), "each key adds steps");
 }
 
 #[test]

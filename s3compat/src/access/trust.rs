@@ -1,7 +1,8 @@
 //! Trust documents: the principals that may assume a role.
 //!
 //! Invariants:
-//! * A request that no statement allows is refused, and a deny wins.
+//! * A request that no statement allows is refused, and a deny wins. A request whose steps are spent is
+//!   refused.
 //! * A requester with fewer rights than its account isn't admitted by an Allow for the account or
 //!   for everyone: a role must not bypass a restriction. Such a requester must be named itself.
 //! * A statement about one provider's tokens admits no other provider's tokens.
@@ -130,7 +131,8 @@ impl Trust {
             let mut all = self.0.iter().filter(move |one| one.is_allowing == allowing);
             all.any(|one| one.is_about(taker))
         };
-        about(true) && !about(false)
+        let is_admitted = about(true) && !about(false);
+        is_admitted && taker.context.spend(1)
     }
 }
 

@@ -8,7 +8,7 @@ use martlet_protocol::entry::{Mark, Marks, Object};
 use martlet_proxy::Guard;
 
 use super::bucket_access::BucketAccess;
-use crate::access::{Acl, Permission, Requester};
+use crate::access::{Acl, Action, Permission, Requester};
 
 /// Decodes the access control list in an object's marks. None if only the bucket's owner has
 /// access.
@@ -35,6 +35,27 @@ pub(crate) struct ObjectAclGuard {
     pub(crate) allowed: Vec<Permission>,
 }
 
+impl ObjectAclGuard {
+    /// Guard for actions that the object's list must grant, and for those that it must grant unless the
+    /// bucket's owner owns the object. None if they need no list.
+    pub(super) fn of(
+        requester: &Arc<Requester>,
+        access: &Arc<BucketAccess>,
+        by_object: &[Action],
+        by_owner: &[Action],
+    ) -> Option<Self> {
+        let wanted = access.needed_permissions(by_object);
+        let allowed = access.needed_permissions(by_owner);
+        let (requester, access) = (requester.clone(), access.clone());
+        (!wanted.is_empty() || !allowed.is_empty()).then(|| Self {
+            requester,
+            access,
+            wanted,
+            allowed,
+        })
+    }
+}
+
 impl Guard for ObjectAclGuard {
     fn admits(&self, object: &Object) -> bool {
         let Self { requester, access, wanted, allowed } = self;
@@ -53,6 +74,12 @@ impl Guard for ObjectAclGuard {
                 admits
             }
         }
+    }
+
+    /// An object without a list is the bucket owner's own, and what was open by the bucket alone stays
+    /// readable at a lower level. A list may have been changed since.
+    fn trusts(&self, object: &Object) -> bool {
+        object.attributes.marks.get(Mark::Acl).is_none() && self.admits(object)
     }
 }
 

@@ -2,15 +2,39 @@
 
 use std::sync::Arc;
 
+use http::{HeaderMap, HeaderName};
 use martlet_protocol::lock::Bypass;
-use martlet_proxy::{Error, Guard, ObjectName, ReadConditions, Selection, Session};
+use martlet_proxy::{Error, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
 
-use super::bucket_access::{AccessDecision, BucketAccess};
+use super::bucket_access::BucketAccess;
 use super::expected_owner::ExpectedOwner;
+use super::judgement::{CheckedObject, Judged, Judgement, ObjectTags};
 use super::object_acl::ObjectAclGuard;
-use crate::access::{Action, Context, Question, Requester, ResourceKind};
+use super::object_guard::ObjectGuard;
+use crate::access::{Action, Context, Requester};
 use crate::errors::{denied, s3_error};
+
+/// Header with the algorithm of the customer's key of a copy's source.
+const SOURCE_ALGORITHM: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-server-side-encryption-customer-algorithm");
+
+/// Headers about the source of a copy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SourceHeaders {
+    /// Expected owner of the source bucket.
+    owner: ExpectedOwner,
+    /// Algorithm of the customer's key of the source.
+    algorithm: Option<Box<str>>,
+}
+
+impl SourceHeaders {
+    /// Reads the headers of a request.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let algorithm = headers.get(SOURCE_ALGORITHM).and_then(|value| value.to_str().ok());
+        Self { owner: ExpectedOwner::of_source(headers), algorithm: algorithm.map(Into::into) }
+    }
+}
 
 /// Rights of one request: its principal, bucket and policy context.
 #[derive(Clone)]
@@ -21,18 +45,10 @@ pub(crate) struct Authorization {
     context: Context,
     /// Key of the request, if any.
     key: Option<String>,
-    /// Expected owner of a copy's source bucket.
-    source_owner: ExpectedOwner,
+    /// Headers about a copy's source.
+    source: SourceHeaders,
     /// True if the object's list decides.
     is_guarded: bool,
-}
-
-/// Actions that the object's list decides.
-struct UndecidedActions {
-    /// Actions that the list must grant.
-    by_object: Vec<Action>,
-    /// Actions that the list must grant unless the bucket's owner owns the object.
-    by_owner: Vec<Action>,
 }
 
 impl Authorization {
@@ -43,9 +59,8 @@ impl Authorization {
         context: Context,
     ) -> Self {
         let (requester, access) = (Arc::new(requester), Arc::new(access));
-        let source_owner = ExpectedOwner::default();
-        let key = None;
-        Self { store, requester, access, context, key, source_owner, is_guarded: false }
+        let (key, source) = (None, SourceHeaders::default());
+        Self { store, requester, access, context, key, source, is_guarded: false }
     }
 
     /// Sets the key of the request.
@@ -53,9 +68,9 @@ impl Authorization {
         Self { key, ..self }
     }
 
-    /// Sets the expected owner of a copy's source bucket.
-    pub(crate) fn expecting(self, source_owner: ExpectedOwner) -> Self {
-        Self { source_owner, ..self }
+    /// Sets the headers about a copy's source.
+    pub(crate) fn copying(self, source: SourceHeaders) -> Self {
+        Self { source, ..self }
     }
 
     /// Principal of the request.
@@ -79,22 +94,9 @@ impl Authorization {
     }
 
     /// Guard that checks objects' lists for these actions. None if they need no list.
-    pub(crate) fn guard(&self, actions: &[Action]) -> Option<Arc<dyn Guard>> {
-        let open = UndecidedActions { by_object: actions.to_vec(), by_owner: Vec::new() };
-        self.guard_of(&self.access, &open)
-    }
-
-    fn guard_of(
-        &self,
-        access: &Arc<BucketAccess>,
-        open: &UndecidedActions,
-    ) -> Option<Arc<dyn Guard>> {
-        let wanted = access.needed_permissions(&open.by_object);
-        let allowed = access.needed_permissions(&open.by_owner);
-        let (requester, access) = (self.requester.clone(), access.clone());
-        (!wanted.is_empty() || !allowed.is_empty()).then(|| {
-            Arc::new(ObjectAclGuard { requester, access, wanted, allowed }) as Arc<dyn Guard>
-        })
+    pub(crate) fn guard(&self, actions: &[Action]) -> Option<Arc<ObjectGuard>> {
+        let list = ObjectAclGuard::of(&self.requester, &self.access, actions, &[]);
+        ObjectGuard::of(list, None)
     }
 
     /// Returns these rights with the tags that the request sets.
@@ -121,15 +123,13 @@ impl Authorization {
         if self.may(&self.access, actions, Some(name)).await? { Ok(()) } else { Err(denied()) }
     }
 
-    /// Refuses actions that no list could allow. Returns a guard for those that the object's list
-    /// decides.
+    /// Refuses actions that no list could allow. Returns a guard for what the object itself decides.
     pub(crate) async fn check_but_object(
         &self,
         actions: &[Action],
-        name: Option<ObjectName<'_>>,
-    ) -> S3Result<Option<Arc<dyn Guard>>> {
-        let open = self.undecided(&self.access, actions, name).await?;
-        Ok(self.guard_of(&self.access, &open))
+        object: Option<CheckedObject<'_>>,
+    ) -> S3Result<Option<Arc<ObjectGuard>>> {
+        self.judged(&self.access, actions, object).await?.into_guard()
     }
 
     /// Refuses a forbidden deletion of one of many keys, or of a version of it.
@@ -144,33 +144,35 @@ impl Authorization {
     }
 
     /// Checks that a copy's source, in any bucket, may be read, and that its tags, if any, may be
-    /// copied to `tags_to`. Returns a guard for what the object's list decides.
+    /// copied to `tags_to`. Returns a guard for what the object itself decides. The source is judged
+    /// without the properties that the request gives the new object.
     pub(crate) async fn check_source(
         &self,
         bucket: &str,
         name: ObjectName<'_>,
         tags_to: Option<&str>,
-    ) -> S3Result<Option<Arc<dyn Guard>>> {
+    ) -> S3Result<Option<Arc<ObjectGuard>>> {
         let (read, read_tags) = match name.version {
             None => (Action::GetObject, Action::GetObjectTagging),
             Some(_) => (Action::GetObjectVersion, Action::GetObjectVersionTagging),
         };
         let found = self.store.bucket(bucket).await.map_err(s3_error)?;
-        self.source_owner.check(&self.requester, &found.owner)?;
+        self.source.owner.check(&self.requester, &found.owner)?;
         let access = Arc::new(
             BucketAccess::of(&self.requester, bucket, &found)
                 .with_acl_use(self.access.acl_use.clone()),
         );
-        let open = self.undecided(&access, &[read], Some(name)).await?;
-        let guard = self.guard_of(&access, &open);
-        if !self.may_list_in(&access, Some(name.key)).await?
+        let algorithm = self.source.algorithm.as_deref();
+        let of_source = Self { context: self.context.of_source(algorithm), ..self.clone() };
+        let guard = of_source.judged(&access, &[read], Some(name.into())).await?.into_guard()?;
+        if !of_source.may_list_in(&access, Some(name.key)).await?
             && self.existing_tags(bucket, name).await?.is_none()
         {
             return Err(denied());
         }
         let Some(target) = tags_to else { return Ok(guard) };
         let target = Some(target.into());
-        let may_copy_tags = self.may(&access, &[read_tags], Some(name)).await?
+        let may_copy_tags = of_source.may(&access, &[read_tags], Some(name)).await?
             && self.may(&self.access, &[Action::PutObjectTagging], target).await?;
         if may_copy_tags
             || self.existing_tags(bucket, name).await?.is_none_or(|tags| tags.is_empty())
@@ -187,7 +189,7 @@ impl Authorization {
 
     /// Returns true if the principal may learn if a key exists: it must be allowed to list that
     /// prefix.
-    async fn may_list_in(&self, access: &BucketAccess, key: Option<&str>) -> S3Result<bool> {
+    async fn may_list_in(&self, access: &Arc<BucketAccess>, key: Option<&str>) -> S3Result<bool> {
         let Some(key) = key else {
             return self.may(access, &[Action::ListBucket], None).await;
         };
@@ -195,83 +197,49 @@ impl Authorization {
         with_prefix.may(access, &[Action::ListBucket], None).await
     }
 
-    /// Refuses denied actions. Returns the actions that the object's list decides.
-    async fn undecided(
-        &self,
-        access: &BucketAccess,
-        actions: &[Action],
-        name: Option<ObjectName<'_>>,
-    ) -> S3Result<UndecidedActions> {
-        let answers = self.answers(access, actions, name).await?;
-        if answers.contains(&AccessDecision::No) {
-            return Err(denied());
-        }
-        let of = |wanted: AccessDecision| {
-            let both = actions.iter().zip(&answers).filter(|(_, answer)| **answer == wanted);
-            both.map(|(action, _)| *action).collect()
-        };
-        Ok(UndecidedActions {
-            by_object: of(AccessDecision::ByObject),
-            by_owner: of(AccessDecision::ByOwner),
-        })
-    }
-
     async fn may(
         &self,
-        access: &BucketAccess,
+        access: &Arc<BucketAccess>,
         actions: &[Action],
         name: Option<ObjectName<'_>>,
     ) -> S3Result<bool> {
-        let answers = self.answers(access, actions, name).await?;
-        Ok(answers.iter().all(|answer| *answer == AccessDecision::Yes))
+        let judged = self.judged(access, actions, name.map(CheckedObject::from)).await?;
+        Ok(judged.is_allowed())
     }
 
-    async fn answers(
+    /// Judges actions on an object, or on the bucket.
+    async fn judged(
         &self,
-        access: &BucketAccess,
+        access: &Arc<BucketAccess>,
         actions: &[Action],
-        name: Option<ObjectName<'_>>,
-    ) -> S3Result<Vec<AccessDecision>> {
+        object: Option<CheckedObject<'_>>,
+    ) -> S3Result<Judged> {
         let bucket = access.bucket();
         let mut context = self.context.clone();
-        if access.reads_context(name.map(|it| it.key)) || self.requester.reads_context() {
+        let key = object.map(|it| it.name.key);
+        if access.reads_context(key) || self.requester.reads_context() {
             context.add("s3:ResourceAccount", access.owner());
         }
-        let resource = match name {
-            None => bucket.to_owned(),
-            Some(name) => {
-                if let Some(version) = name.version {
-                    context.set("s3:VersionId", version.to_string());
-                }
-                if self.reads_tags(access) {
-                    // The tags of this very version: tags of other versions may differ.
-                    let tags =
-                        Box::pin(self.existing_tags(bucket, name)).await?.unwrap_or_default();
-                    let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-                    context.set_existing(tags);
-                }
-                format!("{bucket}/{}", name.key)
+        let (mut tags, mut resource) = (None, bucket.to_owned());
+        if let Some(CheckedObject { name, read }) = object {
+            // The version of this very object: the query may name one for another.
+            context.forget("s3:VersionId");
+            if let Some(version) = name.version {
+                context.set("s3:VersionId", version.to_string());
             }
-        };
-        let (requester, context) = (&*self.requester, &context);
-        // The writer of an object may set its list, unless a policy denies it.
-        let is_new = actions.contains(&Action::PutObject);
-        let answer = |&action: &Action| {
-            let resource = match action.scope() {
-                ResourceKind::Object => resource.as_str(),
-                ResourceKind::Bucket | ResourceKind::Service => bucket,
-            };
-            if !requester.has_role_for(action) {
-                return AccessDecision::No;
+            if self.reads_tags(access) {
+                // The tags of this very version: tags of other versions may differ.
+                let found = match read {
+                    Some(read) => Box::pin(self.existing_tags(bucket, read)).await?,
+                    None => None,
+                };
+                tags = Some(found.unwrap_or_default());
             }
-            let question = Question { requester, action, resource, context };
-            match access.allows(&question) {
-                AccessDecision::ByObject | AccessDecision::ByOwner if is_new => AccessDecision::Yes,
-                AccessDecision::No if is_new => access.allows_new_tags(&question),
-                answer => answer,
-            }
-        };
-        Ok(actions.iter().map(answer).collect())
+            resource = format!("{bucket}/{}", name.key);
+        }
+        let (requester, access) = (self.requester.clone(), access.clone());
+        let actions = actions.to_vec();
+        Ok(Judgement { requester, access, actions, resource, context }.judged(tags))
     }
 
     /// Returns true if decisions depend on the tags of existing objects.
@@ -288,14 +256,15 @@ impl Authorization {
         access.reads_existing_tags() || self.requester.reads_existing_tags()
     }
 
-    /// Tags of an object. None if the object does not exist.
+    /// Tags of an object. None if the object does not exist. They decide, so no header lowers the level
+    /// of this read below the bucket's.
     async fn existing_tags(
         &self,
         bucket: &str,
         name: ObjectName<'_>,
-    ) -> S3Result<Option<Vec<(String, String)>>> {
+    ) -> S3Result<Option<ObjectTags>> {
         let none = ReadConditions::default();
-        match self.store.head(bucket, name, Selection::Whole, &none).await {
+        match self.store.deciding().head(bucket, name, Selection::Whole, &none).await {
             Ok(read) => Ok(Some(read.object.attributes.tags.clone())),
             Err(Error::NoSuchKey | Error::NoSuchVersion | Error::DeleteMarker { .. }) => Ok(None),
             Err(error) => Err(s3_error(error)),

@@ -58,7 +58,6 @@ fn requesters(values: &[String; 3]) -> [Requester; 3] {
 
 /// Calls `judge` with questions about two objects, a bucket and the service.
 fn for_each_question(values: &[String; 3], mut judge: impl FnMut(&Question<'_>)) {
-    let context = context(values);
     let own = format!("{BUCKET}/{}", values[2]);
     let questions = [
         (Action::GetObject, own.as_str()),
@@ -68,7 +67,9 @@ fn for_each_question(values: &[String; 3], mut judge: impl FnMut(&Question<'_>))
     ];
     for requester in &requesters(values) {
         for (action, resource) in questions {
-            judge(&Question { requester, action, resource, context: &context });
+            // Each question has all steps of a request.
+            let context = context(values);
+            judge(&Question { requester, action, resource, is_new: false, context: &context });
         }
     }
 }
@@ -124,10 +125,10 @@ fn trust(document: &str, values: &[String; 3]) -> bool {
     let _ = trust.names();
     let again = rewritten(document, document.len());
     let again = again.map(|text| Trust::parse(&text).expect("a document printed anew is one"));
-    let context = context(values);
     for requester in &requesters(values) {
         for way in [AssumeMethod::AssumeRole, AssumeMethod::AssumeRoleWithWebIdentity] {
             let provider = (way != AssumeMethod::AssumeRole).then_some("idp.example.com");
+            let context = context(values);
             let request = AssumeRequest { way, requester, provider, context: &context };
             let admits = trust.admits(request);
             if let Some(again) = &again {

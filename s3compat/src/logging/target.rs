@@ -19,6 +19,7 @@ pub(crate) fn may_deliver(target: &Bucket, bucket: &str, owner: &str, logging: &
         requester: &requester,
         action: Action::PutObject,
         resource: &resource,
+        is_new: true,
         context: &context,
     };
     access.allows(&question) == AccessDecision::Yes

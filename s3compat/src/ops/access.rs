@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use martlet_protocol::Clock;
 use martlet_protocol::lock::Retention;
-use martlet_proxy::{Guard, Session};
+use martlet_proxy::{Error, ObjectName, Session, ViewedObject};
 use s3s::dto::Tagging;
 use s3s::{S3ErrorCode, S3Result};
 
@@ -23,7 +23,10 @@ use crate::access::{
     Action, Context, Identity, PolicyDecision, Question, RequestTraits, Requester, ResourceKind,
     actions,
 };
-use crate::authorization::{Authorization, BucketAccess, ExpectedOwner, add_requester};
+use crate::authorization::{
+    Authorization, BucketAccess, CheckedObject, ExpectedOwner, ObjectGuard, SourceHeaders,
+    add_requester,
+};
 use crate::errors::{denied, s3_error};
 use crate::lock;
 use crate::operation::Operation;
@@ -72,8 +75,9 @@ impl AccessCheck<'_> {
         } else {
             Box::pin(self.check_policies(request, requester, access)).await?
         };
+        let reads_list = guard.as_ref().is_some_and(|guard| guard.reads_list());
         let guarded = guard.map(|guard| self.session.guarded(guard));
-        request.authorization = Some(authorization.guarded(guarded.is_some()));
+        request.authorization = Some(authorization.guarded(reads_list));
         Ok(guarded)
     }
 
@@ -84,7 +88,7 @@ impl AccessCheck<'_> {
         request: &OperationRequest,
         requester: Requester,
         access: BucketAccess,
-    ) -> S3Result<(Authorization, Option<Arc<dyn Guard>>)> {
+    ) -> S3Result<(Authorization, Option<Arc<ObjectGuard>>)> {
         let operation = request.operation();
         let policy_request = PolicyRequest::of(request);
         let actions = actions(operation, policy_request.case()?);
@@ -106,9 +110,9 @@ impl AccessCheck<'_> {
                 known.forget("s3:if-match");
             }
         }
-        let of_source = ExpectedOwner::of_source(&request.headers);
+        let of_source = SourceHeaders::of(&request.headers);
         let authorization = Authorization::new(self.session.clone(), requester, access, known)
-            .expecting(of_source)
+            .copying(of_source)
             .for_key(key.map(str::to_owned));
         let is_by_key = actions.iter().any(|action| action.scope() == ResourceKind::Object);
         let guard = match (operation, key) {
@@ -124,10 +128,30 @@ impl AccessCheck<'_> {
             (_, None) => authorization.check_but_object(&actions, None).await?,
             (_, Some(_)) => {
                 let name = request.object_name()?;
-                authorization.check_but_object(&actions, Some(name)).await?
+                let mut object = CheckedObject::from(name);
+                // Its tags count, not those of the current version.
+                if authorization.reads_objects() && request.reads_view() {
+                    let viewed = Box::pin(self.viewed(request)).await?;
+                    object.read = viewed.map(|it| ObjectName { key: &it.key, version: it.version });
+                }
+                authorization.check_but_object(&actions, Some(object)).await?
             }
         };
         Ok((authorization, guard))
+    }
+
+    /// Object of the view that a request reads, resolved once for check and operation. None if the view
+    /// has no such key.
+    async fn viewed<'a>(
+        &self,
+        request: &'a OperationRequest,
+    ) -> S3Result<Option<&'a ViewedObject>> {
+        let Some(view) = &request.view else { return Ok(None) };
+        match self.session.checkpoints().resolve(request.bucket(), &view.key).await {
+            Ok(viewed) => Ok(Some(view.resolved.get_or_init(|| viewed))),
+            Err(Error::NoSuchKey | Error::NoSuchBucket) => Ok(None),
+            Err(error) => Err(s3_error(error)),
+        }
     }
 
     /// Requires a signed request, a role for all actions, and an allow by the principal's own
@@ -150,7 +174,13 @@ impl AccessCheck<'_> {
         add_requester(&mut known, &requester);
         policy_context::add_request(&mut known, request);
         let may = |&action: &Action| {
-            let question = Question { requester: &requester, action, resource, context: &known };
+            let question = Question {
+                requester: &requester,
+                action,
+                resource,
+                is_new: false,
+                context: &known,
+            };
             matches!(requester.own_verdict(&question), None | Some(PolicyDecision::Allow))
         };
         if actions.iter().all(may) { Ok(()) } else { Err(denied()) }
@@ -165,6 +195,7 @@ impl Operations {
         tagging: &Tagging,
     ) -> S3Result<()> {
         let tags = tagging.tag_set.iter();
+        // The operation refuses a tag without a value.
         let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
         check_document(request, request.authorization()?.with_tags(tags)).await
     }

@@ -81,12 +81,14 @@ impl Operations {
         let delete: Delete = request.parse_document()?;
         request.refuse_conditions()?;
         check_digest(&request.headers, &request.context.facts)?;
-        let (bucket, authorization) = (request.bucket(), request.authorization()?);
+        let bucket = request.bucket();
         if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
             return Err(messages::MALFORMED_XML.error());
         }
         self.store.bucket(bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
+        let keys = delete.objects.len();
+        let authorization = &request.authorization()?.with(|context| context.allow_keys(keys));
         let check = &DeleteCheck { authorization, bypass, turns: Mutex::new(()) };
         let mut outcomes = futures::stream::iter(delete.objects)
             .map(|object| self.delete_named(check, bucket, object))

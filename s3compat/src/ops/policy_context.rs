@@ -17,6 +17,17 @@ use crate::target::Query;
 
 /// Canned lists that change nothing: the owner's rights stay as they are.
 const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
+/// Operations that give an object, or a bucket, the properties that their headers name. For any other, such
+/// headers mean nothing: they must not meet a condition.
+const GIVE_PROPERTIES: [Operation; 7] = [
+    Operation::CopyObject,
+    Operation::CreateBucket,
+    Operation::CreateMultipartUpload,
+    Operation::PostObject,
+    Operation::PutBucketAcl,
+    Operation::PutObject,
+    Operation::PutObjectAcl,
+];
 /// Operations on parts of an upload. The object's attributes were set when the upload began.
 const OF_PARTS: [Operation; 3] =
     [Operation::UploadPart, Operation::UploadPartCopy, Operation::CompleteMultipartUpload];
@@ -92,10 +103,14 @@ impl<'a> PolicyRequest<'a> {
         if let Some(source) = self.header("x-amz-copy-source") {
             context.add("s3:x-amz-copy-source", source_of(source));
         }
-        if let Some(tags) = self.new_tags()? {
-            context.set_tags(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        if GIVE_PROPERTIES.contains(&self.operation) {
+            if let Some(tags) = self.new_tags()? {
+                context.set_tags(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            }
+            lock::add_remaining_days(&mut context, self.headers, now_ms);
+        } else {
+            context.forget_new_objects();
         }
-        lock::add_remaining_days(&mut context, self.headers, now_ms);
         if OF_PARTS.contains(&self.operation) {
             context.set_part();
         }
@@ -203,6 +218,8 @@ mod tests {
         );
     }
 
+    const LOCKED: &str = "x-amz-object-lock-legal-hold";
+
     #[test]
     fn request_heads_become_policy_context() {
         let headers = headers(&[
@@ -228,6 +245,20 @@ mod tests {
             .context(0)
             .unwrap();
         assert_ne!(part, Context::default());
+        for operation in [Operation::GetObject, Operation::PutObjectTagging, Operation::UploadPart]
+        {
+            let head = [("x-amz-tagging", "a=b"), ("x-amz-acl", "private"), (LOCKED, "ON")];
+            let headers = &self::headers(&head);
+            let mut context =
+                PolicyRequest { operation, headers, query: "" }.context(1_767_225_600_000).unwrap();
+            context.forget("aws:CurrentTime");
+            context.forget("aws:EpochTime");
+            let mut expected = Context::default();
+            if operation == Operation::UploadPart {
+                expected.set_part();
+            }
+            assert_eq!(context, expected, "{operation:?} makes no object");
+        }
         part = Context::default();
         let peer = Some("::ffff:192.0.2.7".parse().unwrap());
         add_connection(&mut part, Connection { peer, tls: None });

@@ -4,6 +4,8 @@
 //! A request of the view becomes one of the bucket before its access check. So the bucket's policy
 //! decides, and a key that names a generation is checked as the key of the set.
 
+use std::sync::OnceLock;
+
 use http::HeaderName;
 use martlet_protocol::Setting;
 use martlet_protocol::entry::Object;
@@ -64,7 +66,8 @@ fn selected_view(request: &OperationRequest) -> S3Result<Option<Selection>> {
         }
     };
     let (key, query) = (request.key().to_owned(), request.raw_query.clone());
-    let view = View { bucket: shown.to_owned(), key, query };
+    let resolved = OnceLock::new();
+    let view = View { bucket: shown.to_owned(), key, query, resolved };
     Ok(Some(Selection { by, bucket: bucket.to_owned(), view }))
 }
 
@@ -201,6 +204,9 @@ impl Operations {
         let Some(view) = &request.view else {
             return named(request.key(), query.get("versionId")).map(ReadTarget::Bucket);
         };
+        if let Some(viewed) = view.resolved.get() {
+            return Ok(ReadTarget::View(viewed.clone()));
+        }
         let viewed = self.store.checkpoints().resolve(request.bucket(), &view.key).await;
         viewed.map(ReadTarget::View).map_err(errors::s3_error)
     }

@@ -37,7 +37,7 @@ pub(crate) const PART_BYTES_MIN: u64 = 16;
 /// A service with its store.
 pub(crate) struct World {
     service: S3Service,
-    store: ObjectStore,
+    pub(crate) store: ObjectStore,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) node: Arc<MemoryBackend>,
     pub(crate) device: DeviceId,
@@ -59,6 +59,16 @@ impl World {
         let nodes = HashMap::from([(device, node.clone() as Arc<dyn Backend>)]);
         let data = std::iter::once(ring.clone()).chain(others).collect();
         let cluster = Cluster::new(ring, data, nodes).unwrap();
+        Self::over(cluster, clock, node, device)
+    }
+
+    /// A service with empty caches over a cluster, of which this is one node.
+    pub(crate) fn over(
+        cluster: Cluster,
+        clock: Arc<ManualClock>,
+        node: Arc<MemoryBackend>,
+        device: DeviceId,
+    ) -> Self {
         let options = StoreOptions {
             part_bytes_min: PART_BYTES_MIN,
             // Changes of accounts apply at once.
@@ -165,12 +175,12 @@ impl World {
     }
 }
 
-fn in_ring(id: DeviceId) -> Device {
+pub(crate) fn in_ring(id: DeviceId) -> Device {
     Device {
         id,
         region: 1,
         zone: 1,
-        node: Node { name: "n1".into(), address: "127.0.0.1:6200".into() },
+        node: Node { name: format!("n{}", id.0), address: "127.0.0.1:6200".into() },
         name: "d1".into(),
         weight: 100.0,
         meta: String::new(),

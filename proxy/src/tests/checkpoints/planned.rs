@@ -1,6 +1,10 @@
 //! Dry run of the worker: parts of a bucket, pages, and buckets whose rules were removed.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
 use martlet_protocol::Clock;
+use martlet_protocol::backend::CallKind;
 
 use super::*;
 use crate::PlannedWithdrawal;
@@ -155,4 +159,61 @@ async fn series_whose_sets_alternate_are_planned_once() {
     let (mut found, count) = pages(store, "").await;
     found.sort();
     assert_eq!((found, count), (expected, 2));
+}
+
+/// Markers may have 64 MiB, and readers may ask for plans.
+#[tokio::test]
+async fn fifty_plans_read_no_marker_and_keep_no_other_request_waiting() {
+    let (harness, clock) = ruled(RULES).await;
+    let store = &harness.store;
+    let (shard, marker) = (format!("{SET}__0_0.distcp"), format!("{SET}.metadata"));
+    save(store, &shard, b"one of two").await;
+    let outcome = save(store, &marker, MARKER).await.unwrap();
+    assert!(is_pending(&outcome, "1 of 2 objects are missing"), "{outcome}");
+    let read = Arc::new(AtomicUsize::new(0));
+    let (seen, name) = (read.clone(), marker.clone());
+    let counting = with_faults(&harness, &clock, move |call| {
+        let is_marker = |name_of: &[u8]| name_of.starts_with(name.as_bytes());
+        if call.op == CallKind::Read && call.key.is_some_and(|key| is_marker(&key.name)) {
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
+        Fault::None
+    });
+    let plans = || join_all((0..50).map(|_| counting.checkpoints().plan("b", "", None)));
+    let planned_and_read = async { tokio::join!(plans(), view_of_bucket(&counting, &shard)) };
+    let in_time = tokio::time::timeout(std::time::Duration::from_mins(1), planned_and_read);
+    let (planned, other) = in_time.await.expect("plans end");
+    assert!(planned.into_iter().all(|plan| plan.unwrap().0.is_empty()), "it may be completed yet");
+    assert_eq!(other, "one of two");
+    assert_eq!(read.load(Ordering::Relaxed), 0, "plans read the marker");
+    upkeep(&counting).await;
+    assert!(read.swap(0, Ordering::Relaxed) > 0, "the worker reads it");
+    // What can't be completed any more is planned, without its marker too.
+    save(store, &shard, b"of the next save").await;
+    let stuck = counting.checkpoints().plan("b", "", None).await.unwrap().0;
+    assert_eq!(named(&stuck), [format!("{SET}@1")]);
+    assert_eq!(read.load(Ordering::Relaxed), 0);
+}
+
+/// Reads an object of the bucket itself.
+async fn view_of_bucket(store: &ObjectStore, key: &str) -> Bytes {
+    let read = store.get("b", key, Selection::Whole, &ReadConditions::default()).await.unwrap();
+    collect(read).await.unwrap()
+}
+
+/// A marker that takes a thread of its own.
+#[tokio::test]
+async fn long_markers_are_compared_too() {
+    let rules = r#"{"rules": [{"pattern": "run-*/step-*/", "profile": "hf"}]}"#;
+    let (harness, _) = ruled(rules).await;
+    let (store, name) = (&harness.store, format!("{SET}model.safetensors.index.json"));
+    let weights: Vec<String> =
+        (0..20_000).map(|at| format!(r#""w{at}":"{}.st""#, at % 2)).collect();
+    let marker = format!(r#"{{"weight_map": {{{}}}}}"#, weights.join(","));
+    save(store, &format!("{SET}0.st"), b"0").await;
+    let outcome = save(store, &name, marker.as_bytes()).await.unwrap();
+    assert!(is_pending(&outcome, "1 of 2 objects are missing: 1.st"), "{outcome}");
+    save(store, &format!("{SET}1.st"), b"1").await;
+    assert_eq!(upkeep(store).await.done, 1);
+    assert_eq!(view(store, &format!("{SET}1.st")).await.unwrap(), "1");
 }

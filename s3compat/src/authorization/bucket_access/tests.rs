@@ -55,7 +55,13 @@ fn answer(who: &str, settings: Settings, action: Action) -> AccessDecision {
     let requester = &Requester::named(who);
     let resource = if action.scope() == ResourceKind::Bucket { "bkt" } else { "bkt/k" };
     let context = &Context::default();
-    access(requester, settings).allows(&Question { requester, action, resource, context })
+    access(requester, settings).allows(&Question {
+        requester,
+        action,
+        resource,
+        is_new: false,
+        context,
+    })
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn grantees_of_write_may_tag_new_objects_unless_a_policy_denies() {
     let tags_new = |settings: Settings| {
         let (requester, context) = (&Requester::Anonymous, &Context::default());
         let action = Action::PutObjectTagging;
-        let question = Question { requester, action, resource: "bkt/k", context };
+        let question = Question { requester, action, resource: "bkt/k", is_new: false, context };
         let access = access(requester, settings);
         assert_eq!(
             access.allows(&question),
