@@ -58,7 +58,7 @@ pub(super) enum Progress {
     Stuck(String),
 }
 
-/// What is known of a pending generation before its marker is read.
+/// State of a pending generation before its marker is read.
 struct UnreadMarker {
     /// The manifest as it was noted.
     noted: Arc<Manifest>,

@@ -30,12 +30,22 @@ const GRACE_MS: u64 = 2 * FIRST_HAND_AGE_MS_MAX;
 /// Versions that are deleted at once.
 const AT_ONCE: usize = 32;
 
+/// Returns true once grace time and holds are over, also those of earlier generations: versions
+/// that these share have the pin of the later one.
+fn is_due(record: &SetRecord, generation: &Generation, now_ms: u64) -> bool {
+    let is_earlier = |it: &&Generation| {
+        it.state == GenerationState::Removing && it.has_pins && it.number < generation.number
+    };
+    let mut earlier = record.generations.iter().filter(is_earlier);
+    due_ms(generation) <= now_ms && earlier.all(|it| due_ms(it) <= now_ms)
+}
+
 impl Visit<'_> {
     /// Removes a withdrawn generation, once its grace time and its holds are over.
     pub(super) async fn remove(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
         let (sets, set) = (&self.committer.sets, self.set);
         let number = generation.number;
-        if !self.is_due(record, generation) {
+        if !is_due(record, generation, self.now_ms()) {
             return Ok(false);
         }
         // Unpinning is not repeated in each pass while a marker may come.
@@ -83,17 +93,6 @@ impl Visit<'_> {
         }
         let spare = |record: &mut SetRecord| Ok(record.spare_objects(number));
         sets.change(set.bucket, set.set, spare).await
-    }
-
-    /// Returns true once grace time and holds are over, also those of earlier generations: versions
-    /// that these share have the pin of the later one.
-    fn is_due(&self, record: &SetRecord, generation: &Generation) -> bool {
-        let now_ms = self.now_ms();
-        let is_earlier = |it: &&Generation| {
-            it.state == GenerationState::Removing && it.has_pins && it.number < generation.number
-        };
-        let mut earlier = record.generations.iter().filter(is_earlier);
-        due_ms(generation) <= now_ms && earlier.all(|it| due_ms(it) <= now_ms)
     }
 
     /// Deletes the versions that no other generation of the set needs, pinned or not yet. Returns
