@@ -1,8 +1,8 @@
 //! Dry run of the worker: generations that rules would withdraw, now or later. Nothing is changed.
 //!
 //! A request holds the records of one page of sets, one after another, and the generations that a rule keeps,
-//! whatever the length of a series. Few requests are under way at once, and no marker is read. The first page of a series walks it whole, and lists the folders of those that
-//! the rule keeps.
+//! whatever the length of a series. Few requests are under way at once, and no marker is read. The first page of a
+//! series walks it whole, and lists the folders of those that the rule keeps.
 
 use std::ops::ControlFlow;
 

@@ -117,6 +117,21 @@ impl MultiNodeWorld {
         self.memory(device).stat_extent(device, id).await.unwrap().record
     }
 
+    /// Replaces a device's copy by `length` other bytes, with a record that matches them: its own audit finds nothing.
+    pub(crate) async fn replace_copy(&self, device: DeviceId, id: ExtentId, length: usize) {
+        let record = self.record(device, id).await;
+        let new = NewExtent {
+            id,
+            owner: record.owner,
+            length: None,
+            birth_ms: Some(record.birth_ms),
+            layout: record.layout,
+            hashes: None,
+        };
+        let body = stream::iter([Ok(Bytes::from(vec![9; length]))]).boxed();
+        self.memory(device).write_extent(device, new, body).await.unwrap();
+    }
+
     /// Writes the entry of the bucket of all extents to the index.
     pub(crate) async fn make_bucket(&self, policy: PolicyId) {
         let bucket = Bucket {

@@ -211,7 +211,7 @@ async fn the_tags_of_a_view_are_those_of_the_version_that_it_serves() {
     by_header.send_unsigned().await.refused(403, "AccessDenied");
     world.call("DELETE", FILE).send().await.expect(204);
     assert_eq!(reads(&world, VIEWED).await, [403; 3], "deleted in the bucket alone");
-    // What the current version hides isn't hidden in the view.
+    // Tags of the current version hide nothing in the view.
     let world = trained("none").await;
     put_tagged(&world, "secret", "the next save begins").await;
     assert_eq!(reads(&world, FILE).await, [403; 3]);

@@ -5,8 +5,9 @@
 //! each four cores, four at most; each starts with the first send that it gets.
 //!
 //! Invariants:
-//! * A thread sends from pages that were in memory when it looked at one of each 256 KiB. If the kernel dropped a
-//!   page since, the thread waits for this disk, and with it other sends of the device, and no call of its [`Pool`].
+//! * A thread sends from pages that were in memory when it looked up one byte of each 256 KiB. If the
+//!   kernel dropped a page since, the thread waits for this disk, and with it other sends of the
+//!   device. No call of its [`Pool`] waits for them.
 //! * A send ends after [`SENDS_FOR`], or after [`SILENT_MAX`] without progress.
 //! * A thread ends once nothing refers to its [`Senders`].
 

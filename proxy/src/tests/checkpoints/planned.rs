@@ -188,7 +188,7 @@ async fn fifty_plans_read_no_marker_and_keep_no_other_request_waiting() {
     assert_eq!(read.load(Ordering::Relaxed), 0, "plans read the marker");
     upkeep(&counting).await;
     assert!(read.swap(0, Ordering::Relaxed) > 0, "the worker reads it");
-    // What can't be completed any more is planned, without its marker too.
+    // A generation that can't be completed any more is planned, without its marker too.
     save(store, &shard, b"of the next save").await;
     let stuck = counting.checkpoints().plan("b", "", None).await.unwrap().0;
     assert_eq!(named(&stuck), [format!("{SET}@1")]);

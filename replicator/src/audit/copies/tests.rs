@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::stream;
-use martlet_protocol::backend::{CallKind, NewExtent};
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::testing::{Fault, FaultyBackend};
-use martlet_protocol::{Backend, Clock, ManualClock};
+use martlet_protocol::{Clock, ManualClock};
 use parking_lot::Mutex;
 
 use super::super::{Audit, AuditOptions};
@@ -33,21 +31,6 @@ fn cursors() -> Arc<dyn Cursors> {
     Arc::new(MemoryCursors::default())
 }
 
-/// Replaces a device's copy by other bytes, with a record that matches them: its own audit finds nothing.
-async fn replace(world: &MultiNodeWorld, device: DeviceId, id: ExtentId, length: usize) {
-    let record = world.record(device, id).await;
-    let new = NewExtent {
-        id,
-        owner: record.owner,
-        length: None,
-        birth_ms: Some(record.birth_ms),
-        layout: record.layout,
-        hashes: None,
-    };
-    let body = stream::iter([Ok(Bytes::from(vec![9; length]))]).boxed();
-    world.memory(device).write_extent(device, new, body).await.unwrap();
-}
-
 /// A world of extents, and the id and primaries of one of them.
 async fn world_of_extents() -> (MultiNodeWorld, ExtentId, Vec<DeviceId>) {
     let world = MultiNodeWorld::new(5);
@@ -63,7 +46,7 @@ async fn a_wrong_copy_of_any_primary_is_found_and_stays() {
             let (world, id, primaries) = world_of_extents().await;
             let cursors = cursors();
             assert_eq!(pass(&world, &cursors).await.differing, 0);
-            replace(&world, primaries[at], id, length).await;
+            world.replace_copy(primaries[at], id, length).await;
             let wrong = world.record(primaries[at], id).await;
             let before = world.copies(5);
             let progress = pass(&world, &cursors).await;
@@ -78,7 +61,7 @@ async fn a_wrong_copy_of_any_primary_is_found_and_stays() {
 #[tokio::test]
 async fn each_extent_is_compared_once_by_the_process_of_its_first_primary() {
     let (world, id, primaries) = world_of_extents().await;
-    replace(&world, primaries[2], id, 16).await;
+    world.replace_copy(primaries[2], id, 16).await;
     for device in (0..5).map(DeviceId) {
         let scope = DeviceScope::Nodes(vec![format!("n{}", device.0)]);
         let progress = run_once(&mut worker(&world, scope, &cursors())).await.unwrap();
@@ -89,7 +72,7 @@ async fn each_extent_is_compared_once_by_the_process_of_its_first_primary() {
 #[tokio::test]
 async fn a_difference_is_known_until_it_is_gone_also_after_a_restart() {
     let (world, id, primaries) = world_of_extents().await;
-    replace(&world, primaries[1], id, 16).await;
+    world.replace_copy(primaries[1], id, 16).await;
     let cursors = cursors();
     assert_eq!(pass(&world, &cursors).await.differing, 1);
     // A new worker compares what it loaded at its first step.
@@ -107,7 +90,7 @@ async fn a_difference_is_known_until_it_is_gone_also_after_a_restart() {
 #[tokio::test]
 async fn silence_of_a_primary_is_counted_and_hides_no_other_difference() {
     let (world, id, primaries) = world_of_extents().await;
-    replace(&world, primaries[1], id, 16).await;
+    world.replace_copy(primaries[1], id, 16).await;
     world.memory(primaries[2]).set_offline(primaries[2], true);
     let cluster = world.step();
     let compared = compare(&cluster, primaries[0], None).await.unwrap();
@@ -172,7 +155,7 @@ fn remembered_extents_are_bounded_and_read_as_they_were_saved() {
 #[tokio::test]
 async fn the_audit_compares_after_it_has_read_and_goes_on_after_a_restart() {
     let (world, id, primaries) = world_of_extents().await;
-    replace(&world, primaries[0], id, 16).await;
+    world.replace_copy(primaries[0], id, 16).await;
     let cursors = cursors();
     let mut steps = 0;
     loop {

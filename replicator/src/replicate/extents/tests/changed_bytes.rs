@@ -3,10 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bytes::Bytes;
-use futures::{StreamExt, stream};
-use martlet_protocol::Backend;
-use martlet_protocol::backend::NewExtent;
 use martlet_protocol::testing::Call;
 
 use super::*;
@@ -26,22 +22,6 @@ fn world(count: u32, fault: Fault) -> (MultiNodeWorld, Arc<AtomicBool>) {
         Arc::new(FaultyBackend::new(memory, choose))
     });
     (world, is_on)
-}
-
-/// Replaces a device's copy by other bytes of the same length, with a record that matches them.
-async fn replace(world: &MultiNodeWorld, device: DeviceId, id: ExtentId) {
-    let record = world.record(device, id).await;
-    let bytes = Bytes::from(vec![9; record.extent.length as usize]);
-    let new = NewExtent {
-        id,
-        owner: record.owner,
-        length: None,
-        birth_ms: Some(record.birth_ms),
-        layout: record.layout,
-        hashes: None,
-    };
-    let body = stream::iter([Ok(bytes)]).boxed();
-    world.memory(device).write_extent(device, new, body).await.unwrap();
 }
 
 async fn worker_ends(world: &MultiNodeWorld, after: Duration) -> bool {
@@ -87,7 +67,8 @@ async fn a_refused_copy_is_compared_with_the_copy_that_is_there() {
     is_on.store(true, Ordering::SeqCst);
     let step = world.step();
     assert_eq!(copy(&step, &record, primaries[0], primaries[1]).await.unwrap(), 0);
-    replace(&world, primaries[1], id).await;
+    // Other bytes of the same length.
+    world.replace_copy(primaries[1], id, 16).await;
     let error = copy(&step, &record, primaries[0], primaries[1]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     // Only the manifest knows which of the two are right.
@@ -107,7 +88,8 @@ async fn a_primary_with_other_bytes_keeps_the_right_copies_of_former_holders() {
     all.push(stray);
     world.extent_on(&all, id, "object").await;
     let right = world.record(stray, id).await;
-    replace(&world, primaries[1], id).await;
+    // Other bytes of the same length.
+    world.replace_copy(primaries[1], id, 16).await;
     world.clock.advance_ms(60_000);
     for _ in 0..3 {
         let progress = run(&world).await;
@@ -130,7 +112,8 @@ async fn neither_of_two_contents_is_spread_to_a_third_primary() {
     let id = extent_id(1);
     let primaries = world.data_primaries(id);
     world.extent_on(&primaries[..2], id, "object").await;
-    replace(&world, primaries[1], id).await;
+    // Other bytes of the same length.
+    world.replace_copy(primaries[1], id, 16).await;
     world.clock.advance_ms(60_000);
     for _ in 0..3 {
         let progress = run(&world).await;
