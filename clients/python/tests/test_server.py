@@ -151,6 +151,46 @@ def test_checkpoints(client: martlet.Client, train: str, series: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_shard_of_another_save_is_no_part_of_a_commit(client: martlet.Client, train: str) -> None:
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.utils import CheckpointException
+
+    from martlet.dcp import StorageReader, StorageWriter
+
+    elsewhere = martlet.Address(train, "plain/")
+    other = {"w": torch.full((1000,), 2.0)}
+    dcp.save(other, storage_writer=StorageWriter(str(elsewhere), client=client, commit="never"), no_dist=True)
+    name = next(it.key for it in client.listing(elsewhere) if it.key.endswith(".distcp")).rsplit("/", 1)[1]
+    shard = bytes(client.read(elsewhere.child(name)).view)
+
+    class Late(StorageWriter):
+        """A rank of a former attempt replaces a shard, of equal size, before the marker comes."""
+
+        def finish(self, metadata: Any, results: Any) -> None:
+            client.write(f"{self.path}/{name}", shard)
+            super().finish(metadata, results)
+
+    state = {"w": torch.full((1000,), 1.0)}
+    folder = f"martlet://{train}/dcp-3/step-1"
+    with pytest.raises(CheckpointException, match="differ"):
+        dcp.save(state, storage_writer=Late(folder, client=client, commit="require"), no_dist=True)
+    writer = Late(folder, client=client)
+    dcp.save(state, storage_writer=writer, no_dist=True)
+    assert writer.outcome is not None
+    assert writer.outcome.state == "refused"
+    assert client.newest(folder) is None
+    # The same save without the other rank is committed, and is what is read.
+    writer = StorageWriter(folder, client=client, commit="require")
+    dcp.save(state, storage_writer=writer, no_dist=True)
+    assert writer.outcome is not None
+    found = {"w": torch.zeros(1000)}
+    reader = StorageReader(folder, client=client, generation=writer.outcome.generation)
+    dcp.load(found, storage_reader=reader, no_dist=True)
+    assert torch.equal(found["w"], state["w"])
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_publishing_and_plain_folders(client: martlet.Client, train: str, bucket: str) -> None:
     torch = pytest.importorskip("torch")
     import torch.distributed.checkpoint as dcp

@@ -174,15 +174,40 @@ class StorageWriter(FileSystemWriter):
         return outcome
 
     def _by_marker(self, folder: Address, objects: list[Written], marker: Written) -> Outcome | None:
-        """Returns the generation that the marker's rule has made, if it is exactly this save."""
+        """Returns the generation that the marker's rule has made, if it has exactly the objects of this save.
+
+        Equal counts and sizes prove nothing: all saves of one model have them, and a rank of a former attempt may
+        have replaced a shard in between.
+        """
         state, _, rest = (marker.checkpoint or "").partition("; generation=")
         if state != "committed" or not rest.isdigit():
             return None
-        made = next((it for it in self.client.generations(folder) if it.number == int(rest)), None)
-        total = sum(it.size for it in objects)
-        if made is None or (made.objects, made.bytes) != (len(objects), total):
+        view = folder.generation(int(rest))
+        try:
+            listed = {
+                (it.key.removeprefix(view.folder), it.etag.strip('"'), it.size)
+                for it in self.client.store.list(view.bucket, view.folder)
+            }
+        except StoreError:
+            # The explicit commit judges then.
+            return None
+        saved = {(it.address.key.removeprefix(folder.folder), it.etag.strip('"'), it.size) for it in objects}
+        if listed != saved:
+            if not saved <= listed:
+                self._withdraw(folder, int(rest))
             return None
         return Outcome("committed", int(rest))
+
+    def _withdraw(self, folder: Address, generation: int) -> None:
+        """Takes a generation out of the view whose marker is this save's, and whose shards are not."""
+        try:
+            self.client.withdraw(folder, generation)
+        except StoreError as error:
+            LOG.warning(
+                "%s: generation %d has shards of another save, and stays: %s. Withdraw it", folder, generation, error
+            )
+        else:
+            LOG.warning("%s: generation %d had shards of another save, and was withdrawn", folder, generation)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
