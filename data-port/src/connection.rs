@@ -19,7 +19,7 @@ use martlet_protocol::ByteStream;
 use martlet_serving::listen::{self, AcceptedConnection, HEAD_BYTES_MAX, Limits, Port};
 use martlet_serving::wait_for_stop;
 use martlet_storage_node::{ExtentInPlace, SendEnd, SentBytes};
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -97,7 +97,8 @@ impl DataPortServer {
                 Some(Ok(request)) => {
                     let keeps_alive = request.keeps_alive && !*stop.borrow();
                     let origin = Origin { peer, proven: place.proven() };
-                    self.figures.in_flight.inc();
+                    // A connection may be dismissed at any wait.
+                    let under_way = self.figures.begin();
                     let outcome = match self.answer(&request, &origin).await {
                         Err(refusal) => {
                             let text = refusal.text(keeps_alive, request.wants_bytes);
@@ -107,7 +108,7 @@ impl DataPortServer {
                             self.reply(&mut conversation, &request, piece, keeps_alive).await
                         }
                     };
-                    self.figures.in_flight.dec();
+                    drop(under_way);
                     outcome?;
                     keeps_alive
                 }
@@ -258,6 +259,7 @@ impl Conversation {
         loop {
             let unwatched = stream.into_std()?;
             let socket: Arc<OwnedFd> = Arc::new(unwatched.try_clone()?.into());
+            let lent = LentSocket(Some(socket.clone()));
             while at < range.end {
                 let outcome = extent.send_unverified(&socket, at..range.end).await;
                 let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
@@ -268,6 +270,7 @@ impl Conversation {
                 }
             }
             stream = TcpStream::from_std(unwatched)?;
+            lent.give_back();
             if at == range.end {
                 return Ok(stream);
             }
@@ -304,6 +307,25 @@ impl Transport {
     }
 }
 
+/// A socket that threads of a device have. A send that hangs keeps a descriptor of its own, so the
+/// connection is shut down unless the socket comes back: the client would wait for the disk.
+struct LentSocket(Option<Arc<OwnedFd>>);
+
+impl LentSocket {
+    fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for LentSocket {
+    fn drop(&mut self) {
+        if let Some(socket) = self.0.take() {
+            // The client may have closed the connection.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
+    }
+}
+
 /// Ends with `TimedOut` after `limit`. Zero means no limit.
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     if limit.is_zero() {
@@ -318,5 +340,31 @@ fn refusal_of(refusal: HeadRefusal) -> Refusal {
         HeadRefusal::Malformed(message) => Refusal::new(400, None, message),
         HeadRefusal::Path => Refusal::new(404, None, "only pieces of extents are served here"),
         HeadRefusal::Method => Refusal::new(405, None, "only GET and HEAD are served here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_does_not_come_back_is_shut_down_for_all_its_descriptors() {
+        for comes_back in [false, true] {
+            let (ours, mut peer) = UnixStream::pair().unwrap();
+            let kept_by_a_hung_send = ours.try_clone().unwrap();
+            peer.set_nonblocking(true).unwrap();
+            let lent = LentSocket(Some(Arc::new(ours.into())));
+            if comes_back {
+                lent.give_back();
+            } else {
+                drop(lent);
+            }
+            let read = peer.read(&mut [0]);
+            assert_eq!(read.is_ok_and(|bytes| bytes == 0), !comes_back);
+            drop(kept_by_a_hung_send);
+        }
     }
 }

@@ -36,7 +36,7 @@ pub struct DataPortFigures {
     requests: Family<RequestLabels, Counter>,
     bytes: Family<ByteLabels, Counter>,
     cut: Counter,
-    pub(crate) in_flight: Gauge,
+    in_flight: Gauge,
     tenants: Mutex<BTreeSet<String>>,
 }
 
@@ -55,6 +55,12 @@ impl DataPortFigures {
     }
 
     /// Counts an answer. Requests without a valid token have no tenant.
+    /// Counts a request as under way until the returned guard is dropped.
+    pub(crate) fn begin(&self) -> UnderWay {
+        self.in_flight.inc();
+        UnderWay(self.in_flight.clone())
+    }
+
     pub(crate) fn answered(&self, tenant: Option<&str>, status: u16) {
         let tenant = tenant.map_or_else(|| NOBODY.to_owned(), |tenant| self.label(tenant));
         self.requests.get_or_create(&RequestLabels { tenant, status }).inc();
@@ -80,6 +86,15 @@ impl DataPortFigures {
             tenants.insert(tenant.to_owned());
         }
         tenant.to_owned()
+    }
+}
+
+/// A request under way, in the figures.
+pub(crate) struct UnderWay(Gauge);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -28,9 +28,26 @@ pub(crate) enum DevicePart {
     Packed,
     /// The thread that makes names durable.
     Names,
+    /// A thread that sends cached bytes, by a number below [`SENDERS_MAX`]. Its calls end without the
+    /// disk as long as their bytes are in memory: they are no pulse of other parts.
+    Sends(usize),
 }
 
-const PARTS: usize = 4;
+/// Maximum number of threads of a device that send cached bytes.
+pub(crate) const SENDERS_MAX: usize = 4;
+const PARTS: usize = 4 + SENDERS_MAX;
+
+impl DevicePart {
+    fn place(self) -> usize {
+        match self {
+            Self::Calls => 0,
+            Self::Index => 1,
+            Self::Packed => 2,
+            Self::Names => 3,
+            Self::Sends(thread) => 4 + thread,
+        }
+    }
+}
 
 /// The pulse of one device.
 #[derive(Debug)]
@@ -63,7 +80,7 @@ impl Pulse {
 
     /// Records that a call begins; the call ends when the returned [`RunningCall`] is dropped.
     pub(crate) fn begin(self: &Arc<Self>, part: DevicePart) -> RunningCall {
-        let mut beats = self.parts[part as usize].lock();
+        let mut beats = self.parts[part.place()].lock();
         if beats.running == 0 {
             beats.last = Instant::now();
         }
@@ -104,7 +121,7 @@ impl Pulse {
 
     /// Returns `Unavailable` if the part has no pulse.
     pub(crate) fn check(&self, part: DevicePart) -> Result<()> {
-        match self.stalled_for(&self.parts[part as usize], Instant::now()) {
+        match self.stalled_for(&self.parts[part.place()], Instant::now()) {
             None => Ok(()),
             Some(time) => Err(self.suspect(&silence(time))),
         }
@@ -134,7 +151,7 @@ pub(crate) struct RunningCall {
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
-        let mut beats = self.pulse.parts[self.part as usize].lock();
+        let mut beats = self.pulse.parts[self.part.place()].lock();
         beats.running -= 1;
         beats.last = Instant::now();
     }
@@ -146,7 +163,7 @@ mod tests {
 
     fn at(pulse: &Pulse, part: DevicePart, seconds: u64) -> Option<Duration> {
         let then = Instant::now() + Duration::from_secs(seconds);
-        pulse.stalled_for(&pulse.parts[part as usize], then)
+        pulse.stalled_for(&pulse.parts[part.place()], then)
     }
 
     #[test]
@@ -169,9 +186,25 @@ mod tests {
         let error = pulse.check(DevicePart::Packed).unwrap_err();
         assert_eq!(error.kind(), martlet_protocol::ErrorKind::Unavailable, "{error}");
         assert!(pulse.check(DevicePart::Calls).is_ok());
-        let before = pulse.parts[DevicePart::Packed as usize].lock().last;
+        let before = pulse.parts[DevicePart::Packed.place()].lock().last;
         drop(pulse.begin(DevicePart::Packed));
-        assert!(pulse.parts[DevicePart::Packed as usize].lock().last > before);
+        assert!(pulse.parts[DevicePart::Packed.place()].lock().last > before);
+        drop(hung);
+        assert_eq!(pulse.stalled(), None);
+    }
+
+    #[test]
+    fn sends_from_memory_are_no_pulse_of_a_disk_that_hangs() {
+        let pulse = Arc::new(Pulse::new("d1".to_owned(), Duration::ZERO));
+        let hung = [pulse.begin(DevicePart::Calls), pulse.begin(DevicePart::Sends(1))];
+        for _ in 0..3 {
+            drop(pulse.begin(DevicePart::Sends(0)));
+        }
+        for (part, hangs) in [(0, false), (1, true)] {
+            assert_eq!(pulse.check(DevicePart::Sends(part)).is_err(), hangs);
+        }
+        assert!(pulse.check(DevicePart::Calls).is_err());
+        assert!(pulse.stalled().is_some());
         drop(hung);
         assert_eq!(pulse.stalled(), None);
     }

@@ -1,9 +1,11 @@
 //! The real disk, of which one folder hangs on request. For tests.
 //!
 //! While its gate is shut, calls for files in the folder block, as on a disk that doesn't answer.
-//! Non-blocking reads then find nothing in memory.
+//! Non-blocking reads then find nothing in memory. The gate may be shut for sends alone, as if the
+//! kernel had dropped pages between a look-up and its send.
 
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,30 +17,49 @@ use super::{Caching, Disk, DiskFile, FileDetails, PosixDisk, Space};
 /// A gate that blocks callers while it is shut.
 #[derive(Debug, Default)]
 pub(crate) struct FolderGate {
-    shut: Mutex<bool>,
+    shut: Mutex<Shut>,
     opened: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shut {
+    #[default]
+    No,
+    Sends,
+    All,
 }
 
 impl FolderGate {
     pub(crate) fn shut(&self) {
-        *self.shut.lock() = true;
+        *self.shut.lock() = Shut::All;
+    }
+
+    pub(crate) fn shut_for_sends(&self) {
+        *self.shut.lock() = Shut::Sends;
     }
 
     pub(crate) fn open(&self) {
-        *self.shut.lock() = false;
+        *self.shut.lock() = Shut::No;
         self.opened.notify_all();
     }
 
     /// Waits until the gate is open.
     pub(crate) fn pass(&self) {
         let mut shut = self.shut.lock();
-        while *shut {
+        while *shut == Shut::All {
+            self.opened.wait(&mut shut);
+        }
+    }
+
+    fn pass_send(&self) {
+        let mut shut = self.shut.lock();
+        while *shut != Shut::No {
             self.opened.wait(&mut shut);
         }
     }
 
     fn is_shut(&self) -> bool {
-        *self.shut.lock()
+        *self.shut.lock() == Shut::All
     }
 }
 
@@ -166,6 +187,11 @@ impl DiskFile for GatedFile {
     fn is_named(&self) -> Result<bool> {
         self.gate.pass();
         self.file.is_named()
+    }
+
+    fn send(&self, socket: BorrowedFd<'_>, offset: u64, length: usize) -> Result<Option<usize>> {
+        self.gate.pass_send();
+        self.file.send(socket, offset, length)
     }
 
     fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {

@@ -20,7 +20,7 @@ use martlet_protocol::{ByteStream, Error, ExtentId, Result};
 use super::ExtentStore;
 use super::open::OpenExtent;
 use super::read::{self, ExtentReader};
-use super::sender::{CachedEnd, CachedSend, Senders};
+use super::sender::{CachedSend, SendEnd, Senders};
 use super::store::StoreState;
 
 /// Most bytes that one call sends from the disk.
@@ -33,15 +33,6 @@ pub struct SentBytes {
     pub bytes: u64,
     /// Reason for the end of the call.
     pub end: SendEnd,
-}
-
-/// End of a call that sent bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendEnd {
-    /// The socket took all bytes, or a further call returns an error.
-    Taken,
-    /// The socket takes none now, or the time of the call is up.
-    Full,
 }
 
 /// An extent that is open for a reader in place. Cheap to clone.
@@ -124,10 +115,8 @@ impl ExtentInPlace {
         }
         let CachedSend { bytes, end } =
             self.senders.send(&self.extent, socket, range.clone()).await?;
-        match end {
-            CachedEnd::Taken => return Ok(SentBytes { bytes, end: SendEnd::Taken }),
-            CachedEnd::Full => return Ok(SentBytes { bytes, end: SendEnd::Full }),
-            CachedEnd::Uncached => {}
+        if let Some(end) = end {
+            return Ok(SentBytes { bytes, end });
         }
         let (extent, socket, from) = (self.extent.clone(), socket.clone(), range.start + bytes);
         let send = move || send_while_taken(&extent, socket.as_fd(), from..range.end);

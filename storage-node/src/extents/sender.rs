@@ -7,16 +7,17 @@
 //! Invariants:
 //! * A thread sends from pages that were in memory when it looked up one byte of each 256 KiB. If the
 //!   kernel dropped a page since, the thread waits for this disk, and with it other sends of the
-//!   device. No call of its [`Pool`] waits for them.
+//!   device. No call of its [`Pool`] waits for them, and a send that took [`SLOW_AFTER`] goes on there.
+//! * A thread that hangs has no pulse. Then its sends fail, and the device is suspect.
 //! * A send ends after [`SENDS_FOR`], or after [`SILENT_MAX`] without progress.
-//! * A thread ends once nothing refers to its [`Senders`].
+//! * A thread ends once nothing refers to its [`Senders`]. One that failed is replaced by the next send.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use martlet_protocol::{Error, Result};
@@ -29,7 +30,7 @@ use tokio::sync::oneshot;
 
 use super::open::OpenExtent;
 use crate::device::pool::Pool;
-use crate::device::pulse::{DevicePart, Pulse};
+use crate::device::pulse::{DevicePart, Pulse, SENDERS_MAX};
 
 /// Most bytes that a socket gets in its turn.
 const SENT_AT_ONCE_MAX: u64 = 2 * 1024 * 1024;
@@ -39,9 +40,10 @@ const PROBE_BYTES: u64 = 256 * 1024;
 const SENDS_FOR: Duration = Duration::from_secs(1);
 /// Longest time that a send waits for a socket that takes nothing.
 const SILENT_MAX: Duration = Duration::from_millis(500);
-/// Cores for each thread, and most threads of a device.
+/// Time of a call that did not find all of its bytes in memory.
+const SLOW_AFTER: Duration = Duration::from_millis(20);
+/// Cores for each thread.
 const CORES_EACH: usize = 4;
-const THREADS_MAX: usize = 4;
 /// Most events of one wait; others come with the next one.
 const EVENTS_MAX: usize = 256;
 /// Key of the descriptor that wakes a thread.
@@ -53,9 +55,9 @@ pub(super) struct Senders {
     pool: Arc<Pool>,
 }
 
-/// A thread, and what callers share with it.
+/// A thread, once it has started, and what callers share with it.
 #[derive(Default)]
-struct SenderThread(OnceLock<Arc<SenderShared>>);
+struct SenderThread(Mutex<Option<Arc<SenderShared>>>);
 
 struct SenderShared {
     /// Readable after a change of `arrived`.
@@ -66,23 +68,22 @@ struct SenderShared {
     count: AtomicUsize,
 }
 
+/// End of a call that sent bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendEnd {
+    /// The socket took all bytes, or a further call returns an error.
+    Taken,
+    /// The socket takes none now, or the time of the call is up.
+    Full,
+}
+
 /// Outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CachedSend {
     /// Number of bytes that the socket took.
     pub(super) bytes: u64,
-    pub(super) end: CachedEnd,
-}
-
-/// Reason for the end of a send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CachedEnd {
-    /// The socket took all bytes, or a further send returns an error.
-    Taken,
-    /// The time is up, or the socket takes nothing.
-    Full,
-    /// The next bytes are not in memory.
-    Uncached,
+    /// Reason for the end of the send. None if the next bytes are not in memory.
+    pub(super) end: Option<SendEnd>,
 }
 
 /// A send that has not ended.
@@ -104,15 +105,15 @@ impl Senders {
     /// Creates the senders of a device. No thread starts.
     pub(super) fn new(pool: Arc<Pool>) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let count = cores.div_ceil(CORES_EACH).min(THREADS_MAX);
+        let count = cores.div_ceil(CORES_EACH).min(SENDERS_MAX);
         Arc::new(Self { threads: (0..count).map(|_| SenderThread::default()).collect(), pool })
     }
 
     /// Sends bytes of `range` that are in memory to a socket that doesn't block.
     ///
     /// # Errors
-    /// Those before the first byte. `Unavailable` if the device hangs, the socket is closed, or no
-    /// thread can start.
+    /// Those before the first byte. `Unavailable` if the device or the thread hangs, the socket is
+    /// closed, or no thread can start.
     pub(super) async fn send(
         &self,
         extent: &Arc<OpenExtent>,
@@ -132,39 +133,45 @@ impl Senders {
             is_watched: false,
             reply,
         };
-        self.least_used()?.hand_over(sending)?;
+        let (thread, shared) = self.least_used()?;
+        self.pool.pulse().check(DevicePart::Sends(thread))?;
+        shared.hand_over(sending)?;
         let ended = async {
             outcome.await.unwrap_or_else(|_| Err(Error::internal("a thread that sends panicked")))
         };
         self.pool.pulse().wait(ended).await?
     }
 
-    /// The thread with the fewest sends, started if need be.
-    fn least_used(&self) -> Result<&SenderShared> {
-        let count = |thread: &&SenderThread| {
-            thread.0.get().map_or(0, |shared| shared.count.load(Ordering::Relaxed))
+    /// Number and state of the thread with the fewest sends, started if need be.
+    fn least_used(&self) -> Result<(usize, Arc<SenderShared>)> {
+        let count = |(_, thread): &(usize, &SenderThread)| {
+            thread.0.lock().as_ref().map_or(0, |shared| shared.count.load(Ordering::Relaxed))
         };
-        let thread = self.threads.iter().min_by_key(count).expect("a device has a thread");
-        if let Some(shared) = thread.0.get() {
-            return Ok(shared);
+        let threads = self.threads.iter().enumerate();
+        let (number, thread) = threads.min_by_key(count).expect("a device has a thread");
+        let mut started = thread.0.lock();
+        if let Some(shared) = started.as_ref().filter(|shared| !shared.has_ended()) {
+            return Ok((number, shared.clone()));
         }
-        let shared = SenderShared::start(self.pool.name(), self.pool.pulse().clone())?;
-        // A thread that another caller started meanwhile stays; this one ends.
-        if let Err(surplus) = thread.0.set(shared) {
-            surplus.end();
-        }
-        Ok(thread.0.get().expect("the thread was set"))
+        let part = DevicePart::Sends(number);
+        let shared = SenderShared::start(self.pool.name(), self.pool.pulse().clone(), part)?;
+        *started = Some(shared.clone());
+        Ok((number, shared))
     }
 }
 
 impl Drop for Senders {
     fn drop(&mut self) {
-        self.threads.iter().filter_map(|thread| thread.0.get()).for_each(|shared| shared.end());
+        for thread in &self.threads {
+            if let Some(shared) = thread.0.lock().take() {
+                shared.end();
+            }
+        }
     }
 }
 
 impl SenderShared {
-    fn start(device: &str, pulse: Arc<Pulse>) -> Result<Arc<Self>> {
+    fn start(device: &str, pulse: Arc<Pulse>, part: DevicePart) -> Result<Arc<Self>> {
         let failed = |error: std::io::Error| {
             let message = format!("device {device} has no thread that sends");
             Error::unavailable(message).with_source(error)
@@ -182,6 +189,7 @@ impl SenderShared {
         let sender = SenderLoop {
             shared: shared.clone(),
             pulse,
+            part,
             set,
             sends: HashMap::new(),
             ready: VecDeque::new(),
@@ -190,6 +198,10 @@ impl SenderShared {
         let thread = std::thread::Builder::new().name(format!("send-{device}"));
         thread.spawn(move || sender.work()).map_err(failed)?;
         Ok(shared)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.arrived.lock().is_none()
     }
 
     fn hand_over(&self, sending: Sending) -> Result<()> {
@@ -224,6 +236,7 @@ impl SenderShared {
 struct SenderLoop {
     shared: Arc<SenderShared>,
     pulse: Arc<Pulse>,
+    part: DevicePart,
     set: OwnedFd,
     sends: HashMap<u64, Sending>,
     /// Keys of sends whose socket may take bytes.
@@ -293,7 +306,15 @@ impl SenderLoop {
     fn go_on(&mut self, key: u64) {
         // A send that ended may have an event left.
         let Some(sending) = self.sends.get_mut(&key) else { return };
-        match sending.turn(&self.pulse) {
+        if sending.reply.is_closed() {
+            // The caller has gone.
+            return self.end(key, Ok(Some(SendEnd::Full)));
+        }
+        let turn = {
+            let _beat = self.pulse.begin(self.part);
+            sending.turn()
+        };
+        match turn {
             Turn::Again => self.ready.push_back(key),
             Turn::Ends(outcome) => self.end(key, outcome),
             Turn::Waits if sending.is_watched => {}
@@ -310,7 +331,7 @@ impl SenderLoop {
         }
     }
 
-    fn end(&mut self, key: u64, outcome: Result<CachedEnd>) {
+    fn end(&mut self, key: u64, outcome: Result<Option<SendEnd>>) {
         let Some(sending) = self.sends.remove(&key) else { return };
         if sending.is_watched
             && let Err(error) = epoll::delete(&self.set, &sending.socket)
@@ -321,7 +342,7 @@ impl SenderLoop {
         let bytes = sending.at - sending.range.start;
         let outcome = match outcome {
             // A further send meets the error before its first byte.
-            Err(_) if bytes > 0 => Ok(CachedEnd::Taken),
+            Err(_) if bytes > 0 => Ok(Some(SendEnd::Taken)),
             outcome => outcome,
         };
         // The caller may have gone.
@@ -334,7 +355,7 @@ impl SenderLoop {
             |sending: &Sending| now - sending.took_at >= SILENT_MAX || sending.reply.is_closed();
         let silent = self.sends.iter().filter(|(_, sending)| is_silent(sending));
         for key in silent.map(|(key, _)| *key).collect::<Vec<u64>>() {
-            self.end(key, Ok(CachedEnd::Full));
+            self.end(key, Ok(Some(SendEnd::Full)));
         }
     }
 }
@@ -352,32 +373,32 @@ enum Turn {
     Again,
     /// The socket takes none now.
     Waits,
-    Ends(Result<CachedEnd>),
+    /// The send ends, for a reason of [`CachedSend`].
+    Ends(Result<Option<SendEnd>>),
 }
 
 impl Sending {
-    fn turn(&mut self, pulse: &Arc<Pulse>) -> Turn {
+    fn turn(&mut self) -> Turn {
         let end = self.range.end.min(self.at + SENT_AT_ONCE_MAX);
         match self.is_cached(end) {
             Ok(true) => {}
-            Ok(false) => return Turn::Ends(Ok(CachedEnd::Uncached)),
+            Ok(false) => return Turn::Ends(Ok(None)),
             Err(error) => return Turn::Ends(Err(error)),
         }
         let length = usize::try_from(end - self.at).expect("a turn has few bytes");
-        let sent = {
-            let _beat = pulse.begin(DevicePart::Calls);
-            self.extent.file.send(self.socket.as_fd(), self.extent.base + self.at, length)
-        };
-        match sent {
+        let began = Instant::now();
+        match self.extent.file.send(self.socket.as_fd(), self.extent.base + self.at, length) {
             Ok(None) => Turn::Waits,
             Err(error) => Turn::Ends(Err(error)),
             Ok(Some(bytes)) => {
                 self.at += bytes as u64;
                 self.took_at = Instant::now();
                 if self.at == self.range.end {
-                    Turn::Ends(Ok(CachedEnd::Taken))
+                    Turn::Ends(Ok(Some(SendEnd::Taken)))
+                } else if self.took_at - began >= SLOW_AFTER {
+                    Turn::Ends(Ok(None))
                 } else if self.took_at - self.began >= SENDS_FOR {
-                    Turn::Ends(Ok(CachedEnd::Full))
+                    Turn::Ends(Ok(Some(SendEnd::Full)))
                 } else {
                     Turn::Again
                 }
@@ -410,15 +431,24 @@ mod tests {
     #[tokio::test]
     async fn a_thread_starts_with_its_first_send_and_ends_with_its_senders() {
         let senders = senders();
-        assert!(senders.threads.iter().all(|thread| thread.0.get().is_none()));
-        senders.least_used().unwrap();
-        let shared = senders.threads[0].0.get().unwrap().clone();
+        assert!(senders.threads.iter().all(|thread| thread.0.lock().is_none()));
+        let (_, shared) = senders.least_used().unwrap();
         assert_eq!(Arc::strong_count(&shared), 3, "the senders, the thread and this test");
         drop(senders);
         while Arc::strong_count(&shared) > 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(shared.arrived.lock().is_none(), "a send would wait for ever");
+        assert!(shared.has_ended(), "a send would wait for ever");
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_ended_early_is_replaced() {
+        let senders = senders();
+        let (number, first) = senders.least_used().unwrap();
+        first.end();
+        let (again, second) = senders.least_used().unwrap();
+        assert_eq!(again, number);
+        assert!(!Arc::ptr_eq(&first, &second) && !second.has_ended());
     }
 
     #[test]
@@ -427,9 +457,9 @@ mod tests {
         let more = Arc::get_mut(&mut senders).unwrap();
         more.threads = (0..3).map(|_| SenderThread::default()).collect();
         for _ in 0..3 {
-            senders.least_used().unwrap().count.fetch_add(7, Ordering::Relaxed);
+            senders.least_used().unwrap().1.count.fetch_add(7, Ordering::Relaxed);
         }
-        let started = senders.threads.iter().filter_map(|thread| thread.0.get());
+        let started = senders.threads.iter().filter_map(|thread| thread.0.lock().clone());
         let counts: Vec<usize> = started.map(|it| it.count.load(Ordering::Relaxed)).collect();
         assert_eq!(counts, [7, 7, 7]);
     }

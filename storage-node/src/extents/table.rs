@@ -159,8 +159,12 @@ impl Table {
     }
 
     pub(super) fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<Row>> {
-        let rows = either!(self, table => table.list(after, limit))?;
-        rows.iter().map(|(_, row)| Row::decode(row)).collect()
+        let encoded = either!(self, table => table.list(after, limit))?;
+        let mut rows = Vec::with_capacity(encoded.len());
+        for (_, row) in &encoded {
+            rows.push(Row::decode(row)?);
+        }
+        Ok(rows)
     }
 
     /// Calls `visit` with every encoded row, or with every one whose id begins with the byte

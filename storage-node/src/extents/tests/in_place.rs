@@ -6,12 +6,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use futures::FutureExt;
 use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
 
 use super::super::buffer::WINDOW_BYTES;
 use super::super::footer;
 use super::posix::open_real;
 use super::*;
+use crate::device::pool::Pool;
+use crate::disk::{FolderGate, GatedDisk};
+use crate::index::ExtentTable;
 
 const LENGTH: usize = 5 * CHUNK_BYTES + 70_001;
 
@@ -147,6 +151,53 @@ async fn slow_sockets_delay_no_other_reader_and_no_call_of_the_disk() {
     let (ends, ()) = futures::join!(futures::future::try_join_all(sends), served);
     let is_full = |sent: &SentBytes| sent.end == SendEnd::Full && sent.bytes > 0;
     assert!(ends.unwrap().iter().all(is_full));
+    drop(socket);
+    assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_hangs_fails_and_makes_its_device_suspect() {
+    let (folder, gate) = (tempfile::tempdir().unwrap(), Arc::<FolderGate>::default());
+    let threads = Arc::new(Pool::new("d1".to_owned(), Duration::from_millis(100)));
+    let options = ExtentOptions { threads: threads.clone(), ..ExtentOptions::default() };
+    let disk = Arc::new(GatedDisk::new(folder.path(), gate.clone()));
+    let table = ExtentTable::open(&folder.path().join("index")).unwrap();
+    let clock = Arc::new(SystemClock);
+    let (store, _) = ExtentStore::open(folder.path(), disk, table, clock, &options).unwrap();
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    let in_memory: Vec<Bytes> =
+        extent.read(0..LENGTH as u64).await.unwrap().try_collect().await.unwrap();
+    assert_eq!(in_memory.concat().len(), LENGTH);
+    gate.shut_for_sends();
+    let (socket, peer) = sockets();
+    // Calls that end meanwhile are no pulse of the thread that hangs.
+    let calls = async {
+        loop {
+            threads.run(|| Ok(())).await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error: Error = tokio::select! {
+        sent = extent.send_unverified(&socket, 0..LENGTH as u64) => sent.unwrap_err(),
+        ended = calls => { let ended: Result<()> = ended; ended.unwrap_err() }
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("nothing notices the hung send"),
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(threads.pulse().stalled().is_some());
+    let (other, _peer) = sockets();
+    let refused = extent.send_unverified(&other, 0..LENGTH as u64).now_or_never();
+    assert_eq!(refused.expect("it waits for nothing").unwrap_err().kind(), ErrorKind::Unavailable);
+    gate.open();
+    while threads.pulse().stalled().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // The thread goes on with other sends. The send without a caller ended after its turn.
+    drop(peer);
+    let (socket, peer) = sockets();
+    let peer = received(peer);
+    send_all(&extent, &socket, 0..LENGTH as u64).await;
     drop(socket);
     assert!(peer.join().unwrap() == pattern(id, LENGTH));
 }
