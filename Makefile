@@ -78,7 +78,7 @@ test-console-keys: console ## Scroll a bucket of KEYS (100,000) real keys in Chr
 PROMTOOL := $(CACHE)/tools/prometheus/usr/bin/promtool
 
 # The stages of `make test` in their order: cheap ones first.
-TEST_STAGES := tools rocksdb format deny observability proving console unit lint build-tests processes clients-smoke conformance instructions
+TEST_STAGES := tools rocksdb format deny observability proving console unit interleavings lint build-tests processes clients-smoke conformance instructions
 
 .PHONY: test
 test: ## Run everything that must pass; print the seconds of each stage
@@ -113,6 +113,10 @@ lint: clippy ## Run clippy and rustdoc, warnings denied
 .PHONY: unit
 unit: rocksdb ## Run the tests without processes: each crate's own, the example's, and those of the structure
 	cargo test $(CARGO_FLAGS) --no-fail-fast --lib --bins --examples --test structure
+
+.PHONY: interleavings
+interleavings: rocksdb ## Explore RUNS (10,000) interleavings of threads in each test of hand-written synchronisation
+	MARTLET_INTERLEAVINGS=$(or $(RUNS),10000) cargo test --locked --package martlet-storage-node --features interleavings --lib -- interleavings::
 
 .PHONY: processes
 processes: build-tests ## Run the tests of real servers, clusters and crashes, the simulation, and examples in docs

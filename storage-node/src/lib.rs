@@ -37,6 +37,7 @@ pub mod fuzzing;
 pub mod index;
 pub mod metrics;
 pub mod node;
+mod sync;
 
 pub use bulk::{BulkLoad, BulkObject};
 pub use device::{DeviceConfig, FolderFormat, Reserve};

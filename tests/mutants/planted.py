@@ -5,6 +5,7 @@ The list is in planted/*.toml: one file for each kind. A mutant names a file, th
 after, and the check that must find it:
 
     unit PACKAGE FILTER…             unit tests of a package
+    interleavings PACKAGE FILTER…    tests of a package that explore interleavings
     simulation objects|sets SEEDS    seeds 0 to SEEDS of the simulation
 
 Results are kept in planted.json until a source of the package changes. A run that was interrupted
@@ -92,7 +93,7 @@ def load():
 
 def folder_of(check):
     """Folder of the package whose tests a check runs."""
-    return check[1].removeprefix("martlet-") if check[0] == "unit" else "tests"
+    return "tests" if check[0] == "simulation" else check[1].removeprefix("martlet-")
 
 
 def command_of(check):
@@ -100,6 +101,8 @@ def command_of(check):
     match check:
         case ("unit", package, *filters) if filters:
             return ["cargo", "test", "--locked", "--package", package, *copy.FEATURES, "--lib", "--", *filters], {}
+        case ("interleavings", package, *filters) if filters:
+            return ["cargo", "test", "--locked", "--package", package, "--features", "interleavings", "--lib", "--", *filters], {}
         case ("simulation", subject, seeds) if subject in SIMULATION and seeds.isdigit():
             test = SIMULATION[subject]
             command = ["cargo", "test", "--locked", "--workspace", "--test", "simulation", "--", "--exact", test]
@@ -129,7 +132,7 @@ def check_unmutated(mutants, state, sources):
         kind, subject, *rest = mutant.check
         packages.setdefault((kind, subject), set()).update(rest)
     for (kind, subject), rest in sorted(packages.items()):
-        rest = sorted(rest) if kind == "unit" else [max(rest, key=int)]
+        rest = [max(rest, key=int)] if kind == "simulation" else sorted(rest)
         check = (kind, subject, *rest)
         if state["passes"].get(" ".join(check)) == sources.of(folder_of(check)):
             continue
@@ -140,7 +143,7 @@ def check_unmutated(mutants, state, sources):
         if outcome != SURVIVED:
             copy.fail(f"{' '.join(check)} fails without a mutant: {', '.join(failed) or outcome}; see {log}")
         text = log.read_text(errors="replace")
-        for word in rest if kind == "unit" else []:
+        for word in [] if kind == "simulation" else rest:
             if not any(word in name for name in re.findall(r"^test (.+?) \.\.\. ok$", text, re.M)):
                 copy.fail(f"no test of {subject} has the name {word}: correct found_by")
         print(f"  passes ({copy.shown(time.monotonic() - begun)})", flush=True)

@@ -77,6 +77,19 @@ class Simulation(Machine):
         counts["next seed"] = int(environment["MARTLET_SIM_FIRST"]) + int(environment["MARTLET_SIM_SEEDS"])
 
 
+class Interleavings(Machine):
+    """Interleavings of threads, drawn anew in each turn."""
+
+    def command(self, counts, pace, seconds):
+        # Eight tests, each by two schedulers.
+        runs = amount(pace / 16, seconds, 10_000)
+        command = ["cargo", "test", "--locked", "--package", "martlet-storage-node", "--features", "interleavings", "--lib"]
+        return [*command, "--", "--nocapture", "interleavings::"], {"MARTLET_INTERLEAVINGS": str(runs)}
+
+    def count(self, text):
+        return {"interleavings": total(r"\bexplored (\d+) interleavings", text)}
+
+
 class Model(Machine):
     """Random sequences of requests to a server and to a cluster, from random seeds on."""
 
@@ -90,10 +103,12 @@ class Model(Machine):
 
 
 class PowerCuts(Machine):
-    """Power cuts of a node under load, on an image of ext4."""
+    """Power cuts of a node under load, on images of ext4, four on each."""
 
     def command(self, counts, pace, seconds):
-        return [*CARGO, "--test", "node", "--", "--nocapture", "--test-threads", "1", "power_cut"], {}
+        images = amount(pace / 4, seconds, 1)
+        command = [*CARGO, "--test", "node", "--", "--nocapture", "--test-threads", "1", "power_cut"]
+        return command, {"MARTLET_POWER_CUT_IMAGES": str(images)}
 
     def count(self, text):
         return {"power cuts": len(re.findall(r"\bround \d+: .* cut within", text))}
@@ -169,6 +184,7 @@ class Mutants(Machine):
 MACHINES = [
     Simulation("simulation", "simulation of objects", "all_consistency_rules_hold_under_faults", 20),
     Simulation("sets", "simulation of checkpoint sets", "checkpoints_are_whole_or_absent_under_faults", 8),
+    Interleavings("interleavings", "interleavings of threads", "interleavings", [("make", "--no-print-directory", "interleavings", "RUNS=100")]),
     Model("model", "model beside a server and a cluster", "sequences"),
     PowerCuts("power-cuts", "power cuts of a node", "power cuts"),
     ClusterPowerCuts("cluster-power-cuts", "power cuts of clusters", "tests with power cuts"),

@@ -20,6 +20,7 @@ PRINTED = {
         "1.50 simulated hours of load and faults in 3.0 s: 1800 hours an hour",
     "checkpoints_are_whole_or_absent_under_faults":
         "7 seeds from 1000 on: 10 operations of clients, 0.25 simulated hours of load and faults in 1.0 s: 900 hours an hour",
+    "interleavings::": "explored $MARTLET_INTERLEAVINGS interleavings\nexplored 20 interleavings",
     "answers_as_the_model": "20 sequences took 3s\n20 sequences took 4s",
     "--test node": "test power_cut::x ... round 0: 20 objects, cut within 3 ms\nround 1: 9 objects, cut within 4 ms",
     "--test-threads 1 power_cut": "test result: ok. 3 passed; 0 failed; 0 ignored",
@@ -29,6 +30,7 @@ PRINTED = {
 }
 COUNTED = {
     "simulation": ("operations", 3000), "sets": ("simulated hours", 0.25), "model": ("sequences", 40),
+    "interleavings": ("interleavings", 10_020),
     "power-cuts": ("power cuts", 2), "cluster-power-cuts": ("tests with power cuts", 3), "soak": ("acknowledged writes", 100),
     "soak-cluster": ("faults", 2), "checkpoints": ("faults", 5),
 }

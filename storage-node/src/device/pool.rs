@@ -1,8 +1,11 @@
 //! Threads of a device. Calls that may wait for its disk run on these threads, so that a disk that
 //! hangs occupies no thread of another device.
 //!
-//! Threads start on demand, and end after 10 s without work. No call waits for another call of its
-//! pool.
+//! Threads start on demand, and end after 10 s without work. The thread that worked last is woken
+//! first, so that surplus threads end, and their memory with them. No call waits for another call of
+//! its pool.
+//!
+//! Invariant: for each queued call a thread wakes or starts, or all threads run calls.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,15 +15,15 @@ use std::time::Duration;
 
 use martlet_protocol::trace::{Span, SpanKind, SpanScope};
 use martlet_protocol::{Error, Result};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::pulse::{DevicePart, Pulse};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
 /// Maximum number of threads of a device: enough to fill any disk's queue.
-pub(crate) const THREADS_MAX: usize = 32;
+pub(crate) const THREADS_MAX: usize = if cfg!(feature = "interleavings") { 2 } else { 32 };
 /// Maximum number of calls that wait for a thread. This also bounds the memory of waiting calls.
-pub(crate) const QUEUED_MAX: usize = 1024;
+pub(crate) const QUEUED_MAX: usize = if cfg!(feature = "interleavings") { 2 } else { 1024 };
 /// Idle time after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -34,14 +37,16 @@ struct PoolInner {
     name: String,
     pulse: Arc<Pulse>,
     state: Mutex<PoolState>,
-    arrived: Condvar,
 }
 
 #[derive(Default)]
 struct PoolState {
     queue: VecDeque<PoolTask>,
     threads: usize,
-    idle: usize,
+    /// Threads without work, in the order in which they ended their calls.
+    idle: Vec<Arc<Condvar>>,
+    /// Threads that were woken or started, and have not looked into the queue.
+    waking: usize,
     closed: bool,
 }
 
@@ -60,7 +65,7 @@ impl Pool {
     /// has ended for `stall_after`.
     pub(crate) fn new(name: String, stall_after: Duration) -> Self {
         let pulse = Arc::new(Pulse::new(name.clone(), stall_after));
-        Self(Arc::new(PoolInner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
+        Self(Arc::new(PoolInner { name, pulse, state: Mutex::default() }))
     }
 
     /// Returns the name of the device.
@@ -156,8 +161,11 @@ impl CallSpans {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.0.state.lock().closed = true;
-        self.0.arrived.notify_all();
+        let mut state = self.0.state.lock();
+        state.closed = true;
+        for thread in &state.idle {
+            thread.notify_one();
+        }
     }
 }
 
@@ -173,21 +181,29 @@ impl PoolInner {
             let name = &self.name;
             return Err(Error::unavailable(format!("too many calls wait for device {name}")));
         }
-        let busy = state.threads >= THREADS_MAX && state.idle == 0;
+        let busy = state.threads >= THREADS_MAX && state.idle.is_empty();
         if busy { self.pulse.check(DevicePart::Calls) } else { Ok(()) }
     }
 
     /// Ensures that a thread takes the last queued call; returns the call if no thread can run it.
     fn staff(inner: &Arc<Self>, state: &mut PoolState) -> Option<PoolTask> {
-        inner.arrived.notify_one();
-        if state.idle >= state.queue.len() || state.threads >= THREADS_MAX {
+        if state.waking >= state.queue.len() {
+            return None;
+        }
+        if let Some(thread) = state.idle.pop() {
+            state.waking += 1;
+            thread.notify_one();
+            return None;
+        }
+        if state.threads >= THREADS_MAX {
             return None;
         }
         let own = inner.clone();
-        let thread = std::thread::Builder::new().name(format!("disk-{}", inner.name));
+        let thread = thread::Builder::new().name(format!("disk-{}", inner.name));
         match thread.spawn(move || own.work()) {
             Ok(_) => {
                 state.threads += 1;
+                state.waking += 1;
                 None
             }
             // The existing threads run the call later.
@@ -201,7 +217,9 @@ impl PoolInner {
     }
 
     fn work(&self) {
+        let woken = Arc::new(Condvar::new());
         let mut state = self.state.lock();
+        state.waking -= 1;
         loop {
             if let Some(job) = state.queue.pop_front() {
                 MutexGuard::unlocked(&mut state, || {
@@ -215,16 +233,25 @@ impl PoolInner {
             if state.closed {
                 break;
             }
-            state.idle += 1;
-            let late = self.arrived.wait_for(&mut state, IDLE_MAX).timed_out();
-            state.idle -= 1;
-            if late && state.queue.is_empty() {
-                break;
+            state.idle.push(woken.clone());
+            let late = woken.wait_for(&mut state, IDLE_MAX).timed_out();
+            match state.idle.iter().position(|idle| Arc::ptr_eq(idle, &woken)) {
+                // A caller has chosen this thread, even if its time was up.
+                None => state.waking -= 1,
+                Some(at) => {
+                    state.idle.remove(at);
+                    if late && state.queue.is_empty() {
+                        break;
+                    }
+                }
             }
         }
         state.threads -= 1;
     }
 }
+
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {
@@ -327,6 +354,24 @@ mod tests {
         assert_eq!(*names.0.lock(), expected);
         pool.run(|| Ok(())).await.unwrap();
         assert_eq!(names.0.lock().len(), expected.len(), "other calls have no spans");
+    }
+
+    #[tokio::test]
+    async fn the_thread_that_worked_last_is_woken_first() {
+        let pool = pool(STALL_AFTER);
+        let (calls, releases) = hang(&pool, 3);
+        drop(releases);
+        for call in calls {
+            call.outcome().await.unwrap();
+        }
+        let mut threads = std::collections::HashSet::new();
+        for _ in 0..10 {
+            while pool.0.state.lock().idle.len() < 3 {
+                tokio::task::yield_now().await;
+            }
+            threads.insert(pool.run(|| Ok(thread::current().id())).await.unwrap());
+        }
+        assert_eq!(threads.len(), 1, "surplus threads would never end");
     }
 
     #[tokio::test]

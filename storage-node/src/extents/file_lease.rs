@@ -14,15 +14,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use martlet_protocol::{ExtentId, Result};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::device::pool::Pool;
 use crate::disk::DiskFile;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Reason for which a device takes a lease back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +180,9 @@ impl Drop for FileLease {
 fn truncate(file: &dyn DiskFile) -> Result<()> {
     if file.is_named()? { Ok(()) } else { file.truncate(0) }
 }
+
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

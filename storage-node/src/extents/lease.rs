@@ -1,14 +1,14 @@
 //! Leases on records: the space of a deleted record is free once its last reader has ended.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use martlet_protocol::{Error, ExtentId, Result};
-use parking_lot::Mutex;
 
 use super::record::BlockRun;
 use super::space::SpaceMap;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Leases of the records that are being read.
 #[derive(Clone, Debug)]
@@ -92,3 +92,6 @@ impl Drop for Lease {
         }
     }
 }
+
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;

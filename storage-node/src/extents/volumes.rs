@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::limits::{ALIGN_BYTES, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ErrorKind, Result};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::RwLock;
 
 use crate::disk::{Caching, Disk, DiskFile};
+use crate::sync::{Mutex, MutexGuard};
 
 use super::heads::Heads;
 use super::lease::Leases;

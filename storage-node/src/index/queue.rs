@@ -6,12 +6,12 @@ use martlet_protocol::backend::{
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::tree::Sum;
 use martlet_protocol::{BucketId, Error, Result, Stamp, Term, WriteId};
-use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::rows::RegisterRow;
 use super::tree::{Leaf, RowKey};
 use super::usage::UsageMends;
+use crate::sync::{Condvar, Mutex};
 
 /// Maximum bytes that may wait; further writes get `Unavailable`.
 const WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -235,6 +235,9 @@ impl Queue {
         drop(dropped);
     }
 }
+
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

@@ -30,8 +30,16 @@ const LENGTHS: [usize; 3] = [2000, 70_000, 1_100_000];
 type ObjectHistory = Vec<(Option<u64>, Option<usize>)>;
 type Objects = HashMap<String, ObjectHistory>;
 
+/// `MARTLET_POWER_CUT_IMAGES` (1) images, each for some power cuts: it becomes full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_power_cut() {
+    let images = std::env::var("MARTLET_POWER_CUT_IMAGES");
+    for _ in 0..images.map_or(1, |text| text.parse().unwrap()) {
+        Box::pin(cut_power_of_an_image()).await;
+    }
+}
+
+async fn cut_power_of_an_image() {
     let Some(mut image) = Image::new("a power cut", IMAGE_MIB) else { return };
     let root = image.path().join("device");
     let mut rounds: Vec<(u64, Objects)> = Vec::new();

@@ -9,7 +9,8 @@ use martlet_tests::{Setup, process};
 use rand::Rng;
 
 const WRITERS: usize = 16;
-const RESIDENT_MAX: u64 = 250 << 20;
+/// Without huge pages: an allocator that rounds to 2 MiB hides growth of the server's own.
+const RESIDENT_MAX: u64 = 200 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes MARTLET_SOAK_SECONDS (60); `make soak` runs it"]
@@ -17,7 +18,8 @@ async fn hours_of_load_and_crashes() {
     let seconds = std::env::var("MARTLET_SOAK_SECONDS").map_or(60, |text| text.parse().unwrap());
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut chance = chance();
-    let setup = Setup::new().set("MARTLET_TEST_RECLAIM_GRACE_MS", "1000");
+    let setup =
+        Setup::new().set("MARTLET_TEST_RECLAIM_GRACE_MS", "1000").set("MIMALLOC_ALLOW_THP", "0");
     let mut history = BucketHistory::new("box", WRITERS);
     let mut server = setup.start().await;
     server.client().make_bucket("box").await;
