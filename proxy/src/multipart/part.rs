@@ -325,3 +325,32 @@ impl PartStore {
             .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::ManualClock;
+    use martlet_protocol::stamp::StampSource;
+
+    use super::*;
+
+    fn stamp(time_ms: u64, writer: u64) -> Stamp {
+        let writer = WriterId(writer);
+        StampSource::with_writer(Arc::new(ManualClock::at(time_ms)), writer).issue()
+    }
+
+    #[test]
+    fn a_write_is_superseded_only_by_one_that_certainly_came_later() {
+        let write = stamp(1_000_000, 1);
+        for (other, is_later) in [
+            (stamp(1_000_001, 1), true),
+            (stamp(999_999, 1), false),
+            (stamp(1_000_000 + CLOCK_SKEW_MS_MAX, 2), false),
+            (stamp(1_000_001 + CLOCK_SKEW_MS_MAX, 2), true),
+        ] {
+            let mut newest = NewestWrites::default();
+            newest.note(write);
+            newest.note(other);
+            assert_eq!(newest.supersedes(write), is_later, "{other}");
+        }
+    }
+}

@@ -1,10 +1,16 @@
 //! Conditional writes: exactly one of any number of racers wins.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::ErrorKind;
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::testing::Fault;
+use tokio::sync::Notify;
 
 use super::harness::{Harness, body, faulty, get, put, settle};
 use crate::{ETagCondition, Error, ObjectStore, Result, Selection, WriteConditions, WrittenObject};
@@ -123,6 +129,34 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
     });
     put(&store, "key", body("mine".into()), create_only()).await.unwrap();
     assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), "mine");
+}
+
+/// The accept may have reached a device that is out now, and another client may have adopted and
+/// replaced the write since.
+#[tokio::test(start_paused = true)]
+async fn an_accept_with_an_unknown_outcome_is_no_412_when_another_write_is_found() {
+    let harness = Harness::with_bucket(1).await;
+    let (written, promised) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (has_written, again) = (written.clone(), promised.clone());
+    let store = faulty(&harness.memory, 1, 1, move |call| match call.op {
+        CallKind::Write if !has_written.swap(true, SeqCst) => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::Promise if has_written.load(SeqCst) => {
+            again.notify_one();
+            Fault::Delay(Duration::from_millis(100))
+        }
+        _ => Fault::None,
+    });
+    let other = async {
+        promised.notified().await;
+        harness.put("key", "theirs").await
+    };
+    let (mine, theirs) =
+        tokio::join!(put(&store, "key", body("mine".into()), create_only()), other);
+    theirs.unwrap();
+    let is_unknown =
+        matches!(&mine, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable);
+    assert!(is_unknown, "{mine:?}");
+    assert_eq!(get(&harness.store, "key", Selection::Whole).await.unwrap(), "theirs");
 }
 
 #[tokio::test]

@@ -1,15 +1,17 @@
 //! Proxies that die at any of their calls, over three replicas, while other proxies read and write.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use martlet_protocol::backend::RegisterDrop;
+use futures::FutureExt;
+use martlet_protocol::backend::{CallKind, RegisterDrop};
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{
-    BackendExt, Clock, DeviceId, Level, ManualClock, Stamp, SystemClock, UploadId, WriteId,
+    BackendExt, Clock, DeviceId, Level, ManualClock, RegisterKind, Stamp, SystemClock, UploadId,
+    WriteId,
 };
 use tokio::time::{sleep, timeout};
 
@@ -296,6 +298,43 @@ async fn m1_who_decided_refuses_nothing_that_another_has_written() {
         unknown += usize::from(second.is_ok() && first.is_err());
     }
     assert!(unknown > 0, "the first was never too late");
+}
+
+/// A proxy decides, and is slow from some call on. Another takes over, writes the object and dies. A
+/// client deletes the object. The first must not decide again: it would write the object once more.
+#[tokio::test(start_paused = true)]
+async fn m1_who_decided_writes_nothing_again_that_another_wrote() {
+    let mut taken_over = 0;
+    for calls in 0..60 {
+        let what = format!("slow after {calls} calls");
+        let nodes = Nodes::new(3);
+        let proxy = nodes.proxy();
+        super::harness::create(&proxy.store, "b").await;
+        let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
+        let first = delayed_after(&nodes, calls, Duration::from_secs(1)).await;
+        let parts = complete.clone();
+        let first =
+            tokio::spawn(async move { first.uploads().complete("b", "key", upload, parts).await });
+        sleep(Duration::from_millis(300)).await;
+        let has_written = Arc::new(AtomicBool::new(false));
+        let second = nodes.proxy_with(60_000, move |call| {
+            let of = call.key.map(|key| key.kind);
+            if call.op == CallKind::Write && of == Some(RegisterKind::Object) {
+                has_written.store(true, Ordering::SeqCst);
+            }
+            let is_end = of == Some(RegisterKind::Upload) && has_written.load(Ordering::SeqCst);
+            if is_end { Fault::Delay(Duration::from_secs(1_000_000)) } else { Fault::None }
+        });
+        let second = second.store.uploads().complete("b", "key", upload, complete).boxed();
+        let ended = timeout(Duration::from_millis(500), second).await;
+        if ended.is_err() && read_by_all(&proxy, &what).await.is_some() {
+            taken_over += 1;
+            proxy.store.delete("b", "key", &WriteConditions::default()).await.unwrap();
+            let outcome = first.await.unwrap();
+            assert_eq!(read_by_all(&proxy, &what).await, None, "{what}: {outcome:?}");
+        }
+    }
+    assert!(taken_over > 0, "the second never took over");
 }
 
 #[tokio::test(start_paused = true)]

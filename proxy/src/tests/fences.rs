@@ -94,6 +94,24 @@ async fn m2_silence_keeps_a_bucket() {
     }
 }
 
+/// A device that stored the fence may keep hints, and does not show them.
+#[tokio::test(start_paused = true)]
+async fn m2_a_device_that_lists_no_hints_keeps_a_bucket() {
+    let nodes = Nodes::new(5);
+    for device in (1..=5).map(DeviceId) {
+        nodes.with_bucket("key").await;
+        let proxy = nodes.proxy_with(0, move |call| match call.op {
+            CallKind::ListHints if call.device == device => Fault::Refuse(ErrorKind::Unavailable),
+            _ => Fault::None,
+        });
+        assert!(is_unavailable(&proxy.store.buckets().delete("b").await), "{device}");
+        let other = nodes.proxy();
+        other.put(Level::Strict, "key", "the bucket is open").await.unwrap();
+        other.delete(Level::Strict, "key").await.unwrap();
+        other.store.buckets().delete("b").await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn m2_a_bucket_whose_opener_died_before_enough_fences_is_opened_by_the_next_write() {
     let nodes = Nodes::new(3);

@@ -129,6 +129,8 @@ async fn parts_named_by_a_complete_are_checked() {
     assert!(matches!(refused, Err(Error::EntityTooSmall { number: 1, size: 4, .. })));
     let refused = complete(naming(&[(2, &large), (1, &small)])).await;
     assert!(matches!(refused, Err(Error::InvalidPartOrder)));
+    let refused = complete(naming(&[(2, &large), (2, &large)])).await;
+    assert!(matches!(refused, Err(Error::InvalidPartOrder)), "a part would be there twice");
     let refused = complete(naming(&[(2, &small)])).await;
     assert!(matches!(refused, Err(Error::InvalidPart(2))));
     let refused = complete(naming(&[(3, &large)])).await;
