@@ -17,12 +17,16 @@ use crate::date::Timestamp;
 use crate::if_range::IfRange;
 use crate::messages;
 
-const SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
-const SOURCE_IF_NONE_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-none-match");
-const SOURCE_IF_MODIFIED_SINCE: HeaderName =
-    HeaderName::from_static("x-amz-copy-source-if-modified-since");
-const SOURCE_IF_UNMODIFIED_SINCE: HeaderName =
-    HeaderName::from_static("x-amz-copy-source-if-unmodified-since");
+/// Conditions on the object of a request: on its tag, on other tags, and on its age, twice.
+const OF_TARGET: [HeaderName; 4] =
+    [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
+/// The same conditions on the source of a copy.
+const OF_SOURCE: [HeaderName; 4] = [
+    HeaderName::from_static("x-amz-copy-source-if-match"),
+    HeaderName::from_static("x-amz-copy-source-if-none-match"),
+    HeaderName::from_static("x-amz-copy-source-if-modified-since"),
+    HeaderName::from_static("x-amz-copy-source-if-unmodified-since"),
+];
 
 /// Largest position in a range: beyond every object, and far from overflow. Larger bounds are
 /// reduced to it.
@@ -51,18 +55,8 @@ impl ParsedHeaders {
         let range = text_of(headers, &RANGE).and_then(|text| parse_range(&text));
         let if_range = text_of(headers, &IF_RANGE).map(|text| IfRange::parse(&text));
         let mut parser = HeaderParser { headers, unreadable: None };
-        let conditions = ReadConditions {
-            if_match: parser.tags(&IF_MATCH, TagComparison::Strong),
-            if_none_match: parser.tags(&IF_NONE_MATCH, TagComparison::Weak),
-            if_modified_since_ms: parser.date(&IF_MODIFIED_SINCE),
-            if_unmodified_since_ms: parser.date(&IF_UNMODIFIED_SINCE),
-        };
-        let source_conditions = ReadConditions {
-            if_match: parser.tags(&SOURCE_IF_MATCH, TagComparison::Strong),
-            if_none_match: parser.tags(&SOURCE_IF_NONE_MATCH, TagComparison::Weak),
-            if_modified_since_ms: parser.date(&SOURCE_IF_MODIFIED_SINCE),
-            if_unmodified_since_ms: parser.date(&SOURCE_IF_UNMODIFIED_SINCE),
-        };
+        let conditions = parser.conditions("if-", &OF_TARGET);
+        let source_conditions = parser.conditions("x-amz-copy-source-if-", &OF_SOURCE);
         let unreadable = parser.unreadable;
         let expires = text_of(headers, &EXPIRES).map(Cow::into_owned);
         Self { range, if_range, conditions, source_conditions, expires, unreadable }
@@ -156,6 +150,20 @@ struct HeaderParser<'a> {
 }
 
 impl HeaderParser<'_> {
+    /// Conditions in headers that begin with `start`. One pass finds that most requests have none.
+    fn conditions(&mut self, start: &str, names: &[HeaderName; 4]) -> ReadConditions {
+        if !self.headers.keys().any(|name| name.as_str().starts_with(start)) {
+            return ReadConditions::default();
+        }
+        let [tag, other_tag, since, until] = names;
+        ReadConditions {
+            if_match: self.tags(tag, TagComparison::Strong),
+            if_none_match: self.tags(other_tag, TagComparison::Weak),
+            if_modified_since_ms: self.date(since),
+            if_unmodified_since_ms: self.date(until),
+        }
+    }
+
     fn record_invalid(&mut self, name: &HeaderName) {
         self.unreadable.get_or_insert_with(|| name.clone());
     }

@@ -121,10 +121,9 @@ async fn a_conditional_body_that_lost_leaves_no_extents() {
 #[tokio::test]
 async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
     let harness = Harness::with_bucket(1).await;
-    let once = std::sync::atomic::AtomicBool::new(true);
+    let once = AtomicBool::new(true);
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        let lose =
-            call.op == CallKind::Write && once.swap(false, std::sync::atomic::Ordering::SeqCst);
+        let lose = call.op == CallKind::Write && once.swap(false, SeqCst);
         if lose { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
     });
     put(&store, "key", body("mine".into()), create_only()).await.unwrap();

@@ -139,7 +139,7 @@ fn writes(nodes: &Nodes) -> Vec<WriteId> {
     let mut ids = Vec::new();
     for device in [1, 2, 3].map(DeviceId) {
         for (register, entry) in nodes.memory(device).registers(device) {
-            let is_object = register.kind == martlet_protocol::RegisterKind::Object;
+            let is_object = register.kind == RegisterKind::Object;
             if is_object && register.name == "key" {
                 ids.push(entry.write_id);
             }

@@ -96,18 +96,16 @@ impl Credential {
             (derived.service, derived.day) == (service, day) && *derived.region == *region
         };
         if let Some(derived) = self.derived.read().iter().find(is_it) {
-            return derived.key;
+            return derived.key.clone();
         }
         let derived =
             generate_signing_key(self.secret.expose(), time.system_time(), region, service);
-        let mut key = [0; 32];
-        key.copy_from_slice(derived.as_ref());
-        let key = SigningKey::new(key);
+        let key = SigningKey::new(derived.as_ref());
         let mut cache = self.derived.write();
         if cache.len() >= DERIVED_MAX {
             cache.remove(0);
         }
-        cache.push(DerivedKey { service, day, region: region.into(), key });
+        cache.push(DerivedKey { service, day, region: region.into(), key: key.clone() });
         key
     }
 }
