@@ -309,11 +309,22 @@ impl Expire {
         Ok(())
     }
 
-    /// Returns true while parts are walked over, and no pass over the uploads is due: a walk may take days.
-    fn walks_parts(&self) -> bool {
+    /// Returns true between two passes over the uploads. Walks over objects and parts take hours or
+    /// days, and a completion that its proxy left must be found within minutes (rule M1).
+    fn is_between_passes(&self) -> bool {
         let rest_ms = u64::try_from(REST_MAX.as_millis()).unwrap_or(u64::MAX);
         let is_due = self.began_ms.saturating_add(rest_ms) <= self.clock.now_ms();
-        self.lists.is_none() && self.orphans.is_under_way() && !is_due
+        self.lists.is_none() && !is_due
+    }
+
+    /// Returns true while parts are walked over, and no pass over the uploads is due.
+    fn walks_parts(&self) -> bool {
+        self.orphans.is_under_way() && self.is_between_passes()
+    }
+
+    /// Returns true while objects are visited, and no pass over the uploads is due.
+    fn walks_objects(&self) -> bool {
+        self.objects.as_ref().is_some_and(Objects::is_under_way) && self.is_between_passes()
     }
 
     /// Ends a step over uploads or parts. Objects follow after the uploads.
@@ -428,11 +439,13 @@ impl Worker for Expire {
 
     fn busy_pause(&self, usual: Duration) -> Duration {
         let (now_ms, period_ms) = (self.clock.now_ms(), self.options.period_ms());
-        usual.max(self.objects.as_ref().map_or(Duration::ZERO, |it| it.pause(now_ms, period_ms)))
+        // The pause spreads the visits of objects, not a pass over the uploads.
+        let objects = self.objects.as_ref().filter(|_| self.walks_objects());
+        usual.max(objects.map_or(Duration::ZERO, |it| it.pause(now_ms, period_ms)))
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        if self.objects.as_ref().is_some_and(Objects::is_under_way) {
+        if self.walks_objects() {
             return Ok(self.step_objects().await);
         }
         let cluster = StepTopology::of(&self.topology);

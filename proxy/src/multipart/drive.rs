@@ -11,7 +11,8 @@
 //! In a versioned bucket the object is found among the noncurrent versions, unless it was removed.
 //!
 //! A key without an entry shows that the object was never written only for [`UNDRIVEN_MS_MAX`] after the decision: later
-//! its tombstone may have been collected.
+//! its tombstone may have been collected. The decider proves then by its turn that no other proxy has driven. Another driver
+//! opens the upload again: its parts are there, and a client that completes it once more decides anew.
 
 use std::sync::Arc;
 
@@ -39,8 +40,8 @@ const FREEING_MAX: usize = 8;
 /// Maximum number of decisions of one completion.
 const TURNS: usize = 8;
 
-/// Time after a decision, in milliseconds, up to which a driver other than the decider writes the object
-/// of a key without an entry. An object that was deleted leaves a tombstone for longer.
+/// Time after a decision, in milliseconds, up to which a driver writes the object of a key without an entry and without a
+/// proof. An object that was deleted leaves a tombstone for longer.
 pub const UNDRIVEN_MS_MAX: u64 = 40 * 60 * 1000;
 
 /// A decided completion.
@@ -66,6 +67,16 @@ pub(super) enum Driven {
     Completed(Box<WrittenObject>),
     /// The upload is open again: a condition of the key failed.
     Reopened(Error),
+}
+
+/// Outcome of a driver's write.
+enum Landing {
+    /// The object is written, as this version.
+    Written(Stamp, Option<Version>),
+    /// An entry above the decision shows nothing of the object.
+    MaybeReplaced,
+    /// A key without an entry shows nothing of the object any more.
+    MaybeCollected,
 }
 
 /// Driver of a decision.
@@ -135,14 +146,22 @@ impl CompletionDriver {
             let decision =
                 Decision { write_id: *write_id, order: *order, object, condition, driver };
             let turn = match (Box::pin(self.write_object(target, decision)).await, driver) {
-                (Ok(Some((stamp, version))), _) => {
+                (Ok(Landing::Written(stamp, version)), _) => {
                     return self.completed(target, decision, stamp, version).await;
                 }
+                (Ok(Landing::MaybeCollected), Driver::Another) => {
+                    self.leave_completing(target, *write_id, UploadState::Open).await?;
+                    return Err(unknown_outcome());
+                }
                 (
-                    Ok(None) | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
+                    Ok(Landing::MaybeReplaced)
+                    | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
                     Driver::Another,
                 ) => return self.give_up(target, *write_id, object).await,
-                (Ok(None), Driver::Decider { turn, .. }) => turn,
+                (
+                    Ok(Landing::MaybeReplaced | Landing::MaybeCollected),
+                    Driver::Decider { turn, .. },
+                ) => turn,
                 (
                     Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)),
                     Driver::Decider { turn, .. },
@@ -311,13 +330,12 @@ impl CompletionDriver {
         self.uploads.change_upload(target, None, change).await.map(drop)
     }
 
-    /// Writes the object of a decision, at most once over all drivers. None if it may have been
-    /// written already.
+    /// Writes the object of a decision, at most once over all drivers.
     async fn write_object(
         &self,
         target: &UploadTarget<'_>,
         decision: Decision<'_>,
-    ) -> Result<Option<(Stamp, Option<Version>)>> {
+    ) -> Result<Landing> {
         let Decision { write_id, order, object, condition, driver } = decision;
         let key = target.object_register();
         let conditions = WriteConditions::from_key_condition(condition);
@@ -329,6 +347,7 @@ impl CompletionDriver {
             let level = target.level();
             let intent =
                 Intent { key: &key, write_id, generation, commit_by_ms, level, claim: None };
+            let mut is_collected = false;
             let mut check = |view: &RegisterView| {
                 // An order doesn't show when the entry was written: the order of an old write may
                 // rise.
@@ -336,10 +355,9 @@ impl CompletionDriver {
                     .entry
                     .as_ref()
                     .is_some_and(|entry| entry.order > order && !driver.followed(entry));
-                let may_be_collected = driver == Driver::Another
-                    && view.entry.is_none()
+                is_collected = view.entry.is_none()
                     && self.registers.stamps.now_ms() > order.time_ms() + UNDRIVEN_MS_MAX;
-                if newer || may_be_collected {
+                if newer || is_collected {
                     return Ok(false);
                 }
                 conditions.check(object_of(view))?;
@@ -365,8 +383,14 @@ impl CompletionDriver {
                 decided = decided.map_err(WriteError::of_conditions);
             }
             match decided? {
-                (WriteOutcome::At(stamp), version) => return Ok(Some((stamp, version))),
-                (WriteOutcome::Kept(view), _) => return self.found(target, &bucket, &view).await,
+                (WriteOutcome::At(stamp), version) => return Ok(Landing::Written(stamp, version)),
+                (WriteOutcome::Kept(view), _) => {
+                    return Ok(match self.found(target, &bucket, &view).await? {
+                        Some((stamp, version)) => Landing::Written(stamp, version),
+                        None if is_collected => Landing::MaybeCollected,
+                        None => Landing::MaybeReplaced,
+                    });
+                }
                 (WriteOutcome::Fenced, _) => {
                     bucket = self.catalog.refreshed(target.context, target.name, &bucket).await?;
                 }

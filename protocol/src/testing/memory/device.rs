@@ -90,7 +90,7 @@ impl MemoryDevice {
         let order_ms = write.entry.order.time_ms();
         let ahead = order_ms > now_ms.max(held.time_ms()) + limits::CLOCK_SKEW_MS_MAX;
         let behind =
-            write.mode == WriteMode::Fresh && order_ms + limits::FIRST_HAND_AGE_MS_MAX < now_ms;
+            write.mode != WriteMode::Settled && order_ms + limits::FIRST_HAND_AGE_MS_MAX < now_ms;
         (ahead || behind || late).then_some(WriteReply::OutOfTime)
     }
 

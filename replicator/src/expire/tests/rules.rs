@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use martlet_protocol::Settings;
-use martlet_protocol::lifecycle::{self, Expiration, ExpiryOutcome, Rule, Stretch};
+use martlet_protocol::lifecycle::{self, Expiration, ExpiryCursor, ExpiryOutcome, Rule, Stretch};
 use parking_lot::Mutex;
 
 use super::*;
@@ -113,6 +113,56 @@ async fn uploads_that_were_left_in_their_completion_are_driven_on() {
     let progress = run_once(&mut expire.with_objects(expiry.clone(), cursors)).await.unwrap();
     assert_eq!(progress.done, 1);
     assert_eq!(*expiry.1.lock(), [("bucket".to_owned(), "left".to_owned(), left)]);
+}
+
+/// Visits of objects that never end.
+#[derive(Default)]
+struct EndlessExpiry(RecordingExpiry);
+
+#[async_trait]
+impl ObjectExpiry for EndlessExpiry {
+    async fn carry_out(&self, stretch: &Stretch) -> Result<ExpiryOutcome> {
+        let next = Some(ExpiryCursor { key: "k".into(), within: None });
+        Ok(ExpiryOutcome { next, ..self.0.carry_out(stretch).await? })
+    }
+
+    async fn finish_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<bool> {
+        self.0.finish_upload(bucket, key, upload).await
+    }
+}
+
+/// Visits of objects are spread over half a day. A completion whose proxy died does not wait for them.
+#[tokio::test]
+async fn uploads_are_visited_while_objects_are_walked_over() {
+    let mut of_objects = rule("", None);
+    of_objects.expiration = Some(Expiration::Days(1));
+    let fixture = Fixture::with_settings(settings(vec![of_objects])).await;
+    let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
+    let (expiry, cursors) =
+        (Arc::new(EndlessExpiry::default()), Arc::new(MemoryCursors::default()));
+    let expire = Expire::new(shared, clock, DeviceScope::All, OPTIONS);
+    let mut expire = expire.with_objects(expiry.clone(), cursors);
+    while !expire.walks_objects() {
+        expire.step().await.unwrap();
+    }
+    let (_, id) = fixture.upload("left", decided()).await;
+    fixture.wait(OPTIONS.completing_age_ms + 1000);
+    fixture.wait(u64::try_from(REST_MAX.as_millis()).unwrap());
+    for _ in 0..1000 {
+        if !expiry.0.1.lock().is_empty() {
+            break;
+        }
+        assert!(expire.objects.as_ref().unwrap().is_under_way());
+        expire.step().await.unwrap();
+    }
+    assert_eq!(expiry.0.1.lock()[0].2, id);
+    assert!(expire.objects.as_ref().unwrap().is_under_way());
+    while !expire.walks_objects() {
+        expire.step().await.unwrap();
+    }
+    let visited = expiry.0.0.lock().len();
+    expire.step().await.unwrap();
+    assert_eq!(expiry.0.0.lock().len(), visited + 1, "the walk goes on between two passes");
 }
 
 #[tokio::test]
