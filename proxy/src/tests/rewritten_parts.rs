@@ -11,23 +11,27 @@ use martlet_protocol::testing::{Call, Fault, MemoryBackend};
 use martlet_protocol::{DeviceId, ErrorKind, RegisterKind, UploadId};
 use tokio::time::sleep;
 
-use super::harness::{Harness, body, create, faulty, get, pattern};
+use super::harness::{Harness, body, create, faulty, get, pattern, settle};
 use super::multipart::{begin, naming, send};
 use super::nodes::{Nodes, Proxy};
 use crate::multipart::{REPLACED_KEPT_MAX, UploadName};
 use crate::{Error, NewUpload, Selection, WrittenPart};
 
-/// Number of part registers on a device, without tombstones.
-fn live_parts(memory: &MemoryBackend, device: DeviceId) -> usize {
+/// Number of part registers on a device, without tombstones, once late copies have arrived.
+async fn live_parts(memory: &MemoryBackend, device: DeviceId) -> usize {
+    settle().await;
     let held = memory.registers(device).into_iter();
     held.filter(|(key, entry)| key.kind == RegisterKind::Part && !entry.value.is_tombstone())
         .count()
 }
 
 /// The most part registers on a device of any node.
-fn most_live_parts(nodes: &Nodes) -> usize {
-    let devices = nodes.ring.devices().iter();
-    devices.map(|device| live_parts(nodes.memory(device.id), device.id)).max().unwrap()
+async fn most_live_parts(nodes: &Nodes) -> usize {
+    let mut most = 0;
+    for device in nodes.ring.devices() {
+        most = most.max(live_parts(nodes.memory(device.id), device.id).await);
+    }
+    most
 }
 
 async fn begin_by(proxy: &Proxy) -> UploadId {
@@ -57,7 +61,7 @@ async fn m1_a_part_that_is_sent_again_and_again_keeps_few_writes() {
         let mut sent = Vec::new();
         for seed in 0..20 {
             sent.push(send(&harness, upload, 1, &pattern(1000 + seed, 1)).await.unwrap());
-            let live = live_parts(&harness.memory, DeviceId(1));
+            let live = live_parts(&harness.memory, DeviceId(1)).await;
             assert!(live <= 2 + REPLACED_KEPT_MAX, "{live} after {seed}");
         }
         let name = UploadName { bucket: "b", key: "key", id: upload };
@@ -73,7 +77,7 @@ async fn m1_a_part_that_is_sent_again_and_again_keeps_few_writes() {
         harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         let whole = [&pattern(1019, 1)[..], &pattern(2000, 99)[..]].concat();
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), whole);
-        super::harness::settle().await;
+        settle().await;
         assert_eq!(harness.memory.extents_in_use().len(), 2 * replicas);
     }
 }
@@ -86,7 +90,7 @@ async fn m1_concurrent_writes_of_a_part_are_freed_when_they_have_ended() {
     let bodies: Vec<_> = (0..50).map(|seed| pattern(500, seed)).collect();
     let sent = join_all(bodies.iter().map(|bytes| send(&harness, upload, 1, bytes))).await;
     assert!(sent.iter().all(Result::is_ok));
-    let live = live_parts(&harness.memory, DeviceId(1));
+    let live = live_parts(&harness.memory, DeviceId(1)).await;
     assert!((1..=1 + REPLACED_KEPT_MAX).contains(&live), "{live}");
     let page = harness.store.uploads().list_parts("b", "key", upload, 0, 10).await.unwrap();
     assert_eq!(page.parts.len(), 1);
@@ -118,7 +122,7 @@ async fn m1_a_completion_that_chose_before_a_release_chooses_again() {
         for seed in 3..3 + u32::try_from(REPLACED_KEPT_MAX).unwrap() {
             last = send_by(&other, upload, seed).await;
         }
-        assert_eq!(most_live_parts(&nodes), 1, "the chosen part was freed");
+        assert_eq!(most_live_parts(&nodes).await, 1, "the chosen part was freed");
         last
     };
     let (completed, (last, bytes)) = join(completion, rewrites).await;
@@ -178,7 +182,7 @@ async fn m1_writes_of_two_proxies_are_freed_too() {
         }
     }
     // The newest write of each proxy may be the newest of all.
-    let live = most_live_parts(&nodes);
+    let live = most_live_parts(&nodes).await;
     assert!(live <= 2 + REPLACED_KEPT_MAX, "{live}");
     let (part, bytes) = last.unwrap();
     one.store.uploads().complete("b", "key", upload, naming(&[(1, &part)])).await.unwrap();
@@ -216,7 +220,7 @@ async fn m1_a_release_that_fails_is_made_up_for() {
         let body = body(pattern(1000, seed));
         failing.uploads().put_part("b", "key", upload, 1, body).await.unwrap();
     }
-    assert_eq!(live_parts(&harness.memory, DeviceId(1)), 10);
+    assert_eq!(live_parts(&harness.memory, DeviceId(1)).await, 10);
     send(&harness, upload, 1, &pattern(1000, 11)).await.unwrap();
-    assert_eq!(live_parts(&harness.memory, DeviceId(1)), 2, "the newest of each proxy");
+    assert_eq!(live_parts(&harness.memory, DeviceId(1)).await, 2, "the newest of each proxy");
 }
