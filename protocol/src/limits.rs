@@ -17,6 +17,12 @@ pub const ALIGN_BYTES: u64 = 4096;
 pub const CHUNK_BYTES: usize = 1024 * 1024;
 /// Most extents of a manifest inside an entry; a longer manifest is itself stored as extents.
 pub const MANIFEST_EXTENTS_INLINE_MAX: usize = 128;
+/// Most extents of a part's manifest inside its entry, so that a page of parts fits into a reply; a longer
+/// manifest is itself stored as extents. A part of 5 GiB is longer in extents of less than 5 MiB.
+pub const PART_EXTENTS_INLINE_MAX: usize = 1024;
+/// Most extents of a multipart object. Its manifest is whole in memory while the upload is completed:
+/// 208 MiB at worst. An object of 5 TiB fits in extents of 1.25 MiB and more.
+pub const OBJECT_EXTENTS_MAX: usize = 4 * 1024 * 1024;
 /// Most fragments of an extent, data and parity: the range of fragment numbers in ids.
 pub const FRAGMENTS_MAX: u8 = 32;
 /// Largest single PUT or part, as in S3.
@@ -72,6 +78,8 @@ const _: () = {
     assert!(EXTENT_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
     assert!((CHUNK_BYTES as u64).is_multiple_of(BLOCK_BYTES));
     assert!(PART_BYTES_MIN * 1000 * (PARTS_MAX as u64) >= OBJECT_BYTES_MAX);
+    assert!(MANIFEST_EXTENTS_INLINE_MAX <= PART_EXTENTS_INLINE_MAX);
+    assert!(OBJECT_EXTENTS_MAX as u64 * (5 * 1024 * 1024 / 4) >= OBJECT_BYTES_MAX);
     assert!(POLICY_BYTES_MAX < SETTINGS_BYTES_MAX);
     assert!(INDEX_SHARDS_DEFAULT.is_power_of_two() && INDEX_SHARDS_MAX.is_power_of_two());
     assert!(CLOCK_SKEW_MS_MAX < FIRST_HAND_AGE_MS_MAX && FIRST_HAND_AGE_MS_MAX < COMMIT_WINDOW_MS);

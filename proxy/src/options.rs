@@ -7,6 +7,8 @@ use martlet_protocol::limits;
 pub struct StoreOptions {
     /// Minimum size in bytes of a completed upload's parts, except the last.
     pub part_bytes_min: u64,
+    /// Most extents of a part's manifest inside its entry; a longer one is stored in extents of its own.
+    pub part_extents_inline_max: usize,
     /// Lifetime of a cached bucket, in milliseconds.
     pub bucket_cache_ms: u64,
     /// Lifetime of a cached access key, in milliseconds.
@@ -31,6 +33,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             part_bytes_min: limits::PART_BYTES_MIN,
+            part_extents_inline_max: limits::PART_EXTENTS_INLINE_MAX,
             bucket_cache_ms: 1000,
             account_cache_ms: 1000,
             account_outage_ms: 60_000,

@@ -129,7 +129,7 @@ impl Services {
             listings: listings(),
             remover: remover(),
             copier: Copier { reader: reader.clone(), writer: objects.clone() },
-            multipart: Multipart::new(reader.clone(), &objects, options.part_bytes_min),
+            multipart: Multipart::new(reader.clone(), &objects, options),
             registers,
             quotas,
             buckets,

@@ -123,19 +123,43 @@ impl BodyWriter {
         }
     }
 
+    /// The stored bytes as a part's body. A manifest of more than `inline_max` extents is stored as by
+    /// [`BodyWriter::body_for`].
+    pub(crate) async fn part_body_for(
+        &self,
+        stored: &mut StoredBody,
+        to: Destination<'_>,
+        inline_max: usize,
+    ) -> Result<(Body, Option<OrphanGuard>)> {
+        match body_of(stored, to) {
+            Body::Extents(manifest) if manifest.extents.len() > inline_max => {
+                let (body, mut spilled) = self.spill(manifest, to).await?;
+                spilled.claimed_with(&stored.orphans);
+                Ok((body, Some(spilled)))
+            }
+            body => Ok((body, None)),
+        }
+    }
+
     /// A manifest as a body: stored in the entry, or in extents if it is too long.
     pub(crate) async fn store_manifest(
         &self,
         manifest: Manifest,
         to: Destination<'_>,
     ) -> Result<(Body, OrphanGuard)> {
-        let policy = manifest.policy;
         let small = manifest.extents.len() <= MANIFEST_EXTENTS_INLINE_MAX
             && manifest.parts.len() <= MANIFEST_EXTENTS_INLINE_MAX;
         if small {
             return Ok((Body::Extents(manifest), OrphanGuard::new(self.extents.clone())));
         }
+        self.spill(manifest, to).await
+    }
+
+    /// Stores a manifest in extents of its own.
+    async fn spill(&self, manifest: Manifest, to: Destination<'_>) -> Result<(Body, OrphanGuard)> {
+        let policy = manifest.policy;
         let encoded = Bytes::from(manifest.encode());
+        drop(manifest);
         let new_body = NewBody {
             size: Some(encoded.len() as u64),
             bytes: Box::pin(futures::stream::once(std::future::ready(Ok(encoded)))),

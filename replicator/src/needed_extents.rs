@@ -18,7 +18,7 @@
 //! the newer. Once all primaries agree, every ballot that none of them has seen yet finds their
 //! state.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -59,11 +59,44 @@ struct ClaimAnswer {
     is_settled: bool,
 }
 
-/// Entries of a claim.
-#[derive(Default)]
-struct ClaimEntries {
-    entries: Vec<Entry>,
+/// Extents that an upload and its parts need.
+struct UploadNeeds {
+    extents: HashSet<ExtentId>,
     is_settled: bool,
+}
+
+/// Rows of a claim that are listed: a key may have many versions, and an upload many parts.
+#[derive(Clone)]
+struct ClaimRows {
+    kind: RegisterKind,
+    prefix: Bytes,
+    /// True if tombstones count when two devices are compared.
+    with_tombstones: bool,
+}
+
+/// Needs of a device's listed rows.
+struct ListedRows {
+    /// Extents of inline manifests, and those that spilled manifests lie in.
+    extents: HashSet<ExtentId>,
+    /// Bodies with spilled manifests, by the first extent of the manifest. They are read only if the
+    /// rows count: those of an ended upload may be gone.
+    spilled: BTreeMap<ExtentId, Body>,
+    /// Equal on two devices that hold equal rows.
+    sum: blake3::Hash,
+}
+
+impl ClaimRows {
+    /// Parts of an upload.
+    fn parts(upload: UploadId) -> Self {
+        let prefix = Bytes::copy_from_slice(&upload.0);
+        Self { kind: RegisterKind::Part, prefix, with_tombstones: true }
+    }
+
+    /// Versions of a key that are not current. Replicas drop their tombstones one after another.
+    fn versions(key: &str) -> Self {
+        let prefix = [key.as_bytes(), &[0]].concat().into();
+        Self { kind: RegisterKind::Version, prefix, with_tombstones: false }
+    }
 }
 
 /// Source of a query: a device's registers, or its hints.
@@ -105,7 +138,7 @@ impl<'a> NeedCheck<'a> {
             return Err(Error::unavailable("a replica of the key's entries is moving"));
         }
         let everyone = self.cluster.index_devices();
-        let mut found = ClaimEntries { is_settled: true, ..ClaimEntries::default() };
+        let mut found = UploadNeeds { extents: HashSet::new(), is_settled: true };
         if let Some(upload) = claim.upload {
             found = self.of_upload(claim, upload, &holders.primaries, &everyone).await?;
         }
@@ -113,59 +146,93 @@ impl<'a> NeedCheck<'a> {
         let of_object = |source, devices| {
             self.registers(source, devices, claim, RegisterKind::Object, object.clone())
         };
-        found.entries.extend(of_object(QuerySource::Hints, &everyone).await?.into_iter().flatten());
+        let hinted = of_object(QuerySource::Hints, &everyone).await?;
         let held = of_object(QuerySource::Registers, &holders.primaries).await?;
         let is_settled = found.is_settled && are_equal(orders(&held));
-        let mut extents = HashSet::new();
-        for entry in found.entries.iter().chain(held.iter().flatten()) {
-            self.add_entry(entry, &mut extents).await?;
-        }
-        let versions_of = |source, devices: &[DeviceId]| {
-            try_join_all(devices.iter().map(|device| self.versions_of(source, *device, claim)))
-        };
-        let kept = versions_of(QuerySource::Hints, &everyone).await?;
-        let held = versions_of(QuerySource::Registers, &holders.primaries).await?;
-        let is_settled = is_settled && are_equal(held.iter().map(|(_, sum)| *sum));
-        extents.extend(kept.into_iter().chain(held).flat_map(|(extents, _)| extents));
+        let mut extents = found.extents;
+        self.add_entries(&[&hinted[..], &held[..]].concat(), &mut extents).await?;
+        let versions = ClaimRows::versions(&claim.key);
+        let kept = self.listed(QuerySource::Hints, &everyone, claim, &versions).await?;
+        let held =
+            self.listed(QuerySource::Registers, &holders.primaries, claim, &versions).await?;
+        let is_settled = is_settled && are_equal(held.iter().map(|rows| rows.sum));
+        self.add_rows(kept.into_iter().chain(held).collect(), &mut extents).await?;
         let known = Arc::new(ClaimAnswer { extents, is_settled });
         self.known.insert(claim.clone(), known.clone());
         Ok(known)
     }
 
-    /// Returns the extents that a device's non-current versions need, read page by page, because a
-    /// key may have many versions. The hash shows if two devices hold equal versions.
-    async fn versions_of(
+    /// Returns the rows of each of `devices`.
+    async fn listed(
+        &self,
+        source: QuerySource,
+        devices: &[DeviceId],
+        claim: &ExtentClaim,
+        rows: &ClaimRows,
+    ) -> Result<Vec<ListedRows>> {
+        try_join_all(devices.iter().map(|device| self.listed_on(source, *device, claim, rows)))
+            .await
+    }
+
+    /// Returns the rows of a device, read page by page.
+    async fn listed_on(
         &self,
         source: QuerySource,
         device: DeviceId,
         claim: &ExtentClaim,
-    ) -> Result<(HashSet<ExtentId>, blake3::Hash)> {
+        rows: &ClaimRows,
+    ) -> Result<ListedRows> {
         let mut request = ListRequest {
             bucket: claim.bucket,
             shards: vec![claim.shard],
-            kind: RegisterKind::Version,
-            prefix: [claim.key.as_bytes(), &[0]].concat().into(),
+            kind: rows.kind,
+            prefix: rows.prefix.clone(),
             start: ListStart::First,
             limit: PAGE,
             fold: None,
             term: self.cluster.named()?,
         };
-        let (mut extents, mut sum) = (HashSet::new(), blake3::Hasher::new());
+        let (mut extents, mut spilled) = (HashSet::new(), BTreeMap::new());
+        let mut sum = blake3::Hasher::new();
         loop {
             let page = page(self.cluster, source, device, &request).await?;
-            // Replicas drop tombstones one after another.
-            for (name, entry) in page.entries.iter().filter(|(_, it)| !it.value.is_tombstone()) {
+            let counts = |entry: &Entry| rows.with_tombstones || !entry.value.is_tombstone();
+            for (name, entry) in page.entries.iter().filter(|(_, entry)| counts(entry)) {
+                sum.update(&(name.len() as u64).to_le_bytes());
                 sum.update(name).update(&entry.order.to_bytes());
-                self.add_entry(entry, &mut extents).await?;
+                match needed_body(entry) {
+                    Some(Body::Extents(manifest)) => {
+                        extents.extend(manifest.extents.iter().map(|extent| extent.id));
+                    }
+                    Some(body @ Body::Spilled { manifest, .. }) => {
+                        extents.extend(manifest.iter().map(|extent| extent.id));
+                        let first = manifest.first().map(|extent| extent.id);
+                        spilled.extend(first.map(|id| (id, body.clone())));
+                    }
+                    _ => {}
+                }
             }
             match page.entries.last() {
                 Some((last, _)) if page.truncated => request.start = ListStart::After(last.clone()),
-                _ => return Ok((extents, sum.finalize())),
+                _ => return Ok(ListedRows { extents, spilled, sum: sum.finalize() }),
             }
         }
     }
 
-    /// Returns the entries of an upload and its parts. Replicas drop the parts of an ended upload
+    /// Adds the extents that rows need. A manifest that several devices name is read once.
+    async fn add_rows(&self, rows: Vec<ListedRows>, into: &mut HashSet<ExtentId>) -> Result<()> {
+        let mut spilled = BTreeMap::new();
+        for rows in rows {
+            into.extend(rows.extents);
+            spilled.extend(rows.spilled);
+        }
+        for body in spilled.into_values() {
+            self.add_body(&body, into).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the needs of an upload and its parts. Replicas drop the parts of an ended upload
     /// one after another, so only the upload itself must then be equal on all.
     async fn of_upload(
         &self,
@@ -173,27 +240,10 @@ impl<'a> NeedCheck<'a> {
         upload: UploadId,
         primaries: &[DeviceId],
         everyone: &[DeviceId],
-    ) -> Result<ClaimEntries> {
-        let request = ListRequest {
-            bucket: claim.bucket,
-            shards: vec![claim.shard],
-            kind: RegisterKind::Part,
-            prefix: Bytes::copy_from_slice(&upload.0),
-            start: ListStart::First,
-            limit: PAGE,
-            fold: None,
-            term: self.cluster.named()?,
-        };
-        let kept = try_join_all(
-            everyone.iter().map(|at| list(self.cluster, QuerySource::Hints, *at, request.clone())),
-        );
-        let kept = kept.await?;
-        let parts = try_join_all(
-            primaries
-                .iter()
-                .map(|at| list(self.cluster, QuerySource::Registers, *at, request.clone())),
-        );
-        let parts = parts.await?;
+    ) -> Result<UploadNeeds> {
+        let rows = ClaimRows::parts(upload);
+        let kept = self.listed(QuerySource::Hints, everyone, claim, &rows).await?;
+        let parts = self.listed(QuerySource::Registers, primaries, claim, &rows).await?;
         let mut name = claim.key.clone().into_bytes();
         name.push(0);
         name.extend_from_slice(&upload.0);
@@ -201,25 +251,20 @@ impl<'a> NeedCheck<'a> {
         let of_upload = |source, devices| {
             self.registers(source, devices, claim, RegisterKind::Upload, name.clone())
         };
-        let mut entries: Vec<Entry> =
-            of_upload(QuerySource::Hints, everyone).await?.into_iter().flatten().collect();
+        let hinted = of_upload(QuerySource::Hints, everyone).await?;
         let uploads = of_upload(QuerySource::Registers, primaries).await?;
-        let is_over =
-            uploads.iter().all(|upload| upload.as_ref().is_some_and(Entry::is_ended_upload));
-        let listed = |parts: &Vec<(Bytes, Entry)>| -> Vec<(Bytes, Stamp)> {
-            parts.iter().map(|(name, entry)| (name.clone(), entry.order)).collect()
-        };
-        let is_settled =
-            are_equal(orders(&uploads)) && (is_over || are_equal(parts.iter().map(listed)));
+        let has_ended =
+            |upload: &Option<Entry>| upload.as_ref().is_some_and(Entry::is_ended_upload);
+        let is_over = uploads.iter().all(has_ended);
+        let is_settled = are_equal(orders(&uploads))
+            && (is_over || are_equal(parts.iter().map(|rows| rows.sum)));
+        let mut extents = HashSet::new();
+        self.add_entries(&[&hinted[..], &uploads[..]].concat(), &mut extents).await?;
         // A primary that has seen the upload end needs none of its parts; any other needs all.
-        for (parts, upload) in parts.into_iter().zip(&uploads) {
-            if !upload.as_ref().is_some_and(Entry::is_ended_upload) {
-                entries.extend(parts.into_iter().map(|(_, entry)| entry));
-            }
-        }
-        entries.extend(kept.into_iter().flatten().map(|(_, entry)| entry));
-        entries.extend(uploads.into_iter().flatten());
-        Ok(ClaimEntries { entries, is_settled })
+        let needed = parts.into_iter().zip(&uploads).filter(|(_, upload)| !has_ended(upload));
+        let rows = kept.into_iter().chain(needed.map(|(rows, _)| rows)).collect();
+        self.add_rows(rows, &mut extents).await?;
+        Ok(UploadNeeds { extents, is_settled })
     }
 
     /// Returns the entry of one register on each of `devices`.
@@ -247,17 +292,34 @@ impl<'a> NeedCheck<'a> {
         try_join_all(queries).await
     }
 
-    async fn add_entry(&self, entry: &Entry, into: &mut HashSet<ExtentId>) -> Result<()> {
-        let body = match &entry.value {
-            Value::Upload(upload) => match &upload.state {
-                UploadState::Completing { object, .. } => &object.body,
-                _ => return Ok(()),
-            },
-            value => value.body().unwrap_or(&Body::Empty),
-        };
+    async fn add_entries(
+        &self,
+        entries: &[Option<Entry>],
+        into: &mut HashSet<ExtentId>,
+    ) -> Result<()> {
+        for entry in entries {
+            if let Some(body) = entry.as_ref().and_then(needed_body) {
+                self.add_body(body, into).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_body(&self, body: &Body, into: &mut HashSet<ExtentId>) -> Result<()> {
         let BodyExtents { data, manifest } = BodyExtents::of(self.cluster, body).await?;
         into.extend(data.extents.iter().chain(&manifest.extents).map(|extent| extent.id));
         Ok(())
+    }
+}
+
+/// Returns the body whose extents an entry needs.
+fn needed_body(entry: &Entry) -> Option<&Body> {
+    match &entry.value {
+        Value::Upload(upload) => match &upload.state {
+            UploadState::Completing { object, .. } => Some(&object.body),
+            _ => None,
+        },
+        value => value.body(),
     }
 }
 

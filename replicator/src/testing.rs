@@ -156,9 +156,19 @@ impl World {
     /// Writes extents like [`Self::extents`], with the manifest in an extent of its own: the last
     /// id.
     pub(crate) async fn spilled(&self, key: &str, count: usize) -> StoredBody {
-        let StoredBody { body, mut ids } = self.extents(key, None, count).await;
+        self.spilled_part(key, None, count).await
+    }
+
+    /// Writes extents like [`Self::spilled`], for a part of `upload` if one is given.
+    pub(crate) async fn spilled_part(
+        &self,
+        key: &str,
+        upload: Option<UploadId>,
+        count: usize,
+    ) -> StoredBody {
+        let StoredBody { body, mut ids } = self.extents(key, upload, count).await;
         let Body::Extents(manifest) = body else { unreachable!("just made so") };
-        let owner = Owner { role: ExtentRole::Manifest, ..self.owner(key, None) };
+        let owner = Owner { role: ExtentRole::Manifest, ..self.owner(key, upload) };
         let piece = self.extent(owner, manifest.encode()).await;
         ids.push(piece.id);
         StoredBody { body: Body::Spilled { policy: POLICY, manifest: vec![piece] }, ids }
@@ -176,8 +186,14 @@ impl World {
         self.write(register, Value::Tombstone, false).await;
     }
 
-    /// Writes the entry of a part.
-    pub(crate) async fn commit_part(&self, key: &str, upload: UploadId, number: u16, body: &Body) {
+    /// Writes the entry of a part, and returns its register.
+    pub(crate) async fn commit_part(
+        &self,
+        key: &str,
+        upload: UploadId,
+        number: u16,
+        body: &Body,
+    ) -> RegisterKey {
         let part = Part {
             size: 10,
             tag: [0; 16],
@@ -187,7 +203,13 @@ impl World {
         };
         let beside = RegisterKey::upload(self.bucket, SHARDS, key, upload);
         let register = RegisterKey::part(&beside, upload, number, WriteId::random());
-        self.write(register, Value::Part(Box::new(part)), false).await;
+        self.write(register.clone(), Value::Part(Box::new(part)), false).await;
+        register
+    }
+
+    /// Frees a part: its body becomes garbage.
+    pub(crate) async fn free_part(&self, register: RegisterKey) {
+        self.write(register, Value::Tombstone, false).await;
     }
 
     /// Writes an upload that has decided on its object.

@@ -1,9 +1,10 @@
 //! Calls about the owners of many extents at once: a worker asks each node about a batch of keys,
 //! and receives the extents that the node's entries need, not the entries (rule X3).
 //!
-//! The state of a claim is a pure function of the entries of its registers. Every implementation of
-//! [`Backend`](super::Backend) reads these registers in the order of [`ClaimPart`], because an
-//! extent on its way moves in that order: from a part to its upload, to the object, to a version.
+//! The state of a claim is a pure function of the entries of its registers. Callers ask in the order
+//! of [`ClaimPart`], because an extent on its way moves in that order: from an upload and its parts to
+//! the object, to a version. A part that an object needs is freed only once the object is written, so
+//! an upload and its parts are read in either order.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,7 @@ pub struct OwnerClaim {
 /// Registers of a claim that one request reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimPart {
-    /// The parts of the upload, then the upload. A claim without an upload needs none of them.
+    /// The upload and its parts. A claim without an upload needs none of them.
     Upload,
     /// The object, then its versions that are not current.
     Object,

@@ -160,5 +160,56 @@ const _: () = {
     // Parts with checksums are limited to inline manifests; the longest checksum takes 65 bytes.
     let parts = limits::MANIFEST_EXTENTS_INLINE_MAX * (5 + 65 + 54);
     assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
+    // A part in an entry has a checksum of each algorithm at worst: less than 1 KiB.
+    assert!(limits::PART_EXTENTS_INLINE_MAX * 54 + 1024 < ENTRY_BYTES_MAX);
     assert!(limits::SETTINGS_BYTES_MAX + 2 * limits::KEY_BYTES_MAX < ENTRY_BYTES_MAX);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{
+        Body, Checksum, ChecksumAlgorithm, ChecksumKind, Entry, Manifest, Part, Value,
+    };
+    use crate::extent::ExtentRef;
+    use crate::id::{ExtentId, PolicyId, WriteId};
+    use crate::limits::{PART_EXTENTS_INLINE_MAX, PUT_BYTES_MAX};
+    use crate::stamp::{Stamp, WriterId};
+
+    /// Bytes of a part on a page, whose body has `extents` extents in its entry.
+    fn part_bytes(extents: usize) -> usize {
+        let extent = ExtentRef { id: ExtentId([7; 16]), length: u32::MAX, blake3: [1; 32] };
+        let (parts, part_checksums) = (Vec::new(), Vec::new());
+        let extents = vec![extent; extents];
+        let manifest = Manifest { policy: PolicyId(u16::MAX), extents, parts, part_checksums };
+        let checksums = ChecksumAlgorithm::ALL.map(|algorithm| {
+            let value = vec![1; algorithm.value_bytes()];
+            Checksum { algorithm, kind: ChecksumKind::Composite, value }
+        });
+        let part = Part {
+            size: PUT_BYTES_MAX,
+            tag: [1; 16],
+            modified_ms: u64::MAX,
+            checksums: checksums.to_vec(),
+            body: Body::Extents(manifest),
+        };
+        let order = Stamp { time: u64::MAX, writer: WriterId(u64::MAX) };
+        let value = Value::Part(Box::new(part));
+        let entry = Entry { order, write_id: WriteId([1; 16]), value };
+        // The name is upload id, number and write id.
+        postcard::to_stdvec(&(Bytes::from_static(&[1; 34]), entry)).unwrap().len()
+    }
+
+    /// A part of 5 GiB in extents of 4 MiB has 1,280.
+    #[test]
+    fn a_page_of_parts_fits_only_if_long_manifests_spill() {
+        let longest = part_bytes(PART_EXTENTS_INLINE_MAX);
+        assert!(longest <= ENTRY_BYTES_MAX, "{longest} bytes");
+        let in_four_mib = usize::try_from(PUT_BYTES_MAX / (4 << 20)).unwrap();
+        let too_long = part_bytes(in_four_mib);
+        assert_eq!(in_four_mib, 1280);
+        assert!(PAGE_ITEMS_MAX * too_long > PAGE_BYTES_MAX, "{too_long} bytes fit after all");
+        let in_five_mib = usize::try_from(PUT_BYTES_MAX / (5 << 20)).unwrap();
+        assert!(in_five_mib <= PART_EXTENTS_INLINE_MAX);
+    }
+}

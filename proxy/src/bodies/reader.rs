@@ -61,16 +61,23 @@ impl BodyReader {
         extents: &[ExtentRef],
     ) -> Result<Arc<Manifest>> {
         let first = extents.first().ok_or_else(|| Error::corrupt("a manifest has no extents"))?.id;
-        let load = async {
-            let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
-            let mut stream = self.read_extents(policy, extents, 0..length).await?;
-            let mut bytes = BytesMut::new();
-            while let Some(chunk) = stream.next().await {
-                bytes.extend_from_slice(&chunk?);
-            }
-            Manifest::decode(&bytes)
-        };
+        let load = self.load_manifest(policy, extents);
         Box::pin(self.manifests.get_or_load(first, load)).await
+    }
+
+    /// Reads a spilled manifest from its extents, and caches it nowhere.
+    pub(crate) async fn load_manifest(
+        &self,
+        policy: PolicyId,
+        extents: &[ExtentRef],
+    ) -> Result<Manifest> {
+        let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let mut stream = self.read_extents(policy, extents, 0..length).await?;
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = stream.next().await {
+            bytes.extend_from_slice(&chunk?);
+        }
+        Manifest::decode(&bytes)
     }
 
     /// Reads bytes `range` of a body's concatenated extents. Returns once the first range is open and

@@ -4,29 +4,36 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{
-    Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Manifest, Mark, Object, Part,
-    Upload, UploadState,
+    ChecksumAlgorithm, ChecksumKind, ETag, ETagKind, Part, Upload, UploadState,
 };
-use martlet_protocol::extent::{BodyFacts, ExtentRole};
 use martlet_protocol::limits::{OBJECT_BYTES_MAX, PARTS_MAX};
 use martlet_protocol::{Level, Stamp, WriteId};
+use tokio::sync::Semaphore;
 
+use super::assemble::Assembler;
 use super::drive::{CompletionDriver, Driven, Driver};
 use super::part::{PartStore, PartWalk};
-use super::upload_target::{UploadName, UploadTarget, attributes_of};
+use super::upload_target::{UploadName, UploadTarget};
 use super::uploads::UploadRegisters;
 use crate::api::{CompleteUpload, NamedPart, WrittenObject};
-use crate::bucket::object_of;
+use crate::bucket::{busy, object_of};
 use crate::context::RequestContext;
-use crate::digest::{composite, joined, md5_of_md5s};
-use crate::encryption::choose_parts;
+use crate::digest::md5_of_md5s;
 use crate::error::{Error, Result};
 use crate::index::RegisterClient;
 use crate::keyring::Vault;
-use crate::orphan_guard::OrphanGuard;
+use crate::options::StoreOptions;
 use crate::put::ObjectWriter;
 use crate::quota::{Quotas, RequestedUsage};
-use crate::upload::{BodyWriter, Destination};
+use crate::read::ObjectReader;
+
+/// Most parts of a completion that needs no permit.
+const LONG_PARTS: usize = 128;
+/// Completions of more parts at a time. Each holds its manifest, and its encoded bytes while it is
+/// stored.
+const LONG_AT_ONCE: usize = 8;
+/// Most choices of one completion whose upload is written meanwhile.
+const CHOICES_MAX: usize = 8;
 
 pub(super) fn check_order(parts: &[NamedPart]) -> Result<()> {
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
@@ -115,69 +122,53 @@ fn has_client_checksums(upload: &Upload, chosen: &[Box<Part>]) -> bool {
         || of_parts.any(|sum| is_of_client(sum.algorithm))
 }
 
-/// Checksum of the whole object, by the algorithm and kind that the upload announced.
-fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>> {
-    let Some((algorithm, kind)) = upload.checksum else { return Ok(None) };
-    let mut values = Vec::with_capacity(chosen.len());
-    for part in chosen {
-        let found = part.checksums.iter().find(|sum| sum.algorithm == algorithm);
-        let sum = found.ok_or_else(|| {
-            Error::InvalidRequest(format!("a part has no {algorithm:?} checksum"))
-        })?;
-        values.push((sum.value.as_slice(), part.size));
-    }
-    let value = match kind {
-        ChecksumKind::Composite => {
-            Some(composite(algorithm, values.iter().map(|(value, _)| *value)))
-        }
-        ChecksumKind::FullObject => joined(algorithm, values.iter().copied()),
-    };
-    let value = value.ok_or_else(|| {
-        Error::InvalidRequest(format!("{algorithm:?} of parts can't cover the full object"))
-    })?;
-    Ok(Some(Checksum { algorithm, kind, value }))
-}
-
-/// Checksums of the chosen parts by the announced algorithm; empty unless all parts have one.
-fn part_checksums_of(upload: &Upload, chosen: &[Box<Part>]) -> Vec<Vec<u8>> {
-    let Some((algorithm, _)) = upload.checksum else { return Vec::new() };
-    let value = |part: &Part| {
-        let found = part.checksums.iter().find(|sum| sum.algorithm == algorithm);
-        found.map(|sum| sum.value.clone())
-    };
-    chosen.iter().map(|part| value(part)).collect::<Option<_>>().unwrap_or_default()
-}
-
 /// Completion of uploads.
 pub(super) struct Completer {
     registers: Arc<RegisterClient>,
     quotas: Arc<Quotas>,
-    writer: Arc<BodyWriter>,
     vault: Arc<Vault>,
     uploads: Arc<UploadRegisters>,
     parts: Arc<PartStore>,
     driver: Arc<CompletionDriver>,
+    assembler: Assembler,
     part_bytes_min: u64,
+    /// Permits for completions of many parts, whose manifests are whole in memory.
+    long: Semaphore,
+}
+
+/// Outcome of one choice of parts.
+enum Choice {
+    Completed(Box<WrittenObject>),
+    /// The upload was written after it was read, so a chosen part may have been freed: the upload as
+    /// it is now, and the id of that write.
+    Outdated(Box<Upload>, WriteId),
+}
+
+impl Choice {
+    fn completed(written: WrittenObject) -> Self {
+        Self::Completed(Box::new(written))
+    }
 }
 
 impl Completer {
     pub(super) fn new(
-        uploads: Arc<UploadRegisters>,
-        parts: Arc<PartStore>,
         driver: Arc<CompletionDriver>,
+        reader: &ObjectReader,
         objects: &ObjectWriter,
-        part_bytes_min: u64,
+        options: StoreOptions,
     ) -> Self {
-        let ObjectWriter { registers, quotas, writer, vault, .. } = objects;
+        let ObjectWriter { registers, quotas, vault, .. } = objects;
+        let (uploads, parts) = (driver.uploads.clone(), driver.parts.clone());
         Self {
             registers: registers.clone(),
             quotas: quotas.clone(),
-            writer: writer.clone(),
             vault: vault.clone(),
             uploads,
             parts,
             driver,
-            part_bytes_min,
+            assembler: Assembler::new(objects, reader.bodies.clone()),
+            part_bytes_min: options.part_bytes_min,
+            long: Semaphore::new(LONG_AT_ONCE),
         }
     }
 
@@ -240,20 +231,45 @@ impl Completer {
         target: &UploadTarget<'_>,
         complete: &CompleteUpload,
     ) -> Result<WrittenObject> {
-        let upload = self.uploads.upload(target).await?;
-        check_announced(&upload, complete)?;
-        let chosen = match self.choose_in_time(target, upload.etags(), &complete.parts).await {
-            Ok(chosen) => chosen,
-            Err(error) => return self.refused(target, error).await,
+        let _permit = if complete.parts.len() > LONG_PARTS {
+            Some(self.long.acquire().await.expect("the semaphore is never closed"))
+        } else {
+            None
         };
-        Self::check_customer_key(target, &upload, &chosen)?;
+        let (mut upload, mut turn) = self.uploads.upload_and_turn(target).await?;
+        for _ in 0..CHOICES_MAX {
+            match Box::pin(self.choose_and_decide(target, complete, &upload, turn)).await? {
+                Choice::Completed(written) => return Ok(*written),
+                Choice::Outdated(now, by) => (upload, turn) = (*now, by),
+            }
+        }
+        Err(busy())
+    }
+
+    /// Chooses the parts of an upload that was read as of its write `read`, and decides on the object
+    /// if that is still its last write. A release of replaced parts writes the upload first, so no
+    /// chosen part is freed before the decision.
+    async fn choose_and_decide(
+        &self,
+        target: &UploadTarget<'_>,
+        complete: &CompleteUpload,
+        upload: &Upload,
+        read: WriteId,
+    ) -> Result<Choice> {
+        check_announced(upload, complete)?;
+        let mut chosen = match self.choose_in_time(target, upload.etags(), &complete.parts).await {
+            Ok(chosen) => chosen,
+            Err(error) => return self.refused(target, error).await.map(Choice::completed),
+        };
+        Self::check_customer_key(target, upload, &chosen)?;
         let write_id = WriteId::random();
-        let (object, orphans) = self.assemble(target, &upload, &chosen, complete, write_id).await?;
+        let assembled = self.assembler.assemble(target, upload, &mut chosen, complete, write_id);
+        let (object, orphans) = Box::pin(assembled).await?;
         let key = target.object_register();
         // Read strictly, so that the order is above all acknowledged writes.
         let view = self.registers.read(target.context, &key, Want::Entry, Level::Strict).await?;
         if let Err(error) = complete.conditions.check(object_of(&view)) {
-            return self.refused(target, error).await;
+            return self.refused(target, error).await.map(Choice::completed);
         }
         let follows = view.entry.as_ref().map(|entry| entry.write_id);
         let before = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
@@ -266,35 +282,46 @@ impl Completer {
         let turn = WriteId::random();
         let (decided, by) = self
             .uploads
-            .take_turn(target, turn, Some(orphans.claim()), |upload, _| {
-                (upload.state == UploadState::Open).then(|| state.clone())
+            .take_turn(target, turn, Some(orphans.claim()), |upload, by| {
+                (upload.state == UploadState::Open && by == read).then(|| state.clone())
             })
             .await?;
+        if decided.state == UploadState::Open {
+            orphans.release();
+            return Ok(Choice::Outdated(Box::new(decided), by));
+        }
+        let own = matches!(&decided.state,
+            UploadState::Completing { write_id: decided_id, .. } if *decided_id == write_id);
+        if !own {
+            orphans.release();
+        }
+        let is_first = own && by == turn;
+        let driver = if is_first { Driver::Decider { follows, turn } } else { Driver::Another };
+        match Box::pin(self.drive(target, &decided, driver)).await? {
+            Driven::Completed(written) => Ok(Choice::Completed(written)),
+            Driven::Reopened(error) => {
+                orphans.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a completion that was decided, by this or by another request.
+    async fn drive(
+        &self,
+        target: &UploadTarget<'_>,
+        decided: &Upload,
+        driver: Driver,
+    ) -> Result<Driven> {
         match &decided.state {
-            UploadState::Completing { write_id: decided_id, .. } => {
-                let own = *decided_id == write_id;
-                if !own {
-                    orphans.release();
-                }
-                let is_first = own && by == turn;
-                let driver =
-                    if is_first { Driver::Decider { follows, turn } } else { Driver::Another };
-                match Box::pin(self.driver.drive(target, &decided, driver)).await? {
-                    Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(error) => {
-                        orphans.release();
-                        Err(error)
-                    }
-                }
+            UploadState::Completing { .. } => {
+                Box::pin(self.driver.drive(target, decided, driver)).await
             }
             UploadState::Completed { write_id, etag } => {
-                orphans.release();
-                self.driver.completed_before(target, &decided, *write_id, *etag).await
+                let before = self.driver.completed_before(target, decided, *write_id, *etag);
+                before.await.map(|written| Driven::Completed(Box::new(written)))
             }
-            UploadState::Open | UploadState::Aborted => {
-                orphans.release();
-                Err(Error::NoSuchUpload)
-            }
+            UploadState::Open | UploadState::Aborted => Err(Error::NoSuchUpload),
         }
     }
 
@@ -366,6 +393,7 @@ impl Completer {
     ) -> Result<Vec<Box<Part>>> {
         let mut parts = PartWalk::new(&self.registers, target, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
+        let mut size = 0_u64;
         for (at, wanted) in named.iter().enumerate() {
             let part = parts.find(wanted.number, |part| check_part(wanted, part, etags)).await?;
             let minimum = self.part_bytes_min;
@@ -373,79 +401,13 @@ impl Completer {
                 let (number, size) = (wanted.number, part.size);
                 return Err(Error::EntityTooSmall { number, size, minimum });
             }
+            size = size.saturating_add(part.size);
+            // Checked at each part, so that the manifests of a longer object are never in memory.
+            if size > OBJECT_BYTES_MAX {
+                return Err(Error::EntityTooLarge { size, maximum: OBJECT_BYTES_MAX });
+            }
             chosen.push(part);
         }
         Ok(chosen)
-    }
-
-    /// Builds the object of the chosen parts.
-    async fn assemble(
-        &self,
-        target: &UploadTarget<'_>,
-        upload: &Upload,
-        chosen: &[Box<Part>],
-        complete: &CompleteUpload,
-        write_id: WriteId,
-    ) -> Result<(Object, OrphanGuard)> {
-        let size: u64 = chosen.iter().map(|part| part.size).sum();
-        if size > OBJECT_BYTES_MAX {
-            return Err(Error::EntityTooLarge { size, maximum: OBJECT_BYTES_MAX });
-        }
-        if let Some(declared) = complete.object_size.filter(|declared| *declared != size) {
-            return Err(Error::InvalidRequest(format!(
-                "The provided 'x-amz-mp-object-size' header value {declared} does not match what was \
-                 computed: {size}"
-            )));
-        }
-        let checksum = checksum_of(upload, chosen)?;
-        if let Some((algorithm, value)) = &complete.checksum {
-            let same = |sum: &&Checksum| sum.algorithm == *algorithm && sum.value == *value;
-            checksum.as_ref().filter(same).ok_or(Error::BadChecksum(*algorithm))?;
-        }
-        let mut manifest = Manifest {
-            policy: upload.policy,
-            extents: Vec::new(),
-            parts: chosen.iter().map(|part| part.size).collect(),
-            part_checksums: part_checksums_of(upload, chosen),
-        };
-        for part in chosen {
-            if let Body::Extents(body) = &part.body {
-                manifest.extents.extend_from_slice(&body.extents);
-            }
-        }
-        let to = Destination {
-            bucket: target.bucket.id,
-            key: target.object_key,
-            write_id,
-            upload: Some(target.id),
-            role: ExtentRole::Manifest,
-            offset: 0,
-            facts: Some(BodyFacts {
-                is_encrypted: upload.attributes.marks.get(Mark::Encryption).is_some(),
-                ..BodyFacts::default()
-            }),
-            policy: manifest.policy,
-            inline_bytes_max: 0,
-            etags: ETagKind::Opaque,
-        };
-        let (body, orphans) = self.writer.store_manifest(manifest, to).await?;
-        let count = u16::try_from(chosen.len()).expect("the count of parts was checked");
-        let tag = md5_of_md5s(chosen.iter().map(|part| &part.tag));
-        let etag = upload.etags().multipart(tag, count);
-        target.context.keys.report(&upload.attributes.marks, target.address())?;
-        let mut attributes = attributes_of(upload);
-        let numbers: Vec<u32> = complete.parts.iter().map(|part| part.number).collect();
-        choose_parts(&mut attributes.marks, &numbers)?;
-        let object = Object {
-            size,
-            etag,
-            modified_ms: self.registers.stamps.now_ms(),
-            attributes,
-            checksums: checksum.into_iter().collect(),
-            upload: Some(upload.id),
-            body,
-            version: None,
-        };
-        Ok((object, orphans))
     }
 }

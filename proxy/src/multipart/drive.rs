@@ -109,8 +109,8 @@ pub(crate) struct CompletionDriver {
     registers: Arc<RegisterClient>,
     catalog: Arc<BucketCatalog>,
     versions: Arc<VersionStore>,
-    uploads: Arc<UploadRegisters>,
-    parts: Arc<PartStore>,
+    pub(super) uploads: Arc<UploadRegisters>,
+    pub(super) parts: Arc<PartStore>,
     /// Permits for completed uploads whose parts are being freed.
     freeing: Arc<Semaphore>,
 }

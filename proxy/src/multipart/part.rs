@@ -21,7 +21,7 @@ use crate::upload::StoredBody;
 use crate::walk::{Paths, Walk};
 
 /// Concurrent deletions of part registers.
-const FREED_AT_ONCE: usize = 64;
+pub(super) const FREED_AT_ONCE: usize = 64;
 
 fn part_of(listed: &ListedPart) -> Option<&Part> {
     match &listed.entry.value {
@@ -35,17 +35,17 @@ type Rank = (bool, Stamp);
 
 /// Newest order of each proxy among the writes of one part number.
 #[derive(Default)]
-struct NewestWrites(BTreeMap<WriterId, Stamp>);
+pub(super) struct NewestWrites(BTreeMap<WriterId, Stamp>);
 
 impl NewestWrites {
-    fn note(&mut self, order: Stamp) {
+    pub(super) fn note(&mut self, order: Stamp) {
         let newest = self.0.entry(order.writer).or_insert(order);
         *newest = order.max(*newest);
     }
 
     /// Returns true if a later write of the number certainly exists: one of this writer's proxy
     /// with a higher stamp, or one whose stamp is further ahead than clocks may differ.
-    fn supersedes(&self, order: Stamp) -> bool {
+    pub(super) fn supersedes(&self, order: Stamp) -> bool {
         self.0.values().any(|newest| {
             let is_sure = newest.writer == order.writer
                 || newest.time_ms() > order.time_ms() + CLOCK_SKEW_MS_MAX;
@@ -87,6 +87,22 @@ impl<'a> PartWalk<'a> {
         from.extend_from_slice(&(after + 1).to_be_bytes());
         let walk =
             Walk::new(registers, target.context, &paths, ListStart::At(from.into()), limit, level)?;
+        Ok(Self { walk, bucket: target.bucket.clone(), key: target.key.clone(), ahead: None })
+    }
+
+    /// All writes of a number, of which about `expected` are read at a time.
+    pub(super) fn of_number(
+        registers: &'a RegisterClient,
+        target: &UploadTarget<'a>,
+        number: u16,
+        expected: usize,
+        level: Level,
+    ) -> Result<Self> {
+        let mut paths = paths(target);
+        let prefix = [&target.id.0[..], &number.to_be_bytes()].concat();
+        paths.prefix = prefix.into();
+        let (start, context) = (ListStart::First, target.context);
+        let walk = Walk::new(registers, context, &paths, start, expected, level)?;
         Ok(Self { walk, bucket: target.bucket.clone(), key: target.key.clone(), ahead: None })
     }
 
@@ -183,10 +199,10 @@ impl<'a> PartWalk<'a> {
 
 /// Parts of uploads in their registers.
 pub(crate) struct PartStore {
-    registers: Arc<RegisterClient>,
+    pub(super) registers: Arc<RegisterClient>,
     catalog: Arc<BucketCatalog>,
     bodies: Arc<BodyReader>,
-    uploads: Arc<UploadRegisters>,
+    pub(super) uploads: Arc<UploadRegisters>,
 }
 
 impl PartStore {
@@ -200,8 +216,8 @@ impl PartStore {
         Ok(self.catalog.fences.check_nothing_kept(paths(target)).await?)
     }
 
-    /// Usage and number of all writes of the upload's parts. Replaced writes count until the upload
-    /// ends.
+    /// Usage and number of all writes of the upload's parts. Replaced writes count until they are
+    /// freed.
     pub(crate) async fn usage_of_parts(
         &self,
         context: &Arc<RequestContext>,
@@ -274,7 +290,7 @@ impl PartStore {
     }
 
     /// Removes the register of a part; its extents become garbage unless `keep_body`.
-    async fn free(
+    pub(super) async fn free(
         &self,
         target: &UploadTarget<'_>,
         register: &RegisterKey,
@@ -314,6 +330,8 @@ impl PartStore {
                 Some(Body::Extents(manifest)) => {
                     manifest.extents.iter().any(|extent| taken.contains(&extent.id))
                 }
+                // The manifest of a long part isn't needed any more, so the body becomes garbage.
+                // Reclaim keeps the extents that the object names (rule X3).
                 _ => false,
             };
             all.push((listed.register, keep));

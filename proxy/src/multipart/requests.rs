@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::join;
 use martlet_protocol::entry::{
     Body, ChecksumAlgorithm, ChecksumKind, ETagKind, Mark, Part, Upload, UploadState, Value,
 };
@@ -26,11 +27,12 @@ use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
 use crate::keyring::Vault;
 use crate::listing::Listings;
+use crate::options::StoreOptions;
 use crate::policy::object_policy;
 use crate::put::ObjectWriter;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::read::ObjectReader;
-use crate::upload::{BodyWriter, Destination, body_of};
+use crate::upload::{BodyWriter, Destination};
 
 fn part_number(number: u32) -> Result<u16> {
     let valid = u16::try_from(number).ok().filter(|number| (1..=PARTS_MAX).contains(number));
@@ -72,21 +74,21 @@ pub(crate) struct Multipart {
     pub(crate) parts: Arc<PartStore>,
     pub(crate) driver: Arc<CompletionDriver>,
     completer: Completer,
+    part_extents_inline_max: usize,
 }
 
 impl Multipart {
     pub(crate) fn new(
         reader: Arc<ObjectReader>,
         objects: &ObjectWriter,
-        part_bytes_min: u64,
+        options: StoreOptions,
     ) -> Self {
         let ObjectWriter { registers, catalog, quotas, versions, writer, vault } = objects;
         let uploads = Arc::new(UploadRegisters::new(registers.clone(), catalog.clone()));
         let parts = Arc::new(PartStore::new(uploads.clone(), reader.bodies.clone()));
         let driver = CompletionDriver::new(uploads.clone(), parts.clone(), versions.clone());
         let driver = Arc::new(driver);
-        let completer =
-            Completer::new(uploads.clone(), parts.clone(), driver.clone(), objects, part_bytes_min);
+        let completer = Completer::new(driver.clone(), &reader, objects, options);
         Self {
             registers: registers.clone(),
             catalog: catalog.clone(),
@@ -98,6 +100,7 @@ impl Multipart {
             parts,
             driver,
             completer,
+            part_extents_inline_max: options.part_extents_inline_max,
         }
     }
 
@@ -240,12 +243,15 @@ impl Multipart {
         let requested = RequestedUsage::part(new_body.size);
         let mut charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
         let mut stored = self.writer.store(new_body, destination, secret.as_ref()).await?;
+        let inline_max = self.part_extents_inline_max;
+        let body = Box::pin(self.writer.part_body_for(&mut stored, destination, inline_max));
+        let (body, _spilled) = body.await?;
         let part = Part {
             size: stored.size,
             tag: stored.tag,
             modified_ms: self.registers.stamps.now_ms(),
             checksums: stored.checksums.clone(),
-            body: body_of(&mut stored, destination),
+            body,
         };
         charge.came_to(Usage::of_part(&part))?;
         let written = WrittenPart {
@@ -259,8 +265,9 @@ impl Multipart {
         let value = Value::Part(Box::new(part));
         self.parts.commit_part(target, &register, write_id, commit_by_ms, &value, stored).await?;
         charge.written(self.registers.stamps.now_ms());
-        self.parts.check_still_open(target, &register).await?;
-        Ok(written)
+        let is_open = Box::pin(self.parts.check_still_open(target, &register));
+        let (is_open, ()) = join(is_open, Box::pin(self.parts.free_replaced(target, number))).await;
+        is_open.map(|()| written)
     }
 }
 

@@ -50,10 +50,18 @@ impl UploadRegisters {
     }
 
     pub(super) async fn upload(&self, target: &UploadTarget<'_>) -> Result<Upload> {
+        self.upload_and_turn(target).await.map(|(upload, _)| upload)
+    }
+
+    /// Returns an upload, and the id of its last write.
+    pub(super) async fn upload_and_turn(
+        &self,
+        target: &UploadTarget<'_>,
+    ) -> Result<(Upload, WriteId)> {
         let view =
             self.registers.read(target.context, &target.key, Want::Entry, target.level()).await?;
-        if let Some(upload) = upload_of(&view) {
-            return Ok(upload.clone());
+        if let (Some(upload), Some(entry)) = (upload_of(&view), &view.entry) {
+            return Ok((upload.clone(), entry.write_id));
         }
         self.catalog
             .check_not_replaced(target.context, target.name, &target.bucket, target.began)

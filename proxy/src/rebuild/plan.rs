@@ -4,6 +4,7 @@
 //! |---|---|
 //! | data of one write | an object that was put at once |
 //! | pieces of a manifest of one write | the object that the manifest describes, parts included |
+//! | pieces of a part's manifest | none |
 //! | data of the parts of one upload | an object of all parts, if an operator accepts uploads |
 //!
 //! A body is whole if its extents follow each other from offset 0 and its last extent ends it. The
@@ -17,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use martlet_protocol::extent::{BodyFacts, ExtentRecord, ExtentRef, ExtentRole};
+use martlet_protocol::extent::{BodyFacts, ExtentRecord, ExtentRef, ExtentRole, Owner};
 use martlet_protocol::limits::{EXTENT_BYTES_MAX, MANIFEST_EXTENTS_INLINE_MAX};
 use martlet_protocol::lost::{LostExtent, LostKey};
 use martlet_protocol::{PolicyId, UploadId, WriteId};
@@ -157,6 +158,8 @@ pub(super) fn bodies_of(key: &LostKey, consent: RebuildConsent) -> Vec<LostBody>
         let owner = &extent.record.owner;
         match (owner.role, owner.upload) {
             (ExtentRole::Data, Some(upload)) => uploads.entry(upload).or_default().push(extent),
+            // The manifest of a part describes no object. The data of the part show all of it.
+            (ExtentRole::Manifest, Some(_)) if is_of_part(owner) => {}
             (role, _) => {
                 let is_manifest = role == ExtentRole::Manifest;
                 runs.entry((owner.write_id, is_manifest)).or_default().push(extent);
@@ -182,6 +185,10 @@ pub(super) fn bodies_of(key: &LostKey, consent: RebuildConsent) -> Vec<LostBody>
     }
     bodies.sort_by_key(|body| (body.born_ms, body.write_id));
     bodies
+}
+
+fn is_of_part(owner: &Owner) -> bool {
+    owner.facts().is_some_and(|facts| facts.part.is_some())
 }
 
 /// Returns the body of one write.

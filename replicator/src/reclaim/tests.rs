@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::UploadId;
 use martlet_protocol::backend::CallKind;
+use martlet_protocol::entry::{ETag, Manifest, UploadState};
 use martlet_protocol::testing::Fault;
+use martlet_protocol::{UploadId, WriteId};
 
 use super::*;
 use crate::run_once;
-use crate::testing::World;
+use crate::testing::{POLICY, StoredBody, World};
 
 const GRACE_MS: u64 = 1000;
 
@@ -114,6 +115,62 @@ async fn a_part_that_its_object_took_over_stays() {
     world.clock.advance_ms(GRACE_MS);
     run(&world).await;
     assert!(!world.is_gone(&part) && !world.is_gone(&again));
+}
+
+/// Returns a body that names the extents with these ids.
+async fn naming(world: &World, of: &StoredBody) -> Body {
+    let cluster = StepTopology::of(&world.cluster);
+    let extents = BodyExtents::of(&cluster, &of.body).await.unwrap().data.extents;
+    let (parts, part_checksums) = (Vec::new(), Vec::new());
+    Body::Extents(Manifest { policy: POLICY, extents, parts, part_checksums })
+}
+
+/// The object takes over the bytes of a long part, and not the manifest of the part.
+#[tokio::test]
+async fn a_long_part_of_a_completed_upload_loses_its_manifest_alone() {
+    let world = World::new().await;
+    let upload = UploadId::random();
+    let part = world.spilled_part("k", Some(upload), 4).await;
+    let (manifest, data) = part.ids.split_last().unwrap();
+    world.set_upload("k", upload, UploadState::Open).await;
+    let register = world.commit_part("k", upload, 1, &part.body).await;
+    let object = naming(&world, &part).await;
+    world.decide_upload("k", upload, &object).await;
+    world.commit("k", &object, false).await;
+    let (write_id, etag) = (WriteId::random(), ETag::Md5([1; 16]));
+    world.set_upload("k", upload, UploadState::Completed { write_id, etag }).await;
+    world.free_part(register).await;
+    world.clock.advance_ms(GRACE_MS);
+    assert_eq!(run(&world).await.freed, 1);
+    assert_eq!((world.left(data), world.left(&[*manifest])), (data.to_vec(), vec![]));
+    assert_eq!(world.garbage().await, 0);
+    world.delete("k").await;
+    world.clock.advance_ms(GRACE_MS);
+    run(&world).await;
+    assert!(world.is_gone(&part));
+}
+
+/// Of two writes of a number the replaced one goes with its manifest, while the upload is open.
+#[tokio::test]
+async fn a_long_part_that_was_replaced_goes_while_its_upload_is_open() {
+    let world = World::new().await;
+    let upload = UploadId::random();
+    world.set_upload("k", upload, UploadState::Open).await;
+    let (old, new) = (
+        world.spilled_part("k", Some(upload), 4).await,
+        world.spilled_part("k", Some(upload), 3).await,
+    );
+    let replaced = world.commit_part("k", upload, 1, &old.body).await;
+    let register = world.commit_part("k", upload, 1, &new.body).await;
+    world.free_part(replaced).await;
+    world.clock.advance_ms(GRACE_MS);
+    assert_eq!(run(&world).await.freed, 5);
+    assert!(world.is_gone(&old) && !world.is_gone(&new));
+    world.set_upload("k", upload, UploadState::Aborted).await;
+    world.free_part(register).await;
+    world.clock.advance_ms(GRACE_MS);
+    run(&world).await;
+    assert!(world.is_gone(&new));
 }
 
 #[tokio::test]

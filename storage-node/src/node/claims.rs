@@ -70,21 +70,19 @@ impl OwnerRegisters<'_> {
         })
     }
 
-    /// Reads the parts before the upload. An end is final: parts of an upload that has ended are not read.
+    /// Reads an upload once, before its parts: an end is final, so parts of an upload that has ended
+    /// are not read. A part that is freed before it is read here belongs to an ended upload, or was
+    /// replaced. Its bytes are then in the object, which callers ask about later, or needed by nothing.
+    ///
+    /// Hints move to primaries in any order, so those of parts are always read.
     async fn of_upload(&self, claim: &OwnerClaim, upload: UploadId) -> Result<ClaimState> {
-        let register = claim.upload(upload);
-        if self.source == ClaimSource::Registers {
-            let held = self.entry(&register).await?.filter(Entry::is_ended_upload);
-            if held.is_some() {
-                return Ok(ClaimState::of_upload(
-                    self.source,
-                    &ListReply::default(),
-                    held.as_ref(),
-                ));
-            }
-        }
-        let parts = self.list(&claim.parts(upload, self.term)).await?;
-        let held = self.entry(&register).await?;
+        let held = self.entry(&claim.upload(upload)).await?;
+        let has_ended = held.as_ref().is_some_and(Entry::is_ended_upload);
+        let parts = if self.source == ClaimSource::Registers && has_ended {
+            ListReply::default()
+        } else {
+            self.list(&claim.parts(upload, self.term)).await?
+        };
         Ok(ClaimState::of_upload(self.source, &parts, held.as_ref()))
     }
 

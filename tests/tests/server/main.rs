@@ -34,6 +34,7 @@ mod private;
 mod processes;
 mod profile;
 mod refusals;
+mod repeated_parts;
 mod rewrite;
 mod ring_builder;
 mod soak;

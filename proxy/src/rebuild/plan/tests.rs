@@ -210,3 +210,19 @@ fn pieces_of_a_moved_object_never_become_an_object() {
     let bodies = key.bodies();
     assert_eq!((refusals(&bodies), bodies[0].kind), (vec![None], BodyKind::Manifest));
 }
+
+/// A long part has a manifest of its own, which looks like that of an object but for its number.
+#[test]
+fn the_manifest_of_a_part_is_no_object() {
+    let mut manifest = part(9, 1, 1, 40);
+    manifest.record.owner.role = ExtentRole::Manifest;
+    let key = KeyUnderTest::new().with(manifest.clone()).with(part(9, 1, 1, 30));
+    let bodies = key.bodies_with_all();
+    assert_eq!(refusals(&bodies), [None]);
+    assert_eq!((bodies[0].kind, bodies[0].bytes()), (BodyKind::Parts, 30));
+    assert!(KeyUnderTest::new().with(manifest.clone()).bodies_with_all().is_empty());
+    // Without a number it describes an object.
+    manifest.record.owner.offset = BodyFacts { is_last: true, ..BodyFacts::default() }.at(0);
+    let key = KeyUnderTest::new().with(manifest).with(part(9, 1, 1, 30));
+    assert_eq!(key.bodies_with_all()[0].kind, BodyKind::Manifest);
+}
