@@ -16,6 +16,7 @@ mod faults;
 mod fences;
 mod harness;
 mod herd;
+mod late_completions;
 mod late_parts;
 mod late_repairs;
 mod levels;
