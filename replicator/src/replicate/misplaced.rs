@@ -163,3 +163,34 @@ impl PageHoldings {
 fn order(holding: &Holding) -> Option<Stamp> {
     holding.held.map(|(order, _)| order)
 }
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::{BucketId, Shard, WriteId};
+
+    use super::*;
+
+    fn holding(ms: Option<u64>) -> Holding {
+        let held = ms.map(|ms| (Stamp::at_ms(ms), WriteId([1; 16])));
+        Holding { held, promise: Stamp::ZERO, hint: None, collectable: false }
+    }
+
+    /// Number of drops of a stray of order 5 whose members hold these orders.
+    fn drops(members: &[Option<u64>], silent: &[DeviceId]) -> usize {
+        let key = RegisterKey::object(BucketId([1; 16]), 1, "k");
+        assert_eq!(key.shard, Shard(0));
+        let theirs = members.iter().map(|ms| (DeviceId(2), vec![holding(*ms)])).collect();
+        let held = PageHoldings { mine: vec![holding(Some(5))], theirs, silent: silent.to_vec() };
+        held.by_all(&[key]).len()
+    }
+
+    #[test]
+    fn a_stray_is_dropped_only_once_every_member_holds_it_or_a_newer_entry() {
+        assert_eq!(drops(&[Some(5), Some(6)], &[]), 1);
+        for older in [Some(4), None] {
+            assert_eq!(drops(&[Some(5), older], &[]), 0, "{older:?}");
+            assert_eq!(drops(&[older, older], &[]), 0, "{older:?}");
+        }
+        assert_eq!(drops(&[Some(5), Some(6)], &[DeviceId(3)]), 0, "a member did not answer");
+    }
+}
