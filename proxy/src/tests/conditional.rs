@@ -130,15 +130,16 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
     assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), "mine");
 }
 
-/// The accept may have reached a device that is out now, and another client may have adopted and
-/// replaced the write since.
+/// The accept was stored, its reply was lost, and another client replaced the write since.
 #[tokio::test(start_paused = true)]
 async fn an_accept_with_an_unknown_outcome_is_no_412_when_another_write_is_found() {
     let harness = Harness::with_bucket(1).await;
     let (written, promised) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
     let (has_written, again) = (written.clone(), promised.clone());
     let store = faulty(&harness.memory, 1, 1, move |call| match call.op {
-        CallKind::Write if !has_written.swap(true, SeqCst) => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::Write if !has_written.swap(true, SeqCst) => {
+            Fault::LoseReply(ErrorKind::Unavailable)
+        }
         CallKind::Promise if has_written.load(SeqCst) => {
             again.notify_one();
             Fault::Delay(Duration::from_millis(100))

@@ -10,7 +10,9 @@
 //!
 //! Invariants:
 //! * a file that has a name is never truncated;
-//! * a lease is taken before its extent's row is checked, so a delete after the check finds it.
+//! * a lease is taken before its extent's row is checked, so a delete after the check finds it;
+//! * a lease counts only if it is current after that check: an extent that was set aside and repaired
+//!   has an equal row, and another file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -137,7 +139,7 @@ impl FileLease {
     }
 
     /// Returns true if the lease is on the file that has the extent's name.
-    fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         self.deleted.lock().is_none() && self.revoked.borrow().is_none()
     }
 

@@ -51,7 +51,8 @@ impl StoreState {
         let file = self.disk.open(&path, Caching::Cached)?;
         let crcs = OpenExtent::file(&row, file, None)?.crcs;
         let files = folder.open_files(&footer::name(id))?;
-        if self.table.get(id)?.as_ref() != Some(&row) {
+        // A repair gives an equal row, and another lease.
+        if self.table.get(id)?.as_ref() != Some(&row) || !lease.is_current() {
             return Err(missing(id).into());
         }
         let is_read_only = folder.writable().is_none();

@@ -200,21 +200,23 @@ impl StoreState {
     }
 
     fn open_blocking(&self, id: ExtentId) -> Result<Arc<OpenExtent>> {
-        let row = self.row(id)?;
+        let (row, mut lease) = (self.row(id)?, None);
         let extent = Arc::new(match row.place {
             RowLocation::Record(volume, offset) => {
                 self.open_record(&row, SealLocation { volume, offset }, Caching::Cached)?
             }
             RowLocation::File | RowLocation::Quarantined => {
                 let bytes = u64::from(row.record.extent.length);
-                let lease = self.file_leases.as_ref().map(|leases| leases.hold(id, bytes));
+                lease = self.file_leases.as_ref().map(|leases| leases.hold(id, bytes));
                 let path = footer::path(&self.root, id);
-                OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?, lease)?
+                OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?, lease.clone())?
             }
         });
         self.opened.insert(id, extent.clone());
-        // A delete that came before the insert has checked the cache already.
-        if self.table.get(id)?.as_ref() != Some(&row) {
+        // A delete that came before the insert has checked the cache already. An extent that was
+        // repaired meanwhile has an equal row, and another lease.
+        let is_replaced = lease.is_some_and(|lease| !lease.is_current());
+        if is_replaced || self.table.get(id)?.as_ref() != Some(&row) {
             self.opened.remove(&id);
             return Err(missing(id));
         }
