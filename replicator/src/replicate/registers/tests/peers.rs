@@ -123,3 +123,31 @@ async fn strays_in_long_runs_are_found_a_part_at_a_time() {
     let bins = requests.lock().iter().filter(|(_, op)| *op == Some(CallKind::Bins)).count();
     assert_eq!(bins, 0, "empty runs cost nothing but their sums");
 }
+
+/// Members that answer get the strays of a device although another member is silent. The device keeps
+/// them for that one.
+#[tokio::test]
+async fn a_silent_member_keeps_no_stray_from_the_others() {
+    let silent = DeviceId(0);
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
+        let choose = move |call: &Call<'_>| match call.op {
+            CallKind::Holdings if call.device == silent => Fault::Refuse(ErrorKind::Unavailable),
+            _ => Fault::None,
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    let strays = (0..40).map(|at| world.inline(&key(&format!("stray {at}"))));
+    let strays: Vec<_> = strays.filter(|it| world.handoff(&it.key) != silent).collect();
+    for stray in &strays {
+        world.write_on(&[world.handoff(&stray.key)], stray).await;
+    }
+    run(&world).await;
+    assert!(is_everywhere_but(&world, silent, &strays).await);
+    for stray in &strays {
+        let handoff = world.handoff(&stray.key);
+        let kept = world.memory(handoff).registers(handoff);
+        let is_kept = kept.iter().any(|(_, entry)| entry.write_id == stray.entry.write_id);
+        assert!(is_kept, "{:?} was dropped, and {silent} did not confirm", stray.key);
+    }
+}
