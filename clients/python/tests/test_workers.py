@@ -53,40 +53,29 @@ def test_the_first_error_ends_the_work_of_all_threads() -> None:
 
 
 def test_an_interrupt_is_raised_once_no_thread_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers, release, done = Workers(2), threading.Event(), []
-    wait, interrupted = threading.Condition.wait, []
+    workers, taken, interrupted, done = Workers(2), threading.Event(), threading.Event(), []
+    wait = threading.Condition.wait
 
     def interrupting(condition: threading.Condition, timeout: float | None = None) -> bool:
-        if threading.current_thread() is threading.main_thread() and not interrupted:
-            interrupted.append(True)
-            release.set()
+        if threading.current_thread() is threading.main_thread() and not interrupted.is_set():
+            interrupted.set()
             raise KeyboardInterrupt
         return wait(condition, timeout)
 
     def task(item: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            return
-        release.wait(5)
-        time.sleep(0.02)
-        done.append(item)
-
-    def items() -> list[int]:
-        return list(range(2))
-
-    # The helper takes its item before the caller's thread may wait for it.
-    taken = threading.Event()
-
-    def shared(item: int) -> None:
-        if threading.current_thread() is threading.main_thread():
-            taken.wait(5)
+            # The helper has the other item before this thread waits for it.
+            assert taken.wait(5)
             monkeypatch.setattr(threading.Condition, "wait", interrupting)
             return
         taken.set()
-        task(item)
+        while not interrupted.is_set():
+            time.sleep(0.001)
+        time.sleep(0.02)
+        done.append(item)
 
     with pytest.raises(KeyboardInterrupt):
-        workers.each(iter(items()), shared)
-    assert interrupted
+        workers.each(iter(range(2)), task)
     assert len(done) == 1
     monkeypatch.undo()
     workers.close()

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Body, Bucket, Entry, Part, UploadState, Value};
@@ -60,9 +61,14 @@ fn paths(target: &UploadTarget<'_>) -> Paths {
         bucket: target.bucket.id,
         shards: vec![target.key.shard],
         kind: RegisterKind::Part,
-        prefix: bytes::Bytes::copy_from_slice(&target.id.0),
+        prefix: Bytes::copy_from_slice(&target.id.0),
         fold: None,
     }
+}
+
+/// First bytes of the names of a number's writes.
+fn from_number(target: &UploadTarget<'_>, number: u16) -> Bytes {
+    [&target.id.0[..], &number.to_be_bytes()].concat().into()
 }
 
 /// Iterator over parts by number, with the newest write of each.
@@ -82,12 +88,8 @@ impl<'a> PartWalk<'a> {
         limit: usize,
         level: Level,
     ) -> Result<Self> {
-        let paths = paths(target);
-        let mut from = target.id.0.to_vec();
-        from.extend_from_slice(&(after + 1).to_be_bytes());
-        let walk =
-            Walk::new(registers, target.context, &paths, ListStart::At(from.into()), limit, level)?;
-        Ok(Self { walk, bucket: target.bucket.clone(), key: target.key.clone(), ahead: None })
+        let start = ListStart::At(from_number(target, after + 1));
+        Self::over(registers, target, &paths(target), start, limit, level)
     }
 
     /// All writes of a number, of which about `expected` are read at a time.
@@ -98,11 +100,19 @@ impl<'a> PartWalk<'a> {
         expected: usize,
         level: Level,
     ) -> Result<Self> {
-        let mut paths = paths(target);
-        let prefix = [&target.id.0[..], &number.to_be_bytes()].concat();
-        paths.prefix = prefix.into();
-        let (start, context) = (ListStart::First, target.context);
-        let walk = Walk::new(registers, context, &paths, start, expected, level)?;
+        let paths = Paths { prefix: from_number(target, number), ..paths(target) };
+        Self::over(registers, target, &paths, ListStart::First, expected, level)
+    }
+
+    fn over(
+        registers: &'a RegisterClient,
+        target: &UploadTarget<'a>,
+        paths: &Paths,
+        start: ListStart,
+        limit: usize,
+        level: Level,
+    ) -> Result<Self> {
+        let walk = Walk::new(registers, target.context, paths, start, limit, level)?;
         Ok(Self { walk, bucket: target.bucket.clone(), key: target.key.clone(), ahead: None })
     }
 

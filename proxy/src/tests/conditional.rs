@@ -142,7 +142,7 @@ async fn an_accept_with_an_unknown_outcome_is_no_412_when_another_write_is_found
         }
         CallKind::Promise if has_written.load(SeqCst) => {
             again.notify_one();
-            Fault::Delay(Duration::from_millis(100))
+            Fault::Delay(Duration::from_millis(1))
         }
         _ => Fault::None,
     });

@@ -10,6 +10,7 @@ use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, Level, RegisterKind, UploadId, WriteId};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::harness::{body, pattern, put};
@@ -18,7 +19,7 @@ use super::nodes::{Fortune, Nodes, Proxy};
 use super::objects::copy_of;
 use crate::{
     CompleteUpload, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection,
-    WriteConditions,
+    WriteConditions, WrittenObject,
 };
 
 /// A proxy that hangs after so many calls.
@@ -27,7 +28,7 @@ pub(super) async fn dying(nodes: &Nodes, calls: usize) -> ObjectStore {
 }
 
 /// A proxy whose calls are delayed after the first so many.
-pub(super) async fn delayed_after(nodes: &Nodes, calls: usize, delay: Duration) -> ObjectStore {
+async fn delayed_after(nodes: &Nodes, calls: usize, delay: Duration) -> ObjectStore {
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let counted = left.clone();
     let proxy = nodes.proxy_with(60_000, move |_| {
@@ -39,6 +40,21 @@ pub(super) async fn delayed_after(nodes: &Nodes, calls: usize, delay: Duration) 
     proxy.store.bucket("b").await.unwrap();
     left.store(calls, Ordering::SeqCst);
     proxy.store
+}
+
+/// Completes an upload by a proxy that is slow after so many calls. Returns after 300 ms.
+pub(super) async fn slow_complete(
+    nodes: &Nodes,
+    calls: usize,
+    delay: Duration,
+    upload: UploadId,
+    complete: &CompleteUpload,
+) -> JoinHandle<Result<WrittenObject>> {
+    let (proxy, complete) = (delayed_after(nodes, calls, delay).await, complete.clone());
+    let completes =
+        tokio::spawn(async move { proxy.uploads().complete("b", "key", upload, complete).await });
+    sleep(Duration::from_millis(300)).await;
+    completes
 }
 
 /// Returns the state that every read sees in the end, with any node out. It may change once,
@@ -231,11 +247,8 @@ async fn m1_who_decided_refuses_nothing_that_another_has_written() {
         super::harness::create(&proxy.store, "b").await;
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
         let complete = CompleteUpload { conditions: super::conditional::create_only(), ..complete };
-        let first = delayed_after(&nodes, calls, Duration::from_secs(1)).await;
-        let (late, parts) = (first, complete.clone());
-        let first =
-            tokio::spawn(async move { late.uploads().complete("b", "key", upload, parts).await });
-        sleep(Duration::from_millis(300)).await;
+        let delay = Duration::from_secs(1);
+        let first = slow_complete(&nodes, calls, delay, upload, &complete).await;
         let second = proxy.store.uploads().complete("b", "key", upload, complete).await;
         if second.is_ok() {
             let any = WriteConditions::default();
@@ -260,11 +273,8 @@ async fn m1_who_decided_writes_nothing_again_that_another_wrote() {
         let proxy = nodes.proxy();
         super::harness::create(&proxy.store, "b").await;
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
-        let first = delayed_after(&nodes, calls, Duration::from_secs(1)).await;
-        let parts = complete.clone();
-        let first =
-            tokio::spawn(async move { first.uploads().complete("b", "key", upload, parts).await });
-        sleep(Duration::from_millis(300)).await;
+        let delay = Duration::from_secs(1);
+        let first = slow_complete(&nodes, calls, delay, upload, &complete).await;
         let has_written = Arc::new(AtomicBool::new(false));
         let second = nodes.proxy_with(60_000, move |call| {
             let of = call.key.map(|key| key.kind);

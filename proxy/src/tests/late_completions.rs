@@ -7,10 +7,31 @@ use martlet_protocol::backend::RegisterDrop;
 use martlet_protocol::{BackendExt, Clock, DeviceId, ManualClock, Stamp, SystemClock};
 use tokio::time::{sleep, timeout};
 
-use super::dying::{delayed_after, dying, read_by_all, uploaded, writes};
+use super::dying::{dying, read_by_all, slow_complete, uploaded, writes};
 use super::harness::pattern;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Proxy};
 use crate::{UNDRIVEN_MS_MAX, WriteConditions};
+
+/// Three nodes with a clock of their own, and a proxy with a bucket.
+async fn timed() -> (Arc<ManualClock>, Nodes, Proxy) {
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let nodes = Nodes::timed(3, 1, clock.clone());
+    let proxy = nodes.proxy();
+    super::harness::create(&proxy.store, "b").await;
+    (clock, nodes, proxy)
+}
+
+/// Drops the tombstone of the key on all devices, and lets the time of drivers pass.
+async fn collect(nodes: &Nodes, proxy: &Proxy, clock: &ManualClock) {
+    let key = proxy.register("key").await;
+    for device in [1, 2, 3].map(DeviceId) {
+        let up_to = Stamp::at_ms(clock.now_ms() + 1000);
+        let drop = RegisterDrop { key: key.clone(), up_to, collectable: false };
+        nodes.memory(device).drop_registers(device, &[drop]).await.unwrap();
+        assert_eq!(nodes.held(device, &key), None, "{device}");
+    }
+    clock.advance_ms(UNDRIVEN_MS_MAX + 2000);
+}
 
 /// The object of a completion was written and deleted, and its tombstone was collected. No entry shows that
 /// any more, so a proxy that continues the Complete writes nothing.
@@ -20,10 +41,7 @@ async fn m1_a_late_driver_writes_nothing_to_a_key_without_an_entry() {
     for calls in 0..60 {
         for aborts in [false, true] {
             let what = format!("dead after {calls} calls, aborts: {aborts}");
-            let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
-            let nodes = Nodes::timed(3, 1, clock.clone());
-            let proxy = nodes.proxy();
-            super::harness::create(&proxy.store, "b").await;
+            let (clock, nodes, proxy) = timed().await;
             let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
             let first = dying(&nodes, calls).await;
             let first = first.uploads().complete("b", "key", upload, complete.clone());
@@ -34,14 +52,7 @@ async fn m1_a_late_driver_writes_nothing_to_a_key_without_an_entry() {
             // The delete finishes what it finds, so the object was there.
             proxy.store.delete("b", "key", &WriteConditions::default()).await.unwrap();
             sleep(Duration::from_secs(1)).await;
-            let key = proxy.register("key").await;
-            for device in [1, 2, 3].map(DeviceId) {
-                let up_to = Stamp::at_ms(clock.now_ms() + 1000);
-                let drop = RegisterDrop { key: key.clone(), up_to, collectable: false };
-                nodes.memory(device).drop_registers(device, &[drop]).await.unwrap();
-                assert_eq!(nodes.held(device, &key), None, "{what}");
-            }
-            clock.advance_ms(UNDRIVEN_MS_MAX + 2000);
+            collect(&nodes, &proxy, &clock).await;
             let uploads = proxy.store.uploads();
             let ended = if aborts {
                 uploads.abort("b", "key", upload).await.map(|()| None)
@@ -68,10 +79,7 @@ async fn m1_a_late_completion_loses_no_parts() {
     for calls in 0..60 {
         for aborts in [false, true] {
             let what = format!("dead after {calls} calls, aborts: {aborts}");
-            let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
-            let nodes = Nodes::timed(3, 1, clock.clone());
-            let proxy = nodes.proxy();
-            super::harness::create(&proxy.store, "b").await;
+            let (clock, nodes, proxy) = timed().await;
             let bytes = pattern(30_000, 1);
             let (upload, complete) = uploaded(&proxy, &bytes).await;
             let first = dying(&nodes, calls).await;
@@ -110,28 +118,16 @@ async fn m1_a_decider_that_was_suspended_brings_nothing_back() {
     let mut suspended = 0;
     for calls in 0..60 {
         let what = format!("suspended after {calls} calls");
-        let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
-        let nodes = Nodes::timed(3, 1, clock.clone());
-        let proxy = nodes.proxy();
-        super::harness::create(&proxy.store, "b").await;
+        let (clock, nodes, proxy) = timed().await;
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
-        let first = delayed_after(&nodes, calls, Duration::from_secs(2)).await;
-        let parts = complete.clone();
-        let first =
-            tokio::spawn(async move { first.uploads().complete("b", "key", upload, parts).await });
-        sleep(Duration::from_millis(300)).await;
+        let delay = Duration::from_secs(2);
+        let first = slow_complete(&nodes, calls, delay, upload, &complete).await;
         let second = proxy.store.uploads().complete("b", "key", upload, complete).await;
         if second.is_ok() && !first.is_finished() {
             suspended += 1;
             proxy.store.delete("b", "key", &WriteConditions::default()).await.unwrap();
             sleep(Duration::from_millis(500)).await;
-            let key = proxy.register("key").await;
-            for device in [1, 2, 3].map(DeviceId) {
-                let up_to = Stamp::at_ms(clock.now_ms() + 1000);
-                let drop = RegisterDrop { key: key.clone(), up_to, collectable: false };
-                nodes.memory(device).drop_registers(device, &[drop]).await.unwrap();
-            }
-            clock.advance_ms(UNDRIVEN_MS_MAX + 2000);
+            collect(&nodes, &proxy, &clock).await;
             let outcome = first.await.unwrap();
             let is_back = read_by_all(&proxy, &what).await.is_some();
             assert!(!is_back, "{what}: {outcome:?}");

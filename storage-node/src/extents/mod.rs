@@ -123,10 +123,6 @@ pub use self::table::Table;
 pub use self::usage::ExtentUsage;
 use crate::disk::Disk;
 
-/// Extents of one call on a thread of the device. The allocator keeps for a thread what a call of it
-/// used: lists of hundreds of KiB in each of 32 threads were 100 MiB.
-const LISTED_AT_ONCE_MAX: usize = 128;
-
 /// The extents of one device. Clones share its state.
 #[derive(Clone)]
 pub struct ExtentStore(Arc<StoreState>);
@@ -210,18 +206,8 @@ impl ExtentStore {
 
     /// Returns up to `limit` extents with ids above `after`, in order of ids.
     pub async fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<ExtentRecord>> {
-        let mut found: Vec<ExtentRecord> = Vec::new();
-        while found.len() < limit {
-            let (store, count) = (self.0.clone(), LISTED_AT_ONCE_MAX.min(limit - found.len()));
-            let after = found.last().map_or(after, |last| Some(last.extent.id));
-            let page = self.0.threads.run(move || store.list(after, count)).await?;
-            let is_last = page.len() < count;
-            found.extend(page);
-            if is_last {
-                break;
-            }
-        }
-        Ok(found)
+        let store = self.0.clone();
+        self.0.threads.run(move || store.list(after, limit)).await
     }
 
     /// Returns up to `runs_max` long freed runs of volumes to the file system; returns their bytes.

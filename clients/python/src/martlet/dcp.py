@@ -182,7 +182,8 @@ class StorageWriter(FileSystemWriter):
         state, _, rest = (marker.checkpoint or "").partition("; generation=")
         if state != "committed" or not rest.isdigit():
             return None
-        view = folder.generation(int(rest))
+        number = int(rest)
+        view = folder.generation(number)
         try:
             listed = {
                 (it.key.removeprefix(view.folder), it.etag.strip('"'), it.size)
@@ -194,9 +195,9 @@ class StorageWriter(FileSystemWriter):
         saved = {(it.address.key.removeprefix(folder.folder), it.etag.strip('"'), it.size) for it in objects}
         if listed != saved:
             if not saved <= listed:
-                self._withdraw(folder, int(rest))
+                self._withdraw(folder, number)
             return None
-        return Outcome("committed", int(rest))
+        return Outcome("committed", number)
 
     def _withdraw(self, folder: Address, generation: int) -> None:
         """Takes a generation out of the view whose marker is this save's, and whose shards are not."""

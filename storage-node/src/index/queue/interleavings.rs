@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::{Result, Stamp};
+use martlet_protocol::{Error, Result, Stamp};
 use shuttle::future::block_on;
 use shuttle::thread;
 use tokio::sync::oneshot;
@@ -12,11 +12,16 @@ use tokio::sync::oneshot;
 use super::{IndexOp, Queue};
 use crate::sync::explore;
 
-/// Adds an operation, and returns its outcome.
+/// Adds an operation, and returns its outcome. One that the queue drops fails.
 fn write(queue: &Queue) -> Result<()> {
     let (reply, outcome) = oneshot::channel();
     queue.push(IndexOp::ForgetHint(Vec::new(), Stamp::ZERO, reply))?;
-    block_on(outcome).expect("the operation was neither taken nor refused")
+    block_on(outcome).unwrap_or_else(|_| Err(Error::unavailable("the queue was abandoned")))
+}
+
+fn answer(op: IndexOp) {
+    let IndexOp::ForgetHint(.., reply) = op else { panic!("no test writes this") };
+    reply.send(Ok(())).expect("the caller waits");
 }
 
 /// Takes groups until the queue is closed; returns the number of operations.
@@ -24,11 +29,8 @@ fn commit(queue: &Queue) -> usize {
     let (mut taken, mut group) = (0, Vec::new());
     while queue.take(&mut group) {
         assert!(!group.is_empty(), "the committer would sync nothing");
-        for op in group.drain(..) {
-            let IndexOp::ForgetHint(.., reply) = op else { panic!("nobody wrote this") };
-            let _ = reply.send(Ok(()));
-            taken += 1;
-        }
+        taken += group.len();
+        group.drain(..).for_each(answer);
     }
     taken
 }
@@ -52,28 +54,24 @@ fn each_operation_is_taken_once_or_refused() {
     });
 }
 
+/// A committer that fails abandons its queue.
 #[test]
 fn an_abandoned_queue_lets_every_caller_fail() {
     explore(|| {
         let queue = Arc::new(Queue::default());
-        let committer = queue.clone();
-        let committer = thread::spawn(move || commit(&committer));
-        let writers: Vec<_> = (0..2)
+        let writers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();
-                thread::spawn(move || {
-                    let (reply, outcome) = oneshot::channel();
-                    let op = IndexOp::ForgetHint(Vec::new(), Stamp::ZERO, reply);
-                    // An operation that was dropped ends its caller's wait, too.
-                    queue.push(op).is_ok() && block_on(outcome).is_ok()
-                })
+                thread::spawn(move || write(&queue).is_ok())
             })
             .collect();
+        let mut group = Vec::new();
+        assert!(queue.take(&mut group));
+        let taken = group.len();
+        group.drain(..).for_each(answer);
         queue.abandon();
-        // The one who abandons a queue closes the index, which ends the committer.
-        queue.close();
-        let ended = writers.into_iter().map(|writer| writer.join().unwrap());
-        let written = ended.filter(|written| *written).count();
-        assert_eq!(committer.join().unwrap(), written);
+        assert!(!queue.take(&mut group), "an operation was left");
+        let written = writers.into_iter().filter_map(|writer| writer.join().ok());
+        assert_eq!(written.filter(|written| *written).count(), taken);
     });
 }
