@@ -384,6 +384,7 @@ tools:
 	  || missing="$$missing libclang-dev"; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \
+	command -v mkfs.xfs >/dev/null || [ -x /sbin/mkfs.xfs ] || missing="$$missing xfsprogs"; \
 	command -v ip >/dev/null || [ -x /sbin/ip ] || missing="$$missing iproute2"; \
 	command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$$missing nftables"; \
 	command -v openssl >/dev/null || missing="$$missing openssl"; \

@@ -3,7 +3,9 @@
 Devices are loaded through the bulk path of the index: rows, sums and places are those of real writes, and the
 objects have no bytes. So a device of 10⁷ objects takes 6 GB, and only the objects of PUT and churn have bytes.
 Each step runs in a process of its own (MARTLET_SCALE_BIN). The page cache drops the files of the index before the
-cold look-ups. One row for each size, then the growth from the first to the last.
+cold look-ups and the LISTs. The cache of the index has 256 MiB, and CACHED_MIB for the cached LISTs: an index within
+memory, as a server has it by default up to some 10⁷ objects. One column for each size, then the growth from the first
+to the last.
 """
 
 import argparse
@@ -17,6 +19,9 @@ import time
 from pathlib import Path
 
 MIB = 1 << 20
+CACHED_MIB = 4096
+# Seconds of churn at the sizes of one device but the largest.
+SHORT_CHURN = 60
 
 COLUMNS = [
     ("objects", "{:,.0f}"), ("devices", "{:.0f}"), ("load, s", "{:.0f}"), ("index, B/object", "{:.0f}"),
@@ -27,10 +32,13 @@ COLUMNS = [
     ("LIST 1,000, reads", "{:.1f}"), ("LIST 1,000, ms", "{:.2f}"), ("LIST 1,000, CPU ms", "{:.2f}"),
     ("LIST 1,000, CPU ms in the kernel", "{:.2f}"), ("LIST of the next 1,000, reads", "{:.1f}"),
     ("LIST of the next 1,000, ms", "{:.2f}"), ("LIST of the next 1,000, CPU ms", "{:.2f}"),
+    ("LIST of all names, CPU ms for 1,000", "{:.2f}"), ("cached LIST 1,000, reads", "{:.1f}"),
+    ("cached LIST 1,000, ms", "{:.2f}"), ("cached LIST 1,000, CPU ms", "{:.2f}"),
     ("PUT 16 KiB/s", "{:.0f}"), ("PUT, CPU ms", "{:.3f}"), ("churn start/s", "{:.0f}"), ("churn end/s", "{:.0f}"),
     ("space amplification", "{:.2f}"),
 ]
 GOALS = [
+    ("cached LIST 1,000, CPU ms", 1.5, "of the smallest size"),
     ("LIST 1,000, CPU ms", 1.5, "of the smallest size"),
     ("LIST of the next 1,000, CPU ms", 1.5, "of the smallest size"),
     ("PUT, CPU ms", 1.5, "of the smallest size"),
@@ -45,8 +53,10 @@ def parsed():
     parser.add_argument("--devices", type=int, default=0, help="devices of the last row; 0 leaves it out [%(default)s]")
     parser.add_argument("--objects-a-device", type=int, default=2_000_000, help="their objects [%(default)s]")
     parser.add_argument("--seconds", type=int, default=5, help="seconds of PUTs [%(default)s]")
-    parser.add_argument("--churn-seconds", type=int, default=60, help="seconds of churn; 0 leaves it out [%(default)s]")
-    parser.add_argument("--working-set", type=int, default=8000, help="objects of the churn, with bytes [%(default)s]")
+    parser.add_argument("--churn-seconds", type=int, default=60,
+                        help=f"seconds of churn, {SHORT_CHURN} at most but at the largest sizes; 0 leaves it out [%(default)s]")
+    parser.add_argument("--working-set", type=int, default=8000,
+                        help="objects of the churn on each device, with bytes [%(default)s]")
     parser.add_argument("--dir", type=Path, default=Path.home() / ".cache/martlet",
                         help="folder to write to, on the disk to be measured [%(default)s]")
     arguments = parser.parse_args()
@@ -86,12 +96,13 @@ def copy_sparse(source, target):
     return target
 
 
-def row(site, arguments):
+def row(site, arguments, churn_seconds):
     """The figures of one size, by column."""
     loaded = site.load()
     by_rows = site.step("measure", "--only-open")
     worked = site.step("measure", "--crash", "--seconds", str(arguments.seconds))
     crashed = site.step("measure", "--only-open")
+    listed = site.step("measure", "--only-lists", "--cache-mib", str(CACHED_MIB))
     figures = {
         "objects": site.objects, "devices": site.devices, "load, s": loaded["seconds"],
         "index, B/object": loaded["index_bytes"] / site.objects,
@@ -108,12 +119,16 @@ def row(site, arguments):
         "LIST 1,000, CPU ms in the kernel": worked["list"]["system_ms"],
         "LIST of the next 1,000, reads": worked["list_on"]["reads"],
         "LIST of the next 1,000, ms": worked["list_on"]["ms"],
-        "LIST of the next 1,000, CPU ms": worked["list_on"]["cpu_ms"], "PUT 16 KiB/s": worked["put"]["per_s"],
+        "LIST of the next 1,000, CPU ms": worked["list_on"]["cpu_ms"],
+        "LIST of all names, CPU ms for 1,000": listed["list_all"]["cpu_ms"],
+        "cached LIST 1,000, reads": listed["list_cached"]["reads"],
+        "cached LIST 1,000, ms": listed["list_cached"]["ms"],
+        "cached LIST 1,000, CPU ms": listed["list_cached"]["cpu_ms"], "PUT 16 KiB/s": worked["put"]["per_s"],
         "PUT, CPU ms": worked["put"]["cpu_ms"],
     }
-    if arguments.churn_seconds:
-        churned = site.step("churn", "--seconds", str(arguments.churn_seconds),
-                            "--working-set", str(arguments.working_set))
+    if churn_seconds:
+        churned = site.step("churn", "--seconds", str(churn_seconds),
+                            "--working-set", str(arguments.working_set * site.devices))
         figures |= {"churn start/s": churned["rate_start"], "churn end/s": churned["rate_end"],
                     "space amplification": churned["allocated_bytes"] / churned["live_bytes"]}
     return figures
@@ -146,7 +161,9 @@ def main():
     try:
         for objects, devices in sizes:
             site = Site(folder / f"{devices}x{objects}", objects, devices)
-            rows.append(row(site, arguments))
+            is_short = devices == 1 and objects < max(arguments.objects)
+            churn_seconds = min(arguments.churn_seconds, SHORT_CHURN) if is_short else arguments.churn_seconds
+            rows.append(row(site, arguments, churn_seconds))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
             shutil.rmtree(site.folder, ignore_errors=True)
     finally:

@@ -3,11 +3,11 @@
 
     prove.py HOURS [--only NAME…] [--without NAME…] [--table]
 
-The machine with the least time so far has the next turn. Counts are kept in PROVE_DIR
-(~/.cache/martlet/prove) and add up over runs: a later run goes on with later seeds. A turn counts
-once it has ended. A turn that fails is a counterexample, or a fault of the machine: its output is
-kept in PROVE_DIR/findings for a person to look at. At the end the table of docs/PROOF.md is
-written between its markers.
+The machine with the least time so far has the next turn. Counts are kept in the tree, in
+tests/prove/counts.json, and add up over runs and computers: a later run goes on with later seeds.
+A turn counts once it has ended. A turn that fails is a counterexample, or a fault of the machine:
+its output is kept in PROVE_DIR/findings (~/.cache/martlet/prove) for a person to look at. At the end
+the table of docs/PROOF.md is written between its markers.
 """
 
 import argparse
@@ -25,8 +25,10 @@ from machines import MACHINES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("PROVE_DIR") or Path.home() / ".cache/martlet/prove")
-STATE = FOLDER / "state.json"
+STATE = ROOT / "tests/prove/counts.json"
 PAGE = ROOT / "docs/PROOF.md"
+# What a run writes itself.
+WRITTEN = [f":!{path.relative_to(ROOT)}" for path in (STATE, PAGE)]
 BEGIN, END = "<!-- prove: begin -->", "<!-- prove: end -->"
 # Seconds of a turn: short enough that all machines have turns, long enough to start processes.
 TURN_SECONDS = (20, 900)
@@ -40,7 +42,7 @@ def commit():
     """The commit that runs, marked if the tree differs from it."""
     def of(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-    return of("rev-parse", "--short=10", "HEAD") + ("+" if of("status", "--porcelain") else "")
+    return of("rev-parse", "--short=10", "HEAD") + ("+" if of("status", "--porcelain", "--", ".", *WRITTEN) else "")
 
 
 def read_state():
@@ -55,7 +57,7 @@ def write_state(state):
     """Replaces the counts on disk."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     new = STATE.with_suffix(".new")
-    new.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n")
+    new.write_text(json.dumps(state, indent=1) + "\n")
     new.replace(STATE)
 
 
@@ -119,8 +121,8 @@ def take_turn(machine, state, seconds):
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(log, kept)
     state["findings"].append({
-        "machine": machine.name, "commit": of["commit"], "exit": code, "log": str(kept), "command": command,
-        "environment": environment,
+        "machine": machine.name, "commit": of["commit"], "exit": code, "log": kept.name, "command": command,
+        "environment": {name: value for name, value in environment.items() if not value.startswith("/")},
     })
     return f"{'HANGS' if code is None else 'FAILS'}: {' '.join(f'{k}={v}' for k, v in environment.items())} {' '.join(command)}; see {kept}"
 
@@ -146,7 +148,7 @@ def table(state):
     if state["findings"]:
         lines += ["", "Failed turns, each a counterexample, or a fault of this machine, until its output was read:", ""]
         for finding in state["findings"]:
-            seeds = " ".join(f"`{name}={value}`" for name, value in finding["environment"].items() if "BIN" not in name)
+            seeds = " ".join(f"`{name}={value}`" for name, value in finding["environment"].items())
             lines.append(f"* {finding['machine']} at `{finding['commit']}` {seeds}".rstrip())
     return "\n".join(lines)
 

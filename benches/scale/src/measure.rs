@@ -38,8 +38,11 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     /// Only open and close
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only_lists")]
     only_open: bool,
+    /// Only list: every name once, which fills the cache of the index, then random pages
+    #[arg(long)]
+    only_lists: bool,
     /// End without closing the devices, as a crash does
     #[arg(long)]
     crash: bool,
@@ -56,9 +59,14 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
         "resident_bytes": resident,
         "peak_bytes": peak,
     });
-    if !args.only_open {
+    let bench = Bench { node: node.clone(), site: args.site.clone() };
+    if args.only_lists {
         idle().await;
-        let bench = Bench { node: node.clone(), site: args.site.clone() };
+        figures["list_all"] = bench.list_all().await?;
+        figures["list_cached"] = bench.lists(4 << 32, PAGES).await?;
+        figures["worked_bytes"] = json!(process::resident_bytes()[0]);
+    } else if !args.only_open {
+        idle().await;
         figures["cold"] = bench.lookups(COLD_LOOKUPS, 1, true).await?;
         bench.lookups(WARM_LOOKUPS, 2, false).await?;
         figures["warm"] = bench.lookups(WARM_LOOKUPS, 2, false).await?;
@@ -180,6 +188,20 @@ impl Bench {
         for page in 0..u64::from(pages) {
             self.page(device, (first + page * PAGE as u64) % last).await?;
         }
+        Ok(each(pages, began, before))
+    }
+
+    /// Lists all names of each device. Figures are those of a page.
+    async fn list_all(&self) -> Result<Value> {
+        let (began, before) = (Instant::now(), process::now());
+        let pages = self.site.objects.div_ceil(PAGE as u64);
+        for device in 0..self.site.devices {
+            for page in 0..pages {
+                let after = (page * PAGE as u64).min(self.site.objects.saturating_sub(2));
+                self.page(DeviceId(device), after).await?;
+            }
+        }
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX).saturating_mul(self.site.devices);
         Ok(each(pages, began, before))
     }
 

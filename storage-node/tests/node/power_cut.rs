@@ -1,116 +1,140 @@
-//! After a power cut, a device has all acknowledged writes.
+//! After a power cut, a device has all acknowledged writes, and nothing that no write explains.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-use martlet_protocol::Term;
-use std::collections::HashMap;
+mod check;
+mod load;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use self::load::{Dice, History, WRITERS};
 use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
-use martlet_protocol::entry::Value;
-use martlet_protocol::{BackendExt, Clock, Stamp, SystemClock};
+use martlet_protocol::{BackendExt, Clock, Stamp, SystemClock, Term};
 use martlet_storage_node::{NodeOptions, StorageNode};
 
 const RESERVE: u64 = 1024 * 1024;
-const WRITERS: u64 = 8;
-const ROUNDS: u64 = 4;
 const IMAGE_MIB: u64 = 512;
-/// Objects of each writer in a round, so that a fast disk isn't full before the last round.
-const OBJECTS_MAX: u64 = 20;
 /// Writes acknowledged in a round before its power cut.
 const WRITES_MIN: u64 = 40;
-/// Lengths in bytes: inline, packed, in a file of its own.
-const LENGTHS: [usize; 3] = [2000, 70_000, 1_100_000];
+/// Milliseconds of further load, and of an opening or a closing, before a cut.
+const LOAD_MS: u64 = 80;
+const STEP_MS: u64 = 40;
 
-/// Changes of an object, in order: the time of the acknowledgement, if any, and the length in bytes
-/// after the change.
-type ObjectHistory = Vec<(Option<u64>, Option<usize>)>;
-type Objects = HashMap<String, ObjectHistory>;
-
-/// `MARTLET_POWER_CUT_IMAGES` (1) images, each for some power cuts: it becomes full.
+/// `MARTLET_POWER_CUT_IMAGES` (2) images, of ext4 and XFS in turns, with `MARTLET_POWER_CUTS` (4)
+/// each. `MARTLET_POWER_CUT_SEED` (random) repeats the choices, though not the times of threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledged_writes_survive_a_power_cut() {
-    let images = std::env::var("MARTLET_POWER_CUT_IMAGES");
-    for _ in 0..images.map_or(1, |text| text.parse().unwrap()) {
-        Box::pin(cut_power_of_an_image()).await;
+async fn acknowledged_writes_survive_power_cuts() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seed = number("MARTLET_POWER_CUT_SEED").unwrap_or_else(|| SystemClock.now_ms());
+    let cuts = number("MARTLET_POWER_CUTS").unwrap_or(4);
+    for image in 0..number("MARTLET_POWER_CUT_IMAGES").unwrap_or(2) {
+        let filesystem = if (seed + image) % 2 == 0 { Filesystem::Ext4 } else { Filesystem::Xfs };
+        Box::pin(cut_power_of_an_image(filesystem, seed + image, cuts)).await;
     }
 }
 
-async fn cut_power_of_an_image() {
-    let Some(mut image) = Image::new("a power cut", IMAGE_MIB) else { return };
-    let root = image.path().join("device");
-    let mut rounds: Vec<(u64, Objects)> = Vec::new();
-    for round in 0..ROUNDS {
-        let node = Arc::new(open(&root, RESERVE).unwrap());
-        check(&node, &rounds).await;
-        let done = Arc::new(AtomicU64::new(0));
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| tokio::spawn(work(node.clone(), done.clone(), round, writer)))
-            .collect();
-        wait_for(&done, WRITES_MIN).await;
-        tokio::time::sleep(Duration::from_millis(20 * round)).await;
-        let Some((before_ms, after_ms)) = image.cut_power() else {
-            eprintln!("SKIPPED a power cut: python3 could not shut the file system down");
-            writers.iter().for_each(tokio::task::JoinHandle::abort);
-            return;
+/// Step of a device that a power cut interrupts.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Load,
+    Opening,
+    Closing,
+}
+
+async fn cut_power_of_an_image(filesystem: Filesystem, seed: u64, cuts: u64) {
+    eprintln!("MARTLET_POWER_CUT_SEED={seed} on {filesystem:?}");
+    let Some(image) = Image::of(filesystem, "power cuts", IMAGE_MIB) else { return };
+    let mut device = CutDevice { image, names: load::names(), dice: Dice(seed), cut_ms: 0 };
+    for cut in 0..cuts {
+        let step = match device.dice.roll(8) {
+            0 => Step::Opening,
+            1 => Step::Closing,
+            _ => Step::Load,
         };
-        let mut objects = Objects::new();
-        for writer in writers {
-            objects.extend(writer.await.unwrap());
+        let outcome = match step {
+            Step::Opening => device.cut_an_opening().await,
+            Step::Load | Step::Closing => device.cut_under_load(step, cut % 8 == 0).await,
+        };
+        if outcome.is_none() {
+            eprintln!("SKIPPED power cuts: python3 could not shut the file system down");
+            return;
         }
-        eprintln!(
-            "round {round}: {} objects, cut within {} ms",
-            objects.len(),
-            after_ms - before_ms
-        );
-        rounds.push((before_ms, objects));
-        assert!(node.write(DEVICE, inline("after", 10)).await.is_err());
-        wait_for_health(&node, |health| matches!(health, DeviceHealth::Offline(_))).await;
-        drop(node);
-        image.unmount();
-        assert!(image.mount());
     }
-    let node = open(&root, RESERVE).unwrap();
-    check(&node, &rounds).await;
+    let node = open(&device.root(), RESERVE).unwrap();
+    check::check(&node, &mut device.names, device.cut_ms).await;
     let status = node.devices().await.unwrap().remove(0);
     assert_eq!((status.health, status.quarantined), (DeviceHealth::Ready, 0));
+    eprintln!("{cuts} power cuts on {filesystem:?}");
 }
 
-async fn check(node: &StorageNode, rounds: &[(u64, Objects)]) {
-    let mut wrong = 0;
-    for (cut_ms, objects) in rounds {
-        for (name, history) in objects {
-            let found = get(node, name).await.unwrap().map(|bytes| {
-                assert!(bytes == pattern(name, bytes.len()), "{name} is not whole");
-                bytes.len()
-            });
-            // The state last acknowledged before the cut, or any later state.
-            let sure = history.iter().rposition(|(acked, _)| acked.is_some_and(|at| at < *cut_ms));
-            let before = if sure.is_some() { None } else { Some(None) };
-            let may = history[sure.unwrap_or(0)..].iter().map(|(_, length)| *length);
-            if !before.into_iter().chain(may).any(|length| length == found) {
-                eprintln!("{name} has {found:?} bytes after {history:?}, cut at {cut_ms}");
-                wrong += 1;
-            }
-        }
+/// A device whose power is cut again and again.
+struct CutDevice {
+    image: Image,
+    names: Vec<Vec<History>>,
+    dice: Dice,
+    /// Time before the last cut under load, in milliseconds since 1970.
+    cut_ms: u64,
+}
+
+impl CutDevice {
+    fn root(&self) -> std::path::PathBuf {
+        self.image.path().join("device")
     }
-    assert_eq!(wrong, 0, "acknowledged writes were lost");
-    check_sums(node).await;
-}
 
-/// Checks that sums and entries were cut off at one point (rule H1).
-async fn check_sums(node: &StorageNode) {
-    let mut after = None;
-    loop {
-        let audited = node.audit_registers(DEVICE, after).await.unwrap();
-        assert_eq!(audited.corrupt, []);
-        after = audited.next;
-        if after.is_none() {
-            return;
+    /// Cuts the power while the device opens. Nothing is acknowledged meanwhile.
+    async fn cut_an_opening(&mut self) -> Option<()> {
+        let root = self.root();
+        let opening = tokio::task::spawn_blocking(move || open(&root, RESERVE));
+        tokio::time::sleep(Duration::from_millis(self.dice.roll(STEP_MS))).await;
+        let cut = self.image.cut_power();
+        drop(opening.await.unwrap());
+        self.mount_again();
+        cut.map(|_| ())
+    }
+
+    /// Checks the device, and cuts its power under load, or while it closes after the load.
+    async fn cut_under_load(&mut self, step: Step, waits: bool) -> Option<()> {
+        let node = Arc::new(open(&self.root(), RESERVE).unwrap());
+        check::check(&node, &mut self.names, self.cut_ms).await;
+        let done = Arc::new(AtomicU64::new(0));
+        let writers: Vec<_> = std::mem::take(&mut self.names)
+            .into_iter()
+            .map(|names| {
+                let dice = Dice(self.dice.roll(u64::MAX));
+                tokio::spawn(load::write_until_cut(node.clone(), done.clone(), names, dice))
+            })
+            .collect();
+        assert_eq!(writers.len() as u64, WRITERS);
+        let reclaim = tokio::spawn(load::reclaim_until_cut(node.clone()));
+        wait_for(&done, WRITES_MIN).await;
+        tokio::time::sleep(Duration::from_millis(self.dice.roll(LOAD_MS))).await;
+        if matches!(step, Step::Closing) {
+            let closed = node.clone();
+            tokio::spawn(async move { closed.shutdown().await });
+            tokio::time::sleep(Duration::from_millis(self.dice.roll(STEP_MS))).await;
         }
+        let cut = self.image.cut_power();
+        for writer in writers {
+            self.names.push(writer.await.unwrap());
+        }
+        reclaim.await.unwrap();
+        let (before_ms, _) = cut?;
+        self.cut_ms = before_ms;
+        if waits {
+            assert!(node.write(DEVICE, inline("after", 10)).await.is_err());
+            wait_for_health(&node, |health| matches!(health, DeviceHealth::Offline(_))).await;
+        }
+        drop(node);
+        self.mount_again();
+        Some(())
+    }
+
+    fn mount_again(&mut self) {
+        self.image.unmount();
+        assert!(self.image.mount(), "the file system isn't mounted again");
     }
 }
 
@@ -121,40 +145,6 @@ async fn wait_for(done: &AtomicU64, writes: u64) {
         assert!(began.elapsed() < Duration::from_mins(1), "{done:?} writes in a minute");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Puts, overwrites and deletes until a write fails; counts acknowledged writes.
-async fn work(node: Arc<StorageNode>, done: Arc<AtomicU64>, round: u64, writer: u64) -> Objects {
-    let mut objects = Objects::new();
-    for number in 0..OBJECTS_MAX {
-        let name = format!("{round}-{writer}-{number}");
-        let pick = |step: u64| LENGTHS[usize::try_from((number * 7 + writer + step) % 3).unwrap()];
-        let mut steps = vec![Some(pick(0))];
-        steps.extend((number % 3 == 0).then(|| Some(pick(1))));
-        steps.extend((number % 4 == 0).then_some(None));
-        let history: &mut ObjectHistory = objects.entry(name.clone()).or_default();
-        for step in steps {
-            let acknowledged = change(&node, &name, step).await;
-            history.push((acknowledged.then(|| SystemClock.now_ms()), step));
-            if !acknowledged {
-                return objects;
-            }
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    objects
-}
-
-/// Puts an object of this length, or deletes it.
-async fn change(node: &StorageNode, name: &str, length: Option<usize>) -> bool {
-    // The next stamp of a name must be above the previous one.
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    let outcome = match length {
-        None => node.write(DEVICE, write(name, Value::Tombstone)).await,
-        Some(2000) => node.write(DEVICE, inline(name, 2000)).await,
-        Some(length) => put_object(node, name, length).await,
-    };
-    outcome.is_ok_and(|reply| reply == WriteReply::Stored)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

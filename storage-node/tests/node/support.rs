@@ -140,22 +140,48 @@ pub async fn wait_for_health(node: &StorageNode, wanted: impl Fn(&DeviceHealth) 
     }
 }
 
-/// A small ext4 file system in a file, mounted while this lives. Needs root and a loop device.
+/// Kind of a file system.
+#[derive(Clone, Copy, Debug)]
+pub enum Filesystem {
+    Ext4,
+    /// At least 300 MiB.
+    Xfs,
+}
+
+impl Filesystem {
+    fn make(self, file: &Path) -> bool {
+        let file = file.to_str().unwrap();
+        match self {
+            Self::Ext4 => run("mkfs.ext4", &["-q", "-F", "-m", "0", file]),
+            Self::Xfs => run("mkfs.xfs", &["-q", "-f", file]),
+        }
+    }
+}
+
+/// A small file system in a file, mounted while this lives. Needs root and a loop device. The file
+/// lies in `MARTLET_IMAGES`, or with other temporary files.
 pub struct Image {
     folder: tempfile::TempDir,
     mounted: bool,
 }
 
 impl Image {
-    /// Makes and mounts a file system, or prints the reason against it.
+    /// Makes and mounts an ext4 file system, or prints the reason against it.
     pub fn new(test: &str, mib: u64) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
+        Self::of(Filesystem::Ext4, test, mib)
+    }
+
+    /// Makes and mounts a file system, or prints the reason against it.
+    pub fn of(filesystem: Filesystem, test: &str, mib: u64) -> Option<Self> {
+        let folder = match std::env::var_os("MARTLET_IMAGES") {
+            Some(images) => tempfile::tempdir_in(images).unwrap(),
+            None => tempfile::tempdir().unwrap(),
+        };
         let mut image = Self { folder, mounted: false };
         File::create(image.file()).unwrap().set_len(mib * 1024 * 1024).unwrap();
         std::fs::create_dir(image.path()).unwrap();
-        let file = image.file();
-        if !run("mkfs.ext4", &["-q", "-F", "-m", "0", file.to_str().unwrap()]) || !image.mount() {
-            eprintln!("SKIPPED {test}: it needs root, mkfs.ext4 and a loop device to mount");
+        if !filesystem.make(&image.file()) || !image.mount() {
+            eprintln!("SKIPPED {test}: it needs root, mkfs of {filesystem:?} and a loop device");
             return None;
         }
         Some(image)
@@ -191,7 +217,7 @@ impl Image {
     /// Cuts the power: unsynced data is lost, every later call fails with EIO. Returns bounds on
     /// the time of the cut, in milliseconds since 1970: not before, and not after.
     pub fn cut_power(&self) -> Option<(u64, u64)> {
-        // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
+        // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH; XFS has the same numbers.
         let script = "import fcntl, os, struct, sys, time\n\
             folder, flags = os.open(sys.argv[1], os.O_RDONLY), struct.pack('I', 2)\n\
             before = time.time_ns() // 1000000\n\
