@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use futures::TryStreamExt;
-use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::backend::{Backend, RegisterView, Want};
 use martlet_protocol::entry::{Body, Object, Value};
 use martlet_protocol::{BackendExt, ExtentId, PolicyId, Result, Term};
 use martlet_storage_node::StorageNode;
@@ -15,7 +15,7 @@ const PAGE: usize = 1000;
 
 /// Requires an admissible state of every name, whole bytes, sums that fit, and no extent without a
 /// reason. Removes extents of writes that were cut off, as `sweep` does.
-pub async fn check(node: &StorageNode, names: &mut [Vec<History>], cut_ms: u64) {
+pub(super) async fn check(node: &StorageNode, names: &mut [Vec<History>], cut_ms: u64) {
     let mut referenced = HashSet::new();
     let mut cut_off = HashSet::new();
     for history in names.iter_mut().flatten() {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use martlet_protocol::backend::{EntryWrite, NewExtent, WriteReply};
+use martlet_protocol::backend::{Backend, EntryWrite, NewExtent, WriteReply};
 use martlet_protocol::entry::{Body, Manifest, Value};
 use martlet_protocol::extent::{ExtentRef, Layout, Stripe};
 use martlet_protocol::testing::{new_extent, whole_body};
@@ -17,7 +17,7 @@ use martlet_storage_node::StorageNode;
 
 use crate::support::*;
 
-pub const WRITERS: u64 = 8;
+pub(super) const WRITERS: u64 = 8;
 /// Names of each writer: some are overwritten in each round.
 const NAMES: u64 = 12;
 const INLINE: usize = 2000;
@@ -29,11 +29,11 @@ const CODE: (u8, u8) = (2, 1);
 const GARBAGE_PAGE: usize = 64;
 
 /// Numbers that look random, the same for each seed.
-pub struct Dice(pub u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     /// Returns a number below `bound`.
-    pub fn roll(&mut self, bound: u64) -> u64 {
+    pub(super) fn roll(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -43,7 +43,7 @@ impl Dice {
 
 /// Contents of a name. Bytes are the [`pattern`] of the name and the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contents {
+pub(super) enum Contents {
     Absent,
     Inline,
     /// Extents of these lengths: one is a whole PUT, several are a completed upload.
@@ -54,21 +54,21 @@ pub enum Contents {
 
 /// State that a name may have.
 #[derive(Clone, Debug)]
-pub struct State {
-    pub version: u64,
-    pub contents: Contents,
+pub(super) struct State {
+    pub(super) version: u64,
+    pub(super) contents: Contents,
     /// Time of the acknowledgement in milliseconds since 1970.
-    pub acknowledged_ms: Option<u64>,
+    pub(super) acknowledged_ms: Option<u64>,
     /// Extents written for this state.
-    pub extents: Vec<ExtentId>,
+    pub(super) extents: Vec<ExtentId>,
 }
 
 /// States of a name in their order. The first one was found on the device after the last cut.
 #[derive(Clone, Debug)]
-pub struct History {
-    pub name: String,
-    pub is_hint: bool,
-    pub states: Vec<State>,
+pub(super) struct History {
+    pub(super) name: String,
+    pub(super) is_hint: bool,
+    pub(super) states: Vec<State>,
     /// Number of the newest version, of writes that were cut off too.
     version: u64,
     last: Stamp,
@@ -86,17 +86,17 @@ impl History {
     }
 
     /// Returns the states in which a cut at this time may have left the name.
-    pub fn admissible(&self, cut_ms: u64) -> &[State] {
+    pub(super) fn admissible(&self, cut_ms: u64) -> &[State] {
         let is_sure = |state: &State| state.acknowledged_ms.is_some_and(|at| at < cut_ms);
         &self.states[self.states.iter().rposition(is_sure).unwrap_or(0)..]
     }
 
     /// Keeps the state that was found, as the first of the next round.
-    pub fn settle(&mut self, found: State) {
+    pub(super) fn settle(&mut self, found: State) {
         self.states = vec![State { acknowledged_ms: Some(0), ..found }];
     }
 
-    pub fn bytes_name(&self, version: u64, part: usize) -> String {
+    pub(super) fn bytes_name(&self, version: u64, part: usize) -> String {
         format!("{}#{version}.{part}", self.name)
     }
 
@@ -110,7 +110,7 @@ impl History {
 }
 
 /// Returns the names of all writers, without contents.
-pub fn names() -> Vec<Vec<History>> {
+pub(super) fn names() -> Vec<Vec<History>> {
     let of = |writer: u64| {
         let object = |number| History::new(format!("{writer}-{number}"), false);
         let hint = |number| History::new(format!("hint-{writer}-{number}"), true);
@@ -120,7 +120,7 @@ pub fn names() -> Vec<Vec<History>> {
 }
 
 /// Changes names at random until a change fails. Counts acknowledged changes.
-pub async fn write_until_cut(
+pub(super) async fn write_until_cut(
     node: Arc<StorageNode>,
     done: Arc<AtomicU64>,
     mut names: Vec<History>,
@@ -140,7 +140,9 @@ async fn change(node: &StorageNode, history: &mut History, dice: &mut Dice) -> b
     let contents = match (history.is_hint, dice.roll(16)) {
         (true, 0..6) | (false, 0..3) => Contents::Absent,
         (true, _) | (false, 3..8) => Contents::Inline,
-        (false, 8..11) => Contents::Extents(vec![PACKED + usize::try_from(dice.roll(9000)).unwrap()]),
+        (false, 8..11) => {
+            Contents::Extents(vec![PACKED + usize::try_from(dice.roll(9000)).unwrap()])
+        }
         (false, 11..13) => Contents::Extents(vec![FILE]),
         (false, 13) => Contents::Extents(vec![FILE, PACKED, 5000]),
         (false, _) => Contents::Coded,
@@ -249,7 +251,7 @@ async fn put_fragments(node: &StorageNode, history: &mut History) -> Result<Exte
 }
 
 /// Returns the extents on this device of an object's body.
-pub fn extents_of(body: &Body) -> Vec<ExtentId> {
+pub(super) fn extents_of(body: &Body) -> Vec<ExtentId> {
     let Body::Extents(manifest) = body else { return Vec::new() };
     let ids = manifest.extents.iter().map(|extent| extent.id);
     if manifest.policy == PolicyId(0) {
@@ -260,7 +262,7 @@ pub fn extents_of(body: &Body) -> Vec<ExtentId> {
 }
 
 /// Deletes what was replaced, page by page, until a call fails.
-pub async fn reclaim_until_cut(node: Arc<StorageNode>) -> Error {
+pub(super) async fn reclaim_until_cut(node: Arc<StorageNode>) -> Error {
     loop {
         match reclaim_page(&node).await {
             Ok(0) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
