@@ -12,14 +12,14 @@ use martlet_protocol::lifecycle::Lifecycle;
 use crate::access::{Acl, Bindings, Policy};
 use crate::authorization::{AclSettings, is_restricted};
 use crate::events::Rules;
-use crate::logging::Logging;
+use crate::logging::{LoggedBucket, Logging};
 
 /// Parsed settings of a bucket.
 #[derive(Debug)]
 pub(crate) struct BucketDocuments {
     pub(crate) access: AccessDocuments,
     rules: OnceLock<Option<Rules>>,
-    logging: OnceLock<Option<Arc<Logging>>>,
+    logged: OnceLock<Option<Arc<LoggedBucket>>>,
     lifecycle: OnceLock<Option<Lifecycle>>,
 }
 
@@ -42,7 +42,7 @@ impl BucketDocuments {
         bucket.settings.parsed(|| Self {
             access: AccessDocuments::parse(name, bucket),
             rules: OnceLock::new(),
-            logging: OnceLock::new(),
+            logged: OnceLock::new(),
             lifecycle: OnceLock::new(),
         })
     }
@@ -59,10 +59,14 @@ impl BucketDocuments {
         rules.as_ref()
     }
 
-    /// Log settings. None if the bucket has no logging.
-    pub(crate) fn logging(&self, bucket: &Bucket) -> Option<&Arc<Logging>> {
-        let parse = || Logging::of(bucket.settings.get(Setting::Logging)?).map(Arc::new);
-        self.logging.get_or_init(parse).as_ref()
+    /// The bucket with its log settings. None if the bucket has no logging.
+    pub(crate) fn logged(&self, name: &str, bucket: &Bucket) -> Option<&Arc<LoggedBucket>> {
+        let parse = || {
+            let logging = Logging::of(bucket.settings.get(Setting::Logging)?)?;
+            let (bucket, owner) = (name.to_owned(), bucket.owner.clone());
+            Some(Arc::new(LoggedBucket { bucket, owner, logging }))
+        };
+        self.logged.get_or_init(parse).as_ref()
     }
 
     /// Lifecycle rules. None if the bucket has none, or none that can be read.

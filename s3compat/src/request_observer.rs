@@ -180,9 +180,7 @@ impl RequestObserver {
 /// Log settings of a bucket, with the day of the batch; `None` if the bucket has no logging.
 fn source_of(name: &str, bucket: &Bucket, now_ms: u64) -> Option<LogSource> {
     let documents = BucketDocuments::of(name, bucket);
-    let logging = documents.logging(bucket)?.clone();
-    let day = logging.day_of(now_ms);
-    Some(LogSource { bucket: name.to_owned(), owner: bucket.owner.clone(), logging, day })
+    Some(LogSource::at(documents.logged(name, bucket)?.clone(), now_ms))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -300,11 +298,13 @@ fn without_secrets(link: &str) -> Cow<'_, str> {
 
 /// Returns true if the value of a query key is secret. `name` is decoded, in any case.
 fn is_secret(name: &str) -> bool {
-    SIGNING.iter().any(|secret| name.eq_ignore_ascii_case(secret))
-        || name
-            .as_bytes()
-            .windows(OF_CUSTOMERS.len())
-            .any(|part| part.eq_ignore_ascii_case(OF_CUSTOMERS.as_bytes()))
+    let of_customers = || {
+        let parts = name.as_bytes().windows(OF_CUSTOMERS.len());
+        // Most parts differ in their first byte.
+        let mut begun = parts.filter(|part| part[0] == b'-');
+        begun.any(|part| part.eq_ignore_ascii_case(OF_CUSTOMERS.as_bytes()))
+    };
+    SIGNING.iter().any(|secret| name.eq_ignore_ascii_case(secret)) || of_customers()
 }
 
 /// Size of an object that was read, from the reply's headers.
@@ -337,14 +337,14 @@ impl ByteCounter for LoggedReply {
 
 impl Drop for LoggedReply {
     fn drop(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        let line = line.finish(self.sent_bytes, now_ms_since(self.began));
-        if let Some((logs, source)) = &self.of_bucket {
-            logs.offer(source, &line);
-        }
-        if let Some(log) = &self.access_log {
-            log.offer(line);
-        }
+        self.line.finish(self.sent_bytes, now_ms_since(self.began), |line| {
+            if let Some((logs, source)) = &self.of_bucket {
+                logs.offer(source, &line.parts, line.lines);
+            }
+            if let Some(log) = &self.access_log {
+                log.offer(line.parts.concat());
+            }
+        });
     }
 }
 

@@ -44,14 +44,28 @@ const RETRIES_MAX: u32 = 5;
 /// Timeout of the last deliveries when the process stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Source bucket of logged requests, and its log settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogSource {
+/// Bucket whose requests are logged, and its log settings.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LoggedBucket {
     pub(crate) bucket: String,
     pub(crate) owner: String,
-    pub(crate) logging: Arc<Logging>,
+    pub(crate) logging: Logging,
+}
+
+/// Source of log lines. Lines of equal sources share a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogSource {
+    of: Arc<LoggedBucket>,
     /// Day of the requests, if each day has its own objects.
-    pub(crate) day: Option<u64>,
+    day: Option<u64>,
+}
+
+impl LogSource {
+    /// Returns the source of a bucket's requests at `now_ms`, in milliseconds since 1970.
+    pub(crate) fn at(of: Arc<LoggedBucket>, now_ms: u64) -> Self {
+        let day = of.logging.day_of(now_ms);
+        Self { of, day }
+    }
 }
 
 /// Receives log lines of buckets that have logging enabled.
@@ -114,14 +128,14 @@ struct LogText {
 }
 
 impl LogText {
-    /// Appends a line and an end of line.
-    fn push(&mut self, line: &str) {
-        let needed = line.len() + 1;
+    /// Appends a line that comes in parts, and an end of line.
+    fn push(&mut self, line: &[&str]) {
+        let needed = bytes_of(line);
         if self.open.capacity() - self.open.len() < needed {
             let usual = self.bytes.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
             self.begin_chunk(needed.max(usual));
         }
-        self.open.extend_from_slice(line.as_bytes());
+        line.iter().for_each(|part| self.open.extend_from_slice(part.as_bytes()));
         self.open.push(b'\n');
         self.bytes += needed;
     }
@@ -158,19 +172,20 @@ impl BucketLogs {
         self.0.lost.load(Ordering::Relaxed)
     }
 
-    /// Appends a line, with the lines of its keys if the request deleted many.
-    pub(crate) fn offer(&self, source: &LogSource, line: &str) {
-        let bytes = line.len() + 1;
+    /// Appends `lines` lines that come in parts, without the newline at their end: a line, and those of
+    /// its keys if the request deleted many.
+    pub(crate) fn offer(&self, source: &LogSource, text: &[&str], lines: u64) {
+        let bytes = bytes_of(text);
         let mut batches = self.0.batches.lock();
         if batches.bytes + bytes > WAITING_BYTES_MAX {
-            self.0.lost.fetch_add(lines_of(line), Ordering::Relaxed);
+            self.0.lost.fetch_add(lines, Ordering::Relaxed);
             return;
         }
         batches.bytes += bytes;
         let batch = batches.batch_of(source);
         let was_full = batch.is_full();
-        batch.text.push(line);
-        batch.lines += lines_of(line);
+        batch.text.push(text);
+        batch.lines += lines;
         if batch.is_full() && !was_full {
             self.0.full.notify_one();
         }
@@ -180,10 +195,11 @@ impl BucketLogs {
 impl Batches {
     /// The batch for lines of a source.
     fn batch_of(&mut self, source: &LogSource) -> &mut LogBatch {
-        if !self.of_bucket.contains_key(&source.bucket) {
-            self.of_bucket.insert(source.bucket.clone(), Vec::new());
+        let bucket = &source.of.bucket;
+        if !self.of_bucket.contains_key(bucket) {
+            self.of_bucket.insert(bucket.clone(), Vec::new());
         }
-        let batches = self.of_bucket.get_mut(&source.bucket).expect("inserted if it was missing");
+        let batches = self.of_bucket.get_mut(bucket).expect("inserted if it was missing");
         let at = batches.iter().position(|batch| batch.source == *source).unwrap_or_else(|| {
             batches.push(LogBatch {
                 source: source.clone(),
@@ -240,16 +256,16 @@ impl Delivery {
             match Box::pin(self.put(&mut batch)).await {
                 Ok(()) => self.release(&batch),
                 Err(error) if is_worth_another_try(&error) && batch.retries < RETRIES_MAX => {
-                    tracing::debug!(bucket = batch.source.bucket, %error, "keeping a log for now");
+                    tracing::debug!(bucket = batch.source.of.bucket, %error, "keeping a log for now");
                     batch.retries += 1;
                     batch.since = Instant::now();
                     let mut batches = self.waiting.batches.lock();
-                    let bucket = batch.source.bucket.clone();
+                    let bucket = batch.source.of.bucket.clone();
                     // Behind a newer batch of the source: lines go to that one.
                     batches.of_bucket.entry(bucket).or_default().push(batch);
                 }
                 Err(error) => {
-                    let LogSource { bucket, logging, .. } = &batch.source;
+                    let LoggedBucket { bucket, logging, .. } = &*batch.source.of;
                     let (target, lines) = (&logging.target, batch.lines);
                     tracing::info!(bucket, target, lines, %error, "could not deliver a log");
                     self.waiting.lost.fetch_add(lines, Ordering::Relaxed);
@@ -265,7 +281,8 @@ impl Delivery {
     }
 
     async fn put(&self, batch: &mut LogBatch) -> Result<(), Error> {
-        let LogSource { bucket, owner, logging, day } = &batch.source;
+        let LogSource { of, day } = &batch.source;
+        let LoggedBucket { bucket, owner, logging } = &**of;
         let target = self.store.bucket(&logging.target).await?;
         if target.owner != *owner || !may_deliver(&target, bucket, owner, logging) {
             return Err(Error::AccessDenied);
@@ -289,9 +306,9 @@ impl Delivery {
     }
 }
 
-/// Number of lines in a text.
-fn lines_of(text: &str) -> u64 {
-    text.lines().count() as u64
+/// Bytes of a text in parts, and of an end of line.
+fn bytes_of(text: &[&str]) -> usize {
+    text.iter().map(|part| part.len()).sum::<usize>() + 1
 }
 
 async fn until_stopped(stopped: &mut watch::Receiver<bool>) {
@@ -329,7 +346,8 @@ mod tests {
             format: KeyFormat::Simple,
             grants: Vec::new(),
         };
-        LogSource { bucket: bucket.to_owned(), owner: "o".to_owned(), logging: logging.into(), day }
+        let of = LoggedBucket { bucket: bucket.to_owned(), owner: "o".to_owned(), logging };
+        LogSource { of: of.into(), day }
     }
 
     #[test]
@@ -337,31 +355,23 @@ mod tests {
         let logs = BucketLogs(Arc::default());
         let line = "x".repeat((1 << 20) - 1);
         for _ in 0..WAITING_BYTES_MAX / (line.len() + 1) + 3 {
-            logs.offer(&source("b", "t", None), &line);
+            logs.offer(&source("b", "t", None), &[&line], 1);
         }
         assert_eq!(logs.lost(), 3);
         let taken = logs.0.batches.lock().take(|_| true);
         assert_eq!(taken.len(), 1);
-        logs.offer(&source("b", "t", None), "x");
+        logs.offer(&source("b", "t", None), &["x"], 1);
         assert_eq!(logs.lost(), 4, "lines under delivery count too");
     }
 
     #[test]
     fn each_bucket_target_and_day_has_a_batch_of_its_own() {
         let logs = BucketLogs(Arc::default());
-        let sources = [
-            source("a", "t", None),
-            source("b", "t", None),
-            source("b", "u", None),
-            source("b", "t", Some(1)),
-        ];
-        for line in ["1", "2\n3"] {
-            for source in &sources {
+        let sources = [("a", "t", None), ("b", "t", None), ("b", "u", None), ("b", "t", Some(1))];
+        for (parts, lines) in [(["1", ""], 1), (["2\n", "3"], 2)] {
+            for (bucket, target, day) in sources {
                 // Equal settings need not be one value.
-                logs.offer(
-                    &LogSource { logging: Arc::new((*source.logging).clone()), ..source.clone() },
-                    line,
-                );
+                logs.offer(&source(bucket, target, day), &parts, lines);
             }
         }
         let batches = logs.0.batches.lock().take(|_| true);
@@ -380,7 +390,7 @@ mod tests {
         lines.push(long.clone());
         let mut text = LogText::default();
         for (number, line) in lines.iter().enumerate() {
-            text.push(line);
+            text.push(&[line]);
             if number == 1_000 {
                 assert!(text.chunks().len() > 1);
             }
@@ -401,9 +411,9 @@ mod tests {
         let is_woken = || async {
             tokio::time::timeout(Duration::from_millis(1), logs.0.full.notified()).await.is_ok()
         };
-        logs.offer(&source("b", "t", None), &line);
+        logs.offer(&source("b", "t", None), &[&line], 1);
         assert!(!is_woken().await);
-        (0..9).for_each(|_| logs.offer(&source("b", "t", None), &line));
+        (0..9).for_each(|_| logs.offer(&source("b", "t", None), &[&line], 1));
         assert!(is_woken().await);
         assert!(!is_woken().await);
     }

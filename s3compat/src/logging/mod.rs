@@ -23,8 +23,8 @@ mod target;
 
 use std::fmt;
 
-pub(crate) use batch::LogSource;
 pub use batch::{BucketLogs, Delivery, DeliveryOptions};
+pub(crate) use batch::{LogSource, LoggedBucket};
 pub(crate) use line::{BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester};
 pub(crate) use operation_name::OperationName;
 pub(crate) use settings::{KeyFormat, Logging};

@@ -52,7 +52,7 @@ impl RequestTarget {
                 .with_detail("Size", key.len().to_string())
                 .with_detail("MaxSizeAllowed", KEY_BYTES_MAX.to_string()));
         }
-        let signed_path = percent_encode(decoded.as_bytes(), PATH).to_string();
+        let signed_path = Cow::from(percent_encode(decoded.as_bytes(), PATH)).into_owned();
         let key = (!key.is_empty()).then(|| key.to_owned());
         let is_host_style = host_bucket.is_some();
         Ok(Self { bucket: bucket.map(str::to_owned), key, signed_path, is_host_style })
