@@ -7,6 +7,7 @@ after, and the check that must find it:
     unit PACKAGE FILTER…             unit tests of a package
     interleavings PACKAGE FILTER…    tests of a package that explore interleavings
     simulation objects|sets SEEDS    seeds 0 to SEEDS of the simulation
+    power-cuts PACKAGE               power cuts of a device of the package under load
 
 Results are kept in planted.json until a source of the package changes. A run that was interrupted
 goes on. With --together, the mutants of a package are in one build (together.py).
@@ -30,6 +31,7 @@ SIMULATION = {
     "objects": "all_consistency_rules_hold_under_faults",
     "sets": "checkpoints_are_whole_or_absent_under_faults",
 }
+POWER_CUTS = "acknowledged_writes_survive_power_cuts"
 FOUND, SURVIVED, BROKEN, HUNG = "found", "SURVIVED", "DOES NOT BUILD", "HANGS"
 # Seconds of a mutant of which nothing is known yet.
 USUAL_SECONDS = 60
@@ -103,6 +105,9 @@ def command_of(check):
             return ["cargo", "test", "--locked", "--package", package, *copy.FEATURES, "--lib", "--", *filters], {}
         case ("interleavings", package, *filters) if filters:
             return ["cargo", "test", "--locked", "--package", package, "--features", "interleavings", "--lib", "--", *filters], {}
+        case ("power-cuts", package):
+            command = ["cargo", "test", "--locked", "--package", package, "--test", "node", "--", "--nocapture", POWER_CUTS]
+            return command, {"MARTLET_POWER_CUT_IMAGES": "4", "MARTLET_POWER_CUTS": "10"}
         case ("simulation", subject, seeds) if subject in SIMULATION and seeds.isdigit():
             test = SIMULATION[subject]
             command = ["cargo", "test", "--locked", "--workspace", "--test", "simulation", "--", "--exact", test]

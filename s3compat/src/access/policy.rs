@@ -169,11 +169,14 @@ impl Policy {
 
     /// True if evaluation for this object or its bucket may need values of the request.
     pub(crate) fn reads_context_of(&self, bucket: &str, key: &str) -> bool {
-        let object = format!("{ARN}{bucket}/{key}");
+        if !self.reads_context {
+            return false;
+        }
+        let object = [ARN, bucket, "/", key].concat();
         let of_bucket = &object[..ARN.len() + bucket.len()];
         let mut both =
             self.by_resource.candidates(&object).chain(self.by_resource.candidates(of_bucket));
-        self.reads_context && both.any(|at| self.statements[at].reads_context())
+        both.any(|at| self.statements[at].reads_context())
     }
 
     /// True if evaluation needs the tags of the existing object.

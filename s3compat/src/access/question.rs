@@ -32,6 +32,6 @@ impl PolicyQuestion<'_> {
         if self.action.is_of_account() {
             return Cow::Borrowed(self.resource);
         }
-        Cow::Owned(format!("{ARN}{}", self.resource))
+        Cow::Owned([ARN, self.resource].concat())
     }
 }

@@ -220,7 +220,11 @@ impl Authorization {
         if access.reads_context(key) || self.requester.reads_context() {
             context.add("s3:ResourceAccount", access.owner());
         }
-        let (mut tags, mut resource) = (None, bucket.to_owned());
+        let mut tags = None;
+        let resource = match key {
+            Some(key) => [bucket, "/", key].concat(),
+            None => bucket.to_owned(),
+        };
         if let Some(CheckedObject { name, read }) = object {
             // The version of this very object: the query may name one for another.
             context.forget("s3:VersionId");
@@ -235,7 +239,6 @@ impl Authorization {
                 };
                 tags = Some(found.unwrap_or_default());
             }
-            resource = format!("{bucket}/{}", name.key);
         }
         let (requester, access) = (self.requester.clone(), access.clone());
         let actions = actions.to_vec();

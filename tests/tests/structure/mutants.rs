@@ -9,8 +9,17 @@ use martlet_tests::workspace;
 /// Least number of mutants of each kind.
 const OF_KIND_MIN: usize = 5;
 /// Kinds of planted mutants: files in `tests/mutants/planted`.
-const KINDS: [&str; 8] =
-    ["erasure", "fences", "fixes", "interleavings", "quorum", "recovery", "rings", "versions"];
+const KINDS: [&str; 9] = [
+    "erasure",
+    "fences",
+    "fixes",
+    "interleavings",
+    "power",
+    "quorum",
+    "recovery",
+    "rings",
+    "versions",
+];
 
 fn folder() -> PathBuf {
     workspace::root().join("tests/mutants")
@@ -70,7 +79,7 @@ fn each_kind_has_mutants_and_each_mutant_a_name_and_a_check() {
             assert!(rules.contains(&rule), "{name} breaks {rule}, which is no rule");
             let check: Vec<&str> = text(mutant, "found_by").split(' ').collect();
             let is_known = match check[..] {
-                ["unit" | "interleavings", package, _, ..] => {
+                ["unit" | "interleavings", package, _, ..] | ["power-cuts", package] => {
                     let crate_folder = package.strip_prefix("martlet-").unwrap_or_default();
                     workspace::root().join(crate_folder).join("Cargo.toml").is_file()
                 }
