@@ -107,7 +107,7 @@ def command_of(check):
             return ["cargo", "test", "--locked", "--package", package, "--features", "interleavings", "--lib", "--", *filters], {}
         case ("power-cuts", package):
             command = ["cargo", "test", "--locked", "--package", package, "--test", "node", "--", "--nocapture", POWER_CUTS]
-            return command, {"MARTLET_POWER_CUT_IMAGES": "4", "MARTLET_POWER_CUTS": "10"}
+            return command, {"MARTLET_POWER_CUT_IMAGES": "8", "MARTLET_POWER_CUTS": "15"}
         case ("simulation", subject, seeds) if subject in SIMULATION and seeds.isdigit():
             test = SIMULATION[subject]
             command = ["cargo", "test", "--locked", "--workspace", "--test", "simulation", "--", "--exact", test]

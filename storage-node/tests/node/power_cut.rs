@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use self::load::{Dice, History, WRITERS};
+use self::load::{Dice, History, Round, Target, WRITERS};
 use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
-use martlet_protocol::{BackendExt, Clock, Stamp, SystemClock, Term};
-use martlet_storage_node::{NodeOptions, StorageNode};
+use martlet_protocol::{BackendExt, Clock, DeviceId, Stamp, SystemClock, Term};
+use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 
 const RESERVE: u64 = 1024 * 1024;
 const IMAGE_MIB: u64 = 512;
@@ -45,9 +45,13 @@ enum Step {
 }
 
 async fn cut_power_of_an_image(filesystem: Filesystem, seed: u64, cuts: u64) {
-    eprintln!("MARTLET_POWER_CUT_SEED={seed} on {filesystem:?}");
-    let Some(image) = Image::of(filesystem, "power cuts", IMAGE_MIB) else { return };
-    let mut device = CutDevice { image, names: load::names(), dice: Dice(seed), cut_ms: 0 };
+    // Extents on a file system of their own depend on their own syncs.
+    let devices = 1 + seed / 2 % 2;
+    eprintln!("MARTLET_POWER_CUT_SEED={seed} on {filesystem:?}, {devices} devices");
+    let images: Option<Vec<Image>> =
+        (0..devices).map(|_| Image::of(filesystem, "power cuts", IMAGE_MIB)).collect();
+    let Some(images) = images else { return };
+    let mut device = CutNode { images, names: load::names(), dice: Dice(seed), cut_ms: 0 };
     for cut in 0..cuts {
         let step = match device.dice.roll(8) {
             0 => Step::Opening,
@@ -63,33 +67,48 @@ async fn cut_power_of_an_image(filesystem: Filesystem, seed: u64, cuts: u64) {
             return;
         }
     }
-    let node = open(&device.root(), RESERVE).unwrap();
-    check::check(&node, &mut device.names, device.cut_ms).await;
-    let status = node.devices().await.unwrap().remove(0);
-    assert_eq!((status.health, status.quarantined), (DeviceHealth::Ready, 0));
+    let target = device.open();
+    check::check(&target, &mut device.names, device.cut_ms).await;
+    for status in target.node.devices().await.unwrap() {
+        assert_eq!((status.health, status.quarantined), (DeviceHealth::Ready, 0));
+    }
     eprintln!("{cuts} power cuts on {filesystem:?}");
 }
 
-/// A device whose power is cut again and again.
-struct CutDevice {
-    image: Image,
+/// A node whose power is cut again and again.
+struct CutNode {
+    /// A file system for each device.
+    images: Vec<Image>,
     names: Vec<Vec<History>>,
     dice: Dice,
     /// Time before the last cut under load, in milliseconds since 1970.
     cut_ms: u64,
 }
 
-impl CutDevice {
-    fn root(&self) -> std::path::PathBuf {
-        self.image.path().join("device")
+impl CutNode {
+    fn configs(&self) -> Vec<DeviceConfig> {
+        let config = |(number, image): (u32, &Image)| {
+            let path = image.path().join("device");
+            let reserve = Reserve::Bytes(RESERVE);
+            DeviceConfig { reserve, ..DeviceConfig::new(DeviceId(number), path) }
+        };
+        (0..).zip(&self.images).map(config).collect()
+    }
+
+    fn open(&self) -> Target {
+        let configs = self.configs();
+        let extents_on = configs.last().unwrap().id;
+        let node = Arc::new(StorageNode::open(configs, NodeOptions::default()).unwrap());
+        Target { node, extents_on }
     }
 
     /// Cuts the power while the device opens. Nothing is acknowledged meanwhile.
     async fn cut_an_opening(&mut self) -> Option<()> {
-        let root = self.root();
-        let opening = tokio::task::spawn_blocking(move || open(&root, RESERVE));
+        let configs = self.configs();
+        let opening =
+            tokio::task::spawn_blocking(|| StorageNode::open(configs, NodeOptions::default()));
         tokio::time::sleep(Duration::from_millis(self.dice.roll(STEP_MS))).await;
-        let cut = self.image.cut_power();
+        let cut = Image::cut_all_power(&self.images);
         drop(opening.await.unwrap());
         self.mount_again();
         cut.map(|_| ())
@@ -97,44 +116,56 @@ impl CutDevice {
 
     /// Checks the device, and cuts its power under load, or while it closes after the load.
     async fn cut_under_load(&mut self, step: Step, waits: bool) -> Option<()> {
-        let node = Arc::new(open(&self.root(), RESERVE).unwrap());
-        check::check(&node, &mut self.names, self.cut_ms).await;
+        let target = self.open();
+        check::check(&target, &mut self.names, self.cut_ms).await;
         let done = Arc::new(AtomicU64::new(0));
+        let round = Round::of(&mut self.dice, WRITES_MIN);
         let writers: Vec<_> = std::mem::take(&mut self.names)
             .into_iter()
             .map(|names| {
                 let dice = Dice(self.dice.roll(u64::MAX));
-                tokio::spawn(load::write_until_cut(node.clone(), done.clone(), names, dice))
+                tokio::spawn(load::write_until_cut(
+                    target.clone(),
+                    done.clone(),
+                    round,
+                    names,
+                    dice,
+                ))
             })
             .collect();
         assert_eq!(writers.len() as u64, WRITERS);
-        let reclaim = tokio::spawn(load::reclaim_until_cut(node.clone()));
+        let reclaim = round.reclaims.then(|| tokio::spawn(load::reclaim_until_cut(target.clone())));
         wait_for(&done, WRITES_MIN).await;
         tokio::time::sleep(Duration::from_millis(self.dice.roll(LOAD_MS))).await;
         if matches!(step, Step::Closing) {
-            let closed = node.clone();
+            let closed = target.node.clone();
             tokio::spawn(async move { closed.shutdown().await });
             tokio::time::sleep(Duration::from_millis(self.dice.roll(STEP_MS))).await;
         }
-        let cut = self.image.cut_power();
+        let cut = Image::cut_all_power(&self.images);
         for writer in writers {
             self.names.push(writer.await.unwrap());
         }
-        reclaim.await.unwrap();
+        if let Some(reclaim) = reclaim {
+            reclaim.await.unwrap();
+        }
         let (before_ms, _) = cut?;
         self.cut_ms = before_ms;
         if waits {
-            assert!(node.write(DEVICE, inline("after", 10)).await.is_err());
-            wait_for_health(&node, |health| matches!(health, DeviceHealth::Offline(_))).await;
+            assert!(target.node.write(DEVICE, inline("after", 10)).await.is_err());
+            wait_for_health(&target.node, |health| matches!(health, DeviceHealth::Offline(_)))
+                .await;
         }
-        drop(node);
+        drop(target);
         self.mount_again();
         Some(())
     }
 
     fn mount_again(&mut self) {
-        self.image.unmount();
-        assert!(self.image.mount(), "the file system isn't mounted again");
+        for image in &mut self.images {
+            image.unmount();
+            assert!(image.mount(), "the file system isn't mounted again");
+        }
     }
 }
 

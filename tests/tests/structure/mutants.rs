@@ -9,17 +9,8 @@ use martlet_tests::workspace;
 /// Least number of mutants of each kind.
 const OF_KIND_MIN: usize = 5;
 /// Kinds of planted mutants: files in `tests/mutants/planted`.
-const KINDS: [&str; 9] = [
-    "erasure",
-    "fences",
-    "fixes",
-    "interleavings",
-    "power",
-    "quorum",
-    "recovery",
-    "rings",
-    "versions",
-];
+const KINDS: [&str; 8] =
+    ["erasure", "fences", "fixes", "interleavings", "quorum", "recovery", "rings", "versions"];
 
 fn folder() -> PathBuf {
     workspace::root().join("tests/mutants")

@@ -8,18 +8,19 @@ use martlet_protocol::entry::{Body, Object, Value};
 use martlet_protocol::{BackendExt, ExtentId, PolicyId, Result, Term};
 use martlet_storage_node::StorageNode;
 
-use super::load::{Contents, History, State, extents_of};
+use super::load::{Contents, History, State, Target, extents_of};
 use crate::support::*;
 
 const PAGE: usize = 1000;
 
 /// Requires an admissible state of every name, whole bytes, sums that fit, and no extent without a
 /// reason. Removes extents of writes that were cut off, as `sweep` does.
-pub(super) async fn check(node: &StorageNode, names: &mut [Vec<History>], cut_ms: u64) {
+pub(super) async fn check(target: &Target, names: &mut [Vec<History>], cut_ms: u64) {
+    let Target { node, extents_on } = target;
     let mut referenced = HashSet::new();
     let mut cut_off = HashSet::new();
     for history in names.iter_mut().flatten() {
-        let (found, extents) = match found(node, history, cut_ms).await {
+        let (found, extents) = match found(target, history, cut_ms).await {
             Ok(found) => found,
             Err(error) => panic!("{}: {error} after {:?}", history.name, history.states),
         };
@@ -32,7 +33,7 @@ pub(super) async fn check(node: &StorageNode, names: &mut [Vec<History>], cut_ms
     let mut after = None;
     let mut left = Vec::new();
     loop {
-        let page = node.list_extents(DEVICE, after, PAGE).await.unwrap();
+        let page = node.list_extents(*extents_on, after, PAGE).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.extent.id);
         left.extend(page.into_iter().filter(|record| !referenced.contains(&record.extent.id)));
@@ -41,16 +42,12 @@ pub(super) async fn check(node: &StorageNode, names: &mut [Vec<History>], cut_ms
         assert!(cut_off.contains(&record.extent.id), "{record:?} has lost its reference");
     }
     let left: Vec<_> = left.into_iter().map(|record| record.extent.id).collect();
-    node.delete_extents(DEVICE, &left).await.unwrap();
+    node.delete_extents(*extents_on, &left).await.unwrap();
 }
 
 /// Returns the state in which a name was found, and the extents of its object.
-async fn found(
-    node: &StorageNode,
-    history: &History,
-    cut_ms: u64,
-) -> Result<(State, Vec<ExtentId>)> {
-    let register = key(&history.name);
+async fn found(target: &Target, history: &History, cut_ms: u64) -> Result<(State, Vec<ExtentId>)> {
+    let (node, register) = (&target.node, key(&history.name));
     let view = if history.is_hint {
         node.read_hint(DEVICE, &register, Want::EntryAndInline).await?
     } else {
@@ -64,7 +61,7 @@ async fn found(
     let extents = object.as_ref().map_or_else(Vec::new, |it| extents_of(&it.body));
     let parts = match &object {
         None => Vec::new(),
-        Some(object) => parts(node, object, inline).await?,
+        Some(object) => parts(target, object, inline).await?,
     };
     let admissible = history.admissible(cut_ms);
     let is_found = |state: &&State| is_of(history, state, object.as_ref(), &parts);
@@ -81,7 +78,7 @@ async fn found(
 
 /// Reads the bytes of an object: of each extent or fragment, or its inline bytes.
 async fn parts(
-    node: &StorageNode,
+    Target { node, extents_on }: &Target,
     object: &Object,
     inline: Option<bytes::Bytes>,
 ) -> Result<Vec<Vec<u8>>> {
@@ -90,8 +87,8 @@ async fn parts(
     }
     let mut parts = Vec::new();
     for id in extents_of(&object.body) {
-        let length = u64::from(node.stat_extent(DEVICE, id).await?.record.extent.length);
-        let stream = node.read_extent(DEVICE, id, 0..length).await?;
+        let length = u64::from(node.stat_extent(*extents_on, id).await?.record.extent.length);
+        let stream = node.read_extent(*extents_on, id, 0..length).await?;
         parts.push(stream.try_collect::<Vec<_>>().await?.concat());
     }
     Ok(parts)

@@ -11,11 +11,20 @@ use martlet_protocol::entry::{Body, Manifest, Value};
 use martlet_protocol::extent::{ExtentRef, Layout, Stripe};
 use martlet_protocol::testing::{new_extent, whole_body};
 use martlet_protocol::{
-    BackendExt, Clock, Error, ErrorKind, ExtentId, PolicyId, Result, Stamp, SystemClock,
+    BackendExt, Clock, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result, Stamp, SystemClock,
 };
 use martlet_storage_node::StorageNode;
 
 use crate::support::*;
+
+/// A node whose devices lose their power together.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) node: Arc<StorageNode>,
+    /// Device of the extents: that of the entries, or another one. Where both are one, a sync of the index
+    /// may make files durable that were not synced themselves.
+    pub(super) extents_on: DeviceId,
+}
 
 pub(super) const WRITERS: u64 = 8;
 /// Names of each writer: some are overwritten in each round.
@@ -27,6 +36,10 @@ const FRAGMENT: usize = 40_000;
 /// Data fragments and parity fragments of a coded object, all on this device.
 const CODE: (u8, u8) = (2, 1);
 const GARBAGE_PAGE: usize = 64;
+/// Kinds of changes, some of them often.
+const KINDS: u64 = 16;
+/// One number of each kind.
+const EACH_KIND: [u64; 6] = [0, 3, 8, 11, 13, 14];
 
 /// Numbers that look random, the same for each seed.
 pub(super) struct Dice(pub(super) u64);
@@ -38,6 +51,28 @@ impl Dice {
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// Load of one round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// Kind of all changes; none for a mix. Where nothing else is written, nothing else is synced.
+    kind: Option<u64>,
+    /// Changes after which the writers rest until the cut: the last ones depend on their own syncs.
+    changes_max: u64,
+    /// True if replaced extents are deleted meanwhile, which syncs the index of their device.
+    pub(super) reclaims: bool,
+}
+
+impl Round {
+    /// Draws a round that makes at least `changes_min` changes.
+    pub(super) fn of(dice: &mut Dice, changes_min: u64) -> Self {
+        let one = usize::try_from(dice.roll(2 * EACH_KIND.len() as u64)).unwrap();
+        let kind = EACH_KIND.get(one).copied();
+        let rests = dice.roll(2) == 0;
+        let changes_max = if rests { changes_min + dice.roll(20) } else { u64::MAX };
+        Self { kind, changes_max, reclaims: dice.roll(2) == 0 }
     }
 }
 
@@ -119,16 +154,21 @@ pub(super) fn names() -> Vec<Vec<History>> {
     (0..WRITERS).map(of).collect()
 }
 
-/// Changes names at random until a change fails. Counts acknowledged changes.
+/// Changes names at random until a change fails, or the round has made its changes. Counts
+/// acknowledged changes.
 pub(super) async fn write_until_cut(
-    node: Arc<StorageNode>,
+    target: Target,
     done: Arc<AtomicU64>,
+    round: Round,
     mut names: Vec<History>,
     mut dice: Dice,
 ) -> Vec<History> {
     loop {
+        if done.load(Ordering::Relaxed) >= round.changes_max {
+            return names;
+        }
         let at = usize::try_from(dice.roll(names.len() as u64)).unwrap();
-        if !change(&node, &mut names[at], &mut dice).await {
+        if !change(&target, &mut names[at], round, &mut dice).await {
             return names;
         }
         done.fetch_add(1, Ordering::Relaxed);
@@ -136,8 +176,8 @@ pub(super) async fn write_until_cut(
 }
 
 /// Changes a name; returns true once the change is acknowledged.
-async fn change(node: &StorageNode, history: &mut History, dice: &mut Dice) -> bool {
-    let contents = match (history.is_hint, dice.roll(16)) {
+async fn change(target: &Target, history: &mut History, round: Round, dice: &mut Dice) -> bool {
+    let contents = match (history.is_hint, round.kind.unwrap_or_else(|| dice.roll(KINDS))) {
         (true, 0..6) | (false, 0..3) => Contents::Absent,
         (true, _) | (false, 3..8) => Contents::Inline,
         (false, 8..11) => {
@@ -151,9 +191,9 @@ async fn change(node: &StorageNode, history: &mut History, dice: &mut Dice) -> b
     let (version, stamp) = (history.version, history.last);
     history.states.push(State { version, contents, acknowledged_ms: None, extents: Vec::new() });
     let outcome = if history.is_hint {
-        change_hint(node, history, stamp).await
+        change_hint(target, history, stamp).await
     } else {
-        change_object(node, history).await
+        change_object(target, history).await
     };
     match outcome {
         Ok(()) => {
@@ -167,7 +207,7 @@ async fn change(node: &StorageNode, history: &mut History, dice: &mut Dice) -> b
     }
 }
 
-async fn change_object(node: &StorageNode, history: &mut History) -> Result<()> {
+async fn change_object(target: &Target, history: &mut History) -> Result<()> {
     let State { version, contents, .. } = history.states.last().unwrap().clone();
     let write = match contents {
         Contents::Absent => write(&history.name, Value::Tombstone),
@@ -176,25 +216,25 @@ async fn change_object(node: &StorageNode, history: &mut History) -> Result<()> 
             let mut extents = Vec::new();
             for (part, length) in lengths.into_iter().enumerate() {
                 let new = new_extent(BUCKET, &history.name, Some(length as u64));
-                extents.push(put(node, history, new, part, length).await?);
+                extents.push(put(target, history, new, part, length).await?);
             }
             of_extents(history, PolicyId(0), extents)
         }
         Contents::Coded => {
-            let whole = put_fragments(node, history).await?;
+            let whole = put_fragments(target, history).await?;
             of_extents(history, PolicyId(1), vec![whole])
         }
     };
-    stored(node.write(DEVICE, stamped(history, write)).await?)
+    stored(target.node.write(DEVICE, stamped(history, write)).await?)
 }
 
-async fn change_hint(node: &StorageNode, history: &mut History, last: Stamp) -> Result<()> {
+async fn change_hint(target: &Target, history: &mut History, last: Stamp) -> Result<()> {
     let State { version, contents, .. } = history.states.last().unwrap().clone();
     if contents == Contents::Absent {
-        return node.forget_hint(DEVICE, &key(&history.name), last).await;
+        return target.node.forget_hint(DEVICE, &key(&history.name), last).await;
     }
     let write = inline_of(history, version);
-    stored(node.keep_hint(DEVICE, stamped(history, write)).await?)
+    stored(target.node.keep_hint(DEVICE, stamped(history, write)).await?)
 }
 
 fn inline_of(history: &History, version: u64) -> EntryWrite {
@@ -223,7 +263,7 @@ fn stored(reply: WriteReply) -> Result<()> {
 
 /// Stores the pattern of a part in an extent. The extent is noted before it is written.
 async fn put(
-    node: &StorageNode,
+    target: &Target,
     history: &mut History,
     new: NewExtent,
     part: usize,
@@ -233,11 +273,11 @@ async fn put(
     state.extents.push(new.id);
     let version = state.version;
     let bytes = pattern(&history.bytes_name(version, part), length);
-    node.write_extent(DEVICE, new, whole_body(bytes)).await
+    target.node.write_extent(target.extents_on, new, whole_body(bytes)).await
 }
 
 /// Stores all fragments of an extent. Returns the whole extent.
-async fn put_fragments(node: &StorageNode, history: &mut History) -> Result<ExtentRef> {
+async fn put_fragments(target: &Target, history: &mut History) -> Result<ExtentRef> {
     let (k, m) = CODE;
     let length = u32::try_from(usize::from(k) * FRAGMENT).unwrap();
     let whole = ExtentId::random().whole();
@@ -245,7 +285,7 @@ async fn put_fragments(node: &StorageNode, history: &mut History) -> Result<Exte
     for number in 0..k + m {
         let new = new_extent(BUCKET, &history.name, Some(FRAGMENT as u64));
         let new = NewExtent { id: whole.fragment(number), layout, ..new };
-        put(node, history, new, number.into(), FRAGMENT).await?;
+        put(target, history, new, number.into(), FRAGMENT).await?;
     }
     Ok(ExtentRef { id: whole, length, blake3: [7; 32] })
 }
@@ -262,9 +302,9 @@ pub(super) fn extents_of(body: &Body) -> Vec<ExtentId> {
 }
 
 /// Deletes what was replaced, page by page, until a call fails.
-pub(super) async fn reclaim_until_cut(node: Arc<StorageNode>) -> Error {
+pub(super) async fn reclaim_until_cut(target: Target) -> Error {
     loop {
-        match reclaim_page(&node).await {
+        match reclaim_page(&target).await {
             Ok(0) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
             Ok(_) => {}
             Err(error) => return error,
@@ -272,10 +312,10 @@ pub(super) async fn reclaim_until_cut(node: Arc<StorageNode>) -> Error {
     }
 }
 
-async fn reclaim_page(node: &StorageNode) -> Result<usize> {
+async fn reclaim_page(Target { node, extents_on }: &Target) -> Result<usize> {
     let garbage = node.garbage(DEVICE, u64::MAX, GARBAGE_PAGE).await?;
     let extents: Vec<_> = garbage.iter().flat_map(|record| extents_of(&record.body)).collect();
-    node.delete_extents(DEVICE, &extents).await?;
+    node.delete_extents(*extents_on, &extents).await?;
     let ids: Vec<_> = garbage.into_iter().map(|record| record.id).collect();
     node.forget_garbage(DEVICE, &ids).await?;
     Ok(ids.len())
