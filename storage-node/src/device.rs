@@ -48,6 +48,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::ballast::FillLevel;
 pub use self::config::{DeviceConfig, Reserve};
+use self::config::DeviceHistory;
 pub(crate) use self::config::{DeviceLevel, SharedResources};
 pub use self::format::FolderFormat;
 pub(crate) use self::open::{OpenDevice, lock};
@@ -86,8 +87,7 @@ pub(crate) struct Device {
     counters: Arc<IndexCounters>,
     /// Identity and voting state of the device at its last opening.
     formatting: RwLock<(DeviceIdentity, VotingSnapshot)>,
-    /// Damage found in its index; cleared when the device opens with another index.
-    damage: Mutex<Option<String>>,
+    history: Mutex<DeviceHistory>,
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
     /// Time by which delete marks are forgotten.
@@ -119,6 +119,7 @@ impl Device {
     /// Creates a device that is not open yet.
     pub(crate) fn new(config: DeviceConfig, shared: SharedResources) -> Self {
         let threads = Pool::new(config.id.to_string(), shared.stall_after);
+        let formattings = config.formatting.into_iter().collect();
         Self {
             config,
             shared,
@@ -127,7 +128,7 @@ impl Device {
             threads: Arc::new(threads),
             counters: Arc::default(),
             formatting: RwLock::new((DeviceIdentity([0; 16]), VotingSnapshot::default())),
-            damage: Mutex::default(),
+            history: Mutex::new(DeviceHistory { formattings, damage: None }),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
             steady_time: Mutex::default(),
@@ -259,7 +260,7 @@ impl Device {
         if let Some(unread) = opened.index.take_unreadable() {
             self.note_unreadable(&unread);
         }
-        if let Some(damage) = &*self.damage.lock() {
+        if let Some(damage) = &self.history.lock().damage {
             return Some(damage.clone());
         }
         let fault = opened.fault()?;
@@ -273,7 +274,7 @@ impl Device {
     fn note_unreadable(&self, message: &str) {
         let lost = self.unreadable.lock().record(message, self.now_ms());
         if let Some(lost) = lost.filter(|_| self.shared.peers()) {
-            self.damage.lock().get_or_insert(lost);
+            self.history.lock().damage.get_or_insert(lost);
         }
     }
 
@@ -377,7 +378,7 @@ impl Device {
         if let DeviceState::Online(opened) = before {
             self.remember(&opened);
             if let Some(damage) = opened.index.damage() {
-                *self.damage.lock() = Some(damage);
+                self.history.lock().damage = Some(damage);
             }
             if let Err(error) = OpenDevice::abandon(opened) {
                 self.set_offline(&error);
@@ -394,7 +395,7 @@ impl Device {
         if self.online().is_err() {
             return;
         }
-        *self.damage.lock() = Some(reason.clone());
+        self.history.lock().damage = Some(reason.clone());
         self.or_offline(|| self.reopen(reason));
     }
 
@@ -411,14 +412,14 @@ impl Device {
     /// Opens the device. An opening that fails is not counted as a reopening: a dead disk would look
     /// like one that comes and goes.
     fn try_open(&self, is_again: bool) {
-        let mut damage = self.damage.lock();
-        let damaged = damage.is_some();
+        let mut history = self.history.lock();
+        let damaged = history.damage.is_some();
         let (counters, threads) = (&self.counters, &self.threads);
-        let outcome = OpenDevice::open(&self.config, &self.shared, counters, threads, &mut damage);
-        if damaged && damage.is_none() {
+        let outcome = OpenDevice::open(&self.config, &self.shared, counters, threads, &mut history);
+        if damaged && history.damage.is_none() {
             self.unreadable.lock().clear();
         }
-        drop(damage);
+        drop(history);
         match outcome {
             Ok(opened) => {
                 self.tries.store(0, Ordering::Relaxed);
