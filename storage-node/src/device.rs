@@ -20,13 +20,15 @@
 //!   can't read counts as damaged.
 //! * [`opening`]: openings that peers can distinguish (rule G1).
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
-//! * [`steady_time`]: the time by which delete marks are forgotten.
+//! * [`moment`]: the pace of retries and tidying;
+//!   [`steady_time`]: the time by which delete marks are forgotten.
 
 pub(crate) mod ballast;
 mod clean_marker;
 mod config;
 pub(crate) mod format;
 mod lost;
+pub(crate) mod moment;
 mod open;
 mod opening;
 pub(crate) mod pool;
@@ -47,10 +49,11 @@ use martlet_protocol::{DeviceId, DeviceIdentity, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use self::ballast::FillLevel;
-pub use self::config::{DeviceConfig, Reserve};
 use self::config::DeviceHistory;
+pub use self::config::{DeviceConfig, Reserve};
 pub(crate) use self::config::{DeviceLevel, SharedResources};
 pub use self::format::FolderFormat;
+use self::moment::Moment;
 pub(crate) use self::open::{OpenDevice, lock};
 use self::pool::Pool;
 use self::steady_time::SteadyTime;
@@ -89,10 +92,10 @@ pub(crate) struct Device {
     formatting: RwLock<(DeviceIdentity, VotingSnapshot)>,
     history: Mutex<DeviceHistory>,
     reopened: AtomicU64,
-    tidied_ms: AtomicU64,
+    tidied: Mutex<Option<Moment>>,
     /// Time by which delete marks are forgotten.
     steady_time: Mutex<SteadyTime>,
-    tried_ms: AtomicU64,
+    tried: Mutex<Option<Moment>>,
     /// Number of consecutive attempts to open that failed.
     tries: AtomicU32,
     /// True while a thread raises the format.
@@ -130,9 +133,9 @@ impl Device {
             formatting: RwLock::new((DeviceIdentity([0; 16]), VotingSnapshot::default())),
             history: Mutex::new(DeviceHistory { formattings, damage: None }),
             reopened: AtomicU64::new(0),
-            tidied_ms: AtomicU64::new(0),
+            tidied: Mutex::default(),
             steady_time: Mutex::default(),
-            tried_ms: AtomicU64::new(0),
+            tried: Mutex::default(),
             tries: AtomicU32::new(0),
             is_raising: Arc::default(),
             unreadable: Mutex::default(),
@@ -207,6 +210,10 @@ impl Device {
         self.shared.clock.now_ms()
     }
 
+    fn moment(&self) -> Moment {
+        Moment::now(self.now_ms())
+    }
+
     /// Returns the reason if the device is offline.
     pub(crate) fn offline(&self) -> Option<String> {
         match &*self.state.read() {
@@ -272,7 +279,7 @@ impl Device {
     /// Counts an error that names an unreadable file of the index. If the device has peers, a lost
     /// file makes it begin anew (rule G1).
     fn note_unreadable(&self, message: &str) {
-        let lost = self.unreadable.lock().record(message, self.now_ms());
+        let lost = self.unreadable.lock().record(message, self.moment());
         if let Some(lost) = lost.filter(|_| self.shared.peers()) {
             self.history.lock().damage.get_or_insert(lost);
         }
@@ -280,10 +287,10 @@ impl Device {
 
     /// Returns true, and records the attempt, if `every_ms` have passed since the last attempt.
     fn may_try_again(&self, every_ms: u64) -> bool {
-        let now_ms = self.now_ms();
-        let due = now_ms >= self.tried_ms.load(Ordering::Relaxed).saturating_add(every_ms);
+        let (now, mut tried) = (self.moment(), self.tried.lock());
+        let due = tried.is_none_or(|tried| now.is_after(tried, every_ms));
         if due {
-            self.tried_ms.store(now_ms, Ordering::Relaxed);
+            *tried = Some(now);
         }
         due
     }
@@ -291,15 +298,15 @@ impl Device {
     /// Returns long freed ranges to the file system and forgets old marks. Runs every
     /// [`TIDY_EVERY_MS`], and at each call while the device is full.
     fn tidy(&self, opened: &OpenDevice) {
-        let now_ms = self.now_ms();
-        let due_ms = self.tidied_ms.load(Ordering::Relaxed).saturating_add(TIDY_EVERY_MS);
+        let now = self.moment();
         let short = opened.ballast.level() != FillLevel::Ready;
-        if now_ms < due_ms && !short {
+        let is_due = |tidied: Moment| now.is_after(tidied, TIDY_EVERY_MS);
+        if !short && !self.tidied.lock().is_none_or(is_due) {
             return;
         }
-        self.tidied_ms.store(now_ms, Ordering::Relaxed);
+        *self.tidied.lock() = Some(now);
         let punches_max = if short { PUNCHES_MAX_IF_SHORT } else { PUNCHES_MAX };
-        let steady_ms = self.steady_time.lock().add(Instant::now(), now_ms);
+        let steady_ms = self.steady_time.lock().add(Instant::now(), self.now_ms());
         let forgotten = opened.extents.forget_marks(steady_ms.saturating_sub(MARK_AGE_MS));
         let tidied = forgotten
             .and_then(|()| opened.extents.close_idle_volumes(VOLUME_IDLE))
