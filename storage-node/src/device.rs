@@ -18,7 +18,8 @@
 //!   [`clean_marker`]: the file that an orderly closing leaves.
 //! * [`lost`]: devices with a damaged index (rule G1); [`unreadable`]: when a file that the disk
 //!   can't read counts as damaged.
-//! * [`opening`]: openings that peers can distinguish (rule G1).
+//! * [`opening`]: openings that peers can distinguish (rule G1); [`opening_number`]: the opening that
+//!   an index belongs to.
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
 //! * [`moment`]: the pace of retries and tidying;
 //!   [`steady_time`]: the time by which delete marks are forgotten.
@@ -31,6 +32,7 @@ mod lost;
 pub(crate) mod moment;
 mod open;
 mod opening;
+mod opening_number;
 pub(crate) mod pool;
 pub(crate) mod pulse;
 pub(crate) mod repeated_failures;

@@ -1,6 +1,7 @@
 //! Opening and closing a device.
 //!
-//! The order of opening: lock, format, removal of the clean marker, ballast, index, extents. The
+//! The order of opening: lock, format, removal of the clean marker, ballast, index, number of the
+//! opening, extents. The
 //! marker is removed before the first write. A crash after that finds no marker, and the extents'
 //! table is rebuilt from the extents themselves. A damaged index that was replaced has the same
 //! effect.
@@ -25,7 +26,7 @@ use super::clean_marker::CleanMarker;
 use super::config::{DeviceConfig, DeviceHistory, SharedResources};
 use super::format::{self, Format};
 use super::pool::Pool;
-use super::lost;
+use super::{lost, opening_number};
 use crate::disk::LentFolder;
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, IndexContext};
@@ -223,6 +224,9 @@ impl OpenStores {
     ) -> Result<Self, OpenFailure> {
         let (reserve_bytes, threads) = (with.ballast.margin_bytes(), with.threads.clone());
         let index = Index::open(&root.join("index"), with).map_err(OpenFailure::of)?;
+        let is_same =
+            opening_number::begin(root, &index, shared.peers()).map_err(OpenFailure::of)?;
+        let marker = marker.filter(|_| is_same);
         let saved_space = marker.and_then(|marker| marker.saved_space);
         let clean = marker.is_some();
         let lends = shared.lends;
