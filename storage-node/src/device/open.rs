@@ -224,8 +224,9 @@ impl OpenStores {
     ) -> Result<Self, OpenFailure> {
         let (reserve_bytes, threads) = (with.ballast.margin_bytes(), with.threads.clone());
         let index = Index::open(&root.join("index"), with).map_err(OpenFailure::of)?;
-        let is_same =
-            opening_number::begin(root, &index, shared.peers()).map_err(OpenFailure::of)?;
+        let table = index.extent_table();
+        let begun = table.as_ref().map(|table| opening_number::begin(root, table, shared.peers()));
+        let is_same = begun.unwrap_or(Ok(false)).map_err(OpenFailure::of)?;
         let marker = marker.filter(|_| is_same);
         let saved_space = marker.and_then(|marker| marker.saved_space);
         let clean = marker.is_some();
@@ -239,7 +240,7 @@ impl OpenStores {
             threads,
             ..Default::default()
         };
-        let opened = index.extent_table().and_then(|table| {
+        let opened = table.and_then(|table| {
             ExtentStore::open(root, shared.disk.clone(), table, shared.clock.clone(), &options)
         });
         match (opened, index.damage()) {

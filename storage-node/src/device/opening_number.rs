@@ -15,7 +15,7 @@ use martlet_protocol::opening::Uuid;
 use martlet_protocol::{Error, Result};
 
 use super::format::replace;
-use crate::index::{Index, IndexAge};
+use crate::index::{ExtentTable, IndexAge};
 
 const NAME: &str = "opening";
 /// Number of a device that no release with this file has opened.
@@ -29,9 +29,9 @@ const MALFORMED: Uuid = Uuid([0xff; 16]);
 ///
 /// # Errors
 /// `Corrupt` if the index of a device with peers is of another time.
-pub(super) fn begin(root: &Path, index: &Index, peers: bool) -> Result<bool> {
+pub(super) fn begin(root: &Path, table: &ExtentTable, peers: bool) -> Result<bool> {
     let last = load(root)?;
-    let age = index.age(last)?;
+    let age = table.age(last)?;
     let is_same = age == IndexAge::Same || last == NONE && age == IndexAge::Unknown;
     if age == IndexAge::Other {
         if peers {
@@ -47,10 +47,10 @@ pub(super) fn begin(root: &Path, index: &Index, peers: bool) -> Result<bool> {
         );
     }
     if !is_same {
-        index.forget_extents()?;
+        table.forget_all()?;
     }
     let number = Uuid::random();
-    let noted = index.note_opening(last, number);
+    let noted = table.note_opening(last, number);
     if let Err(error) = noted.and_then(|()| replace(root, NAME, number.to_string().as_bytes())) {
         // The device can be read all the same, and the numbers of before still fit each other.
         tracing::warn!(path = %root.display(), %error, "could not store the number of the opening");

@@ -17,7 +17,7 @@ use rocksdb::WriteBatch;
 
 use super::database::Database;
 use super::family::Family;
-use super::{Index, unsettled};
+use super::unsettled;
 
 /// Key of the numbers in `meta`.
 const OPENING_KEY: &[u8] = b"o";
@@ -36,25 +36,8 @@ pub(crate) enum IndexAge {
     Other,
 }
 
-impl Index {
-    /// Compares the index with the number `last` in the file beside it. Blocks.
-    pub(crate) fn age(&self, last: Uuid) -> Result<IndexAge> {
-        age(&self.reader.database, last)
-    }
-
-    /// Forgets, durably, the rows of all extents, and that places are settled. Delete marks stay.
-    /// Blocks.
-    pub(crate) fn forget_extents(&self) -> Result<()> {
-        forget_extents(&self.reader.database)
-    }
-
-    /// Stores the number of an opening, durably, with that in the file. Blocks.
-    pub(crate) fn note_opening(&self, last: Uuid, number: Uuid) -> Result<()> {
-        note(&self.reader.database, last, number)
-    }
-}
-
-fn age(database: &Database, last: Uuid) -> Result<IndexAge> {
+/// Compares an index with the number `last` in the file beside it.
+pub(super) fn age(database: &Database, last: Uuid) -> Result<IndexAge> {
     let Some(row) = database.get(Family::Meta, OPENING_KEY)? else { return Ok(IndexAge::Unknown) };
     let (numbers, rest) = row.as_chunks::<NUMBER_BYTES>();
     if numbers.len() != 2 || !rest.is_empty() {
@@ -63,7 +46,8 @@ fn age(database: &Database, last: Uuid) -> Result<IndexAge> {
     Ok(if numbers.contains(&last.0) { IndexAge::Same } else { IndexAge::Other })
 }
 
-fn forget_extents(database: &Database) -> Result<()> {
+/// Forgets, durably, the rows of all extents, and that places are settled. Delete marks stay.
+pub(super) fn forget_extents(database: &Database) -> Result<()> {
     let mut batch = WriteBatch::default();
     batch.delete_range_cf(database.family(Family::Extents), &[][..], &ABOVE_IDS[..]);
     unsettled::forget_all(database, &mut batch);
@@ -72,7 +56,8 @@ fn forget_extents(database: &Database) -> Result<()> {
     database.flush_family(Family::Unsettled)
 }
 
-fn note(database: &Database, last: Uuid, number: Uuid) -> Result<()> {
+/// Stores the number of an opening, durably, with that in the file.
+pub(super) fn note(database: &Database, last: Uuid, number: Uuid) -> Result<()> {
     let mut batch = WriteBatch::default();
     let family = database.family(Family::Meta);
     batch.put_cf(family, OPENING_KEY, [last.0, number.0].as_flattened());
