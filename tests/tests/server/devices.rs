@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use martlet_tests::bytes::body;
 use martlet_tests::image::Image;
+use martlet_tests::probe::until;
 use martlet_tests::{S3, Server, Setup};
 
 const OBJECTS: usize = 40;
@@ -115,15 +116,8 @@ async fn a_failed_disk_loses_no_acknowledged_write() {
 
 /// Waits until `/readyz` contains a text, or no longer does.
 async fn wait_for(server: &Server, text: &str, is_there: bool) {
-    let deadline = Instant::now() + Duration::from_mins(2);
-    loop {
-        let ready = server.admin("/readyz").await.unwrap().text();
-        if ready.contains(text) == is_there {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{ready}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let holds = async || server.admin("/readyz").await.unwrap().text().contains(text) == is_there;
+    until(text, Duration::from_mins(2), holds).await;
 }
 
 #[tokio::test]
