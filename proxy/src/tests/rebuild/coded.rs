@@ -20,7 +20,7 @@ async fn put_parts(fixture: &CodedFixture) -> Object {
     let upload = uploads.create("b", "key", new).await.unwrap().id;
     let mut parts = Vec::new();
     for number in 1..=129 {
-        let body = body(pattern(2_000, number.into()));
+        let body = body(pattern(2_000, number));
         parts.push((number, uploads.put_part("b", "key", upload, number, body).await.unwrap()));
     }
     let named: Vec<_> = parts.iter().map(|(number, part)| (*number, part)).collect();
