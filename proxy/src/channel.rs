@@ -42,8 +42,8 @@ impl Sender {
         ready
     }
 
-    /// Returns true if a device waits for bytes or has stored all. Otherwise the task is woken when
-    /// one may.
+    /// Returns true if a device waits for more bytes or has stored all. Otherwise the task is woken
+    /// when one may.
     pub(crate) fn poll_hungry(&self, context: &Context<'_>) -> bool {
         let mut state = self.0.lock();
         let hungry = state.is_hungry() || state.output == Output::Stored;

@@ -99,6 +99,8 @@ impl KeyOutcome {
 /// Sums of a body that was read.
 struct Checked {
     manifest: Arc<Manifest>,
+    /// Extents that hold the manifest, if any. Workers compare their bytes with these hashes.
+    pieces: Vec<ExtentRef>,
     size: u64,
     etag: ETag,
     checksums: Vec<Checksum>,
@@ -307,9 +309,11 @@ impl KeyRebuild<'_> {
 
     /// Reads all bytes of a body, and compares them with their hashes.
     async fn check(&self, body: &LostBody) -> Result<Checked> {
-        let bodies = &self.services.bodies;
+        let (bodies, mut pieces) = (&self.services.bodies, Vec::new());
         let mut manifest = match body.kind {
             BodyKind::Manifest => {
+                pieces.clone_from(&body.extents);
+                self.read_part(body.policy, &mut pieces, ETagKind::Opaque).await?;
                 Manifest::clone(&*bodies.spilled(body.policy, &body.extents).await?)
             }
             BodyKind::Whole | BodyKind::Parts => Manifest {
@@ -341,7 +345,7 @@ impl KeyRebuild<'_> {
         if has_parts {
             checksums.clear();
         }
-        Ok(Checked { manifest: Arc::new(manifest), size: stored, etag, checksums })
+        Ok(Checked { manifest: Arc::new(manifest), pieces, size: stored, etag, checksums })
     }
 
     /// Reads a part: returns its MD5, and the checksums of its bytes. Sets the hashes of coded
@@ -385,11 +389,9 @@ impl KeyRebuild<'_> {
         held: Option<WriteId>,
         commit_by_ms: u64,
     ) -> Result<bool> {
-        let Checked { manifest, size, etag, checksums } = checked;
+        let Checked { manifest, pieces, size, etag, checksums } = checked;
         let body_of_entry = match body.kind {
-            BodyKind::Manifest => {
-                Body::Spilled { policy: body.policy, manifest: body.extents.clone() }
-            }
+            BodyKind::Manifest => Body::Spilled { policy: body.policy, manifest: pieces },
             BodyKind::Whole | BodyKind::Parts => Body::Extents(Manifest::clone(&manifest)),
         };
         let mark = (REBUILT.to_owned(), "true".to_owned());

@@ -3,7 +3,8 @@
 //! Readers of the old entry get a grace time to finish. Then records of garbage are handled a page
 //! at a time, with a possible crash at any point:
 //!
-//! 1. read spilled manifests: an unreadable manifest keeps its extents;
+//! 1. read spilled manifests: an unreadable manifest keeps its extents. The extents of a page, or of
+//!    one long object, pass through the next steps in bounded slices, those of manifests last;
 //! 2. seek the extents on the devices that should hold them, which also tell their owners;
 //! 3. keep extents that any entry or hint still needs. A primary that missed the superseding entry
 //!    still names them. So nothing is deleted before all primaries have the new entry and agree;
@@ -35,6 +36,7 @@ use martlet_topology::Topology;
 
 use self::seek::{FoundExtent, Located, SoughtExtent, locate};
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
+use crate::coded::code_of_policy;
 use crate::manifest::BodyExtents;
 use crate::owners::{OwnerQuestion, Owners};
 use crate::rebuild::loss::CollectionHold;
@@ -42,9 +44,11 @@ use crate::worker::{StepProgress, Worker};
 
 /// Records requested at a time: the most that a node returns.
 const BATCH: usize = 1024;
-/// Extents handled together, unless one record has more. On twelve devices, three copies of these
+/// Extents handled together. On twelve devices, three copies of these
 /// are two thousand unlinks for each device.
 const EXTENTS_MAX: usize = 8192;
+/// Fragments handled together. The records of a page of short objects fit, whatever their code.
+const FRAGMENTS_MAX: usize = 32 * 1024;
 /// Extents deleted by one call to a device: a disk has to unlink each within the call's timeout.
 const DELETE_AT_ONCE: usize = 4096;
 /// Time after which a step begins no further page.
@@ -225,12 +229,46 @@ impl Reclaim {
         Ok(page.len() < BATCH)
     }
 
-    /// Deletes the unneeded extents of some records.
+    /// Deletes the unneeded extents of some records, slice by slice.
     async fn handle(&self, cluster: &StepTopology, records: &[Garbage]) -> Outcome {
         let NamedExtents { extents, unreadable } = named(cluster, records).await;
+        let (mut waiting, mut outcome) = (unreadable, Outcome::default());
+        if extents.is_empty() && self.hold.is_on(cluster, self.clock.now_ms()).await {
+            waiting.extend(0..records.len());
+        }
+        let (manifests, data): (Vec<_>, Vec<_>) =
+            extents.into_iter().partition(|extent| extent.is_manifest);
+        let mut rest = data;
+        while !rest.is_empty() {
+            let later = rest.split_off(slice(cluster, &rest));
+            self.free(cluster, records, rest, &mut waiting, &mut outcome).await;
+            rest = later;
+        }
+        let mut rest = manifests;
+        rest.retain(|extent| !waiting.contains(&extent.record));
+        while !rest.is_empty() {
+            let later = rest.split_off(slice(cluster, &rest));
+            self.free(cluster, records, rest, &mut waiting, &mut outcome).await;
+            rest = later;
+        }
+        let done = records.iter().enumerate().filter(|(at, _)| !waiting.contains(at));
+        outcome.done = done.map(|(_, record)| record.id.clone()).collect();
+        outcome.kept = waiting.len() as u64;
+        outcome
+    }
+
+    /// Deletes the unneeded ones of some extents. Records that must wait are added to `waiting`.
+    async fn free(
+        &self,
+        cluster: &StepTopology,
+        records: &[Garbage],
+        extents: Vec<SoughtExtent>,
+        waiting: &mut HashSet<usize>,
+        outcome: &mut Outcome,
+    ) {
         let found = locate(cluster, extents).await;
-        let (mut waiting, mut unneeded) = (unreadable, Vec::new());
         let wanted = self.needed(cluster, records, &found).await;
+        let mut unneeded = Vec::new();
         for extent in found {
             // None if no device has the extent.
             let is_needed = wanted.get(&extent.sought.extent.id);
@@ -240,21 +278,11 @@ impl Reclaim {
                 unneeded.push(extent);
             }
         }
-        let mut outcome = Outcome::default();
         if self.hold.is_on(cluster, self.clock.now_ms()).await {
-            outcome.kept = records.len() as u64;
-            return outcome;
+            waiting.extend(0..records.len());
+            return;
         }
-        let (data, manifests): (Vec<_>, Vec<_>) =
-            unneeded.into_iter().partition(|extent| !extent.sought.is_manifest);
-        delete(cluster, &data, &mut waiting, &mut outcome).await;
-        let manifests: Vec<FoundExtent> =
-            manifests.into_iter().filter(|it| !waiting.contains(&it.sought.record)).collect();
-        delete(cluster, &manifests, &mut waiting, &mut outcome).await;
-        let done = records.iter().enumerate().filter(|(at, _)| !waiting.contains(at));
-        outcome.done = done.map(|(_, record)| record.id.clone()).collect();
-        outcome.kept = waiting.len() as u64;
-        outcome
+        delete(cluster, &unneeded, waiting, outcome).await;
     }
 
     /// Asks the index about the extents that a device has. Returns true for needed ones, and none
@@ -302,6 +330,17 @@ fn together(records: &[Garbage]) -> usize {
         extents <= EXTENTS_MAX
     });
     fitting.count().max(1)
+}
+
+/// Returns the number of extents that are handled together: at least one.
+fn slice(cluster: &StepTopology, extents: &[SoughtExtent]) -> usize {
+    let mut fragments = 0;
+    let fitting = extents.iter().take(EXTENTS_MAX).take_while(|extent| {
+        let code = code_of_policy(cluster, extent.policy).ok().flatten();
+        fragments += code.map_or(1, |code| usize::from(code.total()));
+        fragments <= FRAGMENTS_MAX
+    });
+    fitting.count().max(1).min(extents.len())
 }
 
 /// Returns the extents of records; reads spilled manifests.

@@ -43,6 +43,13 @@ pub(crate) struct KnownDevice {
     index: bool,
 }
 
+impl KnownDevice {
+    /// Id in the device's `format.json`; none until the device is first opened.
+    pub(crate) fn formatting(&self) -> Option<Uuid> {
+        self.uuid.clone().and_then(|uuid| Uuid::try_from(uuid).ok())
+    }
+}
+
 /// Device that belongs to the cluster and can't be opened, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingDevice {

@@ -304,8 +304,11 @@ impl Devices {
         // Stored before any device is made, because a device carries the cluster's id for ever.
         file.store(folder)?;
         let reserve = reserve(settings);
-        let config =
-            |it: &KnownDevice| DeviceConfig { reserve, ..DeviceConfig::new(it.id, &it.path) };
+        let config = |it: &KnownDevice| DeviceConfig {
+            reserve,
+            formatting: it.formatting(),
+            ..DeviceConfig::new(it.id, &it.path)
+        };
         let configs = present.devices.iter().map(config).collect();
         let memory = memory(settings, present.devices.len());
         let options = NodeOptions {

@@ -18,17 +18,21 @@
 //!   [`clean_marker`]: the file that an orderly closing leaves.
 //! * [`lost`]: devices with a damaged index (rule G1); [`unreadable`]: when a file that the disk
 //!   can't read counts as damaged.
-//! * [`opening`]: openings that peers can distinguish (rule G1).
+//! * [`opening`]: openings that peers can distinguish (rule G1); [`opening_number`]: the opening that
+//!   an index belongs to.
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
-//! * [`steady_time`]: the time by which delete marks are forgotten.
+//! * [`moment`]: the pace of retries and tidying;
+//!   [`steady_time`]: the time by which delete marks are forgotten.
 
 pub(crate) mod ballast;
 mod clean_marker;
 mod config;
 pub(crate) mod format;
 mod lost;
+pub(crate) mod moment;
 mod open;
 mod opening;
+mod opening_number;
 pub(crate) mod pool;
 pub(crate) mod pulse;
 pub(crate) mod repeated_failures;
@@ -47,9 +51,11 @@ use martlet_protocol::{DeviceId, DeviceIdentity, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use self::ballast::FillLevel;
+use self::config::DeviceHistory;
 pub use self::config::{DeviceConfig, Reserve};
 pub(crate) use self::config::{DeviceLevel, SharedResources};
 pub use self::format::FolderFormat;
+use self::moment::Moment;
 pub(crate) use self::open::{OpenDevice, lock};
 use self::pool::Pool;
 use self::steady_time::SteadyTime;
@@ -86,13 +92,12 @@ pub(crate) struct Device {
     counters: Arc<IndexCounters>,
     /// Identity and voting state of the device at its last opening.
     formatting: RwLock<(DeviceIdentity, VotingSnapshot)>,
-    /// Damage found in its index; cleared when the device opens with another index.
-    damage: Mutex<Option<String>>,
+    history: Mutex<DeviceHistory>,
     reopened: AtomicU64,
-    tidied_ms: AtomicU64,
+    tidied: Mutex<Option<Moment>>,
     /// Time by which delete marks are forgotten.
     steady_time: Mutex<SteadyTime>,
-    tried_ms: AtomicU64,
+    tried: Mutex<Option<Moment>>,
     /// Number of consecutive attempts to open that failed.
     tries: AtomicU32,
     /// True while a thread raises the format.
@@ -119,6 +124,7 @@ impl Device {
     /// Creates a device that is not open yet.
     pub(crate) fn new(config: DeviceConfig, shared: SharedResources) -> Self {
         let threads = Pool::new(config.id.to_string(), shared.stall_after);
+        let formattings = config.formatting.into_iter().collect();
         Self {
             config,
             shared,
@@ -127,11 +133,11 @@ impl Device {
             threads: Arc::new(threads),
             counters: Arc::default(),
             formatting: RwLock::new((DeviceIdentity([0; 16]), VotingSnapshot::default())),
-            damage: Mutex::default(),
+            history: Mutex::new(DeviceHistory { formattings, damage: None }),
             reopened: AtomicU64::new(0),
-            tidied_ms: AtomicU64::new(0),
+            tidied: Mutex::default(),
             steady_time: Mutex::default(),
-            tried_ms: AtomicU64::new(0),
+            tried: Mutex::default(),
             tries: AtomicU32::new(0),
             is_raising: Arc::default(),
             unreadable: Mutex::default(),
@@ -206,6 +212,10 @@ impl Device {
         self.shared.clock.now_ms()
     }
 
+    fn moment(&self) -> Moment {
+        Moment::now(self.now_ms())
+    }
+
     /// Returns the reason if the device is offline.
     pub(crate) fn offline(&self) -> Option<String> {
         match &*self.state.read() {
@@ -259,7 +269,7 @@ impl Device {
         if let Some(unread) = opened.index.take_unreadable() {
             self.note_unreadable(&unread);
         }
-        if let Some(damage) = &*self.damage.lock() {
+        if let Some(damage) = &self.history.lock().damage {
             return Some(damage.clone());
         }
         let fault = opened.fault()?;
@@ -271,18 +281,18 @@ impl Device {
     /// Counts an error that names an unreadable file of the index. If the device has peers, a lost
     /// file makes it begin anew (rule G1).
     fn note_unreadable(&self, message: &str) {
-        let lost = self.unreadable.lock().record(message, self.now_ms());
+        let lost = self.unreadable.lock().record(message, self.moment());
         if let Some(lost) = lost.filter(|_| self.shared.peers()) {
-            self.damage.lock().get_or_insert(lost);
+            self.history.lock().damage.get_or_insert(lost);
         }
     }
 
     /// Returns true, and records the attempt, if `every_ms` have passed since the last attempt.
     fn may_try_again(&self, every_ms: u64) -> bool {
-        let now_ms = self.now_ms();
-        let due = now_ms >= self.tried_ms.load(Ordering::Relaxed).saturating_add(every_ms);
+        let (now, mut tried) = (self.moment(), self.tried.lock());
+        let due = tried.is_none_or(|tried| now.is_after(tried, every_ms));
         if due {
-            self.tried_ms.store(now_ms, Ordering::Relaxed);
+            *tried = Some(now);
         }
         due
     }
@@ -290,15 +300,15 @@ impl Device {
     /// Returns long freed ranges to the file system and forgets old marks. Runs every
     /// [`TIDY_EVERY_MS`], and at each call while the device is full.
     fn tidy(&self, opened: &OpenDevice) {
-        let now_ms = self.now_ms();
-        let due_ms = self.tidied_ms.load(Ordering::Relaxed).saturating_add(TIDY_EVERY_MS);
+        let now = self.moment();
         let short = opened.ballast.level() != FillLevel::Ready;
-        if now_ms < due_ms && !short {
+        let is_due = |tidied: Moment| now.is_after(tidied, TIDY_EVERY_MS);
+        if !short && !self.tidied.lock().is_none_or(is_due) {
             return;
         }
-        self.tidied_ms.store(now_ms, Ordering::Relaxed);
+        *self.tidied.lock() = Some(now);
         let punches_max = if short { PUNCHES_MAX_IF_SHORT } else { PUNCHES_MAX };
-        let steady_ms = self.steady_time.lock().add(Instant::now(), now_ms);
+        let steady_ms = self.steady_time.lock().add(Instant::now(), self.now_ms());
         let forgotten = opened.extents.forget_marks(steady_ms.saturating_sub(MARK_AGE_MS));
         let tidied = forgotten
             .and_then(|()| opened.extents.close_idle_volumes(VOLUME_IDLE))
@@ -377,7 +387,7 @@ impl Device {
         if let DeviceState::Online(opened) = before {
             self.remember(&opened);
             if let Some(damage) = opened.index.damage() {
-                *self.damage.lock() = Some(damage);
+                self.history.lock().damage = Some(damage);
             }
             if let Err(error) = OpenDevice::abandon(opened) {
                 self.set_offline(&error);
@@ -394,7 +404,7 @@ impl Device {
         if self.online().is_err() {
             return;
         }
-        *self.damage.lock() = Some(reason.clone());
+        self.history.lock().damage = Some(reason.clone());
         self.or_offline(|| self.reopen(reason));
     }
 
@@ -411,14 +421,14 @@ impl Device {
     /// Opens the device. An opening that fails is not counted as a reopening: a dead disk would look
     /// like one that comes and goes.
     fn try_open(&self, is_again: bool) {
-        let mut damage = self.damage.lock();
-        let damaged = damage.is_some();
+        let mut history = self.history.lock();
+        let damaged = history.damage.is_some();
         let (counters, threads) = (&self.counters, &self.threads);
-        let outcome = OpenDevice::open(&self.config, &self.shared, counters, threads, &mut damage);
-        if damaged && damage.is_none() {
+        let outcome = OpenDevice::open(&self.config, &self.shared, counters, threads, &mut history);
+        if damaged && history.damage.is_none() {
             self.unreadable.lock().clear();
         }
-        drop(damage);
+        drop(history);
         match outcome {
             Ok(opened) => {
                 self.tries.store(0, Ordering::Relaxed);

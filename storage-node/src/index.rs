@@ -30,6 +30,7 @@
 //! * [`bulk`]: loading of many rows into an index of its own.
 //! * [`extent_table`]: the extent store's rows, [`marks`]: its deletes, and [`unsettled`]: places
 //!   without rows, in column families of their own.
+//! * [`origin`]: the formatting that an index belongs to, and [`opening_row`]: the opening.
 //!
 //! Invariants:
 //! * only the committer writes registers, so reading, judging and writing a register is a single
@@ -61,6 +62,7 @@ mod log_tail;
 mod marks;
 mod old_list;
 mod old_pages;
+mod opening_row;
 mod options;
 mod origin;
 mod plain_runs;
@@ -112,6 +114,7 @@ use crate::metrics::IndexCounters;
 
 pub(crate) use self::bulk::BulkIndex;
 pub use self::extent_table::ExtentTable;
+pub(crate) use self::opening_row::IndexAge;
 pub use self::options::Caches;
 pub use self::unsettled::{RecordPlace, UnsettledPlaces};
 pub(crate) use self::voting::VotingSnapshot;

@@ -57,7 +57,7 @@ pub(crate) struct ChannelStatus {
     pub(crate) taken_bytes: u64,
     /// Time of the last byte taken, or put into an empty channel.
     pub(crate) moved_at: Instant,
-    /// True if a device waits for bytes.
+    /// True if a device has taken bytes and waits for more.
     pub(crate) hungry: bool,
     /// State of the input.
     pub(crate) input: Input,
@@ -177,8 +177,11 @@ impl ChannelState {
             && self.waiting.front().map(with_next).is_some_and(|cost| cost > REPLAY_COST_MAX)
     }
 
+    /// Returns true if a device has taken bytes and waits for more. One that has received nothing
+    /// yet proves nothing.
     pub(super) fn is_hungry(&self) -> bool {
-        self.waiting.is_empty() && self.reader.is_some() && self.output == Output::Open
+        let has_begun = self.taken_bytes > 0;
+        has_begun && self.waiting.is_empty() && self.reader.is_some() && self.output == Output::Open
     }
 
     pub(super) fn can_rewind(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Writer's side of an extent: distributes chunks to all copies or to one fragment, and gives up
 //! slow devices while enough others keep up.
 //!
-//! A device is behind if its channel is full while enough other devices wait for bytes or have all.
+//! A device is behind if its channel is full while enough other devices wait for more bytes or have
+//! all. Fragments that have not begun don't count.
 //! Waiting for it may take as long as the extent took without it, at least 250 ms and at most 2 s.
 //! Then its channel is cut. If all bytes are still kept, another device gets them from the
 //! beginning. Otherwise the extent has one copy fewer, until replication restores it.

@@ -1,6 +1,7 @@
 //! Objects whose registers are lost come back from their extents, and never over an entry (rule X8).
 
 mod adopt;
+mod coded;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

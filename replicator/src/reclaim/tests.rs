@@ -1,5 +1,7 @@
 //! Extents that reclaim frees, the time of this, and extents that it keeps.
 
+mod coded;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::backend::CallKind;

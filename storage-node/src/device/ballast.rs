@@ -15,6 +15,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -136,7 +137,9 @@ impl Ballast {
             .write(true)
             .open(&path)
             .map_err(|error| failed(&path, error))?;
-        let held = file.metadata().map_err(|error| failed(&path, error))?.len();
+        let about = file.metadata().map_err(|error| failed(&path, error))?;
+        // A copy of the device's folder may have a hole here, which holds no space.
+        let held = about.len().min(about.blocks() * 512);
         let mut ballast = Self {
             file,
             reserve: 0,
@@ -327,13 +330,26 @@ mod tests {
         }
     }
 
+    /// A copy of a device's folder may be sparse.
+    #[test]
+    fn a_ballast_without_blocks_holds_no_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ballast");
+        File::create(&path).unwrap().set_len(4 * MIB).unwrap();
+        let blocks = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert_eq!(blocks(), 0);
+        let ballast = Ballast::open(folder.path(), Reserve::Bytes(4 * MIB)).unwrap();
+        assert_eq!(ballast.held.load(Ordering::Relaxed), 4 * MIB);
+        assert!(blocks() >= 4 * MIB, "{} bytes", blocks());
+    }
+
     #[test]
     fn the_ballast_holds_real_space_and_shrinks_to_its_reserve() {
         let folder = tempfile::tempdir().unwrap();
         let ballast = Ballast::open(folder.path(), Reserve::Bytes(4 * MIB)).unwrap();
         let metadata = std::fs::metadata(folder.path().join("ballast")).unwrap();
         assert_eq!(metadata.len(), 4 * MIB);
-        assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512 >= 4 * MIB);
+        assert!(metadata.blocks() * 512 >= 4 * MIB);
         assert_eq!(ballast.level(), FillLevel::Ready);
         drop(ballast);
         Ballast::open(folder.path(), Reserve::Bytes(MIB)).unwrap();

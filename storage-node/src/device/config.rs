@@ -25,6 +25,9 @@ pub struct DeviceConfig {
     pub reserve: Reserve,
     /// Name of its place for messages, as `n1/d1`.
     pub place: String,
+    /// Formatting of a known device. The device is not opened from a folder that holds another
+    /// formatting or none. Without it, the first opening makes an empty folder a device.
+    pub formatting: Option<Uuid>,
 }
 
 /// Space that a device holds back for deletes.
@@ -40,8 +43,19 @@ pub enum Reserve {
 impl DeviceConfig {
     /// Returns the settings of a device with the standard reserve.
     pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
-        Self { id, path: path.into(), reserve: Reserve::Standard, place: String::new() }
+        let (path, reserve) = (path.into(), Reserve::Standard);
+        Self { id, path, reserve, place: String::new(), formatting: None }
     }
+}
+
+/// State of a device that outlives its openings.
+#[derive(Debug, Default)]
+pub(super) struct DeviceHistory {
+    /// Damage found in the index; cleared when the device opens with another index.
+    pub(super) damage: Option<String>,
+    /// Formattings that the folder may hold: the last one, and one that may have replaced it. Empty
+    /// until the device is known; an empty folder becomes a device only then.
+    pub(super) formattings: Vec<Uuid>,
 }
 
 /// Format level of the devices of a node. It rises and never falls.

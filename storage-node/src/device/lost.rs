@@ -14,7 +14,7 @@ use std::path::Path;
 
 use martlet_protocol::{Error, Result};
 
-use super::config::{DeviceConfig, SharedResources};
+use super::config::{DeviceConfig, DeviceHistory, SharedResources};
 use super::format::Format;
 
 /// Returns the damage if only the index is missing. Opened with an empty index, the device would
@@ -38,21 +38,24 @@ pub(super) fn is_there(path: &Path) -> Result<bool> {
     })
 }
 
-/// Formats a device with a damaged index anew; the index moves into quarantine. `Corrupt` if the
-/// device has no peers.
+/// Formats a device with a damaged index anew; the index moves into quarantine, and the history has
+/// no damage any more. `Corrupt` if the device has no peers.
 pub(super) fn renew(
     config: &DeviceConfig,
     shared: &SharedResources,
     format: &Format,
-    damage: &str,
+    history: &mut DeviceHistory,
 ) -> Result<Format> {
     let root = &config.path;
+    let damage = history.damage.clone().unwrap_or_default();
     if !shared.peers() {
         return Err(Error::corrupt(format!(
             "{damage}. Device {} is not opened, because no other device is known to hold its data: \
-             restore {} from a copy, or give up the data and use an empty folder",
+             restore the whole folder {} from a copy that was made while the device was closed, or \
+             give up the data and use an empty folder; an older index alone would let newer \
+             extents be overwritten",
             config.id,
-            root.join("index").display()
+            root.display()
         )));
     }
     set_aside(root, format.generation).map_err(|error| {
@@ -60,7 +63,10 @@ pub(super) fn renew(
         Error::unavailable(sentence).with_source(error)
     })?;
     let renewed = format.renewed(shared.clock.now_ms());
+    // Named before the store: one that fails may have written the format.
+    history.formattings.push(renewed.device);
     renewed.store(root)?;
+    history.damage = None;
     tracing::error!(
         device = %config.id, path = %root.display(), damage,
         "moved a damaged index into quarantine; the device restarts with an empty index, without \

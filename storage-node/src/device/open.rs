@@ -1,6 +1,7 @@
 //! Opening and closing a device.
 //!
-//! The order of opening: lock, format, removal of the clean marker, ballast, index, extents. The
+//! The order of opening: lock, format, removal of the clean marker, ballast, index, number of the
+//! opening, extents. The
 //! marker is removed before the first write. A crash after that finds no marker, and the extents'
 //! table is rebuilt from the extents themselves. A damaged index that was replaced has the same
 //! effect.
@@ -22,10 +23,10 @@ use rustix::process::geteuid;
 
 use super::ballast::{Ballast, FillLevel};
 use super::clean_marker::CleanMarker;
-use super::config::{DeviceConfig, SharedResources};
+use super::config::{DeviceConfig, DeviceHistory, SharedResources};
 use super::format::{self, Format};
-use super::lost;
 use super::pool::Pool;
+use super::{lost, opening_number};
 use crate::disk::LentFolder;
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, IndexContext};
@@ -57,30 +58,36 @@ pub(crate) struct OpenDevice {
 }
 
 impl OpenDevice {
-    /// Opens a device; its counters and threads outlive the opening. `damage` is the damage found
-    /// in its index, and is cleared once another index has replaced it.
+    /// Opens a device; its counters, threads and history outlive the opening.
     pub(super) fn open(
         config: &DeviceConfig,
         shared: &SharedResources,
         counters: &Arc<IndexCounters>,
         threads: &Arc<Pool>,
-        damage: &mut Option<String>,
+        history: &mut DeviceHistory,
     ) -> Result<Self> {
         let root = &config.path;
+        // Before anything is made in the folder, which may be a mount point.
+        let newest = shared.level.newest().into();
+        if !history.formattings.is_empty() && Format::load(root, newest)?.is_none() {
+            return Err(unmounted(root));
+        }
         make_folder(root).map_err(|error| unusable(root, error))?;
         let lock = lock(root)?;
         close_to_others(root);
-        let mut format = at_level(load_or_make(config, shared)?, root, shared)?;
+        let loaded = load_or_make(config, shared, &history.formattings)?;
+        history.formattings = vec![loaded.device];
+        let mut format = at_level(loaded, root, shared)?;
         let mut marker = take_clean_marker(root, format.device, sync_folder)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
-        if damage.is_none() {
-            *damage = lost::missing(root)?;
+        if history.damage.is_none() {
+            history.damage = lost::missing(root)?;
         }
         let mut renewed = false;
         loop {
-            if let Some(found) = damage {
-                format = lost::renew(config, shared, &format, found)?;
-                (*damage, marker, renewed) = (None, None, true);
+            if history.damage.is_some() {
+                format = lost::renew(config, shared, &format, history)?;
+                (marker, renewed) = (None, true);
             }
             format = begin_opening(format, config, shared)?;
             let surroundings = surroundings(config, shared, &format, &ballast, counters, threads);
@@ -103,7 +110,9 @@ impl OpenDevice {
                         _lock: lock,
                     });
                 }
-                Err(OpenFailure::Damaged(error)) if !renewed => *damage = Some(error.to_string()),
+                Err(OpenFailure::Damaged(error)) if !renewed => {
+                    history.damage = Some(error.to_string());
+                }
                 Err(OpenFailure::Damaged(error) | OpenFailure::Other(error)) => return Err(error),
             }
         }
@@ -197,6 +206,15 @@ enum OpenFailure {
     Other(Error),
 }
 
+impl OpenFailure {
+    fn of(error: Error) -> Self {
+        match error.kind() {
+            martlet_protocol::ErrorKind::Corrupt => Self::Damaged(error),
+            _ => Self::Other(error),
+        }
+    }
+}
+
 impl OpenStores {
     fn open(
         root: &Path,
@@ -205,10 +223,11 @@ impl OpenStores {
         marker: Option<CleanMarker>,
     ) -> Result<Self, OpenFailure> {
         let (reserve_bytes, threads) = (with.ballast.margin_bytes(), with.threads.clone());
-        let index = Index::open(&root.join("index"), with).map_err(|error| match error.kind() {
-            martlet_protocol::ErrorKind::Corrupt => OpenFailure::Damaged(error),
-            _ => OpenFailure::Other(error),
-        })?;
+        let index = Index::open(&root.join("index"), with).map_err(OpenFailure::of)?;
+        let table = index.extent_table();
+        let begun = table.as_ref().map(|table| opening_number::begin(root, table, shared.peers()));
+        let is_same = begun.unwrap_or(Ok(false)).map_err(OpenFailure::of)?;
+        let marker = marker.filter(|_| is_same);
         let saved_space = marker.and_then(|marker| marker.saved_space);
         let clean = marker.is_some();
         let lends = shared.lends;
@@ -221,7 +240,7 @@ impl OpenStores {
             threads,
             ..Default::default()
         };
-        let opened = index.extent_table().and_then(|table| {
+        let opened = table.and_then(|table| {
             ExtentStore::open(root, shared.disk.clone(), table, shared.clock.clone(), &options)
         });
         match (opened, index.damage()) {
@@ -328,9 +347,15 @@ pub(crate) fn lock(root: &Path) -> Result<File> {
     }
 }
 
-fn load_or_make(config: &DeviceConfig, shared: &SharedResources) -> Result<Format> {
+/// Loads the format of a device. A folder without one becomes a device, unless the device is known
+/// by its formattings: then the folder is a mount point, and a new device in it would vote as if the
+/// device had forgotten everything.
+fn load_or_make(config: &DeviceConfig, shared: &SharedResources, known: &[Uuid]) -> Result<Format> {
     let root = &config.path;
     let Some(format) = Format::load(root, shared.level.newest().into())? else {
+        if !known.is_empty() {
+            return Err(unmounted(root));
+        }
         let cluster = shared.cluster.unwrap_or_else(Uuid::random);
         let mut format = Format::new(cluster, shared.clock.now_ms(), !shared.votes_when_new);
         if shared.introduced {
@@ -339,6 +364,13 @@ fn load_or_make(config: &DeviceConfig, shared: &SharedResources) -> Result<Forma
         format.store(root)?;
         return Ok(format);
     };
+    if !known.is_empty() && !known.contains(&format.device) {
+        return Err(Error::unavailable(format!(
+            "{} holds another device, {}: mount its own disk",
+            root.display(),
+            format.device
+        )));
+    }
     match shared.cluster {
         Some(cluster) if cluster != format.cluster => Err(Error::invalid(format!(
             "{} belongs to cluster {}, not {cluster}",
@@ -411,6 +443,11 @@ fn take_clean_marker(
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Returns the error of a known device whose folder holds none.
+fn unmounted(root: &Path) -> Error {
+    Error::unavailable(format!("{} holds no device: mount its disk", root.display()))
 }
 
 fn unusable(root: &Path, error: io::Error) -> Error {

@@ -17,6 +17,7 @@ use crate::disk::PosixDisk;
 use crate::index::Caches;
 
 mod bad_sector;
+mod unmounted;
 
 const DEVICE: DeviceId = DeviceId(3);
 const START_MS: u64 = 1_700_000_000_000;

@@ -3,6 +3,7 @@
 //! An I/O error may come from a loose cable, and losing an index is expensive. So an error counts
 //! as damage only when one file fails repeatedly, over minutes.
 
+use super::moment::Moment;
 use super::repeated_failures::RepeatedFailures;
 
 /// Number of files tracked at most.
@@ -19,10 +20,10 @@ impl Default for Unreadable {
 }
 
 impl Unreadable {
-    /// Records an error at `now_ms`. Returns the damage if the file named in the error is lost.
-    pub(super) fn record(&mut self, message: &str, now_ms: u64) -> Option<String> {
+    /// Records an error. Returns the damage if the file named in the error is lost.
+    pub(super) fn record(&mut self, message: &str, now: Moment) -> Option<String> {
         let file = file(message)?;
-        let is_lost = self.0.record(file.to_owned(), now_ms);
+        let is_lost = self.0.record(file.to_owned(), now);
         is_lost.then(|| format!("the disk can't read {file}: {message}"))
     }
 
@@ -51,16 +52,17 @@ mod tests {
 
     #[test]
     fn a_file_is_lost_once_it_failed_three_times_over_minutes() {
-        let mut unreadable = Unreadable::default();
+        let (mut unreadable, start) = (Unreadable::default(), Moment::now(0));
+        let at = |ms| start.later(ms, 0);
         for now_ms in [5, 6, 7, 59_000, 60_005, 60_006, 120_004] {
-            assert_eq!(unreadable.record(BAD, now_ms), None, "at {now_ms}");
+            assert_eq!(unreadable.record(BAD, at(now_ms)), None, "at {now_ms}");
         }
         let other = BAD.replace("12.sst", "13.sst");
-        assert_eq!(unreadable.record(&other, 120_005), None, "each file by itself");
-        let damage = unreadable.record(BAD, 120_005).unwrap();
+        assert_eq!(unreadable.record(&other, at(120_005)), None, "each file by itself");
+        let damage = unreadable.record(BAD, at(120_005)).unwrap();
         assert!(damage.starts_with("the disk can't read 000012.sst"), "{damage}");
         unreadable.clear();
-        assert_eq!(unreadable.record(BAD, 180_005), None);
+        assert_eq!(unreadable.record(BAD, at(180_005)), None);
     }
 
     #[test]

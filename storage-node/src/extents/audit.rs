@@ -24,6 +24,7 @@ use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
 use super::store::StoreState;
 use super::unreadable::is_unreadable;
+use crate::device::moment::Moment;
 use crate::disk::{Caching, DiskFile};
 
 /// Rows that are read from the table at a time.
@@ -85,7 +86,7 @@ impl ExtentStore {
     /// corrupt or lost move to quarantine, and are returned.
     async fn read_again(&self) -> Result<Vec<ExtentId>> {
         let mut corrupt = Vec::new();
-        for id in self.0.unreadable.due(self.0.now_ms(), AGAIN_AT_ONCE) {
+        for id in self.0.unreadable.due(Moment::now(self.0.now_ms()), AGAIN_AT_ONCE) {
             let store = self.0.clone();
             let read = move || match store.table.get(id)? {
                 Some(row) if row.place != RowLocation::Quarantined => store.soundness(&row),
@@ -193,7 +194,7 @@ impl StoreState {
                 Ok(Soundness::Corrupt)
             }
             Err(error) if is_unreadable(&error) => {
-                if self.unreadable.record(id, self.now_ms()) {
+                if self.unreadable.record(id, Moment::now(self.now_ms())) {
                     tracing::error!(extent = %id, %error, "the disk has lost an extent");
                     self.unreadable.forget(id);
                     return Ok(Soundness::Corrupt);

@@ -19,6 +19,7 @@ use super::open_volumes::{OpenVolumes, RecentVolumes};
 use super::record::{self, BlockRun, RecordHeader};
 use super::row::{Row, RowLocation};
 use super::seal::SealLocation;
+use super::space::Backing;
 use super::state::{Counters, FaultOfPanic, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
@@ -220,61 +221,53 @@ impl CommitterState {
         Ok(run)
     }
 
+    /// Commits the jobs of a volume. Returns the error of its deletes: records that find no space
+    /// fail alone, and keep no space of deleted ones.
     fn commit_batch(&self, number: u32, mut batch: VolumeBatch) -> Result<()> {
         let written = self.volumes.get(number).and_then(|volume| {
-            if !batch.writes.is_empty() {
-                self.open_volumes.begin(number)?;
-            }
-            self.suspect.record_outcome(self.write_batch(&volume, &mut batch))?;
+            self.suspect.check()?;
+            self.suspect.record_outcome(zero_headers(&volume, &batch.destroys))?;
+            let full = match self.begin_and_write(&volume, &mut batch.writes) {
+                Err(error) if error.kind() == ErrorKind::Full && !batch.destroys.is_empty() => {
+                    Some(error)
+                }
+                outcome => outcome.map(|()| None)?,
+            };
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            volume.file.sync().inspect_err(|error| self.suspect.set(error))
+            volume.file.sync().inspect_err(|error| self.suspect.set(error))?;
+            Ok(full)
         });
         match &written {
-            Ok(()) => {
+            Ok(None) => {
                 let published = self.publish(batch.writes);
                 self.open_volumes.end(number, published);
-                self.destroyed(batch.destroys);
             }
-            Err(error) => {
-                self.open_volumes.end(number, false);
-                for placed in batch.writes {
-                    if error.kind() == ErrorKind::Full {
-                        self.volumes.release(placed.run);
-                    } else {
-                        self.counters.leave_behind();
-                    }
-                    answer(placed.reply, Err(again(error)));
-                }
-            }
+            Ok(Some(error)) | Err(error) => self.fail(number, batch.writes, error),
         }
-        written
+        written.map(|_| self.destroyed(batch.destroys))
     }
 
-    /// Writes headers and data, adjacent records in one call, and zeroes the headers of deleted
-    /// records.
-    fn write_batch(&self, volume: &Volume, batch: &mut VolumeBatch) -> Result<()> {
-        self.suspect.check()?;
-        batch.writes.sort_by_key(|placed| placed.run.offset);
-        for PlacedWrite { packed, run, .. } in &mut batch.writes {
-            let header = &mut packed.buffer.all_mut()[..ALIGN];
-            record::write_header(header, &volume.seal, run.spot(), &packed.header);
+    /// Names the volume as unsettled, and writes records into it.
+    fn begin_and_write(&self, volume: &Volume, writes: &mut [PlacedWrite]) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
         }
-        let together = |one: &PlacedWrite, next: &PlacedWrite| {
-            one.run.end() == next.run.offset && one.is_direct() == next.is_direct()
-        };
-        for neighbours in batch.writes.chunk_by(together) {
-            let file = if neighbours[0].is_direct() { &volume.direct } else { &volume.file };
-            let slices: Vec<_> = neighbours
-                .iter()
-                .map(|placed| &placed.packed.buffer)
-                .map(|buffer| IoSlice::new(&buffer.all()[..buffer.filled]))
-                .collect();
-            file.write_at(&slices, neighbours[0].run.offset)?;
+        self.open_volumes.begin(volume.number)?;
+        self.suspect.record_outcome(write_records(volume, writes))
+    }
+
+    /// Answers the callers of records that were not written. Their space is free again if only space
+    /// was lacking; it may have no blocks.
+    fn fail(&self, number: u32, writes: Vec<PlacedWrite>, error: &Error) {
+        self.open_volumes.end(number, false);
+        for placed in writes {
+            if error.kind() == ErrorKind::Full {
+                self.volumes.free(placed.run, Backing::Unknown);
+            } else {
+                self.counters.leave_behind();
+            }
+            answer(placed.reply, Err(again(error)));
         }
-        for (_, run) in &batch.destroys {
-            volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
-        }
-        Ok(())
     }
 
     /// Frees the space of records whose headers are durably zero.
@@ -336,6 +329,34 @@ impl PlacedWrite {
     }
 }
 
+/// Zeroes the headers of deleted records. They come before records, which may find no space.
+fn zero_headers(volume: &Volume, destroys: &[(ExtentId, BlockRun)]) -> Result<()> {
+    let mut runs = destroys.iter().map(|(_, run)| run);
+    runs.try_for_each(|run| volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset))
+}
+
+/// Writes headers and data of records, adjacent records in one call.
+fn write_records(volume: &Volume, writes: &mut [PlacedWrite]) -> Result<()> {
+    writes.sort_by_key(|placed| placed.run.offset);
+    for PlacedWrite { packed, run, .. } in &mut *writes {
+        let header = &mut packed.buffer.all_mut()[..ALIGN];
+        record::write_header(header, &volume.seal, run.spot(), &packed.header);
+    }
+    let together = |one: &PlacedWrite, next: &PlacedWrite| {
+        one.run.end() == next.run.offset && one.is_direct() == next.is_direct()
+    };
+    for neighbours in writes.chunk_by(together) {
+        let file = if neighbours[0].is_direct() { &volume.direct } else { &volume.file };
+        let slices: Vec<_> = neighbours
+            .iter()
+            .map(|placed| &placed.packed.buffer)
+            .map(|buffer| IoSlice::new(&buffer.all()[..buffer.filled]))
+            .collect();
+        file.write_at(&slices, neighbours[0].run.offset)?;
+    }
+    Ok(())
+}
+
 /// Returns an error if an id was used before.
 pub(super) fn refuse_taken(table: &Table, id: ExtentId) -> Result<()> {
     if table.is_marked(id)? {
@@ -363,3 +384,6 @@ fn answer(reply: JobReply, outcome: Result<()>) {
     // The caller may have gone. The record is whole; the sweep finds it, because no entry owns it.
     let _ = reply.send(outcome);
 }
+
+#[cfg(test)]
+mod tests;

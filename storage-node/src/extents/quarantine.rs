@@ -1,8 +1,10 @@
 //! Quarantine of contradictory bytes: they are never deleted and never served.
 //!
-//! A file moves to `quarantine/` under its own name. A record can't move, so an empty file
+//! A file moves to `quarantine/` under its own name, followed by `.2`, `.3` and so on if earlier files
+//! of this name are there. A record can't move, so an empty file
 //! `volume-<number>-<offset>-<bytes>` names its run in the volume, which is not reused.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use martlet_protocol::backend::{QuarantineKind, QuarantinePage, QuarantinedItem};
@@ -57,10 +59,10 @@ fn kind(name: &str) -> QuarantineKind {
         return QuarantineKind::Record { volume, offset };
     }
     let generation = name.strip_prefix("index-").and_then(|number| number.parse().ok());
-    match (generation, name.parse::<ExtentId>()) {
+    match (generation, named_extent(name)) {
         (Some(generation), _) => QuarantineKind::Index { generation },
-        (None, Ok(id)) => QuarantineKind::Extent(id),
-        (None, Err(_)) => QuarantineKind::Other,
+        (None, Some(id)) => QuarantineKind::Extent(id),
+        (None, None) => QuarantineKind::Other,
     }
 }
 
@@ -70,10 +72,23 @@ pub(super) fn folder(root: &Path) -> PathBuf {
 
 /// Moves a file to quarantine, durably.
 pub(super) fn file(disk: &dyn Disk, root: &Path, file: &Path) -> Result<()> {
-    let Some(name) = file.file_name() else { return Ok(()) };
-    disk.rename(file, &folder(root).join(name))?;
+    let Some(name) = file.file_name().and_then(OsStr::to_str) else { return Ok(()) };
+    disk.rename(file, &unused(disk, &folder(root), name)?)?;
     disk.sync_dir(&folder(root))?;
     file.parent().map_or(Ok(()), |from| disk.sync_dir(from))
+}
+
+/// Returns the first path for a name that no earlier item has.
+fn unused(disk: &dyn Disk, folder: &Path, name: &str) -> Result<PathBuf> {
+    let mut path = folder.join(name);
+    for number in 2_u32.. {
+        match disk.details(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => break,
+            details => details?,
+        };
+        path = folder.join(format!("{name}.{number}"));
+    }
+    Ok(path)
 }
 
 /// Quarantines a run of a volume, durably. False if it was quarantined before.
@@ -85,6 +100,12 @@ pub(super) fn run(disk: &dyn Disk, root: &Path, run: BlockRun) -> Result<bool> {
         created => created?,
     };
     disk.sync_dir(&folder(root)).map(|()| true)
+}
+
+/// Returns the extent that a name in quarantine stands for.
+pub(super) fn named_extent(name: &str) -> Option<ExtentId> {
+    let (id, number) = name.split_once('.').unwrap_or((name, "2"));
+    number.parse::<u32>().ok().and_then(|_| id.parse().ok())
 }
 
 /// Returns the run of a volume that a name in quarantine stands for.
@@ -144,6 +165,16 @@ mod tests {
         assert_eq!(named_run("volume-3-8192-4096"), Some(run));
         for other in ["volume-3-8192", "volume-3-8192-1-1", "3.vol", "00ff"] {
             assert_eq!(named_run(other), None);
+        }
+        let id = ExtentId([0xab; 16]);
+        for (name, expected) in [
+            (id.to_string(), Some(id)),
+            (format!("{id}.2"), Some(id)),
+            (format!("{id}.x"), None),
+            ("3.vol".to_owned(), None),
+            ("3.vol.2".to_owned(), None),
+        ] {
+            assert_eq!(named_extent(&name), expected, "{name}");
         }
     }
 }

@@ -159,7 +159,7 @@ impl Recovery<'_> {
             self.counters.set_aside();
             match quarantine::named_run(&name) {
                 Some(run) => quarantined.runs.push(run),
-                None => quarantined.ids.extend(name.parse::<ExtentId>()),
+                None => quarantined.ids.extend(quarantine::named_extent(&name)),
             }
         }
         Ok(quarantined)
@@ -325,6 +325,9 @@ impl Recovery<'_> {
             let RowHead { place, extent, layout } = RowHead::decode(bytes)?;
             let there = match place {
                 RowLocation::Quarantined => return Ok(()),
+                // The row may be that of the file in quarantine, and the file a repair that was cut
+                // off: the file is judged like one without a row.
+                RowLocation::File if files.is_some() && quarantined.contains(&extent.id) => false,
                 RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
                 RowLocation::Record(volume, offset) => {
                     let spot = SealLocation { volume, offset };

@@ -252,19 +252,19 @@ impl StoreState {
         let (extent, layout) = (row.record.extent, row.record.layout);
         let length = u64::from(extent.length);
         let disk = self.disk.as_ref();
-        match row.place {
+        let is_new = match row.place {
             RowLocation::Record(volume, offset) => {
                 let run = BlockRun::of_record(SealLocation { volume, offset }, length);
-                quarantine::run(disk, &self.root, run)?;
+                quarantine::run(disk, &self.root, run)?
             }
             RowLocation::File | RowLocation::Quarantined => {
                 match quarantine::file(disk, &self.root, &footer::path(&self.root, id)) {
                     // The file is missing: nothing can be kept for inspection.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    moved => moved?,
+                    Err(error) if error.kind() == ErrorKind::NotFound => false,
+                    moved => moved.map(|()| true)?,
                 }
             }
-        }
+        };
         tracing::error!(extent = %id, place = ?row.place, "moved a corrupt extent into quarantine");
         self.table.put(&Row { place: RowLocation::Quarantined, ..row })?;
         self.opened.remove(&id);
@@ -272,7 +272,10 @@ impl StoreState {
             leases.revoke(id, Revocation::Corrupt);
         }
         self.counters.removed(extent, layout);
-        self.counters.set_aside();
+        // The next opening counts the names in quarantine.
+        if is_new {
+            self.counters.set_aside();
+        }
         Ok(())
     }
 

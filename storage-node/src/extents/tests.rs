@@ -43,7 +43,10 @@ fn options() -> ExtentOptions {
 }
 
 /// Opens a store on a faulty disk.
-fn open(disk: &FaultyDisk, table: &MemoryTable) -> Result<(ExtentStore, RecoveryReport)> {
+pub(super) fn open(
+    disk: &FaultyDisk,
+    table: &MemoryTable,
+) -> Result<(ExtentStore, RecoveryReport)> {
     open_with(disk, table, &options())
 }
 
@@ -71,7 +74,7 @@ fn pattern(id: ExtentId, length: usize) -> Bytes {
     (0..length).map(|at| id.0[at % 16].wrapping_add(u8::try_from(at / 16 % 251).unwrap())).collect()
 }
 
-fn new(id: ExtentId, length: Option<u64>) -> NewExtent {
+pub(super) fn new(id: ExtentId, length: Option<u64>) -> NewExtent {
     let owner = Owner {
         bucket: BucketId([1; 16]),
         key: "key".to_owned(),
@@ -88,12 +91,12 @@ fn body(bytes: &Bytes) -> ByteStream {
     futures::stream::iter(pieces).boxed()
 }
 
-async fn put(store: &ExtentStore, id: ExtentId, length: usize) -> Result<ExtentRef> {
+pub(super) async fn put(store: &ExtentStore, id: ExtentId, length: usize) -> Result<ExtentRef> {
     let bytes = pattern(id, length);
     store.write(new(id, Some(length as u64)), 1, body(&bytes)).await
 }
 
-async fn get(store: &ExtentStore, id: ExtentId) -> Result<Bytes> {
+pub(super) async fn get(store: &ExtentStore, id: ExtentId) -> Result<Bytes> {
     let length = store.stat(id).await?.record.extent.length;
     let stream = store.read(id, 0..u64::from(length)).await?;
     let pieces: Vec<Bytes> = stream.try_collect().await?;

@@ -10,6 +10,7 @@
 use martlet_protocol::{Error, ErrorKind, ExtentId, Result};
 use parking_lot::Mutex;
 
+use crate::device::moment::Moment;
 use crate::device::repeated_failures::RepeatedFailures;
 
 /// Number of unreadable files and runs after which an opening fails.
@@ -28,9 +29,9 @@ impl Default for UnreadableExtents {
 }
 
 impl UnreadableExtents {
-    /// Records a failure at `now_ms`. Returns true if the extent is lost.
-    pub(super) fn record(&self, id: ExtentId, now_ms: u64) -> bool {
-        self.0.lock().record(id, now_ms)
+    /// Records a failure. Returns true if the extent is lost.
+    pub(super) fn record(&self, id: ExtentId, now: Moment) -> bool {
+        self.0.lock().record(id, now)
     }
 
     pub(super) fn forget(&self, id: ExtentId) {
@@ -38,8 +39,8 @@ impl UnreadableExtents {
     }
 
     /// Returns up to `limit` extents whose last failure counts as a different one by now.
-    pub(super) fn due(&self, now_ms: u64, limit: usize) -> Vec<ExtentId> {
-        self.0.lock().due(now_ms, limit)
+    pub(super) fn due(&self, now: Moment, limit: usize) -> Vec<ExtentId> {
+        self.0.lock().due(now, limit)
     }
 }
 

@@ -12,12 +12,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use martlet_protocol::opening::Uuid;
 use martlet_protocol::{Error, ExtentId, Result};
 use rocksdb::WriteBatch;
 
 use super::database::{CachedRead, Database};
 use super::family::Family;
 use super::marks::Marks;
+use super::opening_row::{self, IndexAge};
 use super::options::Caches;
 use super::unsettled::{self, RecordPlace, UnsettledPlaces};
 
@@ -43,6 +45,22 @@ impl ExtentTable {
     /// Opens a table in an index of its own, for a standalone store.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::new(Arc::new(Database::open(folder, &Caches::default())?))
+    }
+
+    /// Compares the index with the number `last` in the file beside it. Blocks.
+    pub(crate) fn age(&self, last: Uuid) -> Result<IndexAge> {
+        opening_row::age(&self.database, last)
+    }
+
+    /// Forgets, durably, the rows of all extents, and that places are settled. Delete marks stay.
+    /// Blocks.
+    pub(crate) fn forget_all(&self) -> Result<()> {
+        opening_row::forget_extents(&self.database)
+    }
+
+    /// Stores the number of an opening, durably, with that in the file. Blocks.
+    pub(crate) fn note_opening(&self, last: Uuid, number: Uuid) -> Result<()> {
+        opening_row::note(&self.database, last, number)
     }
 
     /// Returns the row of an extent.

@@ -91,6 +91,11 @@ pub(super) fn settle_all(database: &Database) -> Result<()> {
     write_durably(database, batch)
 }
 
+/// Adds to a batch that any place may be unsettled.
+pub(super) fn forget_all(database: &Database, batch: &mut WriteBatch) {
+    batch.delete_range_cf(database.family(Family::Unsettled), &[SETTLED][..], &[HEADER + 1][..]);
+}
+
 /// Writes without the log, for which RocksDB would allocate space on a device that holds only
 /// extents, and flushes.
 fn write_durably(database: &Database, batch: WriteBatch) -> Result<()> {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::*;
+use futures::TryStreamExt;
 use martlet_protocol::backend::{Backend, DeviceHealth, DeviceStatus, Presence, Want, WriteReply};
 use martlet_protocol::{BackendExt, ErrorKind, ExtentId, Term};
 use martlet_storage_node::{NodeOptions, StorageNode};
@@ -164,4 +165,74 @@ async fn a_lone_device_with_a_damaged_index_stays_offline_with_advice() {
         let aside = fs::read_dir(folder.path().join("quarantine")).unwrap();
         assert_eq!(aside.count(), 0, "{what}: nothing was moved");
     }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// Puts an index of an earlier time into a device, with the clean marker or without.
+fn restore(copy: &Path, device: &Path, is_clean: bool) {
+    fs::remove_dir_all(device.join("index")).unwrap();
+    copy_folder(copy, &device.join("index"));
+    if !is_clean {
+        fs::remove_file(device.join("clean")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_was_restored_from_a_copy_hides_no_extent() {
+    for is_clean in [false, true] {
+        let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let node = open(folder.path(), 0).unwrap();
+        let first = put_extent(&node, "first", 70_000).await.unwrap();
+        node.shutdown().await.unwrap();
+        copy_folder(&folder.path().join("index"), copy.path());
+        let node = open(folder.path(), 0).unwrap();
+        node.delete_extents(DEVICE, &[first.id]).await.unwrap();
+        // One takes the space of the deleted extent, one takes space that was free before.
+        let newer = put_extent(&node, "newer", 70_000).await.unwrap();
+        let other = put_extent(&node, "other", 90_000).await.unwrap();
+        node.shutdown().await.unwrap();
+        restore(copy.path(), folder.path(), is_clean);
+        let node = open(folder.path(), 0).unwrap();
+        for number in 0..20 {
+            put_extent(&node, &format!("later {number}"), 70_000).await.unwrap();
+        }
+        for extent in [newer, other] {
+            let found = node.presence(DEVICE, &[extent.id]).await.unwrap();
+            assert_eq!(found, [Presence::Here], "clean {is_clean}");
+            let range = 0..u64::from(extent.length);
+            let stream = node.read_extent(DEVICE, extent.id, range).await.unwrap();
+            stream.try_collect::<Vec<_>>().await.unwrap();
+        }
+        let usage = node.metrics().devices[0].extents;
+        assert_eq!((usage.extents, usage.quarantined), (22, 0));
+        node.shutdown().await.unwrap();
+        // The index belongs to the device again.
+        let node = open(folder.path(), 0).unwrap();
+        assert_eq!(node.metrics().devices[0].extents.extents, 22);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g1_an_index_that_was_restored_beside_peers_has_no_votes() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    open_beside_peers(folder.path()).shutdown().await.unwrap();
+    copy_folder(&folder.path().join("index"), copy.path());
+    let node = open_beside_peers(folder.path());
+    let before = status(&node).await.identity;
+    node.shutdown().await.unwrap();
+    restore(copy.path(), folder.path(), true);
+    let node = open_beside_peers(folder.path());
+    let renewed = status(&node).await;
+    assert_ne!(renewed.identity, before);
+    assert!(!renewed.voting);
+    assert_eq!(fs::read_dir(folder.path().join("quarantine")).unwrap().count(), 1);
+    node.shutdown().await.unwrap();
+    assert_eq!(status(&open_beside_peers(folder.path())).await.identity, renewed.identity);
 }

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use martlet_tests::bytes::body;
 use martlet_tests::image::Image;
+use martlet_tests::probe::until;
 use martlet_tests::{S3, Server, Setup};
 
 const OBJECTS: usize = 40;
@@ -108,6 +110,37 @@ async fn a_failed_disk_loses_no_acknowledged_write() {
     assert!(image.mount());
     let mut server = setup.start().await;
     assert_eq!(readable(&mut server.client()).await, OBJECTS, "{}", server.logged());
+    assert!(server.stop().await.success());
+    image.unmount();
+}
+
+/// Waits until `/readyz` contains a text, or no longer does.
+async fn wait_for(server: &Server, text: &str, is_there: bool) {
+    let holds = async || server.admin("/readyz").await.unwrap().text().contains(text) == is_there;
+    until(text, Duration::from_mins(2), holds).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_is_unmounted_under_its_server_is_not_made_anew() {
+    let name = "a_disk_that_is_unmounted_under_its_server_is_not_made_anew";
+    let Some(mut image) = Image::new(name, 64) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let setup = two_devices(place.path(), &image.path());
+    let mut server = setup.start().await;
+    fill(&server).await;
+    assert!(image.cut_power());
+    let mut client = server.client();
+    writable(&mut client).await;
+    wait_for(&server, "device d1 is offline", true).await;
+    image.unmount();
+    wait_for(&server, "mount its disk", true).await;
+    let (read, written) = (readable(&mut client).await, writable(&mut client).await);
+    assert!(read > 0 && written > 0, "{read} could be read, {written} written");
+    let left = std::fs::read_dir(image.path()).unwrap().count();
+    assert_eq!(left, 0, "something was made where the disk should have been");
+    assert!(image.mount());
+    wait_for(&server, "device d1 is", false).await;
+    assert_eq!(readable(&mut client).await, OBJECTS, "{}", server.logged());
     assert!(server.stop().await.success());
     image.unmount();
 }

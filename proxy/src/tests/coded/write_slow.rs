@@ -107,6 +107,27 @@ async fn fragment_writes_that_have_not_begun_do_not_count() {
     }
 }
 
+/// Small chunks fill the channel of a fragment before its last one. Two devices that pause once are
+/// waited for, because no other device can take their fragments.
+#[tokio::test(start_paused = true)]
+async fn a_fragment_is_not_cut_off_for_those_that_have_not_begun() {
+    let bytes = pattern(16 << 20, 1);
+    // Ids, and so homes, differ.
+    for _ in 0..8 {
+        let fixture = CodedFixture::new("4+2", 6).await;
+        fixture.let_be([DeviceId(1), DeviceId(2)], Conduct::Late(ms(1000)));
+        let mut rest = bytes.clone();
+        let chunks = std::iter::from_fn(move || {
+            (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(16 << 10))))
+        });
+        let small = futures::stream::iter(chunks).boxed();
+        let new_body = NewBody { bytes: small, ..body(bytes.clone()) };
+        let written =
+            put(&fixture.store, "key", new_body, WriteConditions::default()).await.unwrap();
+        fixture.check(&written, &bytes).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_is_not_taken_for_slow_devices_and_keeps_none_waiting() {
     let fixture = CodedFixture::new("2+1", 3).await;

@@ -1,5 +1,7 @@
 //! Power cuts at every disk call of every kind of change, and of the recovery after the change.
 
+use martlet_protocol::backend::Presence;
+
 use super::*;
 
 /// Bytes of a packed extent, and of a file extent.
@@ -163,4 +165,42 @@ async fn an_overwrite_leaves_the_old_or_the_new_wherever_the_power_is_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delete_happened_or_not_wherever_the_power_is_cut() {
     at_every_call(CrashStep::Delete).await;
+}
+
+/// A row proves that the file was durable which went to quarantine, not the one that replaces it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repair_of_a_quarantined_file_is_whole_or_absent_wherever_the_power_is_cut() {
+    let length = LENGTHS[1];
+    let (mut whole, mut absent) = (0, 0);
+    for seed in 0..8 {
+        for calls in 0.. {
+            let (disk, table) = fresh(seed * 100 + calls);
+            let (store, _) = open(&disk, &table).unwrap();
+            put(&store, OLD, length).await.unwrap();
+            put(&store, BYSTANDERS[0], LENGTHS[0]).await.unwrap();
+            // All rows are durable.
+            store.close_idle_volumes(std::time::Duration::ZERO).unwrap();
+            disk.flip(&footer::path(Path::new(ROOT), OLD), 5000);
+            assert_eq!(get(&store, OLD).await.unwrap_err().kind(), ErrorKind::Corrupt);
+            disk.fail_after(calls, DiskFault::PowerCut);
+            let is_repaired = put(&store, OLD, length).await.is_ok();
+            store.close();
+            let was_cut = disk.is_dead();
+            let (disk, table) = reboot(&disk, &table, false);
+            let (store, _) = open(&disk, &table).unwrap();
+            if store.presence(&[OLD]).await.unwrap() == [Presence::Here] {
+                assert!(is_there(&store, OLD, length).await, "cut after {calls}, seed {seed}");
+                whole += 1;
+            } else {
+                assert!(!is_repaired, "cut after {calls}, seed {seed}");
+                put(&store, OLD, length).await.unwrap();
+                absent += 1;
+            }
+            sums_are_right(&store).await;
+            if !was_cut {
+                break;
+            }
+        }
+    }
+    assert!(whole > 0 && absent > 0, "{whole} whole, {absent} absent");
 }

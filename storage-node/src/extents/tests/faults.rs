@@ -124,6 +124,34 @@ async fn a_flipped_bit_is_never_served_and_the_extent_is_set_aside() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_rotten_file_of_one_extent_is_kept_and_counted() {
+    let (disk, table) = fresh(3);
+    let (store, _) = open(&disk, &table).unwrap();
+    for at in [5000, 9000] {
+        put(&store, id(1), FILE).await.unwrap();
+        let location = store.stat(id(1)).await.unwrap().location;
+        disk.flip(&location.path, at);
+        assert!(get(&store, id(1)).await.is_err());
+    }
+    put(&store, id(2), FILE).await.unwrap();
+    // Nothing is left to keep of a file that an operator removed.
+    put(&store, id(3), FILE).await.unwrap();
+    disk.unlink(&footer::path(Path::new(ROOT), id(3))).unwrap();
+    store.0.set_aside(id(3)).unwrap();
+    let items = store.quarantine(None, 10).await.unwrap().items;
+    let names: Vec<_> = items.into_iter().map(|item| item.name).collect();
+    assert_eq!(names, [id(1).to_string(), format!("{}.2", id(1))]);
+    assert_eq!(store.usage().quarantined, 2);
+    assert!(store.close());
+    let hash = store.save_space().unwrap();
+    drop(store);
+    // Without rows, only the map that was saved knows of the extent.
+    let nothing = MemoryTable::default().powered_by(&disk, false);
+    let (store, _) = open_with(&disk, &nothing, &clean(Some(hash))).unwrap();
+    assert_eq!((store.usage().quarantined, store.usage().extents), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_that_are_not_touched_are_not_judged() {
     let (disk, table) = fresh(7);
     let (store, _) = open(&disk, &table).unwrap();
