@@ -49,6 +49,8 @@ mod upkeep;
 mod view;
 
 pub(crate) use self::commit::Committer;
+#[cfg(test)]
+pub(crate) use self::pins::SetId;
 pub use self::plan::PlannedWithdrawal;
 pub use self::records::{Generation, GenerationState};
 pub use self::requests::{Checkpoints, NamedObject, NewCommit, SetState};

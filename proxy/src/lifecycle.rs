@@ -5,9 +5,10 @@
 //! ```
 //!
 //! A page is read from a quorum, but is outdated afterwards. So each ballot (rule R7) judges the
-//! entry that it finds, by the page's rules and time. A version that was rewritten, has other tags
-//! or has become current stays. So does a noncurrent one whose head of the page is gone: it may have
-//! been current since. Newer noncurrent versions are counted again, if a rule keeps some.
+//! entry that it finds, by the page's rules and time, if these are still the bucket's rules. A
+//! version that was rewritten, has other tags or has become current stays. So does a noncurrent one
+//! whose head of the page is gone: it may have been current since. Newer noncurrent versions are
+//! counted again, if a rule keeps some.
 //!
 //! * [`judge`]: selects the due versions of a page.
 //! * [`expiration`]: expires or removes one version.
@@ -153,6 +154,7 @@ impl Expirations<'_> {
             .version_page(self.context, &bucket, &list, Some(stretch.shard))
             .await?;
         let run = ExpirationRun {
+            bucket: &bucket,
             rules: &rules,
             day: stretch.day,
             now_ms: self.services.registers.stamps.now_ms(),

@@ -44,7 +44,7 @@ use martlet_protocol::{
 };
 use martlet_topology::Topology;
 
-use self::buckets::buckets;
+use self::buckets::{buckets, current_bucket};
 use self::objects::{Objects, Task};
 use self::orphans::{OrphanInputs, OrphanWalk, PartListing};
 use self::parts::{free_parts, written};
@@ -240,15 +240,18 @@ impl Expire {
     async fn expire(
         &self,
         cluster: &StepTopology,
-        rules: &Lifecycle,
+        listing: &UploadListing,
         at: &RegisterKey,
         entry: &Entry,
     ) -> Result<bool> {
-        let action = self.options.action(entry, rules, self.clock.now_ms());
+        let action = self.options.action(entry, &listing.rules, self.clock.now_ms());
         match action {
-            // The caller continues completions, because it has the bucket's name.
-            UploadAction::Stay | UploadAction::Finish => Ok(false),
-            UploadAction::Abort => self.abort(cluster, at).await,
+            UploadAction::Stay => Ok(false),
+            UploadAction::Finish => self.finish(&listing.name, entry).await,
+            UploadAction::Abort => {
+                let is_due = self.is_still_due(cluster, listing, entry).await?;
+                if is_due { self.abort(cluster, at).await } else { Ok(false) }
+            }
             UploadAction::FreeParts | UploadAction::Forget => {
                 let Value::Upload(upload) = &entry.value else { return Ok(false) };
                 let freed = free_parts(cluster, &self.stamps, at, upload.id).await?;
@@ -267,6 +270,24 @@ impl Expire {
         };
         let bucket = String::from_utf8_lossy(bucket);
         objects.expiry().finish_upload(&bucket, &upload.key, upload.id).await
+    }
+
+    /// Returns true if the present rules of its bucket abort an upload, or its age alone does. The rules of a pass may
+    /// be hours old.
+    async fn is_still_due(
+        &self,
+        cluster: &StepTopology,
+        listing: &UploadListing,
+        entry: &Entry,
+    ) -> Result<bool> {
+        let is_due = |rules: &Lifecycle| {
+            self.options.action(entry, rules, self.clock.now_ms()) == UploadAction::Abort
+        };
+        if is_due(&Lifecycle::default()) {
+            return Ok(true);
+        }
+        let found = current_bucket(cluster, &listing.name).await?;
+        Ok(found.is_some_and(|it| it.id == listing.bucket && is_due(&rules_of(&it))))
     }
 
     /// Aborts an open upload. A later pass removes its parts, like those of any ended upload.
@@ -379,11 +400,7 @@ impl Expire {
         };
         for (at, entry) in &page {
             progress.items += 1;
-            let done = match self.options.action(entry, &listing.rules, self.clock.now_ms()) {
-                UploadAction::Finish => self.finish(&listing.name, entry).await,
-                _ => self.expire(cluster, &listing.rules, at, entry).await,
-            };
-            match done {
+            match self.expire(cluster, &listing, at, entry).await {
                 Ok(done) => progress.done += u64::from(done),
                 Err(error) => {
                     tracing::debug!(?at, %error, "keeping an upload for now");

@@ -116,6 +116,28 @@ def test_stores_without_sets(cluster: Cluster, connect: Connect, commit: str, ca
     assert reader.generation is None
 
 
+def test_a_set_without_a_committed_generation_is_not_read_in_the_plain(cluster: Cluster, connect: Connect) -> None:
+    client, state = connect(), state_of(12)
+    cluster.pending = 10_000
+    outcome = save(client, state).outcome
+    assert outcome
+    assert outcome.state == "pending"
+    assert client.newest(FOLDER) is None
+    with pytest.raises(FAILED, match="generation 1 is pending"):
+        load(client, state)
+    found, reader = load(client, state, generation=None)
+    assert equal(found, state)
+    assert reader.generation is None
+
+
+@pytest.mark.parametrize("state", ["pinning", "removing"])
+def test_the_error_names_states_and_reasons(connect: Connect, monkeypatch: pytest.MonkeyPatch, state: Any) -> None:
+    listed = [martlet.Generation(n, state, 3, 30, "later ones are enough") for n in (1, 4)]
+    monkeypatch.setattr("martlet.checkpoints.generations", lambda *_: listed)
+    with pytest.raises(martlet.MartletError, match=f"generation 4 is {state}: later ones are enough"):
+        StorageReader(FOLDER, client=connect()).read_metadata()
+
+
 def test_existing_checkpoints_are_kept_if_asked(cluster: Cluster, connect: Connect) -> None:
     client, state = connect(), state_of(5)
     save(client, state, overwrite=False)

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use martlet_protocol::backend::{Detail, ListStart, RowKinds, RowSelection};
 use martlet_protocol::entry::{Bucket, Entry, Object, Value};
-use martlet_protocol::{BucketId, RegisterKind, Stamp, Version};
+use martlet_protocol::{RegisterKind, Stamp, Version};
 use tokio::sync::Semaphore;
 
 use super::check::{MARKER_BYTES_MAX, missing, reads};
@@ -22,8 +22,8 @@ use super::manifest::{Manifest, ManifestEntry, NAME_BYTES_MAX, OBJECTS_MAX};
 use super::marker::BegunMarker;
 use super::records::{Generation, GenerationState, NoteOutcome, Noted, SetRecord, Withdrawal};
 use super::rules::{CheckpointRule, Recommit};
-use super::series::KnownBounds;
-use super::set_store::SetStore;
+use super::series::{KnownBounds, RankedSeries};
+use super::set_store::{SetName, SetStore};
 use super::tenant_turns::TenantTurns;
 use crate::api::ObjectName;
 use crate::bucket::busy;
@@ -55,19 +55,9 @@ const PLANS_OF_TENANT: usize = 2;
 const BRIEF_BYTES: usize = 64 << 10;
 const BRIEF_OBJECTS: usize = 1000;
 
-/// A set in a bucket.
-#[derive(Clone, Copy)]
-pub(crate) struct SetName<'a> {
-    pub(crate) bucket: BucketId,
-    pub(crate) bucket_name: &'a str,
-    pub(crate) set: &'a str,
-}
-
 /// Marker whose names are to be compared with objects.
 pub(super) struct MarkerCheck<'a> {
     pub(super) set: SetName<'a>,
-    /// Owner of the bucket.
-    pub(super) owner: &'a str,
     pub(super) rule: &'a CheckpointRule,
     /// Name of the marker within the set.
     pub(super) marker: &'a str,
@@ -87,16 +77,18 @@ pub(crate) struct Committer {
     pub(super) giving_up: Arc<Semaphore>,
     /// Oldest generations that rules keep, for plans.
     pub(super) bounds: KnownBounds,
+    /// Series that the worker's pass has ranked.
+    pub(super) ranked: RankedSeries,
 }
 
 impl Committer {
     pub(crate) fn new(sets: SetStore, reviser: Reviser) -> Self {
         let giving_up = Arc::new(Semaphore::new(GIVEN_UP_AT_ONCE));
-        let bounds = KnownBounds::default();
+        let (bounds, ranked) = (KnownBounds::default(), RankedSeries::default());
         let notes = TenantTurns::new(NOTES_AT_ONCE, NOTES_OF_TENANT);
         let markers = TenantTurns::new(MARKERS_AT_ONCE, MARKERS_OF_TENANT);
         let plans = TenantTurns::new(PLANS_AT_ONCE, PLANS_OF_TENANT);
-        Self { sets, reviser, notes, markers, plans, giving_up, bounds }
+        Self { sets, reviser, notes, markers, plans, giving_up, bounds, ranked }
     }
 
     /// Makes the generation of a marker that was written.
@@ -106,8 +98,7 @@ impl Committer {
         object: &Object,
     ) -> Result<CheckpointOutcome> {
         let (set, rule, rest) = marker.place().ok_or_else(busy)?;
-        let owner = &marker.bucket.owner;
-        let turn = self.notes.acquire(owner).await?;
+        let turn = self.notes.acquire(set.owner).await?;
         let own = object.version.unwrap_or(Version::UNVERSIONED);
         let entries = match self.current(&marker.bucket, set.set).await {
             Err(Error::InvalidRequest(reason)) => {
@@ -128,7 +119,7 @@ impl Committer {
             let reason = "the proxy noted the marker too late: write it again".to_owned();
             return Ok(CheckpointOutcome::Pending { generation: None, reason });
         }
-        let check = MarkerCheck { set, owner, rule, marker: rest, version: own };
+        let check = MarkerCheck { set, rule, marker: rest, version: own };
         let (entries, lacking) = self.lacking(check, entries).await?;
         let pending = lacking.or_else(|| (rule.settle_ms > 0).then(|| settling(rule)));
         let (name, folder) = (set.set.to_owned(), set.set.to_owned());
@@ -197,11 +188,11 @@ impl Committer {
         check: MarkerCheck<'_>,
         entries: Vec<ManifestEntry>,
     ) -> Result<(Vec<ManifestEntry>, Option<String>)> {
-        let MarkerCheck { set, owner, rule, marker, version } = check;
+        let MarkerCheck { set, rule, marker, version } = check;
         if !reads(rule.check, marker) {
             return Ok((entries, None));
         }
-        let turn = self.markers.acquire(owner).await?;
+        let turn = self.markers.acquire(set.owner).await?;
         let key = format!("{}{marker}", set.set);
         let name = ObjectName { key: &key, version: Some(version.name()) };
         let bytes_max = usize::try_from(MARKER_BYTES_MAX).unwrap_or(usize::MAX);

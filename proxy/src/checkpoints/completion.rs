@@ -14,7 +14,9 @@ use martlet_protocol::{RegisterKind, Version};
 
 use super::commit::{MarkerCheck, settling};
 use super::manifest::{Manifest, ManifestEntry};
-use super::records::{Generation, GenerationState, SetRecord, Withdrawal, WithdrawalCause, cut};
+use super::records::{
+    self, Generation, GenerationState, SetRecord, Withdrawal, WithdrawalCause, cut,
+};
 use super::rules::CheckpointRule;
 use super::upkeep::Visit;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -34,8 +36,8 @@ const SUPERSEDED: Withdrawal<'_> = Withdrawal {
     waits_for_holds: true,
 };
 const ABANDONED: Withdrawal<'_> = Withdrawal {
-    cause: WithdrawalCause::Other,
-    reason: "abandoned",
+    cause: WithdrawalCause::Abandoned,
+    reason: records::ABANDONED,
     deletes_objects: true,
     waits_for_holds: true,
 };
@@ -117,8 +119,7 @@ impl Visit<'_> {
                 ControlFlow::Break(progress) => return Ok(progress),
                 ControlFlow::Continue(unread) => unread,
             };
-        let (set, owner) = (self.set, self.bucket.owner.as_str());
-        let check = MarkerCheck { set, owner, rule, marker: &name, version };
+        let check = MarkerCheck { set: self.set, rule, marker: &name, version };
         let (entries, lacking) = self.committer.lacking(check, entries).await?;
         if let Some(lacking) = lacking {
             return Ok(Progress::Waits(lacking));
@@ -140,7 +141,7 @@ impl Visit<'_> {
         let (Some(token), Some(marker)) = (&generation.manifest, &generation.marker) else {
             return stuck(generation.reason.clone().unwrap_or_else(|| "unclear".to_owned()));
         };
-        let noted = sets.manifest(set.bucket, set.set, token).await?;
+        let noted = sets.manifest(set, token).await?;
         let is_marker = |it: &ManifestEntry| it.version.name().to_string() == *marker;
         if let Some(changed) = first_changed(&noted.entries, &current, is_marker) {
             return stuck(format!(
@@ -188,6 +189,16 @@ impl Visit<'_> {
             self.committer.sets.change(self.set.bucket, self.set.set, explain).await?;
         }
         Ok(false)
+    }
+
+    /// Returns true if the present rule still takes a withdrawn generation as abandoned.
+    pub(super) async fn is_still_abandoned(&self, generation: &Generation) -> Result<bool> {
+        let Some(rule) = self.rule else { return Ok(false) };
+        match self.committer.current(self.bucket, self.set.set).await {
+            // So many objects are more than were noted.
+            Err(Error::InvalidRequest(_)) => Ok(false),
+            current => self.is_abandoned(rule, generation, &current?).await,
+        }
     }
 
     /// Returns true if nothing was written to the folder for as long as the rule says, and no upload

@@ -16,10 +16,10 @@ use martlet_protocol::entry::Bucket;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::commit::{Committer, SetName, version_text};
+use super::commit::{Committer, version_text};
 use super::records::{MarkerIntent, SetRecord};
 use super::rules::{CheckpointRule, CheckpointRules, Place};
-use super::set_store::random_token;
+use super::set_store::{SetName, random_token};
 use crate::api::{ReadConditions, Selection, WrittenObject};
 use crate::bucket::busy;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -49,8 +49,7 @@ impl BegunMarker {
     /// Set of the marker, its rule, and the marker's name in the set.
     pub(super) fn place(&self) -> Option<(SetName<'_>, &CheckpointRule, &str)> {
         let Place::Set { rule, folder, rest } = self.rules.place(&self.key) else { return None };
-        let bucket_name = self.bucket_name.as_str();
-        Some((SetName { bucket: self.bucket.id, bucket_name, set: folder }, rule, rest))
+        Some((SetName::of(&self.bucket, &self.bucket_name, folder), rule, rest))
     }
 }
 

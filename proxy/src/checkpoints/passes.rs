@@ -2,10 +2,10 @@
 
 use martlet_protocol::checkpoints::{BucketWithSets, SetCounts};
 
-use super::commit::SetName;
 use super::requests::{Checkpoints, SetRange};
 use super::rules::CheckpointRules;
-use super::set_store::{COMPANION_PREFIX, PARENT, parent_id};
+use super::series::Series;
+use super::set_store::{COMPANION_PREFIX, PARENT, SetName, parent_id};
 use super::upkeep::Visit;
 use crate::api::{DeleteConditions, ListObjects};
 use crate::error::{Error, Result};
@@ -52,10 +52,12 @@ impl Checkpoints<'_> {
         let range = SetRange { prefix: "", after, limit: SETS_AT_ONCE };
         let (names, more) = self.names(companion, range).await?;
         let rule_of = |set: &str| rules.as_ref().and_then(|rules| rules.of_set(set));
-        let (mut counts, mut before) = (SetCounts::default(), after);
+        let series_of = |set| Series::of(&bucket, rules.as_ref()?, set);
+        self.committer.ranked.resume(id, after, after.and_then(series_of));
+        let mut counts = SetCounts::default();
         for set in &names {
-            if let Some(rules) = &rules
-                && !before.is_some_and(|before| rules.are_one_series(before, set))
+            if let (Some(rules), Some(series)) = (&rules, series_of(set))
+                && self.committer.ranked.add(series, set)
             {
                 match self.committer.retire(&bucket, &bucket_name, rules, set).await {
                     Ok(retired) => counts.done += retired,
@@ -65,9 +67,8 @@ impl Checkpoints<'_> {
                     }
                 }
             }
-            before = Some(set.as_str());
             let rule = rule_of(set);
-            let set = SetName { bucket: id, bucket_name: &bucket_name, set };
+            let set = SetName::of(&bucket, &bucket_name, set);
             let visit = Visit { committer: self.committer, bucket: &bucket, rule, set };
             match Box::pin(visit.look_after()).await {
                 Ok(more) => counts.add(&more),

@@ -9,10 +9,11 @@ use futures::future::try_join_all;
 use martlet_protocol::entry::{Entry, Object};
 use tokio::time::Instant;
 
-use super::commit::{Committer, SetName, is_noted, reported};
+use super::commit::{Committer, is_noted, reported};
 use super::manifest::{Manifest, ManifestEntry};
 use super::pins::{Pin, SetId, pin};
 use super::records::{Generation, GenerationState, SetRecord, Withdrawal, WithdrawalCause};
+use super::set_store::SetName;
 use crate::api::ObjectName;
 use crate::bucket::busy;
 use crate::checkpoint_outcome::CheckpointOutcome;
@@ -55,7 +56,7 @@ impl Committer {
             Some(now) => return Ok(reported(now)),
             None => return Ok(CheckpointOutcome::Refused { reason: "it was withdrawn".into() }),
         };
-        let manifest = self.sets.manifest(set.bucket, set.set, token).await?;
+        let manifest = self.sets.manifest(set, token).await?;
         let first = usize::try_from(pinned).unwrap_or(usize::MAX).min(manifest.entries.len());
         for (done, entries) in manifest.entries[first..].chunks(PINS_AT_ONCE).enumerate() {
             let pins = entries.iter().map(|entry| self.pin_one(&task, &manifest, entry));

@@ -8,14 +8,13 @@ use std::ops::ControlFlow;
 
 use martlet_protocol::entry::Bucket;
 
-use super::commit::SetName;
 use super::completion::PendingGeneration;
 use super::records::{GenerationState, SetRecord, Withdrawal};
 use super::requests::{Checkpoints, SetRange};
 use super::retention::RETIRED;
 use super::rules::CheckpointRules;
 use super::series::{BoundPurpose, KeptBound, Member, Series};
-use super::set_store::companion_of;
+use super::set_store::{SetName, companion_of};
 use super::upkeep::{EMPTY, UNCOVERED, UNCOVERED_MS, Visit};
 use crate::error::{Error, Result};
 
@@ -188,7 +187,7 @@ impl Checkpoints<'_> {
             };
             plan_kept(series, set, &record, &bounds.0[at].1, plan);
         }
-        let named = SetName { bucket: bucket.id, bucket_name: name, set };
+        let named = SetName::of(bucket, name, set);
         let visit = Visit { committer: self.committer, bucket, rule, set: named };
         let is_deleted = rule.is_some() && self.committer.is_deleted(bucket, &record).await?;
         for generation in &record.generations {

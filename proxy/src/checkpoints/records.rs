@@ -20,7 +20,7 @@ mod withdrawal;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::withdrawal::{ENOUGH, Withdrawal, WithdrawalCause};
+pub(crate) use self::withdrawal::{ABANDONED, EMPTIED, ENOUGH, Withdrawal, WithdrawalCause};
 
 /// Age from which an intent is looked at: a live process has written its marker.
 pub(super) const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
@@ -28,9 +28,6 @@ pub(super) const INTENT_AGE_MS: u64 = FIRST_HAND_AGE_MS_MAX;
 pub(crate) const GENERATIONS_MAX: usize = 1000;
 /// Start of what stands for the marker of an explicit commit.
 pub(crate) const EXPLICIT: &str = "commit:";
-/// Reason of a generation whose objects stay after all.
-const SPARED: &str =
-    "later generations of the series were enough; the objects stay, as some of these are gone";
 /// Longest reason in characters: markers may name anything.
 const REASON_CHARS_MAX: usize = 300;
 /// Maximum number of marker writes of a set at once.
@@ -324,7 +321,7 @@ impl SetRecord {
             |it: &&mut Generation| it.state == GenerationState::Removing && !it.is_deleting;
         let Some(generation) = self.find_mut(number).filter(may_stay) else { return false };
         generation.deletes_objects = false;
-        generation.reason = Some(SPARED.to_owned());
+        generation.reason = Some(generation.withdrawn_by().spared_reason().to_owned());
         true
     }
 

@@ -7,19 +7,18 @@
 //! The grace time is longer than any ballot lives: a pin that a slow proxy sets can't come after the
 //! pins were removed.
 
-use std::collections::HashSet;
-
 use futures::future::try_join_all;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{DeleteMarker, Entry, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::lock::{Bypass, check_removal_of};
-use martlet_protocol::{Version, WriteId};
+use martlet_protocol::{RegisterKind, Version, WriteId};
 
 use super::commit::is_noted;
-use super::manifest::{Manifest, ManifestEntry};
-use super::records::{Generation, GenerationState, SetRecord};
+use super::manifest::{Manifest, ManifestEntry, NeededVersions};
+use super::records::{Generation, GenerationState, SetRecord, WithdrawalCause};
 use super::upkeep::Visit;
+use crate::bucket::busy;
 use crate::error::{Error, Result};
 use crate::index::WriteOutcome;
 use crate::versions::{New, Provided, VersionRemoval};
@@ -53,8 +52,8 @@ impl Visit<'_> {
             return Ok(false);
         }
         if let Some(token) = &generation.manifest {
-            let manifest = sets.manifest(set.bucket, set.set, token).await?;
-            if self.spares_objects(generation).await? {
+            let manifest = sets.manifest(set, token).await?;
+            if self.spares_objects(record, generation).await? {
                 return Ok(false);
             }
             if generation.has_pins {
@@ -82,17 +81,35 @@ impl Visit<'_> {
         Ok(true)
     }
 
-    /// Returns true if a generation that a rule withdrew would stay now, as too few later ones are left. Notes that
-    /// its objects stay: they may be the last good ones.
-    async fn spares_objects(&self, generation: &Generation) -> Result<bool> {
+    /// Returns true if the cause of a withdrawal no longer holds. Notes that the objects stay: they may be the last
+    /// good ones, or in use again.
+    async fn spares_objects(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
         let (sets, set, number) = (&self.committer.sets, self.set, generation.number);
-        let may_spare =
-            generation.deletes_objects && !generation.is_deleting && generation.is_retired();
-        if !may_spare || self.committer.would_retire_now(self.bucket, set.set, generation).await? {
+        let may_spare = generation.deletes_objects && !generation.is_deleting;
+        if !may_spare || self.would_delete_now(record, generation).await? {
             return Ok(false);
         }
         let spare = |record: &mut SetRecord| Ok(record.spare_objects(number));
         sets.change(set.bucket, set.set, spare).await
+    }
+
+    /// Returns true if the cause for which a generation was withdrawn still holds.
+    async fn would_delete_now(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
+        let set = self.set.set;
+        match generation.withdrawn_by() {
+            WithdrawalCause::Retention => {
+                self.committer.would_retire_now(self.bucket, set, generation).await
+            }
+            WithdrawalCause::Emptied => {
+                // The objects of a later save are no restored ones.
+                let is_replaced =
+                    record.newest().is_some_and(|newest| newest.number > generation.number);
+                Ok(is_replaced
+                    || self.committer.is_empty(self.bucket, set, RegisterKind::Object).await?)
+            }
+            WithdrawalCause::Abandoned => self.is_still_abandoned(generation).await,
+            WithdrawalCause::Other => Ok(true),
+        }
     }
 
     /// Deletes the versions that no other generation of the set needs, pinned or not yet. Returns
@@ -106,28 +123,36 @@ impl Visit<'_> {
         let Some(generations) = sets.change(set.bucket, set.set, begin).await? else {
             return Ok(false);
         };
-        let mut needed = HashSet::new();
-        let is_other = |it: &&Generation| it.state != GenerationState::Removing;
-        for token in generations.iter().filter(is_other).filter_map(|it| it.manifest.as_ref()) {
-            let other = sets.manifest(set.bucket, set.set, token).await?;
-            needed.extend(other.entries.iter().map(|it| (other.key_of(it), it.version.name())));
+        let mut needed = NeededVersions::new(manifest);
+        for other in generations.iter().filter(|it| it.state != GenerationState::Removing) {
+            let Some(token) = &other.manifest else { continue };
+            needed.add(other.number, &*sets.manifest(set, token).await?);
         }
-        let mut unneeded = manifest.clone();
-        unneeded.entries.retain(|it| !needed.contains(&(manifest.key_of(it), it.version.name())));
-        self.delete_all(&unneeded).await?;
+        let needed = manifest.entries.iter().zip(needed.into_inner());
+        let is_unneeded = |(it, by): (_, Option<u64>)| by.is_none().then_some(it);
+        let unneeded: Vec<&ManifestEntry> = needed.filter_map(is_unneeded).collect();
+        self.delete_all(generation, manifest, unneeded).await?;
         Ok(true)
     }
 
-    /// Deletes the versions of a generation, markers first. Locked and pinned ones stay.
-    async fn delete_all(&self, manifest: &Manifest) -> Result<()> {
+    /// Deletes versions of a generation, markers first. Locked and pinned ones stay.
+    async fn delete_all(
+        &self,
+        generation: &Generation,
+        manifest: &Manifest,
+        entries: Vec<&ManifestEntry>,
+    ) -> Result<()> {
+        // No version of an emptied folder was current: one that is was restored.
+        let may_be_current = generation.withdrawn_by() != WithdrawalCause::Emptied;
         let is_marker =
             |entry: &&ManifestEntry| self.rule.is_some_and(|rule| rule.is_marker(&entry.rest));
         let (markers, others): (Vec<&ManifestEntry>, Vec<&ManifestEntry>) =
-            manifest.entries.iter().partition(is_marker);
+            entries.into_iter().partition(is_marker);
         for entries in [markers, others] {
             for entries in entries.chunks(AT_ONCE) {
-                let deletes =
-                    entries.iter().map(|entry| self.delete_version(manifest.key_of(entry), entry));
+                let deletes = entries.iter().map(|entry| {
+                    self.delete_version(manifest.key_of(entry), entry, may_be_current)
+                });
                 try_join_all(deletes).await?;
             }
         }
@@ -136,19 +161,30 @@ impl Visit<'_> {
 
     /// Deletes one version for good. Where it is current and older ones exist, a delete marker comes
     /// first, so that no older version becomes current.
-    async fn delete_version(&self, key: String, noted: &ManifestEntry) -> Result<()> {
+    async fn delete_version(
+        &self,
+        key: String,
+        noted: &ManifestEntry,
+        may_be_current: bool,
+    ) -> Result<()> {
         let version = noted.version;
         // A null version may have been replaced.
         let is_it = |entry: &Entry| is_noted_value(noted, &entry.value);
-        if self.removed(&key, version, Provided::Alone(&is_it)).await?
-            || self.removed(&key, version, Provided::Noncurrent(&is_it)).await?
-        {
+        if may_be_current && self.removed(&key, version, Provided::Alone(&is_it)).await? {
+            return Ok(());
+        }
+        let is_removed = self.removed(&key, version, Provided::Noncurrent(&is_it)).await?;
+        if is_removed || !may_be_current {
             return Ok(());
         }
         self.hide(&key, noted).await?;
         self.removed(&key, version, Provided::Noncurrent(&is_it)).await.map(drop)
     }
 
+    /// Returns true if a version is gone, or stays for a pin or a lock.
+    ///
+    /// # Errors
+    /// As of the ballot, or its bucket is outdated: the next pass goes on.
     async fn removed(&self, key: &str, version: Version, provided: Provided<'_>) -> Result<bool> {
         let (sets, context) = (&self.committer.sets, self.committer.sets.context());
         let target = sets.catalog.target(&context, self.set.bucket_name, key).await?;
@@ -157,7 +193,7 @@ impl Visit<'_> {
         let versions = &self.committer.reviser.versions;
         let removing = versions.remove_version_if(&target, intent, removal, provided);
         match Box::pin(removing).await {
-            Ok((outcome, _)) => Ok(matches!(outcome, WriteOutcome::At(_))),
+            Ok((outcome, _)) => self.is_written(&outcome),
             Err(failed) => match failed.error {
                 // Another set needs it, or a client locked it.
                 Error::Locked(_) => Ok(true),
@@ -185,8 +221,21 @@ impl Visit<'_> {
         };
         let new = New { value, inline: None };
         let versions = &self.committer.reviser.versions;
-        Box::pin(versions.append(&context, &target.bucket, intent, new, &mut check)).await?;
-        Ok(())
+        let appending = versions.append(&context, &target.bucket, intent, new, &mut check);
+        let (outcome, _) = Box::pin(appending).await?;
+        self.is_written(&outcome).map(drop)
+    }
+
+    /// Returns true for a write that was made, and an error for one that a newer state of the bucket refused.
+    fn is_written(&self, outcome: &WriteOutcome) -> Result<bool> {
+        match outcome {
+            WriteOutcome::At(_) => Ok(true),
+            WriteOutcome::Kept(_) => Ok(false),
+            WriteOutcome::Fenced => {
+                self.committer.sets.catalog.forget(self.set.bucket_name);
+                Err(busy())
+            }
+        }
     }
 }
 

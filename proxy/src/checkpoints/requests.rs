@@ -7,11 +7,11 @@ use martlet_protocol::backend::{Detail, ListStart, RowKinds, RowSelection};
 use martlet_protocol::entry::{Bucket, Value};
 use martlet_protocol::{RegisterKind, Setting, Settings, Versioning, VersioningSetting};
 
-use super::commit::{Committer, SetName, entry_of};
+use super::commit::{Committer, entry_of};
 use super::manifest::{Manifest, ManifestEntry, OBJECTS_MAX};
 use super::records::{EXPLICIT, Generation, Noted, SetRecord, Withdrawal, WithdrawalCause};
 use super::rules::{CheckpointRules, Place};
-use super::set_store::{RECORDS, companion_of};
+use super::set_store::{RECORDS, SetName, companion_of};
 use super::view::ViewedObject;
 use crate::api::{ListObjects, NewBucket, ObjectPage};
 use crate::bucket::Buckets;
@@ -181,7 +181,7 @@ impl Checkpoints<'_> {
         let wanted = wanted(new).map_err(invalid)?;
         let entries = self.current_of(&bucket, &new.folder, &wanted).await?;
         let manifest = Manifest { set: set.clone(), folder: new.folder.clone(), entries };
-        let set = SetName { bucket: bucket.id, bucket_name, set };
+        let set = SetName::of(&bucket, bucket_name, set);
         let identity = blake3::hash(&manifest.encode());
         let noted = self.committer.noted(set, &manifest, rule).await?;
         let noted = Noted { marker: Some(format!("{EXPLICIT}{}", identity.to_hex())), ..noted };
@@ -328,7 +328,7 @@ impl Checkpoints<'_> {
         let state = self.set(bucket_name, set).await?;
         let context = self.committer.sets.context();
         let bucket = self.committer.sets.catalog.bucket(&context, bucket_name).await?;
-        let set = SetName { bucket: bucket.id, bucket_name, set };
+        let set = SetName::of(&bucket, bucket_name, set);
         let why = Withdrawal {
             cause: WithdrawalCause::Other,
             reason: "asked for",

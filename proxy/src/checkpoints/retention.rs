@@ -21,11 +21,11 @@ use std::ops::ControlFlow;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Value};
 
-use super::commit::{Committer, SetName};
+use super::commit::Committer;
 use super::records::{ENOUGH, Generation, SetRecord, Withdrawal, WithdrawalCause};
 use super::rules::{CheckpointRule, CheckpointRules, series_of};
 use super::series::{BoundPurpose, KeptBound, Member, NewestMembers, OldestMembers, Series};
-use super::set_store::{RECORDS, companion_of};
+use super::set_store::{RECORDS, SetName, companion_of};
 use crate::error::Result;
 use crate::walk::text;
 
@@ -105,7 +105,7 @@ impl Committer {
         let bound = self.counted_bound(series, keep, &newest).await?;
         let mut withdrawn = 0;
         for member in due.ranked().into_iter().filter(|it| bound.excludes(it)) {
-            let set = SetName { bucket: bucket.id, bucket_name, set: member.set() };
+            let set = SetName::of(bucket, bucket_name, member.set());
             withdrawn += u64::from(self.withdraw(set, member.number, RETIRED).await?);
         }
         Ok(withdrawn)

@@ -198,13 +198,6 @@ impl CheckpointRules {
             _ => None,
         }
     }
-
-    /// Returns true if two sets have one parent folder and one rule.
-    pub(crate) fn are_one_series(&self, one: &str, another: &str) -> bool {
-        let both = self.of_set(one).zip(self.of_set(another));
-        series_of(one) == series_of(another)
-            && both.is_some_and(|both| std::ptr::eq(both.0, both.1))
-    }
 }
 
 /// Parent folder of a set, with its last slash; empty at the top of the bucket.

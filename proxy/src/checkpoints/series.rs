@@ -243,6 +243,45 @@ impl KnownBound {
     }
 }
 
+/// Series of one bucket that a pass of the worker has ranked. Sets of several series may alternate, and each series
+/// is walked once.
+#[derive(Default)]
+pub(super) struct RankedSeries(Mutex<Option<RankedInBucket>>);
+
+struct RankedInBucket {
+    bucket: BucketId,
+    /// Rules and folders of the series. Folders that no later set lies in are dropped.
+    series: Vec<(CheckpointRule, String)>,
+}
+
+impl RankedSeries {
+    /// Begins the pass over a bucket, or goes on with it after a set. `last` is the series of that set.
+    pub(super) fn resume(&self, bucket: BucketId, after: Option<&str>, last: Option<Series<'_>>) {
+        let mut ranked = self.0.lock();
+        if after.is_none() || ranked.as_ref().is_none_or(|it| it.bucket != bucket) {
+            let series = last.map(|it| (it.rule.clone(), it.folder.to_owned()));
+            *ranked = Some(RankedInBucket { bucket, series: series.into_iter().collect() });
+        }
+    }
+
+    /// Notes that the series of a set is ranked. Returns false if it was before. Sets come in order of name.
+    pub(super) fn add(&self, series: Series<'_>, set: &str) -> bool {
+        let mut ranked = self.0.lock();
+        let Some(ranked) = ranked.as_mut().filter(|it| it.bucket == series.bucket.id) else {
+            return true;
+        };
+        ranked.series.retain(|(_, folder)| set.starts_with(folder));
+        let is_known = |(rule, folder): &(CheckpointRule, String)| {
+            rule == series.rule && folder == series.folder
+        };
+        if ranked.series.iter().any(is_known) {
+            return false;
+        }
+        ranked.series.push((series.rule.clone(), series.folder.to_owned()));
+        true
+    }
+}
+
 impl Member {
     /// Committed generations of a set.
     pub(super) fn of_record<'a>(

@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 use super::manifest::{ENCODED_BYTES_MAX, Manifest, ManifestCache};
 use super::pins::SetId;
 use super::records::SetRecord;
+use super::tenant_turns::TenantTurns;
 use crate::api::{
     DeleteConditions, ETagCondition, NewBody, ObjectName, ReadConditions, Selection,
     WriteConditions,
@@ -51,6 +52,12 @@ const NEWEST: &str = "newest";
 pub(crate) const SET_BYTES_MAX: usize = 1000;
 /// Number of attempts at a change of a record.
 const ATTEMPTS: usize = 16;
+/// Manifests that one process loads at once: each may have 64 MiB, and as many bytes in memory.
+const LOADS_AT_ONCE: usize = 6;
+/// Of these, manifests of one tenant.
+const LOADS_OF_TENANT: usize = 2;
+/// Locks of manifests that are loaded, chosen by token.
+const LOADING_LOCKS: usize = 64;
 /// Longest record in bytes.
 const RECORD_BYTES_MAX: usize = 4 << 20;
 
@@ -89,6 +96,22 @@ impl Newest {
     }
 }
 
+/// A set in a bucket.
+#[derive(Clone, Copy)]
+pub(crate) struct SetName<'a> {
+    pub(crate) bucket: BucketId,
+    pub(crate) bucket_name: &'a str,
+    /// Owner of the bucket.
+    pub(crate) owner: &'a str,
+    pub(crate) set: &'a str,
+}
+
+impl<'a> SetName<'a> {
+    pub(crate) fn of(bucket: &'a Bucket, bucket_name: &'a str, set: &'a str) -> Self {
+        Self { bucket: bucket.id, bucket_name, owner: &bucket.owner, set }
+    }
+}
+
 /// Records and manifests of sets.
 pub(crate) struct SetStore {
     pub(super) registers: Arc<RegisterClient>,
@@ -98,8 +121,10 @@ pub(crate) struct SetStore {
     pub(super) remover: ObjectRemover,
     pub(super) listings: Listings,
     pub(super) manifests: ManifestCache,
-    /// Turn at loading a manifest: many readers of one generation load it once.
-    loading: Mutex<()>,
+    /// Turns at loading a manifest.
+    loads: TenantTurns,
+    /// Locks of manifests that are loaded: many readers of one generation load it once.
+    loading: [Mutex<()>; LOADING_LOCKS],
 }
 
 impl SetStore {
@@ -111,8 +136,9 @@ impl SetStore {
     ) -> Self {
         let (registers, catalog) = (reader.registers.clone(), reader.catalog.clone());
         let manifests = ManifestCache::default();
-        let loading = Mutex::new(());
-        Self { registers, catalog, writer, reader, remover, listings, manifests, loading }
+        let loads = TenantTurns::new(LOADS_AT_ONCE, LOADS_OF_TENANT);
+        let loading = std::array::from_fn(|_| Mutex::new(()));
+        Self { registers, catalog, writer, reader, remover, listings, manifests, loads, loading }
     }
 }
 
@@ -276,21 +302,18 @@ impl SetStore {
     ///
     /// # Errors
     /// It can't be read, or isn't there although a record names it: both may pass.
-    pub(crate) async fn manifest(
-        &self,
-        bucket: BucketId,
-        set: &str,
-        token: &str,
-    ) -> Result<Arc<Manifest>> {
+    pub(crate) async fn manifest(&self, set: SetName<'_>, token: &str) -> Result<Arc<Manifest>> {
         if let Some(cached) = self.manifests.get(token) {
             return Ok(cached);
         }
-        let _turn = self.loading.lock().await;
+        // The turn comes first: so few locks are held, and another tenant waits for none of a long queue.
+        let _turn = self.loads.acquire(set.owner).await?;
+        let _lock = self.loading[lock_of(token)].lock().await;
         if let Some(cached) = self.manifests.get(token) {
             return Ok(cached);
         }
-        let companion = companion_of(bucket);
-        let found = self.get(&companion, &manifest_key(set, token), ENCODED_BYTES_MAX).await?;
+        let (companion, key) = (companion_of(set.bucket), manifest_key(set.set, token));
+        let found = self.get(&companion, &key, ENCODED_BYTES_MAX).await?;
         let Some((_, bytes)) = found else {
             let message = "the manifest of a generation isn't there";
             return Err(martlet_protocol::Error::unavailable(message).into());
@@ -432,6 +455,12 @@ impl SetStore {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Number of a manifest's lock. Tokens are random.
+fn lock_of(token: &str) -> usize {
+    token.bytes().fold(0_usize, |sum, it| sum.wrapping_mul(31).wrapping_add(it.into()))
+        % LOADING_LOCKS
 }
 
 /// Returns true if a bucket of this name holds records of another bucket's sets. Such buckets aren't

@@ -8,18 +8,15 @@
 //! before the record has no pin that a later step set. A worker that stood still after the second read finds another
 //! entry of a version that was pinned meanwhile. The ballot refuses the change then, and the next visit begins anew.
 
-use std::collections::HashMap;
-
 use futures::future::try_join_all;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{Entry, Object, Value};
 use martlet_protocol::{Level, Stamp, VersionId};
 
-use super::commit::SetName;
-use super::manifest::{Manifest, ManifestEntry};
+use super::manifest::{Manifest, ManifestEntry, NeededVersions};
 use super::pins::{Pin, SetId, is_held, unpin};
 use super::records::{Generation, GenerationState, SetRecord};
-use super::set_store::SetStore;
+use super::set_store::{SetName, SetStore};
 use super::upkeep::Visit;
 use crate::api::ObjectName;
 use crate::error::{Error, Result};
@@ -50,13 +47,12 @@ impl Visit<'_> {
         generation: &Generation,
         manifest: &Manifest,
     ) -> Result<()> {
-        let needed = self.needed_by_others(record, generation).await?;
+        let needed = self.needed_by_others(record, generation, manifest).await?;
+        let needed: Vec<_> = manifest.entries.iter().zip(needed).collect();
         let held = Pin { set: SetId::of(self.set.set), generation: generation.number };
-        for entries in manifest.entries.chunks(AT_ONCE) {
-            let reads = entries.iter().map(|entry| {
-                let key = manifest.key_of(entry);
-                let needed_by = needed.get(&(key.clone(), entry.version.name())).copied();
-                self.pinned_version(key, entry, held, needed_by)
+        for entries in needed.chunks(AT_ONCE) {
+            let reads = entries.iter().map(|(entry, needed_by)| {
+                self.pinned_version(manifest.key_of(entry), entry, held, *needed_by)
             });
             let pinned: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
             if pinned.is_empty() {
@@ -68,23 +64,20 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Versions that other generations of the set need, each with the latest of these.
+    /// Latest earlier generation of the set that needs each version of a manifest, in the order of its entries.
     async fn needed_by_others(
         &self,
         record: &SetRecord,
         generation: &Generation,
-    ) -> Result<HashMap<(String, VersionId), u64>> {
-        let mut needed = HashMap::new();
+        manifest: &Manifest,
+    ) -> Result<Vec<Option<u64>>> {
+        let mut needed = NeededVersions::new(manifest);
         for other in record.pinned_below(generation.number) {
             let Some(token) = &other.manifest else { continue };
             let (sets, set) = (&self.committer.sets, self.set);
-            let manifest = sets.manifest(set.bucket, set.set, token).await?;
-            for entry in &manifest.entries {
-                let by = needed.entry((manifest.key_of(entry), entry.version.name())).or_default();
-                *by = other.number.max(*by);
-            }
+            needed.add(other.number, &*sets.manifest(set, token).await?);
         }
-        Ok(needed)
+        Ok(needed.into_inner())
     }
 
     /// Reads a version; returns none if its pins stay as they are.

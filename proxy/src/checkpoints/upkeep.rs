@@ -9,13 +9,14 @@ use martlet_protocol::entry::{Bucket, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{RegisterKind, VersionId};
 
-use super::commit::{Committer, SetName};
+use super::commit::Committer;
 use super::completion::{PINNING_TIME, PendingGeneration};
 use super::records::{
-    GENERATIONS_MAX, Generation, GenerationState, INTENT_AGE_MS, Noted, SetRecord, Withdrawal,
-    WithdrawalCause,
+    EMPTIED, GENERATIONS_MAX, Generation, GenerationState, INTENT_AGE_MS, Noted, SetRecord,
+    Withdrawal, WithdrawalCause,
 };
 use super::rules::CheckpointRule;
+use super::set_store::SetName;
 use crate::checkpoint_outcome::CheckpointOutcome;
 use crate::error::Result;
 use crate::walk::Paths;
@@ -37,8 +38,8 @@ pub(super) const UNCOVERED: Withdrawal<'_> = Withdrawal {
     waits_for_holds: true,
 };
 pub(super) const EMPTY: Withdrawal<'_> = Withdrawal {
-    cause: WithdrawalCause::Other,
-    reason: "all objects of the set were deleted",
+    cause: WithdrawalCause::Emptied,
+    reason: EMPTIED,
     deletes_objects: true,
     waits_for_holds: true,
 };

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, ETag, Object, Value};
-use martlet_protocol::{BucketId, RegisterKind, VersionId};
+use martlet_protocol::{RegisterKind, VersionId};
 use tokio::time::Instant;
 
 use super::manifest::{Manifest, ManifestEntry};
 use super::page::{Filling, Pushed, SetKeys};
 use super::records::GenerationState;
 use super::rules::{CheckpointRules, Place};
-use super::set_store::{Newest, RECORDS, SetStore, companion_of};
+use super::set_store::{Newest, RECORDS, SetName, SetStore, companion_of};
 use crate::api::{ListObjects, ObjectPage};
 use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
@@ -63,6 +63,7 @@ impl ViewedObject {
 /// A bucket with rules, read for one request of the view.
 pub(super) struct ViewedBucket {
     bucket: Arc<Bucket>,
+    name: String,
     rules: Arc<CheckpointRules>,
     context: RequestContext,
     /// Start of the request, before the bucket was looked up.
@@ -72,19 +73,24 @@ pub(super) struct ViewedBucket {
 impl ViewedBucket {
     /// Object that a key of the view stands for.
     async fn resolve(&self, sets: &SetStore, key: &str) -> Result<ViewedObject> {
-        let bucket = self.bucket.id;
         let (manifest, rest) = match self.rules.place(key) {
             Place::Outside => {
                 return Ok(ViewedObject { key: key.to_owned(), version: None, noted: None });
             }
-            Place::Set { folder, rest, .. } => (sets.newest_manifest(bucket, folder).await?, rest),
+            Place::Set { folder, rest, .. } => {
+                (sets.newest_manifest(self.set(folder)).await?, rest)
+            }
             Place::Generation { set, number, rest, .. } => {
-                (sets.manifest_numbered(bucket, &set, number).await?, rest)
+                (sets.manifest_numbered(self.set(&set), number).await?, rest)
             }
         };
         let manifest = manifest.ok_or(Error::NoSuchKey)?;
         let entry = manifest.find(rest).ok_or(Error::NoSuchKey)?;
         Ok(ViewedObject::of(&manifest, entry))
+    }
+
+    fn set<'a>(&'a self, set: &'a str) -> SetName<'a> {
+        SetName::of(&self.bucket, &self.name, set)
     }
 }
 
@@ -97,7 +103,7 @@ impl SetStore {
         let (context, began) = (self.context(), Instant::now());
         let bucket = self.catalog.bucket(&context, name).await?;
         let rules = CheckpointRules::of(&bucket)?.ok_or(Error::NoSuchBucket)?;
-        Ok(ViewedBucket { bucket, rules, context, began })
+        Ok(ViewedBucket { bucket, name: name.to_owned(), rules, context, began })
     }
 
     /// Object that a key of the view of a bucket stands for.
@@ -115,9 +121,9 @@ impl SetStore {
         .await
     }
 
-    async fn newest_manifest(&self, bucket: BucketId, set: &str) -> Result<Option<Arc<Manifest>>> {
-        match self.newest(bucket, set).await? {
-            Some(newest) => self.manifest(bucket, set, &newest.manifest).await.map(Some),
+    async fn newest_manifest(&self, set: SetName<'_>) -> Result<Option<Arc<Manifest>>> {
+        match self.newest(set.bucket, set.set).await? {
+            Some(newest) => self.manifest(set, &newest.manifest).await.map(Some),
             None => Ok(None),
         }
     }
@@ -125,15 +131,14 @@ impl SetStore {
     /// Manifest of a committed generation; none if there is no such generation.
     async fn manifest_numbered(
         &self,
-        bucket: BucketId,
-        set: &str,
+        set: SetName<'_>,
         number: u64,
     ) -> Result<Option<Arc<Manifest>>> {
-        let Some((record, _)) = self.record(bucket, set).await? else { return Ok(None) };
+        let Some((record, _)) = self.record(set.bucket, set.set).await? else { return Ok(None) };
         let generation = record.find(number);
         let committed = generation.filter(|it| it.state == GenerationState::Committed);
         match committed.and_then(|it| it.manifest.as_deref()) {
-            Some(token) => self.manifest(bucket, set, token).await.map(Some),
+            Some(token) => self.manifest(set, token).await.map(Some),
             None => Ok(None),
         }
     }
@@ -156,12 +161,11 @@ impl SetStore {
         if list.limit == 0 {
             return Ok(ObjectPage::default());
         }
-        let bucket = viewed.bucket.id;
         let (manifest, folder) = match viewed.rules.place(&list.prefix) {
             Place::Outside => return self.list_merged(viewed, list).await,
-            Place::Set { folder, .. } => (self.newest_manifest(bucket, folder).await?, folder),
+            Place::Set { folder, .. } => (self.newest_manifest(viewed.set(folder)).await?, folder),
             Place::Generation { set, number, folder, .. } => {
-                (self.manifest_numbered(bucket, &set, number).await?, folder)
+                (self.manifest_numbered(viewed.set(&set), number).await?, folder)
             }
         };
         let mut page = Filling::new(list);
@@ -300,7 +304,7 @@ impl<'a> Outside<'a> {
 /// Keys of all sets below a prefix, in order.
 struct Sets<'a> {
     store: &'a SetStore,
-    bucket: BucketId,
+    viewed: &'a ViewedBucket,
     rules: &'a CheckpointRules,
     /// None if the bucket has no sets yet.
     records: Option<Walk<'a>>,
@@ -324,7 +328,7 @@ impl<'a> Sets<'a> {
         };
         let records = companion.map(walk).transpose()?;
         let (rules, ahead, keys) = (&*viewed.rules, VecDeque::new(), None);
-        Ok(Self { store: sets, bucket, rules, records, ahead, keys, start: Bytes::new() })
+        Ok(Self { store: sets, viewed, rules, records, ahead, keys, start: Bytes::new() })
     }
 
     /// Skips all keys below `name`.
@@ -382,7 +386,7 @@ impl<'a> Sets<'a> {
         let Some((set, newest)) = self.ahead.front().filter(|(set, _)| set == key) else {
             return Ok(None);
         };
-        let manifest = self.store.manifest(self.bucket, set, &newest.manifest).await?;
+        let manifest = self.store.manifest(self.viewed.set(set), &newest.manifest).await?;
         let mut keys = SetKeys { manifest, folder: set.clone(), at: 0 };
         keys.skip_to(&self.start);
         self.keys = Some(keys);

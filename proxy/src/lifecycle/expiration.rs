@@ -1,13 +1,13 @@
 //! Expiration of one version, by a ballot that judges the entry again.
 
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
+use martlet_protocol::entry::{Bucket, DeleteMarker, Entry, Object, Value};
 use martlet_protocol::lifecycle::{
     Day, DueAction, Lifecycle, LifecycleAction, ListedHead, Subject, VersionPosition,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lock::{Bypass, check_removal};
-use martlet_protocol::{Stamp, Version, VersionId, Versioning, WriteId};
+use martlet_protocol::{Setting, Stamp, Version, VersionId, Versioning, WriteId};
 
 use crate::api::ListedVersion;
 use crate::bucket::ObjectTarget;
@@ -20,6 +20,8 @@ use crate::versions::{Behind, New, Provided, VersionRemoval};
 /// Rules and time of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct ExpirationRun<'a> {
+    /// Bucket of the page, with the document of the rules.
+    pub(crate) bucket: &'a Bucket,
     pub(crate) rules: &'a Lifecycle,
     pub(crate) day: Day,
     /// Time of the page and of all its ballots, in milliseconds since 1970.
@@ -43,7 +45,7 @@ pub(crate) struct ExpirationCandidate {
 pub(crate) enum ExpirationOutcome {
     /// The version was removed, or a delete marker was created.
     Done(ExpirationEffect),
-    /// The version doesn't exist, or is no longer due.
+    /// The version doesn't exist, or is no longer due, or the bucket has other rules now.
     NotDue,
     /// The version stays for now.
     Kept,
@@ -61,6 +63,12 @@ pub(crate) struct ExpirationEffect {
 }
 
 impl ExpirationRun<'_> {
+    /// Returns true if the rules of the run are still those of the bucket.
+    fn applies_to(&self, bucket: &Bucket) -> bool {
+        let document = bucket.settings.get(Setting::Lifecycle);
+        bucket.id == self.bucket.id && document == self.bucket.settings.get(Setting::Lifecycle)
+    }
+
     fn is_due(&self, due: Option<DueAction<'_>>) -> Option<LifecycleAction> {
         due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.action)
     }
@@ -163,13 +171,16 @@ impl Expirations<'_> {
         run: &ExpirationRun<'_>,
     ) -> ExpirationOutcome {
         match Box::pin(self.try_expire(bucket, candidate, run)).await {
-            Ok((WriteOutcome::At(stamp), version)) => {
+            Ok(None) => ExpirationOutcome::NotDue,
+            Ok(Some((WriteOutcome::At(stamp), version))) => {
                 let is_new_marker =
                     candidate.action == LifecycleAction::Expire && version.is_some();
                 ExpirationOutcome::Done(ExpirationEffect { stamp, version, is_new_marker })
             }
-            Ok((WriteOutcome::Kept(_), _)) | Err(Error::NoSuchBucket) => ExpirationOutcome::NotDue,
-            Ok((WriteOutcome::Fenced, _)) => {
+            Ok(Some((WriteOutcome::Kept(_), _))) | Err(Error::NoSuchBucket) => {
+                ExpirationOutcome::NotDue
+            }
+            Ok(Some((WriteOutcome::Fenced, _))) => {
                 // The rules may have changed.
                 self.services.buckets.forget(bucket);
                 ExpirationOutcome::Kept
@@ -182,13 +193,17 @@ impl Expirations<'_> {
         }
     }
 
+    /// Expires a version; none if the bucket of the run has other rules now, or is another.
     async fn try_expire(
         &self,
         bucket: &str,
         candidate: &ExpirationCandidate,
         run: &ExpirationRun<'_>,
-    ) -> Result<(WriteOutcome, Option<VersionId>)> {
+    ) -> Result<Option<(WriteOutcome, Option<VersionId>)>> {
         let target = self.services.buckets.target(self.context, bucket, &candidate.key).await?;
+        if !run.applies_to(&target.bucket) {
+            return Ok(None);
+        }
         let landed = match candidate.action {
             LifecycleAction::Expire => self.expire_current(&target, candidate, run).await,
             LifecycleAction::Remove => {
@@ -197,7 +212,7 @@ impl Expirations<'_> {
             }
             LifecycleAction::Abort => unreachable!("versions are never aborted"),
         };
-        Ok(landed?)
+        Ok(Some(landed?))
     }
 
     /// Creates a delete marker and returns its version; without versioning, deletes the object.

@@ -5,6 +5,7 @@ mod late;
 mod planned;
 mod removal;
 mod repeats;
+mod restored;
 mod retained;
 mod shared;
 mod unpinned;

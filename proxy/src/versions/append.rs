@@ -27,6 +27,7 @@ pub(crate) type Check<'a> = dyn FnMut(&RegisterView) -> Result<bool> + Send + 'a
 /// Adds a new version above the existing ones.
 struct Append<'a> {
     versions: &'a VersionStore,
+    context: &'a RequestContext,
     new: New<'a>,
     /// True if the version has an id.
     numbered: bool,
@@ -47,8 +48,13 @@ impl Append<'_> {
             id: self.numbered.then_some(round.intent.write_id),
         };
         let replaces = held.is_none_or(|held| held.id.is_none() && version.id.is_none());
-        if !replaces && let Some(step) = self.versions.set_aside(round).await? {
-            return Ok(step);
+        if !replaces {
+            if version.id.is_none() {
+                self.versions.check_null(self.context, round).await?;
+            }
+            if let Some(step) = self.versions.set_aside(round).await? {
+                return Ok(step);
+            }
         }
         if replaces && let Some(entry) = &round.view.entry {
             // A bucket with Object Lock never replaces versions; this is a safeguard.
@@ -103,7 +109,7 @@ impl VersionStore {
     ) -> Result<(WriteOutcome, Option<Version>), WriteError> {
         let setting = bucket.versioning();
         let numbered = setting.state == Versioning::Enabled;
-        let mut append = Append { versions: self, new, numbered, check, version: None };
+        let mut append = Append { versions: self, context, new, numbered, check, version: None };
         let landed = self
             .registers
             .ballots
@@ -121,6 +127,8 @@ impl VersionStore {
         let key = RegisterKey::version(intent.key, VersionId::Null);
         let cleared = match self.beside(context, intent.key, VersionId::Null).await {
             Ok(None) => return,
+            // The ballot of the head refuses such a write; this is a safeguard.
+            Ok(Some((_, entry))) if self.is_kept(&entry.value) => return,
             Ok(Some(_)) => {
                 let write_id = WriteId::random();
                 let intent = Intent { key: &key, write_id, claim: None, ..intent };
@@ -134,5 +142,18 @@ impl VersionStore {
         if let Err(error) = cleared {
             tracing::debug!(?key, %error, "could not delete a replaced null version");
         }
+    }
+
+    /// Returns an error if a lock or a pin keeps the null version beside the head, which a null head replaces.
+    async fn check_null(&self, context: &RequestContext, round: Round<'_>) -> Result<()> {
+        let null = self.beside(context, round.intent.key, VersionId::Null).await?;
+        if let Some((_, entry)) = null {
+            check_removal_of(&entry.value, self.registers.stamps.now_ms(), Bypass::Nothing)?;
+        }
+        Ok(())
+    }
+
+    fn is_kept(&self, value: &Value) -> bool {
+        check_removal_of(value, self.registers.stamps.now_ms(), Bypass::Nothing).is_err()
     }
 }

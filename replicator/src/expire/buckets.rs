@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use martlet_protocol::backend::{ListRequest, ListStart};
+use martlet_protocol::backend::{ListRequest, ListStart, Want};
 use martlet_protocol::entry::{Bucket, Entry, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
+use martlet_protocol::{
+    BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard,
+};
 use martlet_ring::Sets;
 
-use crate::cluster::StepTopology;
+use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{QuerySource, list};
 
 /// Buckets of a listing requested at a time.
@@ -68,4 +70,36 @@ pub(super) async fn buckets(cluster: &StepTopology) -> Result<Vec<(Bytes, Box<Bu
         _ => None,
     });
     Ok(buckets.collect())
+}
+
+/// Returns the bucket of a name as a quorum holds it now; none if there is none.
+pub(super) async fn current_bucket(
+    cluster: &StepTopology,
+    name: &Bytes,
+) -> Result<Option<Box<Bucket>>> {
+    let name = String::from_utf8_lossy(name);
+    let key = &RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, &name);
+    let (sets, term) = (cluster.sets(key.placement()), cluster.named()?);
+    let reads = sets.members().map(|device| async move {
+        let view = in_time(cluster.node(device)?.read(device, key, Want::Entry, term)).await?;
+        Ok((device, view.entry))
+    });
+    let (mut answered, mut newest) = (BTreeSet::new(), None::<Entry>);
+    for read in join_all(reads).await {
+        match read {
+            Ok((device, entry)) => {
+                answered.insert(device);
+                let order = |entry: &Option<Entry>| entry.as_ref().map(|it| it.order);
+                newest = if order(&entry) > order(&newest) { entry } else { newest };
+            }
+            Err(error) => cluster.learn(&error),
+        }
+    }
+    if !sets.has_quorum(|id| answered.contains(&id)) {
+        return Err(Error::unavailable("no quorum of primaries returns the bucket"));
+    }
+    Ok(newest.and_then(|entry| match entry.value {
+        Value::Bucket(bucket) => Some(bucket),
+        _ => None,
+    }))
 }

@@ -237,8 +237,16 @@ async fn without_a_quorum_nothing_goes() {
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, true);
     }
-    let (cluster, rules) = (fixture.world.step(), Lifecycle::default());
-    assert!(expire.expire(&cluster, &rules, &at, &entry).await.is_err());
+    let listing = UploadListing {
+        bucket: fixture.bucket,
+        name: Bytes::from_static(b"bucket"),
+        index_shards: SHARDS,
+        shards: vec![at.shard],
+        device: primaries[0],
+        start: ListStart::First,
+        rules: Arc::default(),
+    };
+    assert!(expire.expire(&fixture.world.step(), &listing, &at, &entry).await.is_err());
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, false);
     }

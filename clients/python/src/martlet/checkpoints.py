@@ -71,10 +71,10 @@ def generations(store: Store, folder: Address) -> list[Generation]:
     return sorted(found, key=lambda one: one.number)
 
 
-def newest(store: Store, folder: Address) -> Generation | None:
-    """Returns the newest committed generation of a set; None where the store has none, or no such sets."""
+def known(store: Store, folder: Address) -> list[Generation] | None:
+    """Returns the generations of a set, the earliest first; None where the store has no such set, or no sets at all."""
     try:
-        found = generations(store, folder)
+        return generations(store, folder)
     except NotFound:
         return None
     except StoreError as error:
@@ -84,7 +84,16 @@ def newest(store: Store, folder: Address) -> Generation | None:
         raise
     except ProtocolError:
         return None
+
+
+def committed(found: list[Generation]) -> Generation | None:
+    """Returns the newest committed one of the generations of a set, if there is one."""
     return next((one for one in reversed(found) if one.state == "committed"), None)
+
+
+def newest(store: Store, folder: Address) -> Generation | None:
+    """Returns the newest committed generation of a set; None where the store has none, or no such sets."""
+    return committed(known(store, folder) or [])
 
 
 def settled(store: Store, folder: Address, outcome: Outcome, wait_s: float) -> Outcome:

@@ -4,8 +4,9 @@
     dcp.save(state, storage_writer=writer)          # writer.outcome: committed, generation 1
     dcp.load(state, storage_reader=StorageReader("martlet://train/run-7/step-1000"))
 
-The reader takes one generation of the set, the newest by default, whatever is saved meanwhile. In a store without
-checkpoint sets both work on the plain folder, and say so in `outcome` and `generation`, and in one line of the log.
+The reader takes one generation of the set, the newest by default, whatever is saved meanwhile. A set whose generations
+are pending or withdrawn isn't read: its folder may mix two saves. In a store without checkpoint sets both work on the
+plain folder, and say so in `outcome` and `generation`, and in one line of the log.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from torch.futures import Future
 from . import checkpoints
 from . import metadata as stored_metadata
 from .address import Address, parse
-from .checkpoints import Outcome
+from .checkpoints import Generation, Outcome
 from .clients import Client, shared
 from .errors import AccessDenied, MartletError, StoreError
 from .plan import Span
@@ -226,7 +227,8 @@ class _Seen:
 class StorageReader(FileSystemReader):
     """Reader of one generation of a checkpoint.
 
-    `generation` is "newest", a number, or None for the plain folder. `hold_s` keeps it from removal for so long.
+    `generation` is "newest", a number, or None for the plain folder. `hold_s` keeps it from removal for so long. With
+    "newest", a set that has generations and no committed one is an error.
     `trusted=True` unpickles any class in `.metadata`; by default only torch's own descriptions of checkpoints are.
     """
 
@@ -262,7 +264,7 @@ class StorageReader(FileSystemReader):
             folder = parse(str(self.path))
             if self._asked == "newest":
                 try:
-                    found = self.client.newest(folder)
+                    found = self._newest(folder)
                 except AccessDenied as error:
                     raise MartletError(
                         f"{folder}: finding the newest generation needs martlet:GetCheckpoint, which was denied; "
@@ -270,11 +272,25 @@ class StorageReader(FileSystemReader):
                     ) from error
                 self.generation = found.number if found else None
                 if found is None:
-                    LOG.info("%s is read without a generation: the store shows no committed one", folder)
+                    LOG.info("%s is read without a generation: the store has no such checkpoint set", folder)
             if self._hold_s and self.generation is not None:
                 self.client.hold(folder, self._hold_s, self.generation)
             self._folder = folder.generation(self.generation) if self.generation is not None else folder
         return self._folder
+
+    def _newest(self, folder: Address) -> Generation | None:
+        """Returns the newest committed generation; None where the store has no such set."""
+        listed = checkpoints.known(self.client.store, folder)
+        found = checkpoints.committed(listed or [])
+        if listed and found is None:
+            states = "; ".join(
+                f"generation {it.number} is {it.state}" + (f": {it.reason}" if it.reason else "") for it in listed
+            )
+            raise MartletError(
+                f"{folder} has no committed generation ({states}). Load another checkpoint, or wait, or save again; "
+                "generation=None reads the plain folder, which may mix two saves"
+            )
+        return found
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ARG002
         """Reads the metadata of the generation, or of one rank."""

@@ -6,6 +6,10 @@ use super::Generation;
 
 /// Reason of a withdrawal by the number that a rule keeps. Earlier records have this text and no cause.
 pub(crate) const ENOUGH: &str = "later generations of the series are enough";
+/// Reason of a withdrawal of an emptied folder. Earlier records have this text and another cause.
+pub(crate) const EMPTIED: &str = "all objects of the set were deleted";
+/// Reason of a withdrawal of an abandoned save. Earlier records have this text and another cause.
+pub(crate) const ABANDONED: &str = "abandoned";
 
 /// Withdrawal of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +29,40 @@ pub(crate) enum WithdrawalCause {
     /// A rule keeps a number of generations, and later ones are enough. The rule is applied again before objects are
     /// deleted.
     Retention,
+    /// No object of the folder was current. The folder is listed again before objects are deleted.
+    Emptied,
+    /// A pending generation saw no write for as long as its rule says. The folder is listed again before objects are
+    /// deleted.
+    Abandoned,
     /// Any other cause, of later releases too.
     #[serde(other)]
     Other,
 }
 
 impl Generation {
-    /// Returns true if a rule withdrew the generation because later ones were enough.
-    pub(crate) fn is_retired(&self) -> bool {
-        match self.cause {
-            Some(cause) => cause == WithdrawalCause::Retention,
-            None => self.reason.as_deref() == Some(ENOUGH),
+    /// Cause of the withdrawal. Earlier records, and those that an earlier release changed, have some causes in their
+    /// reasons alone.
+    pub(crate) fn withdrawn_by(&self) -> WithdrawalCause {
+        match (self.cause, self.reason.as_deref()) {
+            (None, Some(ENOUGH)) => WithdrawalCause::Retention,
+            (None | Some(WithdrawalCause::Other), Some(EMPTIED)) => WithdrawalCause::Emptied,
+            (None | Some(WithdrawalCause::Other), Some(ABANDONED)) => WithdrawalCause::Abandoned,
+            (cause, _) => cause.unwrap_or(WithdrawalCause::Other),
+        }
+    }
+}
+
+impl WithdrawalCause {
+    /// Reason of a generation whose objects stay, because the cause of its withdrawal no longer held.
+    pub(super) fn spared_reason(self) -> &'static str {
+        match self {
+            Self::Retention | Self::Other => {
+                "later generations of the series were enough; the objects stay, as some of these are gone"
+            }
+            Self::Emptied => {
+                "all objects of the set were deleted; the others stay, as the folder has objects again"
+            }
+            Self::Abandoned => "abandoned; the objects stay, as the folder was written to again",
         }
     }
 }
@@ -56,7 +83,27 @@ mod tests {
         "last_order":11,"last_marker":11,"uncovered_since_ms":null}"#;
 
     fn retired(record: &SetRecord) -> Vec<u64> {
-        record.generations.iter().filter(|it| it.is_retired()).map(|it| it.number).collect()
+        let is_retired = |it: &&Generation| it.withdrawn_by() == WithdrawalCause::Retention;
+        record.generations.iter().filter(is_retired).map(|it| it.number).collect()
+    }
+
+    /// Earlier releases had no causes for these reasons, and change causes that they don't know to `other`.
+    #[test]
+    fn objects_of_earlier_withdrawals_are_judged_again_too() {
+        for (reason, cause) in
+            [(EMPTIED, WithdrawalCause::Emptied), (ABANDONED, WithdrawalCause::Abandoned)]
+        {
+            for stored in ["", r#""cause":"other","#] {
+                let text = EARLIER.replace(
+                    r#""reason":"asked for","#,
+                    &format!(r#""reason":"{reason}",{stored}"#),
+                );
+                let record: SetRecord = serde_json::from_str(&text).unwrap();
+                assert_eq!(record.generations[1].withdrawn_by(), cause, "{text}");
+            }
+            let text = serde_json::to_string(&cause).unwrap();
+            assert_eq!(serde_json::from_str::<WithdrawalCause>(&text).unwrap(), cause);
+        }
     }
 
     #[test]

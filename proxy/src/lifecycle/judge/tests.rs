@@ -1,10 +1,10 @@
 //! Tests of the selection of due versions.
 
-use martlet_protocol::entry::{Attributes, Body, ETag, Object};
+use martlet_protocol::entry::{Attributes, Body, Bucket, BucketState, ETag, Object};
 use martlet_protocol::lifecycle::{
     Day, Expiration, Filter, Lifecycle, LifecycleAction, Noncurrent, Rule, Scope,
 };
-use martlet_protocol::{VersionId, WriteId};
+use martlet_protocol::{BucketId, Level, PolicyId, Settings, VersionId, WriteId};
 
 use super::*;
 
@@ -20,6 +20,20 @@ fn rules(expiration: Option<Expiration>, noncurrent: Option<Noncurrent>) -> Life
         abort_upload_days: None,
     };
     Lifecycle { rules: vec![rule], transition_minimum: None }
+}
+
+fn bucket() -> Bucket {
+    Bucket {
+        id: BucketId([1; 16]),
+        created_ms: 0,
+        generation: 1,
+        state: BucketState::Open,
+        index_shards: 1,
+        policy: PolicyId(0),
+        owner: "me".into(),
+        consistency: Level::default(),
+        settings: Settings::default(),
+    }
 }
 
 fn id(position: u64) -> VersionId {
@@ -61,7 +75,8 @@ fn judged(
     after: Option<&ExpiryCursor>,
     now_ms: u64,
 ) -> (Vec<(String, u64, LifecycleAction)>, Option<ExpiryCursor>) {
-    let judged = judge(page, after, &ExpirationRun { rules, day: DAY, now_ms });
+    let bucket = &bucket();
+    let judged = judge(page, after, &ExpirationRun { bucket, rules, day: DAY, now_ms });
     let due = judged.candidates.into_iter().map(|it| (it.key, it.modified_ms, it.action));
     (due.collect(), judged.next)
 }
@@ -138,7 +153,7 @@ fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
 #[test]
 fn candidates_of_later_pages_have_the_head_of_the_first() {
     let rules = rules(None, Some(Noncurrent { days: 1, newer: None }));
-    let run = ExpirationRun { rules: &rules, day: DAY, now_ms: 5000 };
+    let run = ExpirationRun { bucket: &bucket(), rules: &rules, day: DAY, now_ms: 5000 };
     let first = vec![version("a", 9, true, Some(1)), version("a", 8, false, Some(1))];
     let judged = judge(page(first, Some(("a", Some(8)))), None, &run);
     let heads = |judged: &JudgedPage| -> Vec<_> {

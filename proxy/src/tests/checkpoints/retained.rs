@@ -1,7 +1,7 @@
 //! Retention beside sets that are deleted or withdrawn meanwhile: they don't count as later generations.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use martlet_protocol::RegisterKind;
 use martlet_protocol::backend::CallKind;
@@ -207,4 +207,43 @@ async fn no_pin_stays_for_a_generation_that_is_gone() {
     upkeep(store).await;
     assert!(matches!(store.checkpoints().set("b", SET).await, Err(Error::NoSuchKey)));
     store.versions().delete("b", SHARD, version).await.unwrap();
+}
+
+/// Reads of records in a pass over 15 sets of each of two series, whose names `name` makes.
+async fn reads_of_a_pass(patterns: [&str; 2], name: fn(&str, u32) -> String) -> usize {
+    let [a, b] = patterns;
+    let rules = format!(
+        r#"{{"rules": [{{"pattern": "{a}", "profile": "dcp", "keep": 20}},
+                       {{"pattern": "{b}", "profile": "dcp", "keep": 20}}]}}"#
+    );
+    let (harness, clock) = ruled(&rules).await;
+    for number in 10..25 {
+        for kind in ["a", "b"] {
+            save_set(&harness.store, &name(kind, number), b"one").await;
+        }
+    }
+    let reads = Arc::new(AtomicUsize::new(0));
+    let seen = reads.clone();
+    let counting = with_faults(&harness, &clock, move |call| {
+        let is_record = call.key.is_some_and(|key| key.name.starts_with(b"s/"));
+        seen.fetch_add(usize::from(is_record && call.op == CallKind::Read), Ordering::Relaxed);
+        Fault::None
+    });
+    assert_eq!(upkeep(&counting).await.sets, 30);
+    reads.load(Ordering::Relaxed)
+}
+
+/// Each series is walked once in a pass, also if its sets alternate with those of another.
+#[tokio::test]
+async fn sets_of_two_series_that_alternate_are_walked_once() {
+    let apart = reads_of_a_pass(["a-*/", "b-*/"], |kind, number| format!("{kind}-{number}/")).await;
+    let mixed = reads_of_a_pass(["*-a/", "*-b/"], |kind, number| format!("{number}-{kind}/")).await;
+    assert!(mixed < 2 * apart, "{mixed} instead of {apart}");
+    // Series of folders within one another.
+    let deep = reads_of_a_pass(["*-s/", "*-d/*/"], |kind, number| match kind {
+        "a" => format!("{number}-s/"),
+        _ => format!("15-d/{number}/"),
+    });
+    let deep = deep.await;
+    assert!(deep < 2 * apart, "{deep} instead of {apart}");
 }

@@ -23,6 +23,36 @@ async fn a_hold_keeps_versions_that_a_later_generation_shares() {
     assert!(matches!(sets.set("b", SET).await, Err(Error::NoSuchKey)));
 }
 
+/// A bucket may suspend versioning once its rules are gone, and get both again within a day.
+#[tokio::test]
+async fn a_pinned_null_version_outlives_a_suspension() {
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let harness = Harness::at(3, 3, clock.clone());
+    let store = &harness.store;
+    create(store, "b").await;
+    for name in ["__0_0.distcp", "__1_0.distcp"] {
+        save(store, &format!("{SET}{name}"), b"null").await;
+    }
+    store.buckets().set_versioning("b", true).await.unwrap();
+    clock.advance_ms(3000);
+    store.checkpoints().set_rules("b", RULES.into()).await.unwrap();
+    assert_eq!(save(store, &format!("{SET}.metadata"), MARKER).await, Some(committed(1)));
+    save(store, SHARD, b"numbered").await;
+    save(store, "other", b"numbered").await;
+    store.checkpoints().delete_rules("b").await.unwrap();
+    store.buckets().set_versioning("b", false).await.unwrap();
+    let another = || body(Bytes::from_static(b"another"));
+    let written = put(store, SHARD, another(), WriteConditions::default()).await;
+    assert!(matches!(written, Err(Error::Locked(_))), "{written:?}");
+    let deleted = store.delete("b", SHARD, &WriteConditions::default()).await;
+    assert!(matches!(deleted, Err(Error::Locked(_))), "{deleted:?}");
+    assert_eq!(harness.get(SHARD, Selection::Whole).await.unwrap(), "numbered");
+    put(store, "other", another(), WriteConditions::default()).await.unwrap();
+    store.buckets().set_versioning("b", true).await.unwrap();
+    store.checkpoints().set_rules("b", RULES.into()).await.unwrap();
+    assert_eq!(view(store, SHARD).await.unwrap(), "null");
+}
+
 #[tokio::test]
 async fn an_object_that_another_set_needs_stays_current() {
     let (harness, clock) = ruled(RULES).await;

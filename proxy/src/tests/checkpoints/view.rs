@@ -1,11 +1,14 @@
 //! Listings and reads of the view.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, ErrorKind};
+use tokio::time::Instant;
 
 use super::*;
+use crate::checkpoints::SetId;
 
 /// Two sets, a pending one, and objects around them.
 async fn furnished() -> (Harness, Arc<ManualClock>) {
@@ -100,6 +103,31 @@ async fn listed_objects_are_those_that_are_read() {
         let bytes = view(store, &key).await.unwrap();
         assert_eq!(bytes.len() as u64, object.size, "{key}");
     }
+}
+
+/// Devices that don't answer about one manifest delay no reader of another.
+#[tokio::test(start_paused = true)]
+async fn a_manifest_that_is_slow_keeps_no_other_set_waiting() {
+    const SLOW: Duration = Duration::from_secs(1);
+    let (harness, clock) = ruled(RULES).await;
+    for set in [SET, "run-2/step-1/"] {
+        save_set(&harness.store, set, b"one").await;
+    }
+    let slow_id = SetId::of(SET).text();
+    let store = with_faults(&harness, &clock, move |call| match call.key {
+        Some(key) if key.name.starts_with(format!("m/{slow_id}/").as_bytes()) => Fault::Delay(SLOW),
+        _ => Fault::None,
+    });
+    let (shard, began) = (format!("{SET}__0_0.distcp"), Instant::now());
+    let other = async {
+        // The slow reads are under way.
+        tokio::time::sleep(SLOW / 10).await;
+        let read = view(&store, "run-2/step-1/__0_0.distcp").await;
+        (read, began.elapsed())
+    };
+    let (slow, (other, took)) = tokio::join!(view(&store, &shard), other);
+    assert_eq!((slow.unwrap(), other.unwrap()), ("one".into(), "one".into()));
+    assert!(took < SLOW && began.elapsed() >= SLOW, "{took:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Changes between the page that lists a version and the ballot that removes it.
 
-use martlet_protocol::VersionId;
+use martlet_protocol::entry::Bucket;
 use martlet_protocol::lifecycle::{LifecycleAction, ListedHead, VersionPosition};
+use martlet_protocol::{BucketId, VersionId};
 
 use super::*;
 use crate::lifecycle::{ExpirationCandidate, ExpirationOutcome, ExpirationRun, Expirations};
@@ -47,7 +48,18 @@ async fn expire(
     rules: &Lifecycle,
     candidate: &ExpirationCandidate,
 ) -> ExpirationOutcome {
-    let run = ExpirationRun { rules, day: DAY, now_ms: fixture.clock.now_ms() };
+    let bucket = fixture.store().bucket("b").await.unwrap();
+    expire_of(fixture, &bucket, rules, candidate).await
+}
+
+/// Expires a candidate of a page that was read from this state of the bucket.
+async fn expire_of(
+    fixture: &Fixture,
+    bucket: &Bucket,
+    rules: &Lifecycle,
+    candidate: &ExpirationCandidate,
+) -> ExpirationOutcome {
+    let run = ExpirationRun { bucket, rules, day: DAY, now_ms: fixture.clock.now_ms() };
     let store = fixture.store();
     let (services, context) = (&*store.services, &*store.context());
     Expirations { services, context }.expire("b", candidate, &run).await
@@ -78,6 +90,30 @@ async fn m1_a_newer_write_is_never_removed() {
         );
         assert_eq!(fixture.versions().await, before);
     }
+}
+
+#[tokio::test]
+async fn m1_rules_that_were_removed_or_replaced_take_nothing_more() {
+    let fixture = Fixture::new(3).await;
+    let rules = rules([expiring("", 1)]);
+    fixture.set(&rules).await;
+    put_plain(fixture.store(), "k").await.unwrap();
+    fixture.days(2);
+    let candidate = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
+    let listed = fixture.store().bucket("b").await.unwrap();
+    fixture.store().buckets().delete_setting("b", Setting::Lifecycle).await.unwrap();
+    let outcome = expire_of(&fixture, &listed, &rules, &candidate).await;
+    assert_eq!(outcome, ExpirationOutcome::NotDue);
+    fixture.set(&super::rules([expiring("", 9)])).await;
+    let outcome = expire_of(&fixture, &listed, &rules, &candidate).await;
+    assert_eq!(outcome, ExpirationOutcome::NotDue);
+    let another = Bucket { id: BucketId([9; 16]), ..(*listed).clone() };
+    let outcome = expire_of(&fixture, &another, &rules, &candidate).await;
+    assert_eq!(outcome, ExpirationOutcome::NotDue, "the bucket was made again");
+    assert_eq!(fixture.keys().await, ["k"]);
+    fixture.set(&rules).await;
+    assert!(is_done(&expire_of(&fixture, &listed, &rules, &candidate).await));
+    assert_eq!(fixture.keys().await, [""; 0]);
 }
 
 #[tokio::test]

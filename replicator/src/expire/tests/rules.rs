@@ -64,6 +64,35 @@ async fn rules_that_were_taken_back_abort_nothing() {
     assert_eq!(fixture.run().await.done, 0, "nor do those that are not understood");
 }
 
+/// A pass over many buckets takes hours, and finds the rules at its start.
+#[tokio::test]
+async fn rules_that_were_removed_during_a_pass_abort_nothing_more() {
+    let fixture = Fixture::with_settings(settings(vec![rule("", Some(1))])).await;
+    let mut uploads = Vec::new();
+    for number in 0..40 {
+        uploads.push(fixture.upload(&format!("k{number}"), UploadState::Open).await.0);
+    }
+    fixture.wait(5000);
+    let aborted = async || {
+        let mut count = 0;
+        for at in &uploads {
+            count += usize::from(is_aborted(&fixture.held(at).await));
+        }
+        count
+    };
+    let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
+    let mut expire = Expire::new(shared, clock, DeviceScope::All, OPTIONS);
+    expire.step().await.unwrap();
+    let before = aborted().await;
+    assert!(0 < before && before < uploads.len(), "the pass is under way: {before}");
+    // A quorum is enough.
+    fixture.set_bucket(Settings::default(), 2).await;
+    while expire.lists.is_some() {
+        expire.step().await.unwrap();
+    }
+    assert_eq!(aborted().await, before);
+}
+
 /// Records the shards and uploads for which it is called.
 #[derive(Default)]
 struct RecordingExpiry(Mutex<Vec<Stretch>>, Mutex<Vec<(String, String, UploadId)>>);
