@@ -135,7 +135,9 @@ impl LogText {
             let usual = self.bytes.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
             self.begin_chunk(needed.max(usual));
         }
-        line.iter().for_each(|part| self.open.extend_from_slice(part.as_bytes()));
+        for part in line {
+            self.open.extend_from_slice(part.as_bytes());
+        }
         self.open.push(b'\n');
         self.bytes += needed;
     }
