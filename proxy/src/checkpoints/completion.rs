@@ -191,16 +191,6 @@ impl Visit<'_> {
         Ok(false)
     }
 
-    /// Returns true if the present rule still takes a withdrawn generation as abandoned.
-    pub(super) async fn is_still_abandoned(&self, generation: &Generation) -> Result<bool> {
-        let Some(rule) = self.rule else { return Ok(false) };
-        match self.committer.current(self.bucket, self.set.set).await {
-            // So many objects are more than were noted.
-            Err(Error::InvalidRequest(_)) => Ok(false),
-            current => self.is_abandoned(rule, generation, &current?).await,
-        }
-    }
-
     /// Returns true if nothing was written to the folder for as long as the rule says, and no upload
     /// is open in it.
     async fn is_abandoned(
@@ -236,6 +226,16 @@ impl Visit<'_> {
         let progress = self.before_marker(pending, current).await?;
         let is_stuck = matches!(progress, ControlFlow::Break(Progress::Stuck(_)));
         Ok(due_ms.filter(|_| is_stuck).map(|due_ms| (STUCK, due_ms)))
+    }
+}
+
+/// Returns true if the present rule still takes a withdrawn generation as abandoned.
+pub(super) async fn is_still_abandoned(visit: &Visit<'_>, generation: &Generation) -> Result<bool> {
+    let Some(rule) = visit.rule else { return Ok(false) };
+    match visit.committer.current(visit.bucket, visit.set.set).await {
+        // So many objects are more than were noted.
+        Err(Error::InvalidRequest(_)) => Ok(false),
+        current => visit.is_abandoned(rule, generation, &current?).await,
     }
 }
 

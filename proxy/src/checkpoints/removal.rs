@@ -14,7 +14,8 @@ use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{RegisterKind, Version, WriteId};
 
-use super::commit::is_noted;
+use super::commit::{Committer, is_noted};
+use super::completion::is_still_abandoned;
 use super::manifest::{Manifest, ManifestEntry, NeededVersions};
 use super::records::{Generation, GenerationState, SetRecord, WithdrawalCause};
 use super::upkeep::Visit;
@@ -86,30 +87,11 @@ impl Visit<'_> {
     async fn spares_objects(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
         let (sets, set, number) = (&self.committer.sets, self.set, generation.number);
         let may_spare = generation.deletes_objects && !generation.is_deleting;
-        if !may_spare || self.would_delete_now(record, generation).await? {
+        if !may_spare || would_delete_now(self, record, generation).await? {
             return Ok(false);
         }
         let spare = |record: &mut SetRecord| Ok(record.spare_objects(number));
         sets.change(set.bucket, set.set, spare).await
-    }
-
-    /// Returns true if the cause for which a generation was withdrawn still holds.
-    async fn would_delete_now(&self, record: &SetRecord, generation: &Generation) -> Result<bool> {
-        let set = self.set.set;
-        match generation.withdrawn_by() {
-            WithdrawalCause::Retention => {
-                self.committer.would_retire_now(self.bucket, set, generation).await
-            }
-            WithdrawalCause::Emptied => {
-                // The objects of a later save are no restored ones.
-                let is_replaced =
-                    record.newest().is_some_and(|newest| newest.number > generation.number);
-                Ok(is_replaced
-                    || self.committer.is_empty(self.bucket, set, RegisterKind::Object).await?)
-            }
-            WithdrawalCause::Abandoned => self.is_still_abandoned(generation).await,
-            WithdrawalCause::Other => Ok(true),
-        }
     }
 
     /// Deletes the versions that no other generation of the set needs, pinned or not yet. Returns
@@ -193,7 +175,7 @@ impl Visit<'_> {
         let versions = &self.committer.reviser.versions;
         let removing = versions.remove_version_if(&target, intent, removal, provided);
         match Box::pin(removing).await {
-            Ok((outcome, _)) => self.is_written(&outcome),
+            Ok((outcome, _)) => is_written(self.committer, self.set.bucket_name, &outcome),
             Err(failed) => match failed.error {
                 // Another set needs it, or a client locked it.
                 Error::Locked(_) => Ok(true),
@@ -223,18 +205,41 @@ impl Visit<'_> {
         let versions = &self.committer.reviser.versions;
         let appending = versions.append(&context, &target.bucket, intent, new, &mut check);
         let (outcome, _) = Box::pin(appending).await?;
-        self.is_written(&outcome).map(drop)
+        is_written(self.committer, self.set.bucket_name, &outcome).map(drop)
     }
+}
 
-    /// Returns true for a write that was made, and an error for one that a newer state of the bucket refused.
-    fn is_written(&self, outcome: &WriteOutcome) -> Result<bool> {
-        match outcome {
-            WriteOutcome::At(_) => Ok(true),
-            WriteOutcome::Kept(_) => Ok(false),
-            WriteOutcome::Fenced => {
-                self.committer.sets.catalog.forget(self.set.bucket_name);
-                Err(busy())
-            }
+/// Returns true if the cause for which a generation was withdrawn still holds.
+async fn would_delete_now(
+    visit: &Visit<'_>,
+    record: &SetRecord,
+    generation: &Generation,
+) -> Result<bool> {
+    let set = visit.set.set;
+    match generation.withdrawn_by() {
+        WithdrawalCause::Retention => {
+            visit.committer.would_retire_now(visit.bucket, set, generation).await
+        }
+        WithdrawalCause::Emptied => {
+            // The objects of a later save are no restored ones.
+            let is_replaced =
+                record.newest().is_some_and(|newest| newest.number > generation.number);
+            Ok(is_replaced
+                || visit.committer.is_empty(visit.bucket, set, RegisterKind::Object).await?)
+        }
+        WithdrawalCause::Abandoned => is_still_abandoned(visit, generation).await,
+        WithdrawalCause::Other => Ok(true),
+    }
+}
+
+/// Returns true for a write that was made, and an error for one that a newer state of the bucket refused.
+fn is_written(committer: &Committer, bucket_name: &str, outcome: &WriteOutcome) -> Result<bool> {
+    match outcome {
+        WriteOutcome::At(_) => Ok(true),
+        WriteOutcome::Kept(_) => Ok(false),
+        WriteOutcome::Fenced => {
+            committer.sets.catalog.forget(bucket_name);
+            Err(busy())
         }
     }
 }

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::settings::{KeySource, Logging};
+use super::settings::{KeySource, LoggedBucket};
 use super::target::{mark_log, may_deliver};
 use crate::checksums;
 
@@ -43,14 +43,6 @@ const CHUNK_BYTES: RangeInclusive<usize> = (1 << 10)..=(64 << 10);
 const RETRIES_MAX: u32 = 5;
 /// Timeout of the last deliveries when the process stops.
 const FAREWELL: Duration = Duration::from_secs(10);
-
-/// Bucket whose requests are logged, and its log settings.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LoggedBucket {
-    pub(crate) bucket: String,
-    pub(crate) owner: String,
-    pub(crate) logging: Logging,
-}
 
 /// Source of log lines. Lines of equal sources share a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -339,7 +331,7 @@ fn body(chunks: &[Bytes]) -> NewBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logging::KeyFormat;
+    use crate::logging::{KeyFormat, Logging};
 
     fn source(bucket: &str, target: &str, day: Option<u64>) -> LogSource {
         let logging = Logging {

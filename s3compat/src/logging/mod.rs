@@ -23,11 +23,11 @@ mod target;
 
 use std::fmt;
 
+pub(crate) use batch::LogSource;
 pub use batch::{BucketLogs, Delivery, DeliveryOptions};
-pub(crate) use batch::{LogSource, LoggedBucket};
 pub(crate) use line::{BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester};
 pub(crate) use operation_name::OperationName;
-pub(crate) use settings::{KeyFormat, Logging};
+pub(crate) use settings::{KeyFormat, LoggedBucket, Logging};
 pub(crate) use target::may_deliver;
 
 /// Receiver of a line for each request, to any bucket.

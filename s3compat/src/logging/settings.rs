@@ -40,6 +40,14 @@ pub(crate) struct Logging {
     pub(crate) grants: Vec<Grant>,
 }
 
+/// Bucket whose requests are logged, and its log settings.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LoggedBucket {
+    pub(crate) bucket: String,
+    pub(crate) owner: String,
+    pub(crate) logging: Logging,
+}
+
 /// Requests of one source bucket, as the key of their log names them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeySource<'a> {

@@ -1,3 +1,5 @@
+//! Lines have 26 fields, whatever clients send.
+
 use super::*;
 use crate::operation::{Operation, PathKind};
 
