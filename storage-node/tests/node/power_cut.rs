@@ -16,7 +16,7 @@ use martlet_protocol::{BackendExt, Clock, DeviceId, Stamp, SystemClock, Term};
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 
 const RESERVE: u64 = 1024 * 1024;
-const IMAGE_MIB: u64 = 512;
+const IMAGE_MIB: u64 = 768;
 /// Writes acknowledged in a round before its power cut.
 const WRITES_MIN: u64 = 40;
 /// Milliseconds of further load, and of an opening or a closing, before a cut.

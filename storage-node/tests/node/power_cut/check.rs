@@ -8,7 +8,7 @@ use martlet_protocol::entry::{Body, Object, Value};
 use martlet_protocol::{BackendExt, ExtentId, PolicyId, Result, Term};
 use martlet_storage_node::StorageNode;
 
-use super::load::{Contents, History, State, Target, extents_of};
+use super::load::{Contents, History, State, Target, extents_of, reclaim_page};
 use crate::support::*;
 
 const PAGE: usize = 1000;
@@ -43,6 +43,8 @@ pub(super) async fn check(target: &Target, names: &mut [Vec<History>], cut_ms: u
     }
     let left: Vec<_> = left.into_iter().map(|record| record.extent.id).collect();
     node.delete_extents(*extents_on, &left).await.unwrap();
+    // Rounds without reclaim leave what they replaced.
+    while reclaim_page(target).await.unwrap() > 0 {}
 }
 
 /// Returns the state in which a name was found, and the extents of its object.

@@ -38,6 +38,8 @@ const CODE: (u8, u8) = (2, 1);
 const GARBAGE_PAGE: usize = 64;
 /// Kinds of changes, some of them often.
 const KINDS: u64 = 16;
+/// Most changes of a round: what they replace fits into the image until the next round.
+const CHANGES_MAX: u64 = 200;
 /// One number of each kind.
 const EACH_KIND: [u64; 6] = [0, 3, 8, 11, 13, 14];
 
@@ -71,7 +73,7 @@ impl Round {
         let one = usize::try_from(dice.roll(2 * EACH_KIND.len() as u64)).unwrap();
         let kind = EACH_KIND.get(one).copied();
         let rests = dice.roll(2) == 0;
-        let changes_max = if rests { changes_min + dice.roll(20) } else { u64::MAX };
+        let changes_max = if rests { changes_min + dice.roll(20) } else { CHANGES_MAX };
         Self { kind, changes_max, reclaims: dice.roll(2) == 0 }
     }
 }
@@ -312,7 +314,7 @@ pub(super) async fn reclaim_until_cut(target: Target) -> Error {
     }
 }
 
-async fn reclaim_page(Target { node, extents_on }: &Target) -> Result<usize> {
+pub(super) async fn reclaim_page(Target { node, extents_on }: &Target) -> Result<usize> {
     let garbage = node.garbage(DEVICE, u64::MAX, GARBAGE_PAGE).await?;
     let extents: Vec<_> = garbage.iter().flat_map(|record| extents_of(&record.body)).collect();
     node.delete_extents(*extents_on, &extents).await?;
