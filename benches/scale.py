@@ -3,9 +3,8 @@
 Devices are loaded through the bulk path of the index: rows, sums and places are those of real writes, and the
 objects have no bytes. So a device of 10⁷ objects takes 6 GB, and only the objects of PUT and churn have bytes.
 Each step runs in a process of its own (MARTLET_SCALE_BIN). The page cache drops the files of the index before the
-cold look-ups and the LISTs. The cache of the index has 256 MiB, and CACHED_MIB for the cached LISTs: an index within
-memory, as a server has it by default up to some 10⁷ objects. One column for each size, then the growth from the first
-to the last.
+cold look-ups and the LISTs. The cache of the index has 256 MiB, and CACHED_MIB for the cached LISTs, which holds the
+whole index of 10⁷ objects. One column for each size, then the growth from the first to the last.
 """
 
 import argparse

@@ -44,8 +44,8 @@ use crate::worker::{StepProgress, Worker};
 
 /// Records requested at a time: the most that a node returns.
 const BATCH: usize = 1024;
-/// Extents handled together. On twelve devices, three copies of these
-/// are two thousand unlinks for each device.
+/// Extents handled together. On twelve devices, three copies of these are two thousand unlinks for each
+/// device.
 const EXTENTS_MAX: usize = 8192;
 /// Fragments handled together. The records of a page of short objects fit, whatever their code.
 const FRAGMENTS_MAX: usize = 32 * 1024;
@@ -238,18 +238,14 @@ impl Reclaim {
         }
         let (manifests, data): (Vec<_>, Vec<_>) =
             extents.into_iter().partition(|extent| extent.is_manifest);
-        let mut rest = data;
-        while !rest.is_empty() {
-            let later = rest.split_off(slice(cluster, &rest));
-            self.free(cluster, records, rest, &mut waiting, &mut outcome).await;
-            rest = later;
-        }
-        let mut rest = manifests;
-        rest.retain(|extent| !waiting.contains(&extent.record));
-        while !rest.is_empty() {
-            let later = rest.split_off(slice(cluster, &rest));
-            self.free(cluster, records, rest, &mut waiting, &mut outcome).await;
-            rest = later;
+        for mut rest in [data, manifests] {
+            // A manifest stays while an extent that it names waits.
+            rest.retain(|extent| !extent.is_manifest || !waiting.contains(&extent.record));
+            while !rest.is_empty() {
+                let later = rest.split_off(slice(cluster, &rest));
+                self.free(cluster, records, rest, &mut waiting, &mut outcome).await;
+                rest = later;
+            }
         }
         let done = records.iter().enumerate().filter(|(at, _)| !waiting.contains(at));
         outcome.done = done.map(|(_, record)| record.id.clone()).collect();

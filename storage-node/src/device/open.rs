@@ -1,10 +1,9 @@
 //! Opening and closing a device.
 //!
 //! The order of opening: lock, format, removal of the clean marker, ballast, index, number of the
-//! opening, extents. The
-//! marker is removed before the first write. A crash after that finds no marker, and the extents'
-//! table is rebuilt from the extents themselves. A damaged index that was replaced has the same
-//! effect.
+//! opening, extents. The marker is removed before the first write. A crash after that finds no
+//! marker, and the extents' table is rebuilt from the extents themselves. A damaged index that was
+//! replaced has the same effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

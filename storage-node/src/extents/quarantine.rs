@@ -1,8 +1,8 @@
 //! Quarantine of contradictory bytes: they are never deleted and never served.
 //!
 //! A file moves to `quarantine/` under its own name, followed by `.2`, `.3` and so on if earlier files
-//! of this name are there. A record can't move, so an empty file
-//! `volume-<number>-<offset>-<bytes>` names its run in the volume, which is not reused.
+//! of this name are there. A record can't move, so an empty file `volume-<number>-<offset>-<bytes>`
+//! names its run in the volume, which is not reused.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -104,8 +104,10 @@ pub(super) fn run(disk: &dyn Disk, root: &Path, run: BlockRun) -> Result<bool> {
 
 /// Returns the extent that a name in quarantine stands for.
 pub(super) fn named_extent(name: &str) -> Option<ExtentId> {
-    let (id, number) = name.split_once('.').unwrap_or((name, "2"));
-    number.parse::<u32>().ok().and_then(|_| id.parse().ok())
+    match name.split_once('.') {
+        None => name.parse().ok(),
+        Some((id, number)) => number.parse::<u32>().ok().and_then(|_| id.parse().ok()),
+    }
 }
 
 /// Returns the run of a volume that a name in quarantine stands for.

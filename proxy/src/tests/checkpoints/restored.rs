@@ -26,6 +26,18 @@ async fn is_removing(store: &ObjectStore) -> bool {
     state(store, SET).await.generations[0].state == GenerationState::Removing
 }
 
+/// A bucket with a set of one shard that was abandoned and withdrawn.
+async fn abandoned() -> (Harness, Arc<ManualClock>) {
+    let (harness, clock) = ruled(ABANDONING).await;
+    let store = &harness.store;
+    save(store, SHARD, b"one").await;
+    save(store, &format!("{SET}.metadata"), MARKER).await;
+    clock.advance_ms(61 * MINUTE_MS);
+    upkeep(store).await;
+    assert!(is_removing(store).await);
+    (harness, clock)
+}
+
 #[tokio::test]
 async fn a_folder_that_is_restored_in_time_keeps_its_objects() {
     // All delete markers, or one of them, are deleted before the grace time ends.
@@ -78,13 +90,8 @@ async fn a_later_save_into_an_emptied_folder_saves_only_what_is_current() {
 #[tokio::test]
 async fn a_save_that_goes_on_after_it_was_abandoned_keeps_its_objects() {
     for is_upload in [false, true] {
-        let (harness, clock) = ruled(ABANDONING).await;
+        let (harness, clock) = abandoned().await;
         let store = &harness.store;
-        save(store, SHARD, b"one").await;
-        save(store, &format!("{SET}.metadata"), MARKER).await;
-        clock.advance_ms(61 * MINUTE_MS);
-        upkeep(store).await;
-        assert!(is_removing(store).await);
         let rest = format!("{SET}__1_0.distcp");
         if is_upload {
             let upload = NewUpload { attributes: Attributes::default(), checksum: None };
@@ -108,13 +115,8 @@ async fn a_save_that_goes_on_after_it_was_abandoned_keeps_its_objects() {
 #[tokio::test]
 async fn rules_that_abandon_nothing_any_more_keep_objects() {
     for rules in [Some(RULES), None] {
-        let (harness, clock) = ruled(ABANDONING).await;
+        let (harness, clock) = abandoned().await;
         let store = &harness.store;
-        save(store, SHARD, b"one").await;
-        save(store, &format!("{SET}.metadata"), MARKER).await;
-        clock.advance_ms(61 * MINUTE_MS);
-        upkeep(store).await;
-        assert!(is_removing(store).await);
         match rules {
             Some(rules) => store.checkpoints().set_rules("b", rules.into()).await.unwrap(),
             None => store.checkpoints().delete_rules("b").await.unwrap(),
