@@ -94,6 +94,7 @@ mod rewrap;
 mod rewrite;
 mod session;
 mod set_upkeep;
+mod shared_loads;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -5,15 +5,17 @@
 //! * Cached manifests take [`BYTES_MAX`] together. The longest manifest of extents of 4 MiB fits in.
 //! * Requests at a time share one load of a manifest, and [`LOADS_MAX`] manifests are loaded at a time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::size_of;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use martlet_protocol::entry::Manifest;
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{ExtentId, Result};
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
+
+use crate::shared_loads::SharedLoads;
 
 /// Maximum bytes of all cached manifests together. One of 5 TiB in extents of 8 MiB takes 35 MiB, in
 /// extents of 4 MiB 66 MiB. In shorter extents it may be too long to be cached.
@@ -21,21 +23,19 @@ const BYTES_MAX: usize = 72 * 1024 * 1024;
 /// Maximum number of manifests that are loaded at a time. A load takes the encoded bytes too.
 const LOADS_MAX: usize = 8;
 
-type Load = OnceCell<Arc<Manifest>>;
-
 /// Manifests, keyed by the first extent that stores them.
 pub(crate) struct Manifests {
     /// In order of last use.
     kept: Mutex<VecDeque<(ExtentId, Arc<Manifest>)>>,
-    /// Loads under way. A load ends with its last request.
-    loading: Mutex<HashMap<ExtentId, Weak<Load>>>,
+    loading: SharedLoads<ExtentId, Arc<Manifest>>,
+    /// Turns at loading a manifest.
     loads: Semaphore,
 }
 
 impl Default for Manifests {
     fn default() -> Self {
         let loads = Semaphore::new(LOADS_MAX);
-        Self { kept: Mutex::default(), loading: Mutex::default(), loads }
+        Self { kept: Mutex::default(), loading: SharedLoads::default(), loads }
     }
 }
 
@@ -61,8 +61,7 @@ impl Manifests {
         if let Some(cached) = self.get(id) {
             return Ok(cached);
         }
-        let shared = self.shared_load(id);
-        let load_once = || async {
+        let load_once = async {
             let _turn = self.loads.acquire().await.expect("the semaphore is never closed");
             // A load that ended since the look-up.
             if let Some(cached) = self.get(id) {
@@ -72,19 +71,7 @@ impl Manifests {
             self.put(id, manifest.clone());
             Ok(manifest)
         };
-        shared.get_or_try_init(load_once).await.cloned()
-    }
-
-    /// The load of a manifest that is under way, or a new one.
-    fn shared_load(&self, id: ExtentId) -> Arc<Load> {
-        let mut loading = self.loading.lock();
-        if let Some(load) = loading.get(&id).and_then(Weak::upgrade) {
-            return load;
-        }
-        loading.retain(|_, load| load.strong_count() > 0);
-        let load = Arc::new(Load::new());
-        loading.insert(id, Arc::downgrade(&load));
-        load
+        self.loading.join(id, load_once).await
     }
 
     fn get(&self, id: ExtentId) -> Option<Arc<Manifest>> {
@@ -114,11 +101,10 @@ impl Manifests {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use futures::future::{join_all, pending};
-    use martlet_protocol::{Error, PolicyId};
-    use tokio::time::{sleep, timeout};
+    use martlet_protocol::PolicyId;
+    use tokio::task::yield_now;
 
     use super::*;
 
@@ -161,34 +147,18 @@ mod tests {
         assert!(kept.get(ID).is_some());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn requests_at_a_time_share_a_load() {
+    #[tokio::test]
+    async fn a_load_is_cached_and_shared() {
         let (manifests, loads) = (Manifests::default(), AtomicUsize::new(0));
-        let read = |number: usize| {
-            let loads = &loads;
-            manifests.get_or_load(ID, async move {
+        let read = |_| {
+            manifests.get_or_load(ID, async {
                 loads.fetch_add(1, Ordering::Relaxed);
-                sleep(Duration::from_secs(1)).await;
-                if number == 0 {
-                    Err(Error::unavailable("the first load fails"))
-                } else {
-                    Ok(manifest(9))
-                }
+                yield_now().await;
+                Ok(manifest(9))
             })
         };
-        let read = join_all((0..100).map(read)).await;
-        assert!(read[0].is_err() && read[1..].iter().all(Result::is_ok));
-        assert_eq!(loads.load(Ordering::Relaxed), 2, "one failed, and another one was shared");
+        assert!(join_all((0..100).map(read)).await.iter().all(Result::is_ok));
+        assert_eq!(loads.load(Ordering::Relaxed), 1);
         assert!(manifests.get_or_load(ID, pending()).await.is_ok(), "it is cached");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_cancelled_leaves_the_load_to_others() {
-        let manifests = Manifests::default();
-        let patience = Duration::from_millis(10);
-        let gone = timeout(patience, manifests.get_or_load(ID, pending())).await;
-        assert!(gone.is_err());
-        let read = manifests.get_or_load(ID, async { Ok(manifest(1)) });
-        assert!(timeout(patience, read).await.unwrap().is_ok());
     }
 }

@@ -18,7 +18,6 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Attributes, Bucket, Object, Value};
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{BucketId, RegisterKind};
-use tokio::sync::Mutex;
 
 use super::manifest::{ENCODED_BYTES_MAX, Manifest, ManifestCache};
 use super::pins::SetId;
@@ -37,6 +36,7 @@ use crate::index::RegisterClient;
 use crate::listing::Listings;
 use crate::put::ObjectWriter;
 use crate::read::ObjectReader;
+use crate::shared_loads::SharedLoads;
 use crate::walk::{Paths, Walk};
 
 /// Prefix of the names of companion buckets. Clients can't name such buckets: a name starts with a
@@ -56,8 +56,6 @@ const ATTEMPTS: usize = 16;
 const LOADS_AT_ONCE: usize = 6;
 /// Of these, manifests of one tenant.
 const LOADS_OF_TENANT: usize = 2;
-/// Locks of manifests that are loaded, chosen by token.
-const LOADING_LOCKS: usize = 64;
 /// Longest record in bytes.
 const RECORD_BYTES_MAX: usize = 4 << 20;
 
@@ -123,8 +121,8 @@ pub(crate) struct SetStore {
     pub(super) manifests: ManifestCache,
     /// Turns at loading a manifest.
     loads: TenantTurns,
-    /// Locks of manifests that are loaded: many readers of one generation load it once.
-    loading: [Mutex<()>; LOADING_LOCKS],
+    /// Loads by token: many readers of one generation load its manifest once.
+    loading: SharedLoads<String, Arc<Manifest>>,
 }
 
 impl SetStore {
@@ -137,7 +135,7 @@ impl SetStore {
         let (registers, catalog) = (reader.registers.clone(), reader.catalog.clone());
         let manifests = ManifestCache::default();
         let loads = TenantTurns::new(LOADS_AT_ONCE, LOADS_OF_TENANT);
-        let loading = std::array::from_fn(|_| Mutex::new(()));
+        let loading = SharedLoads::default();
         Self { registers, catalog, writer, reader, remover, listings, manifests, loads, loading }
     }
 }
@@ -306,21 +304,23 @@ impl SetStore {
         if let Some(cached) = self.manifests.get(token) {
             return Ok(cached);
         }
-        // The turn comes first: so few locks are held, and another tenant waits for none of a long queue.
-        let _turn = self.loads.acquire(set.owner).await?;
-        let _lock = self.loading[lock_of(token)].lock().await;
-        if let Some(cached) = self.manifests.get(token) {
-            return Ok(cached);
-        }
-        let (companion, key) = (companion_of(set.bucket), manifest_key(set.set, token));
-        let found = self.get(&companion, &key, ENCODED_BYTES_MAX).await?;
-        let Some((_, bytes)) = found else {
-            let message = "the manifest of a generation isn't there";
-            return Err(martlet_protocol::Error::unavailable(message).into());
+        let load = async {
+            let _turn = self.loads.acquire(set.owner).await?;
+            // A load that ended since the look-up.
+            if let Some(cached) = self.manifests.get(token) {
+                return Ok(cached);
+            }
+            let (companion, key) = (companion_of(set.bucket), manifest_key(set.set, token));
+            let found = self.get(&companion, &key, ENCODED_BYTES_MAX).await?;
+            let Some((_, bytes)) = found else {
+                let message = "the manifest of a generation isn't there";
+                return Err(martlet_protocol::Error::unavailable(message).into());
+            };
+            let manifest = Arc::new(Manifest::decode(&bytes)?);
+            self.manifests.put(token, manifest.clone());
+            Ok(manifest)
         };
-        let manifest = Arc::new(Manifest::decode(&bytes)?);
-        self.manifests.put(token, manifest.clone());
-        Ok(manifest)
+        self.loading.join(token.to_owned(), load).await
     }
 
     /// Deletes a manifest.
@@ -455,12 +455,6 @@ impl SetStore {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Number of a manifest's lock. Tokens are random.
-fn lock_of(token: &str) -> usize {
-    token.bytes().fold(0_usize, |sum, it| sum.wrapping_mul(31).wrapping_add(it.into()))
-        % LOADING_LOCKS
 }
 
 /// Returns true if a bucket of this name holds records of another bucket's sets. Such buckets aren't
