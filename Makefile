@@ -308,6 +308,10 @@ soak: build-tests ## Load, kill and restart a server for SOAK_SECONDS (600)
 soak-cluster: build-tests ## Load a cluster and break parts of it at random for SOAK_SECONDS (300)
 	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) everything_happens
 
+.PHONY: probes-twelve
+probes-twelve: build-tests ## Run the cluster probes with twelve devices a node
+	MARTLET_TEST_DEVICES=12 MARTLET_BIN=$(TEST_BIN) cargo test $(CARGO_FLAGS) --no-fail-fast --test cluster -- --nocapture --test-threads 1 probes::
+
 .PHONY: checkpoints-faults
 checkpoints-faults: build-tests ## Save, read, retire and purge checkpoints in a cluster under FAULTS (500) kills, pauses and cuts
 	MARTLET_FAULTS=$${FAULTS:-500} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) checkpoints_survive_everything

@@ -49,7 +49,7 @@ def rule(client, bucket):
 
 
 def long_policy(bucket):
-    """A policy of almost 20 KiB whose statements must all be read for each GET, and refuse none."""
+    """A policy of almost 20 KiB whose statements name folders, and refuse no GET of the load."""
     statements = []
     while len(policy := document([*statements, refusal(bucket, len(statements))])) <= POLICY_BYTES_MAX:
         statements, longest = [*statements, refusal(bucket, len(statements))], policy

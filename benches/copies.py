@@ -1,6 +1,7 @@
 """Three copies on a cluster beside one copy, and beside the embedded server: CPU of all processes."""
 
 from cluster import Cluster
+from limits import baseline
 from martlet import Martlet
 from rows import Row
 from runs import KIB, PER_GIB, PER_REQUEST, measure
@@ -33,6 +34,14 @@ def gets(bench):
     with Cluster(folder / "three", [*SHAPE, "3"]) as three, Martlet(folder / "martlet") as martlet:
         three.bench(*GET, "--keep", "--duration", "100ms")
         martlet.prepare("copies", 4 * KIB, 256)
-        f = bench.in_turns(three=lambda: three.bench(*get), embedded=lambda: martlet.bench(*get)).figure
-    return [Row("GET 4 KiB with 3 copies, CPU ms", f("three", *PER_REQUEST), f("embedded", *PER_REQUEST),
-                "embedded", most_of_limit=2.0)]
+        alone = ["--size", "4KiB", "--concurrency", "16", *bench.duration]
+        f = bench.in_turns(three=lambda: three.bench(*get), embedded=lambda: martlet.bench(*get),
+                           relay=lambda: baseline("relay", *alone), answer=lambda: baseline("answer", *alone)).figure
+    relay = f("relay", *PER_REQUEST)
+    return [
+        Row("GET 4 KiB with 3 copies, CPU ms", f("three", *PER_REQUEST), f("embedded", *PER_REQUEST),
+            "embedded", most_of_limit=2.0),
+        Row("GET 4 KiB with 3 copies, CPU ms", f("three", *PER_REQUEST), relay,
+            "hyper, and frames to two nodes and back alone"),
+        Row("frames to two nodes and back, CPU ms", relay, f("answer", *PER_REQUEST), "hyper alone, from memory"),
+    ]

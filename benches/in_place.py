@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 
 import environments  # noqa: E402
+import record  # noqa: E402
 from cluster import show  # noqa: E402
 from in_place_readers import BUCKET, FILE_BYTES, KEY, MIB, Turns  # noqa: E402
 from limits import Nginx, PortFloor, parallel_reads  # noqa: E402
@@ -36,8 +37,13 @@ from runs import end_in_order, progress  # noqa: E402
 PARTS = ["readers", "node", "links"]
 OTHERS = ["boto3", "obstore", "s3torchconnector"]
 GET, NODES, CLIENT = "martlet, GET", "martlet, nodes verify", "martlet, client verifies"
-NGINX, FLOOR = "nginx, unverified", "floor, verified"
-SENT, POLLED = "floor, sendfile, a thread each", "floor, sendfile, one thread"
+NGINX = "nginx, unverified"
+# Limits: the work, and the threads that wait for all sockets at once; with none, each connection has a thread.
+FLOORS = {
+    "floor, verified, a thread each": ("verified", 0), "floor, verified, one thread": ("verified", 1),
+    "floor, sendfile, a thread each": ("sent", 0), "floor, sendfile, one thread": ("sent", 1),
+    "floor, sendfile, two threads": ("sent", 2),
+}
 FILES, UNCACHED, BARE = "martlet, descriptors", "martlet, O_DIRECT", "bare descriptors, O_DIRECT"
 ROWS = {"reads": {GET: "reads by GET", CLIENT: "reads at the data port"}, "stores": {GET: "stores"}}
 NODE_COUNTS = (1, 2, 4)
@@ -138,32 +144,32 @@ def of_node(options, python, folder):
         files = [path for path in (cluster.folder / "n1/d1/extents").rglob("*") if path.is_file()]
         for path in [*www.iterdir(), *files]:
             cached_anew(path)
-        floors = {title: held.enter_context(PortFloor(www, work, host.address, host.within()))
-                  for title, work in ((FLOOR, "verified"), (SENT, "sent"), (POLLED, "polled"))}
+        floors = {title: held.enter_context(PortFloor(www, work, host.address, host.within(), threads))
+                  for title, (work, threads) in FLOORS.items()}
         roles = {**cluster.pids(), "nginx": nginx.pids(), **{title: floor.pids() for title, floor in floors.items()}}
         turns = Turns(python, environment(cluster.endpoint()), lambda: roles, options.mib, reads)
         socket, disk = ["--direct", "--socket", str(cluster.socket("n1"))], []
         for number in range(options.rounds):
             progress(f"one node beside nginx, the floor and fio ({number + 1}/{options.rounds})")
             turns.take(NODES, "martlet", "--direct", "--verify", "node")
-            turns.take(FLOOR, "nginx", endpoint=floors[FLOOR].endpoint())
             turns.take(CLIENT, "martlet", "--direct")
             turns.take(NGINX, "nginx", endpoint=f"http://{host.address}:{nginx.port}")
-            turns.take(SENT, "nginx", endpoint=floors[SENT].endpoint())
-            turns.take(POLLED, "nginx", endpoint=floors[POLLED].endpoint())
+            for title, floor in floors.items():
+                turns.take(title, "nginx", endpoint=floor.endpoint())
             turns.take(FILES, "martlet", *socket)
             turns.take(UNCACHED, "martlet", *socket, "--direct-io")
             turns.take(BARE, "descriptors", "--socket", str(cluster.socket("n1")))
             disk.append({"pace": parallel_reads(files) / 1e6})
     table = turns.medians()
-    print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx", FLOOR, SENT, POLLED])
-    of_nginx, of_floor = Figure(table[NGINX]["nginx"]), Figure(table[FLOOR][FLOOR])
+    print_turns("one node, no limit on its link", table, ["client", "nodes", "nginx", *FLOORS])
+    of_nginx = Figure(table[NGINX]["nginx"])
+    cost = {title: table[title][title] for title in FLOORS}
+    of_floor = Figure(min(cost[title] for title, (work, _) in FLOORS.items() if work == "verified"))
     rows = [
         Row("node, verified by it, CPU s/GiB", Figure(table[NODES]["nodes"]), of_floor, "floor", most=0.27),
         Row("node, verified by the client, CPU s/GiB", Figure(table[CLIENT]["nodes"]), of_nginx, "nginx",
             most_of_limit=1.15),
-        Row("floor of sendfile, a thread each, CPU s/GiB", Figure(table[SENT][SENT]), of_nginx, "nginx"),
-        Row("floor of sendfile, one thread, CPU s/GiB", Figure(table[POLLED][POLLED]), of_nginx, "nginx"),
+        *(Row(f"{title}, CPU s/GiB", Figure(cost[title]), of_nginx, "nginx") for title in FLOORS),
     ]
     fio = Figure.median(disk, ["pace"])
     rows.append(Row("descriptor, O_DIRECT, MB/s", Figure(table[BARE]["pace"]), fio, "fio", least_of_limit=0.95))
@@ -221,6 +227,7 @@ def parse():
     parser.add_argument("--no-saves", action="store_true", help="leave out stores")
     parser.add_argument("--dir", type=Path, default=Path.home() / ".cache/martlet",
                         help="folder to write to, on the disk to be measured [%(default)s]")
+    record.add_argument(parser)
     options = parser.parse_args()
     if options.mib < 64 or options.rounds < 1 or options.reads < 1 or options.mbit < 8:
         parser.error("--mib is at least 64, --mbit at least 8, --rounds and --reads at least 1")
@@ -255,7 +262,7 @@ def main():
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print()
-    print_table(rows)
+    print_table(rows, options.record)
     print(f"{time.monotonic() - begun:.0f} s")
 
 

@@ -46,7 +46,7 @@ def with_martlet(endpoint, size, options):
 
 
 def with_nginx(endpoint, size, _):
-    """The same ranges from nginx by the package's own connections.
+    """The same number of ranges from nginx by the package's own connections: the last ones are shorter.
 
     It sends no checksums, so those of the bytes are computed and compared with none: a reader that doesn't compute
     empties its sockets sooner, and costs the sender less.
@@ -54,28 +54,32 @@ def with_nginx(endpoint, size, _):
     import martlet
     from crc32c import crc32c
     from martlet.blocks import RELEASE_LOCK
+    from martlet.plan import fetch_bytes_of
     from martlet.settings import default_threads
     from martlet.transport import CHUNK_BYTES, Pool, Timeouts, place_of
 
     pool, place, memory = Pool(Timeouts(5, 30)), place_of(endpoint), martlet.Memory(size)
-    threads = ThreadPoolExecutor(default_threads())
+    threads, parts = ThreadPoolExecutor(default_threads()), []
+    for start in range(0, size, PART_BYTES):
+        end, longest = min(size, start + PART_BYTES), fetch_bytes_of(size - start, default_threads(), PART_BYTES)
+        parts.extend((at, min(end, at + longest)) for at in range(start, end, longest))
 
-    def part(start):
-        end = min(size, start + PART_BYTES)
+    def part(bounds):
+        start, end = bounds
         connection = pool.take(place)
         file, first = divmod(start, FILE_BYTES)
         named = f"bytes={first}-{first + end - start - 1}"
         head = connection.send("GET", f"/{KEY}/{file}", {"Host": place.authority, "Range": named})
         if head.status != 206:
             raise SystemExit(f"nginx answers {head.status}")
-        for at in range(start, end, CHUNK_BYTES):
-            chunk = memory.view[at:min(end, at + CHUNK_BYTES)]
+        for first in range(start, end, CHUNK_BYTES):
+            chunk = memory.view[first:min(end, first + CHUNK_BYTES)]
             connection.read_into(chunk)
             crc32c(chunk, 0, RELEASE_LOCK)
         pool.give(connection)
 
     def read():
-        list(threads.map(part, range(0, size, PART_BYTES)))
+        list(threads.map(part, parts))
         return memory.view
 
     return read, None

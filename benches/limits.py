@@ -86,18 +86,20 @@ class Nginx:
 class PortFloor:
     """The necessary work of a data port over a folder's files for as long as the `with` lasts.
 
-    `work` is `verified`, `sent` or `polled`.
+    `work` is `verified` or `sent`. With `threads`, so many threads wait for all sockets at once; without, each
+    connection has a thread.
     """
 
-    def __init__(self, folder, work, host="127.0.0.1", within=()):
-        self.folder, self.work, self.host, self.within = folder, work, host, within
+    def __init__(self, folder, work, host="127.0.0.1", within=(), threads=0):
+        self.folder, self.work, self.host, self.within, self.threads = folder, work, host, within, threads
 
     def __enter__(self):
         program = Path(binary()).with_name("martlet-port-floor")
         if not program.exists():
             raise SystemExit(f"there is no {program}: cargo build --release --locked --package martlet-port-floor")
         self.port = free_port()
-        command = [*self.within, str(program), f"{self.host}:{self.port}", str(self.folder), self.work]
+        command = [*self.within, str(program), f"{self.host}:{self.port}", str(self.folder), self.work,
+                   *([str(self.threads)] if self.threads else [])]
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + READY_S
         while True:

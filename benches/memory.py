@@ -16,8 +16,8 @@ LOADS = [
 ]
 
 
-# Windows that readers shared are dropped after 10 s without use, at the next look of a timer.
-WINDOWS_S = 15
+# Windows that readers shared are dropped after 60 s without use, at the next look of a timer.
+WINDOWS_S = 75
 
 
 @measure("memory")

@@ -2,6 +2,8 @@
 
 import statistics
 
+import record
+
 
 class Figure:
     """A value, or the median of some."""
@@ -58,6 +60,12 @@ class Row:
             return f"≤ limit + {self.most_over_limit:g}"
         return f"≥ {self.least_of_limit:g} × limit" if self.least_of_limit is not None else ""
 
+    def as_json(self):
+        """The row for a record."""
+        limit = self.limit.value if self.limit else None
+        return {"name": self.name, "value": self.figure.value, "limit": limit, "limit_name": self.limit_name,
+                "ratio": self.figure.value / limit if limit else None, "goal": self.goal(), "reached": self.reached()}
+
     def cells(self):
         """The row as text."""
         limit = f"{self.limit} ({self.limit_name})" if self.limit else ""
@@ -67,8 +75,9 @@ class Row:
         return [self.name, str(self.figure), limit, ratio, self.goal(), verdict]
 
 
-def print_table(rows):
-    """Prints a Markdown table, and the number of missed goals."""
+def print_table(rows, record_path=None):
+    """Prints a Markdown table, and the number of missed goals; writes the rows to a file, if one is named."""
+    record.save(record_path, [row.as_json() for row in rows])
     heads = ["", "Martlet", "limit here", "ratio", "goal", ""]
     table = [heads, *(row.cells() for row in rows)]
     widths = [max(3, *(len(row[column]) for row in table)) for column in range(len(heads))]

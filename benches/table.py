@@ -20,6 +20,7 @@ import devices  # noqa: F401
 import transport  # noqa: F401
 import copies  # noqa: F401
 import memory  # noqa: F401
+import record
 from rows import print_table
 from runs import MEASURES, Bench, progress
 
@@ -37,6 +38,7 @@ def parsed():
     parser.add_argument("--quick", action="store_true", help="no objects of several GiB")
     parser.add_argument("--dir", type=Path, default=Path.home() / ".cache/martlet",
                         help="folder to write to, on the disk to be measured [%(default)s]")
+    record.add_argument(parser)
     return parser.parse_args()
 
 
@@ -68,7 +70,7 @@ def main():
         rows, failed = taken(Bench(arguments, folder), arguments.only or MEASURES)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print_table(rows)
+    print_table(rows, arguments.record)
     if failed:
         raise SystemExit(f"bench: failed: {', '.join(failed)}")
 

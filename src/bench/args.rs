@@ -121,12 +121,17 @@ pub(crate) enum BenchOperation {
     Seal,
     /// Without a store: answer GETs from memory by the HTTP library alone
     Answer,
+    /// Without a store: answer GETs by the HTTP library and two nodes that answer frames
+    Relay,
 }
 
 impl BenchOperation {
     /// Returns true for operations without a server.
     pub(crate) fn is_baseline(self) -> bool {
-        matches!(self, Self::Files | Self::Receive | Self::Commit | Self::Seal | Self::Answer)
+        matches!(
+            self,
+            Self::Files | Self::Receive | Self::Commit | Self::Seal | Self::Answer | Self::Relay
+        )
     }
 }
 
@@ -211,7 +216,8 @@ impl BenchArgs {
             | BenchOperation::Receive
             | BenchOperation::Commit
             | BenchOperation::Seal
-            | BenchOperation::Answer => 0,
+            | BenchOperation::Answer
+            | BenchOperation::Relay => 0,
         }
     }
 }

@@ -92,7 +92,8 @@ impl WorkerPlan {
             | BenchOperation::Receive
             | BenchOperation::Commit
             | BenchOperation::Seal
-            | BenchOperation::Answer => None,
+            | BenchOperation::Answer
+            | BenchOperation::Relay => None,
         }
     }
 

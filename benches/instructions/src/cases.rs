@@ -49,6 +49,8 @@ enum Feature {
     Quota,
     /// Versioning.
     Versions,
+    /// Three copies, each on a device of its own.
+    Copies,
 }
 
 /// All cases by name.
@@ -61,6 +63,7 @@ pub(crate) fn all() -> Vec<(&'static str, Preparation)> {
         ("get-4k-notifications", Box::new(|| Box::pin(get(Feature::Notifications)))),
         ("get-4k-quota", Box::new(|| Box::pin(get(Feature::Quota)))),
         ("get-4k-versions", Box::new(|| Box::pin(get(Feature::Versions)))),
+        ("get-4k-copies", Box::new(|| Box::pin(get(Feature::Copies)))),
         ("head", Box::new(|| Box::pin(head()))),
         ("range-1m", Box::new(|| Box::pin(range()))),
         ("put-4k", Box::new(|| Box::pin(put(Feature::None)))),
@@ -68,6 +71,7 @@ pub(crate) fn all() -> Vec<(&'static str, Preparation)> {
         ("put-4k-notifications", Box::new(|| Box::pin(put(Feature::Notifications)))),
         ("put-4k-quota", Box::new(|| Box::pin(put(Feature::Quota)))),
         ("put-4k-versions", Box::new(|| Box::pin(put(Feature::Versions)))),
+        ("put-4k-copies", Box::new(|| Box::pin(put(Feature::Copies)))),
         ("list-1000", Box::new(|| Box::pin(list()))),
         ("delete", Box::new(|| Box::pin(delete()))),
     ]
@@ -146,17 +150,15 @@ fn requester(feature: Feature) -> &'static str {
 
 /// A world with the bucket `bucket`.
 async fn with_bucket(feature: Feature) -> World {
-    let world = World::new().await;
-    let world = match feature {
-        Feature::Notifications => world.observed(),
-        Feature::Logs => world.logged(),
-        _ => world,
-    };
+    let mut world = World::new(if feature == Feature::Copies { 3 } else { 1 }).await;
+    if feature == Feature::Notifications {
+        world = world.observed();
+    }
     let ownership = [("x-amz-object-ownership", "ObjectWriter")];
     let headers = if feature == Feature::List { &ownership[..] } else { &[] };
     world.prepare(signed(OWNER, &Method::PUT, "/bucket", headers, Bytes::new())).await;
     let document = match feature {
-        Feature::None | Feature::List => return world,
+        Feature::None | Feature::List | Feature::Copies => return world,
         Feature::Quota => {
             let set = world.store.buckets().change_quota("bucket", |quota| {
                 (quota.bytes, quota.objects) = (Some(1 << 40), Some(1 << 30));

@@ -31,24 +31,29 @@ const CACHE_MS: u64 = 24 * 60 * 60 * 1000;
 /// A request with its signature.
 pub(crate) type SignedRequest = Request<Full<Bytes>>;
 
-/// A service with its store. The tenants `red` and `blue` have access keys of these names.
+/// A service with its store, and logs of buckets as every server has: their delivery does not run. The
+/// tenants `red` and `blue` have access keys of these names.
 pub(crate) struct World {
     pub(crate) service: S3Service,
     pub(crate) store: ObjectStore,
     /// Canonical id of the tenant `blue`.
     pub(crate) blue: String,
+    observers: Observers,
 }
 
 impl World {
-    pub(crate) async fn new() -> Self {
+    /// Makes a store of as many devices as copies.
+    pub(crate) async fn new(copies: u32) -> Self {
         let clock = Arc::new(ManualClock::at(NOW_MS));
-        let id = DeviceId(1);
-        let node = Arc::new(MemoryBackend::new(clock.clone(), [id]));
-        let ring = Ring::of_devices(PolicyId(0), 1, &[device(id.0, "n1", "d1")])
-            .expect("a ring of one device");
+        let ids: Vec<DeviceId> = (1..=copies).map(DeviceId).collect();
+        let node: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone(), ids.clone()));
+        let devices: Vec<_> =
+            ids.iter().map(|id| device(id.0, &format!("n{}", id.0), "d1")).collect();
+        let ring =
+            Ring::of_devices(PolicyId(0), ids.len(), &devices).expect("a device for each copy");
         let ring = Arc::new(ring);
-        let nodes = HashMap::from([(id, node as Arc<dyn Backend>)]);
-        let cluster = Cluster::new(ring.clone(), vec![ring], nodes).expect("its device has a node");
+        let nodes: HashMap<_, _> = ids.into_iter().map(|id| (id, node.clone())).collect();
+        let cluster = Cluster::new(ring.clone(), vec![ring], nodes).expect("devices have a node");
         let options = StoreOptions {
             bucket_cache_ms: CACHE_MS,
             account_cache_ms: CACHE_MS,
@@ -60,23 +65,18 @@ impl World {
         let blue = tenant(&accounts, "blue").await;
         let keys = Keys::new([]).with_accounts(accounts);
         let tokens = TokenKey::derive(&[5; 32]);
-        let service = S3Service::new(store.clone(), HttpConfig::default(), clock, keys, tokens);
-        Self { service, store, blue }
-    }
-
-    /// This world with a receiver of events that drops them.
-    pub(crate) fn observed(self) -> Self {
-        let observers = Observers { sink: Some(Arc::new(DroppingSink)), ..Observers::default() };
-        Self { service: self.service.observed_by(observers), ..self }
-    }
-
-    /// This world with logs of buckets, which wait for a delivery that does not run.
-    pub(crate) fn logged(self) -> Self {
         let options = DeliveryOptions { interval: Duration::MAX, region: "us-east-1".into() };
-        let clock = Arc::new(ManualClock::at(NOW_MS));
-        let (logs, _) = BucketLogs::new(self.store.clone(), clock, options);
+        let (logs, _) = BucketLogs::new(store.clone(), clock.clone(), options);
         let observers = Observers { bucket_logs: Some(logs), ..Observers::default() };
-        Self { service: self.service.observed_by(observers), ..self }
+        let service = S3Service::new(store.clone(), HttpConfig::default(), clock, keys, tokens)
+            .observed_by(observers.clone());
+        Self { service, store, blue, observers }
+    }
+
+    /// This world with a receiver of events, too, that drops them.
+    pub(crate) fn observed(self) -> Self {
+        let observers = Observers { sink: Some(Arc::new(DroppingSink)), ..self.observers };
+        Self { service: self.service.observed_by(observers.clone()), observers, ..self }
     }
 
     /// Executes a request of the preparation, which must succeed.

@@ -1,11 +1,10 @@
 //! Floor of a data port's cost: files over HTTP, and nothing else.
 //!
-//! `martlet-port-floor ADDRESS FOLDER verified [WINDOW_KIB]` reads windows of a file from the page
-//! cache, compares the CRC32C of each 64 KiB block with that of the start, and writes the window.
-//! `martlet-port-floor ADDRESS FOLDER sent` sends a file by `sendfile`. Each connection has a thread
-//! and a socket that blocks. `martlet-port-floor ADDRESS FOLDER polled` sends a file by `sendfile`
-//! from one thread that waits for all sockets at once. There are no tokens, limits, time-outs,
-//! metrics or TLS. A file is named by the last part of a request's path.
+//! `martlet-port-floor ADDRESS FOLDER WORK [THREADS]`. Of a file from the page cache, `verified` reads windows
+//! of 128 KiB, compares the CRC32C of each 64 KiB block with that of the start, and writes the window;
+//! `sent` sends the file by `sendfile`. Each connection has a thread and a socket that blocks, or, if THREADS is
+//! given, so many threads wait for all sockets at once. There are no tokens, limits, time-outs, metrics or TLS. A
+//! file is named by the last part of a request's path.
 
 mod polled;
 
@@ -20,10 +19,11 @@ use std::{env, fs, io, process, thread};
 
 use rustix::fs::sendfile;
 use rustix::io::retry_on_intr;
+use rustix::net::{SendFlags, send};
 
 const BLOCK: usize = 64 * 1024;
-/// The data port's window.
-const WINDOW_KIB: usize = 128;
+/// The data port's window, in bytes.
+const WINDOW: usize = 128 * 1024;
 
 /// A file, and the checksum of each block; none if the file is sent as it is.
 struct Served {
@@ -47,17 +47,17 @@ fn main() {
 
 fn serve() -> io::Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let (address, path, work, window) = match arguments.as_slice() {
-        [address, path, work] => (address, path, work, WINDOW_KIB),
-        [address, path, work, kib] => (address, path, work, kib.parse().map_err(io::Error::other)?),
-        _ => {
-            return Err(io::Error::other("needs ADDRESS FOLDER verified|sent|polled [WINDOW_KIB]"));
+    let (address, path, work, threads) = match arguments.as_slice() {
+        [address, path, work] => (address, path, work, 0),
+        [address, path, work, threads] => {
+            (address, path, work, threads.parse().map_err(io::Error::other)?)
         }
+        _ => return Err(io::Error::other("needs ADDRESS FOLDER verified|sent [THREADS]")),
     };
     let verifies = match work.as_str() {
         "verified" => true,
-        "sent" | "polled" => false,
-        _ => return Err(io::Error::other("the work is verified, sent or polled")),
+        "sent" => false,
+        _ => return Err(io::Error::other("the work is verified or sent")),
     };
     let mut files = HashMap::new();
     for entry in fs::read_dir(path)? {
@@ -67,10 +67,10 @@ fn serve() -> io::Result<()> {
         let name = entry.file_name().to_string_lossy().into_owned();
         files.insert(name, Served { file, length, checksums });
     }
-    let window = (window * 1024).next_multiple_of(BLOCK).max(BLOCK);
-    let (floor, listener) = (Arc::new(Floor { files, window }), TcpListener::bind(address)?);
-    if work == "polled" {
-        return polled::serve(&listener, &floor);
+    let (floor, listener) =
+        (Arc::new(Floor { files, window: WINDOW }), TcpListener::bind(address)?);
+    if threads > 0 {
+        return polled::serve(&listener, &floor, threads);
     }
     for stream in listener.incoming() {
         let (floor, stream) = (floor.clone(), stream?);
@@ -108,8 +108,9 @@ impl Floor {
                 }
             }
             let (served, range) = self.requested(&head)?;
-            let mut reply = stream;
-            reply.write_all(reply_head(&range).as_bytes())?;
+            let reply = stream;
+            // The head leaves with the first bytes.
+            send(reply, reply_head(&range).as_bytes(), SendFlags::MORE)?;
             match &served.checksums {
                 Some(_) => served.verified(reply, range, &mut window)?,
                 None => served.sent(reply, range)?,
@@ -145,21 +146,26 @@ impl Served {
         range: Range<u64>,
         window: &mut [u8],
     ) -> io::Result<()> {
-        let checksums = self.checksums.as_deref().unwrap_or_default();
         let mut at = range.start;
         while at < range.end {
             let length = within(range.end - at).min(window.len());
             let bytes = &mut window[..length];
-            self.file.read_exact_at(bytes, at)?;
-            let first = within(at) / BLOCK;
-            let mut blocks = bytes.chunks(BLOCK).zip(&checksums[first..]);
-            if !blocks.all(|(block, sum)| crc_fast::crc32_iscsi(block) == *sum) {
-                return Err(io::Error::other(format!("a block from byte {at} on is wrong")));
-            }
+            self.read_verified(at, bytes)?;
             reply.write_all(bytes)?;
             at += length as u64;
         }
         Ok(())
+    }
+
+    /// Reads bytes from `at` on, which begins a block, and compares the checksums of their blocks.
+    fn read_verified(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)?;
+        let checksums = self.checksums.as_deref().unwrap_or_default();
+        let mut blocks = bytes.chunks(BLOCK).zip(&checksums[within(at) / BLOCK..]);
+        if blocks.all(|(block, sum)| crc_fast::crc32_iscsi(block) == *sum) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("a block from byte {at} on is wrong")))
     }
 
     fn sent(&self, reply: &TcpStream, range: Range<u64>) -> io::Result<()> {

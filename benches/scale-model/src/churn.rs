@@ -21,6 +21,8 @@ const PURGE_HOURS: u32 = 6;
 const SWEEP_PASS_H: f64 = 14.0 * 24.0;
 /// Day and night: clients write so much more and less than on average.
 const SWING: f64 = 0.6;
+/// Most primaries of the tombstones of a page of `collect`.
+const PRIMARIES_OF_PAGE: f64 = 700.0;
 
 /// Work of one worker, for a node.
 #[derive(Clone, Debug, Serialize)]
@@ -149,9 +151,13 @@ impl Node<'_> {
     fn index_loads(&self) -> [WorkerLoad; 4] {
         let registers = self.registers();
         let age = self.get(Name::ReclaimAgeHours);
-        // Tombstones that grow old between two passes. One question for each page goes to every device.
+        // Tombstones that grow old between two passes. For each page, every device gets one question, every
+        // node two requests for its state, and each primary of a tombstone of the page four calls.
         let deletes = registers / 3.0 * self.get(Name::ChurnDay) * age / 16.0 / 24.0;
-        let calls = deletes / self.get(Name::CollectPage) * f64::from(self.shape.devices());
+        let devices = f64::from(self.shape.devices());
+        let of_page =
+            devices + 2.0 * f64::from(self.shape.nodes()) + 4.0 * PRIMARIES_OF_PAGE.min(devices);
+        let calls = deletes / self.get(Name::CollectPage) * of_page;
         let collect = Pass {
             hours: self.hours(calls, 1.0 / self.get(Name::CallSeconds)),
             limit_h: age / 16.0,
@@ -176,7 +182,7 @@ impl Node<'_> {
             reason: "once a day",
         };
         [
-            self.load("collect", "c / 512 × devices × call", collect),
+            self.load("collect", "c / 512 × (devices + 2 nodes + 2,800) × call", collect),
             self.load("replicate-index", "partitions × peers × call", replicate),
             self.load("sync", "r / rate, of one device", sync),
             self.load("expire", "listed / 1,000 × CPU of a LIST", expire),

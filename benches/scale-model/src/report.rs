@@ -259,7 +259,11 @@ fn nines(it: &Durability) -> String {
     format!("1 − {}", scientific(loss))
 }
 
+/// Returns a mean and its interval. Without an observed loss the estimate bounds nothing.
 fn interval(it: Estimate) -> String {
+    if it.mean <= 0.0 {
+        return "–".to_owned();
+    }
     format!("{} ({} – {})", scientific(it.mean), scientific(it.low), scientific(it.high))
 }
 

@@ -1,6 +1,6 @@
 //! Devices of many objects, as `benches/scale.py` measures them.
 //!
-//! * [`generate`]: loads devices with objects without bytes, through the bulk path of the index.
+//! * [`generate`]: loads devices with objects without bytes, or with tombstones, through the bulk path of the index.
 //! * [`measure`]: opens the devices, and measures memory, look-ups, listings and writes.
 //! * [`churn`]: overwrites objects with bytes, and returns their space as `reclaim` does.
 //! * [`objects`]: keys, entries and extents of the objects; [`node`]: the node that has the devices;
@@ -38,8 +38,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Step {
-    /// Load devices with objects without bytes
-    Generate(Site),
+    /// Load devices with objects without bytes, or with tombstones
+    Generate(generate::GenerateArgs),
     /// Open the devices, and measure them
     Measure(measure::MeasureArgs),
     /// Overwrite objects with bytes for some time
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 
 async fn run(step: Step) -> Result<Value> {
     match step {
-        Step::Generate(site) => generate::run(&site).await,
+        Step::Generate(args) => generate::run(&args).await,
         Step::Measure(args) => measure::run(&args).await,
         Step::Churn(args) => churn::run(&args).await,
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use martlet_protocol::backend::{ListRequest, ListStart, Want};
+use martlet_protocol::backend::{Detail, ListRequest, ListStart, RowKinds, RowSelection, Want};
+use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKind, Result, Shard, Term};
 use martlet_storage_node::StorageNode;
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ const WARM_LOOKUPS: u32 = 20_000;
 const PAGES_BEFORE: u32 = 300;
 const PAGES: u32 = 200;
 const PAGE: usize = 1000;
+/// Time and rows after which a proxy returns an empty page.
+const EMPTY_PAGE_TIME: Duration = Duration::from_millis(500);
+const EMPTY_PAGE_ROWS: usize = 1_000_000;
 const WRITERS: u64 = 16;
 const PUT_BYTES: usize = 16 * 1024;
 /// Read calls and CPU seconds in half a second below which background work has ended.
@@ -38,11 +42,14 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     /// Only open and close
-    #[arg(long, conflicts_with = "only_lists")]
+    #[arg(long, group = "only")]
     only_open: bool,
     /// Only list: every name once, which fills the cache of the index, then random pages
-    #[arg(long)]
+    #[arg(long, group = "only")]
     only_lists: bool,
+    /// Only list names of which nothing but tombstones is left
+    #[arg(long, group = "only")]
+    only_tombstones: bool,
     /// End without closing the devices, as a crash does
     #[arg(long)]
     crash: bool,
@@ -65,6 +72,10 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
         figures["list_all"] = bench.list_all().await?;
         figures["list_cached"] = bench.lists(4 << 32, PAGES).await?;
         figures["worked_bytes"] = json!(process::resident_bytes()[0]);
+    } else if args.only_tombstones {
+        idle().await;
+        figures["cold_page"] = bench.empty_page(true).await?;
+        figures["page"] = bench.empty_page(false).await?;
     } else if !args.only_open {
         idle().await;
         figures["cold"] = bench.lookups(COLD_LOOKUPS, 1, true).await?;
@@ -145,16 +156,7 @@ impl Bench {
 
     /// Lists a page of a device. An error if a name is missing.
     async fn page(&self, device: DeviceId, after: u64) -> Result<()> {
-        let request = ListRequest {
-            bucket: BUCKET,
-            shards: (0..SHARDS).map(Shard).collect(),
-            kind: RegisterKind::Object,
-            prefix: Bytes::from_static(b"data/"),
-            start: ListStart::After(objects::name("data", after).into()),
-            limit: PAGE,
-            fold: None,
-            term: Term::ANY,
-        };
+        let request = list_request(ListStart::After(objects::name("data", after).into()));
         let rows = self.node.list(device, &request).await?.entries.len() as u64;
         let expected = (self.site.objects - after - 1).min(PAGE as u64);
         if rows != expected {
@@ -205,6 +207,26 @@ impl Bench {
         Ok(each(pages, began, before))
     }
 
+    /// Lists from the first name on, as the first page of a LIST does where all objects were deleted: the
+    /// device passes over tombstones, and the page ends empty after half a second or a million of them.
+    async fn empty_page(&self, cold: bool) -> Result<Value> {
+        if cold {
+            self.forget_pages();
+        }
+        let objects = RowSelection { detail: Detail::Summary, kinds: RowKinds::Objects };
+        let (began, before) = (Instant::now(), process::now());
+        let (mut rows, mut start) = (0, ListStart::First);
+        while began.elapsed() < EMPTY_PAGE_TIME && rows < EMPTY_PAGE_ROWS {
+            let reply = self.node.list_rows(self.device(0), &list_request(start), objects).await?;
+            let Some(position) = reply.position().cloned() else { break };
+            rows += LIST_EMPTY_ROWS_MAX;
+            start = ListStart::After(position);
+        }
+        let mut figures = each(1, began, before);
+        figures["rows"] = json!(rows);
+        Ok(figures)
+    }
+
     /// Stores new objects of 16 KiB, each with an extent in a volume.
     async fn puts(&self, folder: &str, time: Duration) -> Result<Value> {
         let (began, before) = (Instant::now(), process::now());
@@ -233,6 +255,20 @@ impl Bench {
         let mut figures = each(count, began, before);
         figures["per_s"] = json!(f64::from(count) / began.elapsed().as_secs_f64());
         Ok(figures)
+    }
+}
+
+/// Returns the request for a page of a device.
+fn list_request(start: ListStart) -> ListRequest {
+    ListRequest {
+        bucket: BUCKET,
+        shards: (0..SHARDS).map(Shard).collect(),
+        kind: RegisterKind::Object,
+        prefix: Bytes::from_static(b"data/"),
+        start,
+        limit: PAGE,
+        fold: None,
+        term: Term::ANY,
     }
 }
 

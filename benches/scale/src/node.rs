@@ -14,6 +14,9 @@ use crate::Site;
 use crate::objects;
 
 const MIB: usize = 1024 * 1024;
+/// Bytes of index writes for each device, as a server gives them where `memory` allows. A node has
+/// those of four devices at least.
+const INDEX_WRITE_BYTES_PER_DEVICE: usize = 16 * MIB;
 
 /// Returns the folder of a device.
 pub(crate) fn folder(dir: &Path, device: u32) -> PathBuf {
@@ -26,7 +29,11 @@ pub(crate) async fn open(site: &Site) -> Result<Arc<StorageNode>> {
         reserve: Reserve::Bytes(0),
         ..DeviceConfig::new(DeviceId(number), folder(&site.dir, number))
     });
-    let options = NodeOptions { block_cache_bytes: site.cache_mib * MIB, ..NodeOptions::default() };
+    let options = NodeOptions {
+        block_cache_bytes: site.cache_mib * MIB,
+        write_buffer_bytes: INDEX_WRITE_BYTES_PER_DEVICE * site.devices.max(4) as usize,
+        ..NodeOptions::default()
+    };
     let node = Arc::new(StorageNode::open(configs.collect(), options)?);
     let statuses = node.devices().await?;
     match statuses.iter().find(|status| status.health != DeviceHealth::Ready) {

@@ -60,6 +60,13 @@ pub(crate) fn bulk(number: u64) -> BulkObject {
     BulkObject { key, entry, extents: vec![record] }
 }
 
+/// Returns the tombstone of an object.
+pub(crate) fn deleted(number: u64) -> BulkObject {
+    let order = Stamp::at_ms(1_700_000_000_000);
+    let entry = Entry { order, write_id: WriteId(random(number, 1)), value: Value::Tombstone };
+    BulkObject { key: key("data", number), entry, extents: Vec::new() }
+}
+
 /// Returns the owner of an object's extent.
 pub(crate) fn owner(folder: &str, number: u64, write_id: WriteId) -> Owner {
     Owner {

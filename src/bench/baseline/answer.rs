@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http_body_util::Full;
 use hyper::Response;
 use hyper::header::HeaderValue;
@@ -40,14 +41,21 @@ const REPLY_HEADERS: [(&str, &str); 7] = [
 
 pub(super) fn run(args: &BenchArgs, body: &[u8]) -> io::Result<BaselineResult> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    let address = listen(&runtime, Bytes::copy_from_slice(body))?;
+    let body = Bytes::copy_from_slice(body);
+    let address = listen(&runtime, move || ready(reply(body.clone())))?;
     let outcome = on_threads(args, |_| request(args, address));
     runtime.shutdown_background();
     outcome
 }
 
-/// Serves `body` on a loopback port until the runtime ends.
-fn listen(runtime: &Runtime, body: Bytes) -> io::Result<SocketAddr> {
+/// Serves on a loopback port until the runtime ends: `answer` makes the reply to each request.
+pub(super) fn listen<R>(
+    runtime: &Runtime,
+    answer: impl Fn() -> R + Clone + Send + 'static,
+) -> io::Result<SocketAddr>
+where
+    R: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
     let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
     let address = listener.local_addr()?;
     runtime.spawn(async move {
@@ -56,15 +64,15 @@ fn listen(runtime: &Runtime, body: Bytes) -> io::Result<SocketAddr> {
             if stream.set_nodelay(true).is_err() {
                 continue;
             }
-            let body = body.clone();
-            let service = service_fn(move |_| ready(Ok::<_, Infallible>(reply(body.clone()))));
+            let answer = answer.clone();
+            let service = service_fn(move |_| answer().map(Ok::<_, Infallible>));
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
     Ok(address)
 }
 
-fn reply(body: Bytes) -> Response<Full<Bytes>> {
+pub(super) fn reply(body: Bytes) -> Response<Full<Bytes>> {
     let mut reply = Response::new(Full::new(body));
     for (name, value) in REPLY_HEADERS {
         reply.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -73,7 +81,7 @@ fn reply(body: Bytes) -> Response<Full<Bytes>> {
 }
 
 /// Sends requests on one connection, each after the reply to the one before.
-fn request(args: &BenchArgs, address: SocketAddr) -> io::Result<BaselineResult> {
+pub(super) fn request(args: &BenchArgs, address: SocketAddr) -> io::Result<BaselineResult> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let mut replies = BufReader::with_capacity(64 << 10, &stream);

@@ -3,7 +3,7 @@
 //! ```text
 //! files ─ durable plain files          receive ─ bodies from sockets to durable files, hashed
 //! commit ─ one committer on RocksDB    seal ─ AES-256-GCM in memory, as TLS uses it
-//! answer ─ the HTTP library alone
+//! answer ─ the HTTP library alone      relay ─ the same, and frames to two nodes and back
 //! ```
 //!
 //! A baseline uses the algorithms of the product, so a ratio to it measures the product's overhead
@@ -14,6 +14,7 @@ mod answer;
 mod commit;
 mod files;
 mod receive;
+mod relay;
 mod seal;
 
 use std::fs;
@@ -79,6 +80,7 @@ fn measure(args: &BenchArgs, dir: &Path) -> io::Result<RunResult> {
         BenchOperation::Commit => commit::run(args, dir, &body),
         BenchOperation::Seal => seal::run(args, &body),
         BenchOperation::Answer => answer::run(args, &body),
+        BenchOperation::Relay => relay::run(args, &body),
         _ => files::run(args, dir, &body),
     }?;
     let elapsed = begun.elapsed();
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn sealing_and_answering_need_no_folder() {
-        for op in ["seal", "answer"] {
+        for op in ["seal", "answer", "relay"] {
             let line = format!("bench --op {op} --size 20000 --concurrency 2 --duration 50ms");
             let args = BenchCli::try_parse_from(line.split(' ')).unwrap().bench;
             args.check().unwrap();
