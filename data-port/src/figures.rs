@@ -54,13 +54,13 @@ impl DataPortFigures {
         registry.register("data_port_in_flight", help, in_flight);
     }
 
-    /// Counts an answer. Requests without a valid token have no tenant.
     /// Counts a request as under way until the returned guard is dropped.
     pub(crate) fn begin(&self) -> UnderWay {
         self.in_flight.inc();
         UnderWay(self.in_flight.clone())
     }
 
+    /// Counts an answer. Requests without a valid token have no tenant.
     pub(crate) fn answered(&self, tenant: Option<&str>, status: u16) {
         let tenant = tenant.map_or_else(|| NOBODY.to_owned(), |tenant| self.label(tenant));
         self.requests.get_or_create(&RequestLabels { tenant, status }).inc();

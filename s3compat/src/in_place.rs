@@ -17,3 +17,15 @@ impl InPlaceConfig {
         Self { key, lifetime_ms: TOKEN_LIFETIME_MS.min(lifetime_max_ms) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_end_with_the_grace_time_or_before() {
+        let lifetime_ms =
+            |grace_ms| InPlaceConfig::new(ExtentTokenKey::derive(b"secret"), grace_ms).lifetime_ms;
+        assert_eq!([10_000, 60_000, u64::MAX].map(lifetime_ms), [10_000, 60_000, 60_000]);
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use martlet_membership::{MemberArgs, MemberSettings};
 use martlet_notifications::EventSettings;
+use martlet_protocol::extent_token::TOKEN_LIFETIME_MS;
 use martlet_serving::Failure;
 use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,9 @@ impl Default for ReplicatorSettings {
     }
 }
 
+/// Shortest grace time: tokens of reads in place last as long, and no proxy knows the grace time.
+const RECLAIM_GRACE_MIN: Duration = Duration::from_millis(TOKEN_LIFETIME_MS);
+
 const NAMES: [&str; 2] = ["nodes", "reclaim_grace"];
 
 impl ReplicatorSettings {
@@ -129,6 +133,11 @@ impl ReplicatorSettings {
             common: merged.common()?,
             ..merged.extract()?
         };
+        if settings.reclaim_grace < RECLAIM_GRACE_MIN {
+            return Err(Failure::usage(
+                "reclaim_grace must be at least 60s: tokens of reads in place last as long",
+            ));
+        }
         settings.common.check()?;
         settings.upkeep.check()?;
         settings.events.check()?;
@@ -145,17 +154,25 @@ impl ReplicatorSettings {
 mod tests {
     use super::*;
 
+    fn settings(file: &str) -> Result<ReplicatorSettings, Failure> {
+        let (names, args) = (ReplicatorSettings::names(), ReplicatorArgs::default());
+        ReplicatorSettings::of(&MergedSettings::gather(&names, &args, |_| None, Some(file))?)
+    }
+
     #[test]
     fn nodes_are_read_in_all_their_forms() {
-        let nodes = |file: &str| {
-            let args = ReplicatorArgs::default();
-            let names = ReplicatorSettings::names();
-            let merged = MergedSettings::gather(&names, &args, |_| None, Some(file)).unwrap();
-            ReplicatorSettings::of(&merged).unwrap().nodes
-        };
+        let nodes = |file: &str| settings(file).unwrap().nodes;
         assert!(nodes("name = 'r1'").is_empty());
         assert_eq!(nodes("nodes = ['n1', 'n2']"), ["n1", "n2"]);
         assert_eq!(nodes("nodes = 'n1, n2'"), ["n1", "n2"]);
         assert!(nodes("reclaim_age = '2d'\naudit_rate = '1MiB'").is_empty());
+    }
+
+    #[test]
+    fn no_extent_is_reclaimed_before_its_tokens_end() {
+        let grace = |span: &str| settings(&format!("reclaim_grace = '{span}'"));
+        assert_eq!(grace("60s").unwrap().reclaim_grace, RECLAIM_GRACE_MIN);
+        let refusal = format!("{:?}", grace("59s").unwrap_err());
+        assert!(refusal.contains("reclaim_grace must be at least 60s"), "{refusal}");
     }
 }

@@ -65,6 +65,8 @@ class Cluster:
     reason: str | None = None
     page_extents: int = 1000
     token_s: float = 60
+    behind_s: float = 0
+    """Seconds by which the clock of the servers is behind."""
     host_id: str = "h"
     scheme: str = "http"
     host: str = "127.0.0.1"
@@ -132,12 +134,15 @@ class Cluster:
             "etag": stored.etag,
             "versionId": stored.version,
             "stamp": "s",
-            "expires_ms": int((time.time() + self.token_s) * 1000),
+            "expires_ms": int((self.now() + self.token_s) * 1000),
             "direct": self.reason is None,
             "reason": self.reason,
             "extents": [] if self.reason else extents,
             "next": None if self.reason else after,
         }
+
+    def now(self) -> float:
+        return time.time() - self.behind_s
 
     def port(self, number: int) -> int:
         return int(self.servers[self.first_server + number].server_address[1])
@@ -153,7 +158,7 @@ class Cluster:
             self.pieces[name] = data
             low = max(0, first - offset - at) // BLOCK
             high = -(-min(len(data), end - offset - at) // BLOCK)
-            token = base64.urlsafe_b64encode(json.dumps([name, low, high, time.time() + self.token_s]).encode())
+            token = base64.urlsafe_b64encode(json.dumps([name, low, high, self.now() + self.token_s]).encode())
             self.tokens.add(token.decode())
             holders = [
                 {
@@ -214,6 +219,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         return
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(self.cluster.now() if timestamp is None else timestamp)
 
     def begin(self) -> bool:
         """Records a request; plays faults that need no reply of the operation."""
@@ -292,7 +300,7 @@ class Node(Handler):
         token = json.loads(base64.urlsafe_b64decode(query["t"][0]))
         if data is None:
             return self.reply(404, b"", {"x-martlet-refused": "gone"})
-        if token[3] < time.time():
+        if token[3] < self.cluster.now():
             return self.reply(403, b"", {"x-martlet-refused": "expired"})
         first, end = self.range_of(len(data)) or (0, len(data))
         low, high = first // BLOCK, -(-end // BLOCK)

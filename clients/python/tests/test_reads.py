@@ -132,6 +132,15 @@ def test_locate_is_repeated_once_for_all(cluster: Cluster, connect: Connect, rng
     assert cluster.count("locate") - before <= 4
 
 
+@pytest.mark.parametrize("behind_s", [3600, 70, -70, -3600])
+def test_a_clock_that_differs(cluster: Cluster, connect: Connect, rng: random.Random, behind_s: float) -> None:
+    body = store(cluster, rng)
+    cluster.behind_s = behind_s
+    read, reader = whole(connect())
+    assert read == body
+    assert (reader.stats.direct_bytes, reader.stats.located_again) == (len(body), 0)
+
+
 def test_ended_tokens(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
     body = store(cluster, rng)
     cluster.token_s = 0.0

@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DataPort, DeviceId, ManualClock, PolicyId};
+use martlet_protocol::{Backend, DataPort, DeviceId, ManualClock, Network, PolicyId};
 use martlet_proxy::{
     Accounts, Cluster, MasterKey, NewKey, NewUser, ObjectStore, Role, StoreOptions, Vault,
 };
@@ -128,11 +128,22 @@ impl World {
     }
 
     pub(crate) async fn key(&self, tenant: &str, user: Option<&str>, access_key: &str) {
+        self.key_within(tenant, user, access_key, Vec::new()).await;
+    }
+
+    /// Makes an access key that is good within networks.
+    pub(crate) async fn key_within(
+        &self,
+        tenant: &str,
+        user: Option<&str>,
+        access_key: &str,
+        networks: Vec<Network>,
+    ) {
         let new = NewKey {
             tenant: tenant.into(),
             user: user.map(str::to_owned),
             given: Some((access_key.into(), SECRET.into())),
-            networks: Vec::new(),
+            networks,
         };
         self.accounts.keys().create(new).await.unwrap();
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import email.utils
 import functools
 import hashlib
 import json
@@ -27,6 +28,8 @@ MARGIN_S = 5.0
 WINDOW_BYTES = 1 << 30
 # Extents are at most this long, and begin at multiples of it in objects that were written at once.
 EXTENT_BYTES = 64 << 20
+# The Date of a reply is cut to a second: clocks that differ by less count as equal.
+CLOCK_S = 2.0
 # A failed locate isn't repeated for this long; GET serves meanwhile.
 PAUSE_S = 30.0
 
@@ -42,11 +45,23 @@ class Page:
     next: int | None
 
 
-def parse_page(text: bytes, info: ObjectInfo, first: int, end: int) -> Page:
-    """Parses a reply for the bytes `first..end` and refuses what doesn't fit the object."""
+def seconds_ahead(date: str | None) -> float:
+    """Returns by how many seconds this machine's clock is ahead of a reply's `Date`; 0 if it has none."""
+    try:
+        ahead = time.time() - email.utils.parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return ahead if abs(ahead) > CLOCK_S else 0.0
+
+
+def parse_page(text: bytes, info: ObjectInfo, first: int, end: int, ahead_s: float = 0.0) -> Page:
+    """Parses a reply for the bytes `first..end` and refuses what doesn't fit the object.
+
+    Tokens end by the server's clock; `ahead_s` makes their end one of this machine's clock.
+    """
     try:
         document = json.loads(text)
-        expires_s = float(document["expires_ms"] or 0) / 1000
+        expires_s = float(document["expires_ms"] or 0) / 1000 + ahead_s
         pieces = tuple(_pieces(document["extents"], first, end, expires_s))
         after = document["next"]
         page = Page(
@@ -116,7 +131,7 @@ def fetch_page(store: Store, info: ObjectInfo, first: int, end: int) -> Page | N
             connection.close()
             raise
         store.pool.give(connection)
-        return parse_page(text, info, first, end)
+        return parse_page(text, info, first, end, seconds_ahead(head.headers.get("date")))
 
     return store.retrying(what, attempt)
 
