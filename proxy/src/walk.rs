@@ -420,14 +420,14 @@ impl<'a> Walk<'a> {
             .all(|(_, replica_set)| replica_set.has_quorum(replica_set.members().filter(is_there)))
     }
 
-    /// Returns true if enough nodes reply for every shard, a holder among them, as absence of a key
-    /// requires.
+    /// Returns true if enough nodes reply for every shard, a member among them, as absence of a key
+    /// requires. A previous holder doesn't count: it may have dropped what it held.
     fn has_responders(&self) -> bool {
-        let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
+        let members = self.there(|role| role == Role::Member, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
         self.replica_sets.iter().all(|(_, replica_set)| {
-            let of_shard = replica_set.members().chain(replica_set.previous());
-            let of_shard: Vec<_> = of_shard.filter(|device| holders.contains(device)).collect();
+            let of_shard: Vec<_> =
+                replica_set.members().filter(|device| members.contains(device)).collect();
             let responders = of_shard.iter().chain(&handoffs).copied();
             !of_shard.is_empty() && replica_set.has_nodes(&responders)
         })

@@ -128,8 +128,12 @@ impl Update {
             && self.waiting.lock().get(&hint.key) == Some(&hint.entry.order)
     }
 
-    /// Offers a write to all devices that should hold it. Returns zero if all do, the promise that
-    /// refuses it, or none if a device is silent and no promise refuses it.
+    /// Offers a write to all members of its register's sets. Returns zero if all hold it, the promise
+    /// that refuses it, or none if a device is silent and no promise refuses it.
+    ///
+    /// A new holder that is no member yet is left out: it copies what the members hold as it joins. A
+    /// collector with the ring before doesn't ask this device, and would drop a tombstone above the hint
+    /// (rule T1).
     async fn offer(
         &self,
         cluster: &StepTopology,
@@ -137,7 +141,9 @@ impl Update {
         key: &RegisterKey,
         candidate: &Candidate,
     ) -> Option<Stamp> {
-        let wanted = holders.primaries.iter().chain(&holders.previous);
+        let sets = cluster.sets(key.placement());
+        let primaries = holders.primaries.iter().filter(|device| sets.contains(**device));
+        let wanted = primaries.chain(&holders.previous);
         let answers =
             join_all(wanted.map(|device| self.deliver_entry(cluster, *device, key, candidate)))
                 .await;

@@ -248,3 +248,20 @@ async fn m2_fences_and_deletes_of_buckets_in_each_phase() {
         assert!(matches!(proxy.store.bucket("b").await, Err(Error::NoSuchBucket)));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a2_a_previous_holder_proves_no_absence() {
+    let (growing, proxy) = at(5, Phase::New).await;
+    let (key, register, Cast { stay: [one, other], leaves, joins }) =
+        growing.moving_key(&proxy).await;
+    proxy.fares(&[other], Fortune::Refused);
+    proxy.put(Level::Strict, &key, "x").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    proxy.heal();
+    assert_eq!(growing.nodes.held(leaves, &register), None);
+    // Those that hold the object are out; a member that missed it and the previous holder answer.
+    proxy.fares(&[one, joins], Fortune::Refused);
+    assert!(is_unavailable(&proxy.get(Level::Available, &key).await));
+    proxy.fares(&[other], Fortune::Refused);
+    assert!(is_unavailable(&proxy.list(Level::Available, None).await));
+}

@@ -9,7 +9,7 @@
 use futures::StreamExt;
 use futures::future::{join, join_all};
 use martlet_protocol::backend::{Holding, RegisterDrop, RegisterView, StrayCondition, Walk, Want};
-use martlet_protocol::{BackendExt, DeviceId, Error, Partition, RegisterKey, Result, Stamp};
+use martlet_protocol::{BackendExt, DeviceId, Error, Partition, RegisterKey, Result, Stamp, Term};
 
 use super::repair::RegisterRepair;
 use crate::cluster::in_time;
@@ -43,8 +43,9 @@ pub(super) async fn evict_misplaced(
     after: Option<RegisterKey>,
     out: impl Fn(DeviceId) -> bool,
 ) -> Result<EvictionOutcome> {
-    let ring = mender.cluster.index();
-    let sets = ring.sets(partition, mender.cluster.term());
+    // The term by which the device is no member: a drop names this one (rule P3), not a later one.
+    let (ring, term) = (mender.cluster.index(), mender.cluster.term());
+    let sets = ring.sets(partition, term);
     if sets.contains(device) {
         return Ok(EvictionOutcome::default());
     }
@@ -60,17 +61,18 @@ pub(super) async fn evict_misplaced(
     progress.repaired = held.copy_to_members(mender, device, &keys).await;
     silent.extend(held.silent);
     if silent.is_empty() {
-        let drops = evict(mender, device, &reachable, &keys).await?;
+        let drops = evict(mender, device, term, &reachable, &keys).await?;
         progress.done = drops;
     }
     progress.kept = keys.len() as u64 - progress.done;
     Ok(EvictionOutcome { progress, next, silent })
 }
 
-/// Drops the registers that all members hold; returns their number.
+/// Drops the registers that all members of `term` hold; returns their number.
 async fn evict(
     mender: &RegisterRepair<'_>,
     device: DeviceId,
+    term: Term,
     members: &[DeviceId],
     keys: &[RegisterKey],
 ) -> Result<u64> {
@@ -81,7 +83,7 @@ async fn evict(
         return Err(Error::unavailable("the members' replies are too old to delete strays"));
     }
     if !drops.is_empty() {
-        let condition = StrayCondition::at(mender.cluster.term(), asked_ms);
+        let condition = StrayCondition::at(term, asked_ms);
         in_time(mender.cluster.node(device)?.drop_strays(device, &drops, condition)).await?;
     }
     Ok(drops.len() as u64)

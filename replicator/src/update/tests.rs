@@ -268,3 +268,25 @@ async fn devices_with_a_hint_get_no_writes_while_another_is_silent() {
         assert_eq!(held(&world, key).await.iter().flatten().count(), 3);
     }
 }
+
+#[tokio::test]
+async fn a_hint_reaches_no_device_before_it_is_a_member() {
+    let world = MultiNodeWorld::new(5);
+    world.grow(5).await;
+    let joins = DeviceId(5);
+    let hint = world.inline(&world.key_moving_to(joins));
+    let members: Vec<DeviceId> = world.step().sets(hint.key.placement()).members().collect();
+    assert!(!members.contains(&joins), "the change hasn't begun");
+    let handoff = (0..5).map(DeviceId).find(|id| !members.contains(id)).unwrap();
+    world.keep_on(handoff, &hint).await;
+    let progress = run(&world).await;
+    assert_eq!((progress.done, world.hints().await), (1, 0));
+    for member in members {
+        assert_eq!(world.held(member, &hint.key).await.entry.as_ref(), Some(&hint.entry));
+    }
+    assert_eq!(
+        world.held(joins, &hint.key).await.entry,
+        None,
+        "it copies the register as it joins"
+    );
+}

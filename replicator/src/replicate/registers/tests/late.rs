@@ -1,5 +1,10 @@
 //! Drops of strays that come late: after the next ring change, or after minutes (rules P1, P3).
 
+use std::sync::OnceLock;
+
+use futures::FutureExt;
+use martlet_topology::Topology;
+
 use super::*;
 use crate::testing::delayed::DelayedCalls;
 
@@ -50,4 +55,35 @@ async fn a_drop_that_comes_after_minutes_is_refused_and_one_in_time_is_executed(
     world.clock.advance_ms(60_000);
     assert_eq!(refusals(&world, &delayed).await, []);
     assert!(world.held(device, &stray.key).await.entry.is_none());
+}
+
+#[tokio::test]
+async fn a_drop_names_the_term_by_which_the_device_was_no_member() {
+    let (shared, asked) = (Arc::new(OnceLock::<Topology>::new()), Arc::new(Mutex::new(0)));
+    let topology = shared.clone();
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(4, clock, move |id, memory| {
+        let (topology, asked, node) = (topology.clone(), asked.clone(), memory.clone());
+        Arc::new(FaultyBackend::new(memory, move |call| {
+            if call.op == CallKind::Holdings {
+                *asked.lock() += 1;
+            }
+            // The four replies about the page are there: a ring change begins before those about the drops.
+            if *asked.lock() >= 5 {
+                let term = Term(1);
+                topology.get().expect("the world is complete").raise_term(term);
+                node.raise_term(id, term).now_or_never().expect("memory is at hand").unwrap();
+            }
+            Fault::None
+        }))
+    });
+    shared.set(world.shared.clone()).expect("it is set once");
+    assert!(world.step().term() < Term(1));
+    let stray = world.inline(&key("stray"));
+    let device = world.handoff(&stray.key);
+    world.write_on(&world.primaries(&stray.key), &stray).await;
+    world.write_on(&[device], &stray).await;
+    run(&world).await;
+    assert_eq!(world.term_of(device).await, Term(1), "the change has begun");
+    assert!(world.held(device, &stray.key).await.entry.is_some(), "it may be a member now");
 }
