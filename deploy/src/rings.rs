@@ -3,6 +3,10 @@
 //! * A device has one id in all rings. So the rings change together, or none does.
 //! * Replicas move in a rebalance alone, and min-part-hours must have passed since the one before,
 //!   unless its moves are settled or a device has left the file.
+//! * Moves of the index are settled before it moves on, if the devices show that its change is over.
+//!   Those of extents are settled by the operator, after a census.
+
+mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -96,9 +100,12 @@ pub(crate) fn follow(
             Some(builder) => builder.clone(),
             None => new_builder(spec, &ring, known)?,
         };
-        let mut edits = settle(&mut builder, &ring.file, spec, context)?;
+        let mut edits = settle::by_order(&mut builder, &ring.file, spec, context)?;
         edits.extend(edit_settings(&mut builder, &ring, spec)?);
         edits.extend(edit_devices(&mut builder, &wanted, context.force)?);
+        if ring.file == INDEX && builder.is_changed() {
+            edits.extend(settle::by_terms(&mut builder, stored.as_ref(), context.survey)?);
+        }
         edited.push(EditedBuilder { name: ring.file, path, stored, builder, edits });
     }
     check_lost_builders(made, &edited)?;
@@ -229,36 +236,6 @@ fn part_power(spec: &ClusterSpec, ring: &RingSpec) -> u8 {
     power.clamp(*PART_POWERS.start(), *PART_POWERS.end())
 }
 
-/// Settles the moves of a ring that all nodes use. A census before that has counted by an older
-/// ring, and proves nothing about these moves.
-fn settle(
-    builder: &mut Builder,
-    name: &str,
-    spec: &ClusterSpec,
-    context: &RingContext,
-) -> Result<Vec<String>, Failure> {
-    if !context.settle || builder.moving() == 0 {
-        return Ok(Vec::new());
-    }
-    let (epoch, hash) = (builder.epoch(), builder.ring()?.hash());
-    let uses = |name_of_node: &str| {
-        let mut survey = context.survey.iter().filter(|node| node.name == name_of_node);
-        survey.any(|node| node.uses(name, epoch, &hash))
-    };
-    let nodes = spec.storage_nodes().into_iter().map(|(name_of_node, _)| name_of_node);
-    let late: Vec<String> = nodes.filter(|node| !uses(node)).collect();
-    if !late.is_empty() {
-        return Err(Failure::refused(format!(
-            "the moves of the {name} ring can't be settled: {} of the nodes don't use its epoch \
-             {epoch} yet, {} among them: wait, take a census, and repeat",
-            late.len(),
-            late[0]
-        )));
-    }
-    let settled = builder.settle()?;
-    Ok(vec![format!("{settled} moves are settled")])
-}
-
 /// Follows the settings of the file. Settings that a ring keeps for life are refused.
 fn edit_settings(
     builder: &mut Builder,
@@ -387,8 +364,14 @@ fn rebalance(
     };
     after.validate()?;
     let ring = after.ring()?;
-    if !context.force && stored.as_ref().is_some_and(|it| it.epoch() > 0) {
-        check_holders(name, &builder.current_ring()?, &ring)?;
+    if stored.as_ref().is_some_and(|it| it.epoch() > 0) {
+        let before = builder.current_ring()?;
+        if !context.force {
+            check_holders(name, &before, &ring)?;
+        }
+        if name == INDEX {
+            check_index(&before, &ring)?;
+        }
     }
     let is_changed = stored.is_none() || report.is_some() || !edits.is_empty();
     if is_changed {
@@ -422,6 +405,16 @@ fn check_holders(name: &str, before: &Ring, after: &Ring) -> Result<(), Failure>
          removes them",
         needed(before.replicas())
     )))
+}
+
+/// Refuses a ring of the index that nodes would refuse, before its builder is written.
+fn check_index(before: &Ring, after: &Ring) -> Result<(), Failure> {
+    before.check_index_change(after).map_err(|error| {
+        Failure::refused(format!(
+            "nodes would refuse the {INDEX} ring: {error}. Apply settles moves of the {INDEX} by \
+             itself once their change is over, and most of its nodes use their ring and answer"
+        ))
+    })
 }
 
 fn cost(before: &Ring, after: &Ring, context: &RingContext) -> RebalancePlan {

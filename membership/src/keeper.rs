@@ -11,6 +11,8 @@
 //! * A ring is in the folder, whole and synced, before its acceptance is reported.
 //! * A ring of the index comes into use when the ring change before it is over, by the highest
 //!   known term. Until then it [waits](super::waiting_rings), and the current ring stays (rule P3).
+//! * Rings that wait for a change that no ring here begins, and so may wait for ever, give way to a
+//!   ring of the current change, which moves nothing more.
 //! * Data rings have no phases: a later ring is trusted about the moves that it settles, and
 //!   readers also try previous holders.
 
@@ -219,15 +221,24 @@ impl RingKeeper {
         let waits = name == RingName::Index && kept.is_some() && is_early;
         // A waiting ring is checked as if the change before it were over, and again once it is.
         let judged_at = |next: &Ring, waits| if waits { over(next) } else { known };
+        if let Some(kept) = kept {
+            check(name, kept, ring, judged_at(ring, waits))?;
+        }
         // The ring may belong between waiting rings, if an operator pushed the later ones to this
         // node first.
-        let (later, earlier): (Vec<_>, Vec<_>) =
-            waiting.iter().partition(|other| other.epoch() > ring.epoch());
-        for other in kept.into_iter().chain(earlier) {
-            check(name, other, ring, judged_at(ring, waits))?;
-        }
-        for other in later {
-            check(name, ring, other, judged_at(other, true))?;
+        let fits = |other: &Arc<Ring>| {
+            if other.epoch() > ring.epoch() {
+                check(name, ring, other, judged_at(other, true))
+            } else {
+                check(name, other, ring, judged_at(ring, waits))
+            }
+        };
+        if let Err(error) = waiting.iter().try_for_each(fits) {
+            if !kept.is_some_and(|kept| replaces(ring, kept, &waiting, known)) {
+                return Err(error);
+            }
+            tracing::warn!(error, "forgot rings that waited for a change that no ring here begins");
+            self.waiting.clear(&self.folder, u64::MAX);
         }
         if waits {
             rings.with(name, ring.clone())?;
@@ -269,6 +280,18 @@ impl RingKeeper {
 /// Last term of a ring's change.
 fn over(ring: &Ring) -> Term {
     Term::of(ring.change(), Phase::New)
+}
+
+/// Returns true if a ring that contradicts the waiting rings may replace all of them.
+///
+/// They wait for a change that no ring here begins, and no known term shows that a process runs it.
+/// Should one run it all the same, the ring does no harm: being of the current change, it has the
+/// current holders, and devices of a later term refuse its requests as they do now.
+fn replaces(ring: &Ring, kept: &Ring, waiting: &[Arc<Ring>], known: Term) -> bool {
+    let is_led_to = |first: &Arc<Ring>| first.term_at(known.max(over(kept))).is_some();
+    known != Term::NONE
+        && ring.change() == kept.change()
+        && waiting.first().is_some_and(|first| !is_led_to(first))
 }
 
 /// Checks that `next` may follow `kept`, with `known` as the highest known term.

@@ -1,11 +1,14 @@
 //! Names and codes of storage policies.
 
-use martlet_protocol::Redundancy;
+use martlet_protocol::{PolicyId, Redundancy};
+use martlet_ring::RingSettings;
 use martlet_serving::Failure;
 use martlet_topology::is_same_policy;
 
 /// Default name of policy 0.
 pub const FIRST_NAME: &str = "default";
+/// Policy name of rings of the index. Older rings of the index have the default name.
+pub const INDEX_NAME: &str = "index";
 const NAME_BYTES_MAX: usize = 64;
 
 /// Refuses names that a request could not carry in its headers, and `STANDARD`.
@@ -25,6 +28,11 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// True if the rings may be those of the index, which nodes judge more strictly.
+pub(crate) fn may_be_index(settings: &RingSettings) -> bool {
+    settings.policy == PolicyId(0) && settings.redundancy == Redundancy::Replicated
 }
 
 /// Parses an erasure code such as `4+2`.

@@ -10,6 +10,7 @@ use martlet_ring::{
 };
 use martlet_serving::Failure;
 
+use crate::policy::{INDEX_NAME, may_be_index};
 use crate::text::{count, counted};
 
 /// Rehearsal of a rebalance. The builder that was rehearsed is unchanged.
@@ -37,22 +38,42 @@ fn occasion(builder: &Builder, seed: Option<u64>, now_ms: u64) -> RebalanceConte
 /// before each assignment, of which a rebalance computes 1 to 33.
 ///
 /// # Errors
-/// The devices are too few, or an earlier move is too recent.
+/// The devices are too few, an earlier move is too recent, or nodes would refuse the ring of the
+/// index.
 pub fn rebalance(
     builder: &mut Builder,
     seed: Option<u64>,
     now_ms: u64,
     observe: &dyn Fn(),
 ) -> Result<(StepLine, Report), Failure> {
-    let (before, context) = (builder.epoch(), occasion(builder, seed, now_ms));
+    let (before, context) = (builder.clone(), occasion(builder, seed, now_ms));
     let report = rebalance_observed(builder, context, observe)?;
     builder.validate()?;
-    Ok((step_line(builder, &report, before), report))
+    Ok((step_line(builder, &report, &before)?, report))
 }
 
-fn step_line(builder: &Builder, report: &Report, before: u64) -> StepLine {
-    let (done, notes) = (sentence(report, before), notes(builder, report));
-    StepLine { done, notes, added: Vec::new() }
+fn step_line(after: &Builder, report: &Report, before: &Builder) -> Result<StepLine, Failure> {
+    let mut notes = Vec::from_iter(judge_index(before, &after.ring()?)?);
+    notes.extend(self::notes(after, report));
+    Ok(StepLine { done: sentence(report, before.epoch()), notes, added: Vec::new() })
+}
+
+/// Judges a ring as nodes do, if it may be one of the index. Returns a note where they would refuse
+/// it and it may be one of extents too.
+///
+/// # Errors
+/// Nodes would refuse the ring, and it is one of the index.
+fn judge_index(before: &Builder, after: &Ring) -> Result<Option<String>, Failure> {
+    if !may_be_index(before.settings()) {
+        return Ok(None);
+    }
+    // There is none before the first rebalance.
+    let Ok(current) = before.current_ring() else { return Ok(None) };
+    let Err(error) = current.check_index_change(after) else { return Ok(None) };
+    if before.settings().policy_name == INDEX_NAME {
+        return Err(Failure::refused(format!("nodes would refuse this ring: {error}")));
+    }
+    Ok(Some(format!("as a ring of the index, nodes refuse this one: {error}")))
 }
 
 fn sentence(report: &Report, before: u64) -> String {
@@ -111,7 +132,7 @@ fn notes(builder: &Builder, report: &Report) -> Vec<String> {
 ///
 /// # Errors
 /// `pace.high_water` isn't above 0 and at most 1, the devices are too few, an earlier move is too
-/// recent, or `goes_on` returned false.
+/// recent, nodes would refuse the ring of the index, or `goes_on` returned false.
 pub fn plan(
     builder: &Builder,
     when: PlanOccasion<'_>,
@@ -132,7 +153,7 @@ pub fn plan(
     let before = builder.current_ring().or_else(|_: Error| rehearsed.current_ring())?;
     let plan = RebalancePlan::new(&before, &after, usage, pace);
     let sentence = sentence(&report, builder.epoch()).replacen("made", "would make", 1);
-    let done = step_line(&rehearsed, &report, builder.epoch());
+    let done = step_line(&rehearsed, &report, builder)?;
     Ok(Rehearsal { sentence, report, plan, after, builder: rehearsed, done })
 }
 

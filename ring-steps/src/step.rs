@@ -1,10 +1,15 @@
 //! Steps that edit a builder between rebalances.
 
+use std::collections::BTreeSet;
+
 use martlet_admin_api::ring_builder::{NewRingDevice, RingStep, StepLine};
-use martlet_ring::{Builder, DeviceInfo, DeviceLocation, NewDevice};
+use martlet_protocol::DeviceId;
+use martlet_ring::{Builder, Device, DeviceInfo, DeviceLocation, NewDevice};
 use martlet_serving::Failure;
 
+use crate::policy::may_be_index;
 use crate::select::{name, select, select_all, select_one};
+use crate::text::counted;
 
 const NEXT: &str = "nothing moves until `rebalance`; `plan` shows the moves";
 
@@ -82,10 +87,28 @@ fn add(builder: &mut Builder, devices: &[NewRingDevice]) -> Result<StepLine, Fai
 
 fn remove(builder: &mut Builder, words: &[String], force: bool) -> Result<StepLine, Failure> {
     let devices = select_all(builder, words)?;
+    if !force && may_be_index(builder.settings()) {
+        check_arrived(builder, &devices)?;
+    }
     for device in &devices {
         builder.remove(device.id, force)?;
     }
     Ok(done(format!("removed {}", name(&devices)), &[NEXT]))
+}
+
+/// Refuses devices that took replicas by moves that aren't settled. The index could not move them on.
+fn check_arrived(builder: &Builder, devices: &[Device]) -> Result<(), Failure> {
+    let ids: BTreeSet<DeviceId> = devices.iter().map(|device| device.id).collect();
+    match builder.moving_to(|id| ids.contains(&id)) {
+        0 => Ok(()),
+        moves => Err(Failure::refused(format!(
+            "{} moved to {} and aren't settled: if this builder makes the ring of the index, run \
+             `settle` first, when `martlet admin status` shows `new` beside the index; if it makes a \
+             ring of extents, whose earlier holders stay named, repeat with --force",
+            counted(moves as u64, "replica"),
+            name(devices)
+        ))),
+    }
 }
 
 fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<StepLine, Failure> {

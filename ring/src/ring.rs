@@ -62,6 +62,8 @@ pub struct Ring {
     pub(crate) devices: Vec<Device>,
     pub(crate) table: Table,
     pub(crate) moves: Vec<Move>,
+    /// Last change whose moves are open; none without moves.
+    pub(crate) last_open: Option<u64>,
     ids: Vec<DeviceId>,
     hash: OnceLock<RingHash>,
     handoffs: OnceLock<HandoffOrder>,
@@ -100,8 +102,9 @@ impl Ring {
         }
         check_redundancy(identity.redundancy, table.replicas_exact())?;
         let ids = devices.iter().map(|device| device.id).collect();
+        let last_open = moves.iter().map(|step| step.change).max();
         let (hash, handoffs) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { identity, devices, table, moves, ids, hash, handoffs })
+        Ok(Self { identity, devices, table, moves, last_open, ids, hash, handoffs })
     }
 
     /// Returns the partition of a placement hash: its top bits.
@@ -160,6 +163,12 @@ impl Ring {
     /// Moving replicas, in the order of partitions.
     pub fn moves(&self) -> &[Move] {
         &self.moves
+    }
+
+    /// Moving replicas of a partition.
+    pub(crate) fn moves_of(&self, partition: Partition) -> impl Iterator<Item = &Move> {
+        let begin = self.moves.partition_point(|step| step.partition < partition);
+        self.moves[begin..].iter().take_while(move |step| step.partition == partition)
     }
 
     /// Returns a device by its id.

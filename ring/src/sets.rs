@@ -40,7 +40,17 @@ impl Sets {
 
     /// Creates one set.
     pub fn single(devices: &[DeviceId]) -> Self {
-        Self::joint(devices, devices)
+        Self::one_of(devices.iter().copied())
+    }
+
+    fn one_of(devices: impl ExactSizeIterator<Item = DeviceId>) -> Self {
+        let mut members: Vec<SetMember> = Vec::with_capacity(devices.len());
+        for device in devices {
+            if !members.iter().any(|member| member.device == device) {
+                members.push(SetMember { device, of: [true, true] });
+            }
+        }
+        Self { members, is_joint: false }
     }
 
     /// True if there are two sets.
@@ -98,9 +108,12 @@ impl Ring {
     /// If the partition isn't in this ring.
     pub fn sets(&self, partition: Partition, term: Term) -> Sets {
         let term = if term == Term::NONE { Term::of(self.change(), Phase::Old) } else { term };
-        let new: Vec<DeviceId> = self.primaries(partition).collect();
         let begin = self.moves.partition_point(|step| step.partition < partition);
         let steps = self.moves[begin..].iter().take_while(|step| step.partition == partition);
+        if steps.clone().next().is_none() {
+            return Sets::one_of(self.primaries(partition));
+        }
+        let new: Vec<DeviceId> = self.primaries(partition).collect();
         let (mut before, mut after) = (new.clone(), new);
         for step in steps {
             let phase = term.phase_of(step.change).unwrap_or(Phase::Old);
@@ -118,8 +131,7 @@ impl Ring {
     /// Returns the term for requests that use this ring; `known` is the highest known term. None if
     /// the ring must wait for the change before it (rule P3).
     pub fn term_at(&self, known: Term) -> Option<Term> {
-        let open = self.moves.iter().map(|step| step.change).max();
-        let needed = match open {
+        let needed = match self.last_open {
             Some(change) => Term::of(change, Phase::Old),
             None => Term::of(self.change(), Phase::New),
         };

@@ -6,7 +6,7 @@ use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{Partition, Phase, Term};
 
 use crate::error::{Error, Result};
-use crate::ring::Ring;
+use crate::ring::{Move, Ring};
 
 impl Ring {
     /// Checks that `next` is a ring of this cluster and policy.
@@ -76,12 +76,7 @@ impl Ring {
     /// term. [`Ring::term_at`] decides if it may do so at once.
     pub fn check_index_successor(&self, next: &Ring, known: Term) -> Result<()> {
         let is_over = |change| known == Term::NONE || known.phase_of(change) == Some(Phase::New);
-        let is_done = |partition| {
-            self.moves()
-                .iter()
-                .filter(|step| step.partition == partition)
-                .all(|step| is_over(step.change))
-        };
+        let is_done = |partition| self.moves_of(partition).all(|step| is_over(step.change));
         self.check_successor(next, is_done)?;
         if next.replicas_exact().to_bits() != self.replicas_exact().to_bits() {
             return Err(Error::conflict(format!(
@@ -90,7 +85,15 @@ impl Ring {
                 next.replicas_exact()
             )));
         }
-        self.check_chain(next)
+        self.check_index_change(next)
+    }
+
+    /// Checks that the change of the index from this assignment to that of `next` can begin and
+    /// end. Epochs and parents aren't compared: builders are judged before they are saved.
+    pub fn check_index_change(&self, next: &Ring) -> Result<()> {
+        self.check_chain(next)?;
+        self.check_same_holders(next)?;
+        self.check_old_holders(next)
     }
 
     /// Checks that moves of the next change start from this ring's holders: the holders that decide
@@ -99,19 +102,73 @@ impl Ring {
         if next.change() != self.change() + 1 {
             return Ok(());
         }
-        let begun = next.moves().iter().filter(|step| step.change == next.change());
-        for step in begun {
+        for step in next.begun() {
             let here = self.partition_of_child(next, step.partition);
             let holder = self.primaries(here).nth(usize::from(step.replica));
             if holder != Some(step.previous) {
                 return Err(Error::conflict(format!(
-                    "the new ring moves partition {} again before its last move is done: run \
-                     `settle` after a clean census, then rebalance",
+                    "the new ring moves partition {} on before its last move was settled: run \
+                     `settle` when `martlet admin status` shows `new` beside the index, and then \
+                     rebalance; if the builder was rebalanced already, make it again first, by \
+                     `reconstruct` from the ring in use",
                     step.partition.0
                 )));
             }
         }
         Ok(())
+    }
+
+    /// Checks that the holders of `next` are this ring's, besides the moves of a change that `next`
+    /// begins. A ring of that change that settled them names none, and isn't judged.
+    fn check_same_holders(&self, next: &Ring) -> Result<()> {
+        let begins = next.change() == self.change() + 1 && next.begun().next().is_some();
+        if next.change() != self.change() && !begins {
+            return Ok(());
+        }
+        for partition in next.partitions() {
+            let here = self.partition_of_child(next, partition);
+            let pairs = self.primaries(here).zip(next.primaries(partition)).enumerate();
+            for (replica, _) in pairs.filter(|(_, (before, after))| before != after) {
+                let is_move = |step: &Move| {
+                    usize::from(step.replica) == replica && step.change == next.change()
+                };
+                if !begins || !next.moves_of(partition).any(is_move) {
+                    return Err(Error::conflict(format!(
+                        "the new ring has another holder of partition {} without a move, so it was \
+                         made from another ring than the one in use: write a new ring from the \
+                         builder whose ring is in use",
+                        partition.0
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that most holders at the start of the next change stay in the ring, where partitions
+    /// move: they have to answer before it ends.
+    fn check_old_holders(&self, next: &Ring) -> Result<()> {
+        if next.change() == self.change() {
+            return Ok(());
+        }
+        let old = Term::of(next.change(), Phase::Old);
+        let stays = |id| next.device(id).is_some();
+        let is_left = |at: &Partition| !next.sets(*at, old).has_quorum(stays);
+        match next.begun().map(|step| step.partition).find(is_left) {
+            None => Ok(()),
+            Some(partition) => Err(Error::conflict(format!(
+                "the new ring takes most holders of partition {} away at once, so that its change \
+                 could never end: let devices leave one after the other, each when the change \
+                 before is over; where they are lost, put empty disks in their places, under the \
+                 same ids, and run `martlet admin index accept-loss`",
+                partition.0
+            ))),
+        }
+    }
+
+    /// Moves that began with this ring's change.
+    fn begun(&self) -> impl Iterator<Item = &Move> {
+        self.moves().iter().filter(|step| step.change == self.change())
     }
 
     fn check_moves(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {

@@ -96,7 +96,14 @@ pub(super) fn take(
 fn rings_in_motion(status: &ServerStatus) -> Option<String> {
     if let Some(epoch) = status.waiting_epoch {
         return Some(format!(
-            "the index ring of epoch {epoch} waits for the ring change before it: try again later"
+            "the index ring of epoch {epoch} waits for the ring change before it: {}",
+            if is_changing(status) {
+                "try again later"
+            } else {
+                "try again in a moment; if it still waits then, no ring in use begins that change: \
+                 push a ring of a builder that is made again from the index ring in use, by \
+                 `reconstruct` and `settle`"
+            }
         ));
     }
     let others = status.nodes.iter().filter(|node| node.answers && !node.rings.is_empty());
@@ -111,6 +118,12 @@ fn rings_in_motion(status: &ServerStatus) -> Option<String> {
             })
         },
     )
+}
+
+/// True if the change of the index ring in use is not over.
+fn is_changing(status: &ServerStatus) -> bool {
+    let changes = status.moves.iter().filter_map(|line| line.change.as_ref());
+    changes.map(|change| change.phase.as_str()).any(|phase| phase != "new")
 }
 
 /// Fetches the rings of the queried process from nodes that have them.
@@ -240,6 +253,8 @@ pub(super) fn check_outcome(report: &CensusReport) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use martlet_admin_api::{ChangeLine, MovesLine};
+
     use super::*;
 
     #[test]
@@ -248,6 +263,34 @@ mod tests {
         assert!(check_outcome(&clean).is_ok());
         let refusal = check_outcome(&CensusReport::default()).unwrap_err().to_string();
         assert!(refusal.contains("not clean"), "{refusal}");
+    }
+
+    #[test]
+    fn a_ring_that_waits_for_no_change_is_told_from_one_that_will_come() {
+        let line = |phase: &str| {
+            let change = ChangeLine { change: 2, phase: phase.into(), receivers: 1, joined: 0 };
+            MovesLine {
+                ring: "index".into(),
+                epoch: 2,
+                partitions: 8,
+                replicas: 24,
+                partitions_moving: 1,
+                replicas_moving: 1,
+                change: Some(change),
+            }
+        };
+        let waits = |moves| {
+            let status = ServerStatus { waiting_epoch: Some(3), moves, ..ServerStatus::default() };
+            rings_in_motion(&status).unwrap()
+        };
+        for phase in ["waiting", "old", "joint"] {
+            let reason = waits(vec![line(phase)]);
+            assert!(reason.ends_with("before it: try again later"), "{reason}");
+        }
+        for moves in [vec![line("new")], Vec::new()] {
+            let reason = waits(moves);
+            assert!(reason.contains("made again from the index ring in use"), "{reason}");
+        }
     }
 
     #[test]

@@ -157,6 +157,37 @@ fn a_step_that_fails_is_named_with_the_words_of_the_command() {
     assert!(refusal.error.contains("rebalance before writing the ring"), "{refusal:?}");
 }
 
+/// The builder of the request stays: nothing is committed.
+#[test]
+fn a_ring_of_the_index_that_nodes_would_refuse_is_not_made() {
+    let BuilderSource::Create(new) = new(6) else { panic!("it is new") };
+    let named = NewBuilder { policy_name: Some("index".into()), min_part_hours: 0, ..new };
+    let made = RingBuilderRequest {
+        rebalance: true,
+        ..request(BuilderSource::Create(named), vec![add(4)])
+    };
+    let first = reply_to(made).unwrap().builder.unwrap();
+    let grow = RingBuilderRequest {
+        rebalance: true,
+        ..request(BuilderSource::Builder(first), vec![add_one()])
+    };
+    let grown = BuilderSource::Builder(reply_to(grow).unwrap().builder.unwrap());
+    let remove = |force| RingStep::Remove { devices: vec!["d4".into()], force };
+    let asked = refused(request(grown.clone(), vec![remove(false)])).refusal;
+    assert_eq!(asked.step, Some(0));
+    assert!(asked.error.contains("run `settle` first"), "{asked:?}");
+    for rebalance in [true, false] {
+        let plan = (!rebalance).then(PlanOptions::default);
+        let made = request(grown.clone(), vec![remove(true)]);
+        let refusal = refused(RingBuilderRequest { plan, rebalance, ..made });
+        assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
+        assert!(refusal.refusal.error.contains("nodes would refuse this ring"), "{refusal:?}");
+    }
+    let settled = request(grown, vec![RingStep::Settle, remove(false)]);
+    let settled = reply_to(RingBuilderRequest { rebalance: true, ..settled }).unwrap();
+    assert_eq!((settled.epoch, settled.replicas_moving > 0), (4, true));
+}
+
 #[test]
 fn large_builders_are_refused_before_their_memory_is_taken() {
     let many: Vec<NewRingDevice> =

@@ -1,6 +1,7 @@
 //! Tests of rings that follow a cluster file.
 
-use martlet_admin_api::ProcessReport;
+use martlet_admin_api::{DeviceLine, ProcessReport};
+use martlet_protocol::{Phase, Term};
 
 use super::*;
 use crate::spec::tests::THREE;
@@ -16,13 +17,15 @@ struct Folder {
     force: bool,
     /// Rings that the running nodes use instead of the newest.
     running: Option<Vec<NodeSurvey>>,
+    /// Term of the devices.
+    term: Term,
 }
 
 impl Folder {
     fn new() -> Self {
         let out = tempfile::tempdir().unwrap();
         std::fs::create_dir(out.path().join(CLUSTER_DIR)).unwrap();
-        Self { out, now_ms: START_MS, force: false, running: None }
+        Self { out, now_ms: START_MS, force: false, running: None, term: Term::NONE }
     }
 
     /// Nodes of a file that use the rings of the stored builders.
@@ -38,7 +41,9 @@ impl Folder {
         };
         let rings: Vec<RingLine> = spec.rings().into_iter().filter_map(line).collect();
         let node = |(name, address): (String, String)| {
-            let report = ProcessReport { rings: rings.clone(), ..ProcessReport::of(&name) };
+            let devices = vec![DeviceLine { term: self.term.0, ..DeviceLine::default() }];
+            let rings = rings.clone();
+            let report = ProcessReport { rings, devices, ..ProcessReport::of(&name) };
             NodeSurvey { name, address, report: Ok(report) }
         };
         spec.storage_nodes().into_iter().map(node).collect()
@@ -222,6 +227,70 @@ fn moves_are_not_settled_before_all_nodes_use_their_ring() {
     assert!(folder.plan(&four(), true).unwrap().rings[0].ring.moves().is_empty());
 }
 
+/// Index ring of an outcome.
+fn index(outcome: &RingsOutcome) -> &Ring {
+    &outcome.rings[0].ring
+}
+
+fn over(ring: &Ring) -> Term {
+    Term::of(ring.change(), Phase::New)
+}
+
+#[test]
+fn a_device_that_took_replicas_of_the_index_leaves_once_their_change_is_over() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    let joined = folder.apply(&four(), false);
+    let change = joined.rings[0].ring.change();
+    for (term, nodes) in
+        [(Term::NONE, 4), (Term::of(change, Phase::Joint), 4), (Term::of(change, Phase::New), 2)]
+    {
+        folder.term = term;
+        folder.running = None;
+        let mut running = folder.survey(&ClusterSpec::parse(&four()).unwrap());
+        running.truncate(nodes);
+        folder.running = Some(running);
+        let refusal = folder.refusal(THREE, false);
+        assert!(refusal.contains("nodes would refuse the index ring"), "{term}: {refusal}");
+        assert!(refusal.contains("on before its last move was settled"), "{term}: {refusal}");
+    }
+    // The node that leaves is lost, so that no census is clean.
+    folder.running = None;
+    let left = folder.apply(THREE, false);
+    let settled = "moves are settled, as their change is over";
+    assert!(left.rings[0].edits.iter().any(|edit| edit.contains(settled)));
+    index(&joined).check_index_successor(index(&left), over(index(&joined))).unwrap();
+    let at = |ring: &Ring, partition, replica| ring.primaries(partition).nth(replica);
+    let returns = index(&joined).moves().iter().all(|step| {
+        at(index(&left), step.partition, usize::from(step.replica)) == Some(step.previous)
+    });
+    assert!(!returns, "a replica goes on to a third device");
+    // Nobody knows which extents have arrived: the earlier holders stay named.
+    let (before, after) = (&joined.rings[1].ring, &left.rings[1].ring);
+    for step in before.moves() {
+        let replica = usize::from(step.replica);
+        let is_back = at(after, step.partition, replica) == Some(step.previous);
+        assert!(is_back || after.previous(step.partition, replica) == Some(step.previous));
+    }
+}
+
+#[test]
+fn an_index_ring_that_waits_does_not_prevent_that_extents_settle() {
+    let mut folder = Folder::new();
+    folder.apply(THREE, false);
+    let spec = ClusterSpec::parse(&four()).unwrap();
+    let before = folder.survey(&spec);
+    folder.apply(&four(), false);
+    let mut running = folder.survey(&spec);
+    for (node, old) in running.iter_mut().zip(before) {
+        node.report.as_mut().unwrap().rings[0] = old.report.unwrap().rings[0].clone();
+    }
+    folder.running = Some(running);
+    let outcome = folder.plan(&four(), true).unwrap();
+    let moving: Vec<bool> = outcome.rings.iter().map(|it| !it.ring.moves().is_empty()).collect();
+    assert_eq!(moving, [true, false]);
+}
+
 #[test]
 fn builders_older_than_the_running_rings_are_refused() {
     let mut folder = Folder::new();
@@ -285,10 +354,17 @@ fn no_edit_removes_the_last_sure_holders_without_force() {
     let refusal = folder.refusal(&six(&[1, 2]), false);
     assert!(refusal.contains("--settle after each step"), "moves prove nothing: {refusal}");
     folder.apply(&six(&[1]), true);
-    folder.apply(&six(&[1, 2]), false);
-    folder.force = true;
+    let left = folder.apply(&six(&[1, 2]), false);
+    (folder.force, folder.term) = (true, over(index(&left)));
     let forced = folder.plan(&six(&[1, 2, 3]), false).unwrap();
     assert!(forced.rings.iter().all(|ring| ring.is_changed));
+    // A change of the index without most of the old holders would never end.
+    let mut folder = Folder::new();
+    folder.apply(&six(&[]), false);
+    folder.force = true;
+    let refusal = folder.refusal(&six(&[1, 2, 3]), false);
+    assert!(refusal.contains("nodes would refuse the index ring"), "{refusal}");
+    assert!(refusal.contains("could never end"), "{refusal}");
 }
 
 #[test]

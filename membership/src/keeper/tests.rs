@@ -1,5 +1,7 @@
 //! Tests of rings: acceptance, storage, waiting and refusal.
 
+use martlet_ring::{Builder, DeviceInfo, RebalanceContext};
+
 use super::*;
 use crate::testing::*;
 
@@ -272,4 +274,92 @@ fn p3_rings_that_wait_come_into_use_one_after_the_other() {
         keeper.reconsider();
         assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (fourth.epoch(), true));
     }
+}
+
+/// Rings of the index: the second moves replicas to a device, and the third, which removes it
+/// before these moves are settled, is refused. The last settles the third, so that it waits for a
+/// change that no process runs.
+fn stray() -> [Arc<Ring>; 4] {
+    let mut builder = builder(0, 4);
+    let first = next(&mut builder);
+    let joined = builder.add(device(5, "d1")).unwrap();
+    let second = next(&mut builder);
+    builder.remove(joined, true).unwrap();
+    let third = next(&mut builder);
+    builder.settle().unwrap();
+    [first, second, third, Arc::new(builder.ring().unwrap())]
+}
+
+/// Builder of the ring in use, and its next ring, which moves nothing.
+fn settled(ring: &Ring) -> (Builder, Arc<Ring>) {
+    let mut builder = Builder::from_ring(ring, 1, 0.0, 1).unwrap();
+    builder.settle().unwrap();
+    let settled = Arc::new(builder.ring().unwrap());
+    (builder, settled)
+}
+
+#[test]
+fn p3_rings_that_would_wait_for_ever_give_way_to_one_that_moves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let [_, second, third, last] = stray();
+    let keeper = keeper(&place);
+    keeper.offer(RingName::Index, &second.encode()).unwrap();
+    keeper.receive_term(over(&second));
+    let refusal = keeper.offer(RingName::Index, &third.encode()).unwrap_err();
+    assert!(refusal.contains("on before its last move was settled"), "{refusal}");
+    assert_eq!(keeper.offer(RingName::Index, &last.encode()), Ok(OfferOutcome::Waits));
+    keeper.reconsider();
+    assert_eq!(index_epoch(&keeper), second.epoch(), "no process runs the change of the third");
+
+    let (mut builder, settled) = settled(&second);
+    let joined = second.devices().last().unwrap().id;
+    let mut hasty = builder.clone();
+    hasty.remove(joined, true).unwrap();
+    let refusal = keeper.offer(RingName::Index, &next(&mut hasty).encode()).unwrap_err();
+    assert!(refusal.contains("two rings of epoch"), "it begins a change: {refusal}");
+    assert_eq!(keeper.waiting().unwrap().hash(), last.hash());
+    assert_eq!(keeper.offer(RingName::Index, &settled.encode()), Ok(OfferOutcome::Taken));
+    assert!(keeper.waiting().is_none());
+    builder.remove(joined, true).unwrap();
+    let next = next(&mut builder);
+    assert_eq!(keeper.offer(RingName::Index, &next.encode()), Ok(OfferOutcome::Taken));
+    drop(keeper);
+    let keeper = self::keeper(&place);
+    assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (next.epoch(), true));
+}
+
+#[test]
+fn p3_rings_that_may_be_in_use_elsewhere_give_way_to_none() {
+    let (place, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [_, second, _, last] = stray();
+    // A ring that waits for the change of the ring in use, and one of another builder.
+    let (mut builder, _) = settled(&second);
+    let mut other = Builder::from_ring(&second, 1, 0.0, 1).unwrap();
+    builder.add(device(6, "d1")).unwrap();
+    let legal = next(&mut builder);
+    let info = DeviceInfo { meta: Some("a copy".into()), ..DeviceInfo::default() };
+    other.set_info(second.devices()[0].id, info).unwrap();
+    other.settle().unwrap();
+    other.rebalance(RebalanceContext::default()).unwrap();
+    let other = other.ring().unwrap();
+    assert_eq!(other.change(), second.change());
+    let keeper = keeper(&place);
+    keeper.offer(RingName::Index, &second.encode()).unwrap();
+    keeper.receive_term(Term::of(second.change(), Phase::Joint));
+    assert_eq!(keeper.offer(RingName::Index, &legal.encode()), Ok(OfferOutcome::Waits));
+    let refusal = keeper.offer(RingName::Index, &other.encode()).unwrap_err();
+    assert!(refusal.contains("made from another ring"), "{refusal}");
+    assert_eq!(keeper.waiting().unwrap().hash(), legal.hash());
+
+    // Before a term is known, a process can't tell which changes others run.
+    let place = tempfile::tempdir().unwrap();
+    self::keeper(&place).offer(RingName::Index, &second.encode()).unwrap();
+    let path = files.path().join("index.ring");
+    last.save(&path).unwrap();
+    let folder = Arc::new(DataFolder::open(place.path()).unwrap());
+    let keeper = RingKeeper::open(folder, &[path]).unwrap();
+    let (_, settled) = settled(&second);
+    let refusal = keeper.offer(RingName::Index, &settled.encode()).unwrap_err();
+    assert!(refusal.contains("made from another ring"), "{refusal}");
+    assert_eq!(keeper.waiting().unwrap().hash(), last.hash());
 }

@@ -96,12 +96,16 @@ fn the_sets_of_a_partition_follow_its_own_moves() {
 
 #[test]
 fn without_moves_the_primaries_decide_at_any_term() {
+    let twice = ring(7, &[1, 2, 1], &[]).sets(Partition(0), Term::NONE);
+    assert_eq!((members(&twice), twice.quorum(0)), (vec![1, 2], 2), "a device counts once");
+    assert_eq!(twice, Sets::joint(&[1, 2, 1].map(DeviceId), &[1, 2, 1].map(DeviceId)));
     let ring = ring(7, &[1, 2, 3], &[]);
     for term in [Term::NONE, Term(1), Term::of(7, Phase::Joint), Term::ANY] {
         assert_eq!(sets(&ring, term), [[1, 2, 3]]);
         let alone = ring.sets(Partition(0), term);
         assert!(!alone.is_joint());
         assert_eq!(members(&alone), [1, 2, 3], "in the order of the replicas");
+        assert_eq!((&alone, alone.common()), (&Sets::single(&[1, 2, 3].map(DeviceId)), 3));
     }
 }
 

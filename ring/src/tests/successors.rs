@@ -5,8 +5,9 @@ use martlet_protocol::{DeviceId, Partition, Phase, Term};
 
 use crate::builder::Builder;
 use crate::builder::rebalance::RebalanceContext;
-use crate::ring::Ring;
-use crate::testing::{add_zones, builder, new_device, rebalance};
+use crate::ring::{Move, Ring, RingIdentity};
+use crate::table::Table;
+use crate::testing::{add_zones, builder, device, new_device, rebalance};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -171,7 +172,9 @@ fn a_replica_of_the_index_that_moves_on_before_it_arrived_is_refused() {
     assert!(
         new.moves().iter().any(|step| step.change == new.change() && step.previous != newcomer)
     );
-    assert!(index_refusal(&old, &new, over).contains("after a clean census, then rebalance"));
+    let refusal = index_refusal(&old, &new, over);
+    assert!(refusal.contains("on before its last move was settled"), "{refusal}");
+    assert!(refusal.contains("by `reconstruct` from the ring in use"), "{refusal}");
     // After their moves were settled, replicas move from their current holders.
     let mut builder = cluster();
     grown(&mut builder, 50, HOUR_MS);
@@ -201,4 +204,110 @@ fn the_index_keeps_its_replicas_and_may_have_more_partitions() {
     old.check_index_successor(&finer, over).unwrap();
     let grown = grown(&mut builder, 50, HOUR_MS);
     old.check_index_successor(&grown, over).unwrap();
+}
+
+/// Removes devices, and returns the next ring.
+fn without(builder: &mut Builder, gone: &[DeviceId]) -> Ring {
+    for id in gone {
+        builder.remove(*id, true).unwrap();
+    }
+    builder.rebalance(RebalanceContext { now_ms: HOUR_MS, seed: 4 }).unwrap();
+    builder.ring().unwrap()
+}
+
+/// Joint ends when a majority of the old holders has answered, and a device that left never does.
+#[test]
+fn a_ring_of_the_index_whose_change_could_never_end_is_refused() {
+    let builder = cluster();
+    let old = builder.ring().unwrap();
+    let over = Term::of(old.change(), Phase::New);
+    let lost: Vec<DeviceId> = old.primaries(Partition(0)).take(2).collect();
+    let both = without(&mut builder.clone(), &lost);
+    old.check_successor(&both, |_| true).unwrap();
+    for known in [over, Term::NONE] {
+        let refusal = index_refusal(&old, &both, known);
+        assert!(refusal.contains("could never end"), "{refusal}");
+        assert!(refusal.contains("under the same ids"), "{refusal}");
+    }
+    // One after the other, with or without `settle` between them.
+    for settles in [true, false] {
+        let mut builder = builder.clone();
+        let one = without(&mut builder, &lost[..1]);
+        old.check_index_successor(&one, over).unwrap();
+        if settles {
+            builder.settle().unwrap();
+        }
+        let two = without(&mut builder, &lost[1..]);
+        let over = Term::of(one.change(), Phase::New);
+        let moved_to_it = |step: &Move| {
+            let at = usize::from(step.replica);
+            one.primaries(step.partition).nth(at) == Some(lost[1])
+        };
+        if settles || !one.moves().iter().any(moved_to_it) {
+            one.check_index_successor(&two, over).unwrap();
+        } else {
+            assert!(index_refusal(&one, &two, over).contains("on before its last move"));
+        }
+    }
+}
+
+/// The parent is compared for consecutive epochs alone, and the holders for consecutive changes.
+#[test]
+fn rings_of_another_builder_are_found_out_by_their_holders() {
+    let (mut one, mut two) = (cluster(), cluster());
+    let mine = grown(&mut one, 50, HOUR_MS);
+    let over = Term::of(mine.change(), Phase::New);
+    two.add(new_device(1, 2, 1, 60, 100.0)).unwrap();
+    two.rebalance(RebalanceContext { now_ms: HOUR_MS, seed: 2 }).unwrap();
+    two.settle().unwrap();
+    two.increase_part_power().unwrap();
+    let theirs = two.ring().unwrap();
+    assert_eq!((theirs.change(), theirs.epoch()), (mine.change(), mine.epoch() + 2));
+    mine.check_successor(&theirs, |_| true).unwrap();
+    let refusal = index_refusal(&mine, &theirs, over);
+    assert!(refusal.contains("made from another ring"), "{refusal}");
+    // Their next ring begins a change, from holders that aren't these.
+    let theirs = grown(&mut two, 61, 3 * HOUR_MS);
+    assert_eq!(theirs.change(), mine.change() + 1);
+    mine.check_successor(&theirs, |_| true).unwrap();
+    assert!(mine.check_index_successor(&theirs, over).is_err());
+    // Once they have settled it, no ring tells from which holders it moved.
+    two.settle().unwrap();
+    mine.check_index_successor(&two.ring().unwrap(), over).unwrap();
+    // A process that missed rings of its own builder follows.
+    one.settle().unwrap();
+    one.increase_part_power().unwrap();
+    mine.check_index_successor(&one.ring().unwrap(), over).unwrap();
+    mine.check_index_successor(&grown(&mut one, 62, 3 * HOUR_MS), over).unwrap();
+}
+
+/// A ring of 2^20 partitions on three of four devices, with moves of one replica of each.
+fn large(epoch: u64, change: u64, primaries: [u16; 3], moves: Option<(u8, u32)>) -> Ring {
+    const POWER: u8 = 20;
+    let mut table = Table::empty(POWER, 3, 1 << POWER);
+    for partition in 0..table.parts() {
+        table.row_mut(partition).copy_from_slice(&primaries);
+    }
+    let moves = moves.map(|(replica, previous)| {
+        let previous = DeviceId(previous);
+        let step = |at| Move { partition: Partition(at), replica, previous, change };
+        (0..table.parts()).map(step).collect()
+    });
+    let small = cluster().ring().unwrap();
+    let identity = RingIdentity { epoch, change, parent: [0; 32], ..small.identity().clone() };
+    let devices = (0..4).map(|id| device(id, 1, id, "n")).collect();
+    Ring::from_parts(identity, devices, table, moves.unwrap_or_default()).unwrap()
+}
+
+/// Of a million moves, each is found by its partition. If each were looked for among all, this test
+/// would take an hour.
+#[test]
+fn the_successor_of_a_ring_with_many_moves_is_judged_in_one_pass() {
+    let old = large(10, 7, [3, 1, 2], Some((0, 0)));
+    let settled = large(12, 7, [3, 1, 2], None);
+    let next = large(14, 8, [3, 0, 2], Some((1, 1)));
+    let over = Term::of(7, Phase::New);
+    old.check_index_successor(&settled, over).unwrap();
+    old.check_index_successor(&next, over).unwrap();
+    assert!(index_refusal(&old, &settled, Term::of(7, Phase::Joint)).contains("handing over"));
 }
