@@ -188,6 +188,7 @@ mod tests {
             clients_wait: None,
             data_port: None,
             release: None,
+            is_repeated: false,
         };
         let own = ProcessReport::of("storage-node n1");
         let answer = answer(&report, 1010, own);

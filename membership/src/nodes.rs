@@ -171,15 +171,19 @@ impl ReplyHistory {
         }
     }
 
-    /// Records a reply. Returns true if it announced other rings than the reply before.
-    fn record_report(&self, heard: &NodeReport) -> bool {
-        let took_us = u64::try_from(heard.round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
+    /// Counts a reply and its time.
+    fn count_reply(&self, round_trip: Duration) {
+        let took_us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
         let before = self.latency_us.load(Ordering::Relaxed);
         let after = before - before / SMOOTHING + took_us / SMOOTHING;
         self.latency_us.store(after, Ordering::Relaxed);
         self.waited_us.fetch_add(took_us, Ordering::Relaxed);
         self.replies.fetch_add(1, Ordering::Relaxed);
         self.answers.store(true, Ordering::Relaxed);
+    }
+
+    /// Records the state in a reply. Returns true if it announced other rings than the state before.
+    fn record_state(&self, heard: &NodeReport) -> bool {
         let mut last = self.last.lock();
         let now = Instant::now();
         last.heard = Some(now);
@@ -245,23 +249,35 @@ impl PeerNodes {
         }
     }
 
-    fn connect(&self, name: &str, address: &str, history: Arc<ReplyHistory>) -> PeerNode {
-        let (clock, changes) = (self.clock.clone(), self.changes.clone());
-        let (node, notes) = (name.to_owned(), history.clone());
-        let observer = Arc::new(move |report: NodeReport| {
-            if report.release.as_ref().is_some_and(|announced| !notes.record_release(announced)) {
+    /// Makes the receiver of a node's reports. Reports that repeat another are only counted.
+    fn observer(
+        &self,
+        name: &str,
+        history: Arc<ReplyHistory>,
+    ) -> impl Fn(NodeReport) + Send + Sync + use<> {
+        let (clock, changes, node) = (self.clock.clone(), self.changes.clone(), name.to_owned());
+        move |report: NodeReport| {
+            if report.release.as_ref().is_some_and(|announced| !history.record_release(announced)) {
+                return;
+            }
+            history.count_reply(report.round_trip);
+            if report.is_repeated {
                 return;
             }
             let reading = ClockReading { own_ms: report.now_ms, cluster_ms: report.cluster_ms };
             clock.observe(&node, reading, report.round_trip);
-            if report.term > Term(notes.term.fetch_max(report.term.0, Ordering::Relaxed)) {
+            if report.term > Term(history.term.fetch_max(report.term.0, Ordering::Relaxed)) {
                 // The receiver exists until the process ends.
                 let _ = changes.send(NodeChange::Term(report.term));
             }
-            if notes.record_report(&report) {
+            if history.record_state(&report) {
                 let _ = changes.send(NodeChange::Rings { node: node.clone(), rings: report.rings });
             }
-        });
+        }
+    }
+
+    fn connect(&self, name: &str, address: &str, history: Arc<ReplyHistory>) -> PeerNode {
+        let observer = Arc::new(self.observer(name, history.clone()));
         let is_background = self.is_background;
         let PeerCredentials { key, tls } = self.credentials.clone();
         let options = client_options(self.clock.clone(), tls);
@@ -327,12 +343,14 @@ pub fn push_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::SystemClock;
-    use martlet_protocol::http::Announcement;
+    use martlet_protocol::http::{Announcement, RingTag};
 
     use super::super::clock::Ticks;
     use super::super::rings::RingName;
     use super::*;
     use crate::testing::*;
+
+    const HOUR_MS: u64 = 3_600_000;
 
     fn nodes(role: MemberRole<'_>) -> (PeerNodes, mpsc::UnboundedReceiver<NodeChange>) {
         let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
@@ -360,39 +378,82 @@ mod tests {
         assert_eq!(nodes.figures()[1].silences, 1);
     }
 
+    fn report() -> NodeReport {
+        NodeReport {
+            now_ms: 1,
+            cluster_ms: None,
+            round_trip: Duration::from_millis(2),
+            rings: Announcement::new(&[]).rings().clone(),
+            term: Term::NONE,
+            clients_wait: None,
+            data_port: None,
+            release: None,
+            is_repeated: false,
+        }
+    }
+
     #[test]
     fn only_rings_that_were_not_announced_before_are_news() {
         let history = ReplyHistory::default();
-        let rings = Announcement::new(&[]).rings().clone();
-        let term = Term::NONE;
-        let round_trip = Duration::from_millis(2);
-        let port = DataPort::new("http://n1:9002", "").unwrap();
-        let data_port = Some(DataPortTag::new(&port));
-        let clients_wait = None;
-        let release = None;
-        let heard = NodeReport {
-            now_ms: 1,
-            cluster_ms: None,
-            round_trip,
-            rings,
-            term,
-            clients_wait,
-            data_port,
-            release,
+        let hear = |heard: &NodeReport| {
+            history.count_reply(heard.round_trip);
+            history.record_state(heard)
         };
+        let port = DataPort::new("http://n1:9002", "").unwrap();
+        let heard = NodeReport { data_port: Some(DataPortTag::new(&port)), ..report() };
         assert!(!history.answers() && history.silent_for().is_none());
-        assert!(history.record_report(&heard));
-        assert!(!history.record_report(&heard));
+        assert!(hear(&heard));
+        assert!(!hear(&heard));
         assert!(history.answers() && history.silent_for().is_some());
         assert_eq!(history.data_port(), Some(port.clone()));
         history.note_answer(false);
         assert_eq!(history.data_port(), None, "a silent node serves no reads");
-        assert!(!history.record_report(&NodeReport { data_port: None, ..heard.clone() }));
+        assert!(!hear(&NodeReport { data_port: None, ..heard.clone() }));
         assert_eq!(history.data_port(), None, "it was restarted without a data port");
-        history.record_report(&heard);
+        hear(&heard);
         assert_eq!(history.replies.load(Ordering::Relaxed), 4);
         assert_eq!(history.waited_us.load(Ordering::Relaxed), 8000);
     }
+
+    #[test]
+    fn rings_term_and_clock_are_learnt_from_replies_that_repeat_no_other() {
+        let (nodes, mut changes) = nodes(MemberRole::Proxy);
+        let history = Arc::new(ReplyHistory::default());
+        let observe = nodes.observer("n1", history.clone());
+        let now_ms = nodes.clock.now_ms();
+        let tag = |epoch| RingTag { name: "index".into(), epoch, hash: [9; 8] };
+        let heard = |epoch, term, ahead_ms| NodeReport {
+            rings: Announcement::new(&[tag(epoch)]).rings().clone(),
+            term: Term(term),
+            now_ms: now_ms + ahead_ms,
+            ..report()
+        };
+        let epoch = |rings: &RingTags| rings.iter().next().unwrap().epoch;
+        let mut learnt = || -> Vec<String> {
+            let changes = std::iter::from_fn(|| changes.try_recv().ok());
+            let shown = changes.map(|change| match change {
+                NodeChange::Rings { rings, .. } => format!("ring {}", epoch(&rings)),
+                NodeChange::Term(term) => format!("term {}", term.0),
+            });
+            shown.collect()
+        };
+        let is_ahead = || {
+            let ahead_ms = nodes.clock.ahead_ms("n1").unwrap();
+            ahead_ms.unsigned_abs() > HOUR_MS / 2
+        };
+        observe(heard(7, 14, 0));
+        assert_eq!(learnt(), ["term 14", "ring 7"]);
+        assert!(!is_ahead());
+        observe(NodeReport { is_repeated: true, ..heard(8, 15, HOUR_MS) });
+        assert_eq!(learnt(), [""; 0], "it is only counted");
+        assert!(!is_ahead() && epoch(&history.rings().unwrap()) == 7);
+        assert_eq!(history.replies.load(Ordering::Relaxed), 2);
+        assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
+        observe(heard(8, 15, HOUR_MS));
+        assert_eq!(learnt(), ["term 15", "ring 8"]);
+        assert!(is_ahead(), "its clock was set");
+    }
+
     #[test]
     fn clients_wait_as_long_as_at_the_slowest_node_that_reported_lately() {
         let (nodes, _changes) = nodes(MemberRole::Replicator);
@@ -400,17 +461,9 @@ mod tests {
         nodes.follow(&rings);
         assert_eq!(nodes.clients_wait(), Duration::ZERO);
         let report = |node: &str, clients_wait: Option<u64>| {
-            let heard = NodeReport {
-                now_ms: 1,
-                cluster_ms: None,
-                round_trip: Duration::ZERO,
-                rings: Announcement::new(&[]).rings().clone(),
-                term: Term::NONE,
-                clients_wait: clients_wait.map(Duration::from_millis),
-                data_port: None,
-                release: None,
-            };
-            nodes.get(node).unwrap().history.record_report(&heard);
+            let clients_wait = clients_wait.map(Duration::from_millis);
+            let heard = NodeReport { clients_wait, ..report() };
+            nodes.get(node).unwrap().history.record_state(&heard);
         };
         report("n1", Some(5));
         report("n2", Some(300));

@@ -4,8 +4,11 @@
 //! Afterwards one caller probes it, and the rest keep shunning it until it replies. A device that
 //! is repeatedly overtaken and never replies counts as failed. So a stopped node costs a few
 //! hedges, not one for each read.
+//!
+//! Nearly all replies come from devices that answer all the time, so they take no lock.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::DeviceId;
@@ -31,10 +34,19 @@ const LAG_MAX: Duration = Duration::from_secs(1);
 const READS_PER_HEDGE: u32 = 20;
 /// Maximum number of saved hedges.
 const HEDGES_SAVED_MAX: u32 = 16;
+/// Milliseconds in which further answers of a healthy device change nothing.
+const ANSWER_MS: u64 = 100;
+/// Number of devices whose last answer is found without a lock.
+const ANSWERS_MAX: usize = 64;
 
 /// Observed health of all devices.
 pub(crate) struct Health {
     devices: Mutex<HashMap<DeviceId, Record>>,
+    /// Number of shunned devices.
+    shunned: AtomicUsize,
+    /// Marks of devices whose last note is an answer, each at its id modulo [`ANSWERS_MAX`].
+    answers: [AtomicU64; ANSWERS_MAX],
+    began: Instant,
     /// Saved hedges, in units of 1/[`READS_PER_HEDGE`].
     saved: Mutex<u32>,
 }
@@ -53,18 +65,59 @@ struct Record {
 
 impl Default for Health {
     fn default() -> Self {
-        Self { devices: Mutex::default(), saved: Mutex::new(HEDGES_SAVED_MAX * READS_PER_HEDGE) }
+        Self {
+            devices: Mutex::default(),
+            shunned: AtomicUsize::new(0),
+            answers: [const { AtomicU64::new(0) }; ANSWERS_MAX],
+            began: Instant::now(),
+            saved: Mutex::new(HEDGES_SAVED_MAX * READS_PER_HEDGE),
+        }
     }
 }
 
 impl Health {
     fn note(&self, device: DeviceId, change: impl FnOnce(&mut Record)) {
-        change(self.devices.lock().entry(device).or_default());
+        let mut devices = self.devices.lock();
+        let record = devices.entry(device).or_default();
+        let was_shunned = record.shunned_until.is_some();
+        self.last_answer(device).store(0, Ordering::Relaxed);
+        change(record);
+        let is_shunned = record.shunned_until.is_some();
+        if is_shunned && !was_shunned {
+            self.shunned.fetch_add(1, Ordering::Relaxed);
+        } else if was_shunned && !is_shunned {
+            self.shunned.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Records a successful reply, or a refusal that isn't the device's fault.
     pub(crate) fn answered(&self, device: DeviceId) {
-        self.note(device, Record::answer);
+        let (last, mark) = (self.last_answer(device), self.mark(device));
+        if last.load(Ordering::Relaxed) == mark {
+            return;
+        }
+        self.note(device, |record| {
+            record.answer();
+            last.store(mark, Ordering::Relaxed);
+        });
+    }
+
+    /// Place of the mark of a device's last answer; zero after any other note.
+    fn last_answer(&self, device: DeviceId) -> &AtomicU64 {
+        &self.answers[device.0 as usize % ANSWERS_MAX]
+    }
+
+    /// Mark of an answer now: the device, and the number of the present [`ANSWER_MS`], from 1.
+    fn mark(&self, device: DeviceId) -> u64 {
+        let time = self.began.elapsed();
+        let ended =
+            time.as_secs() * (1000 / ANSWER_MS) + u64::from(time.subsec_millis()) / ANSWER_MS;
+        ((ended + 1) << 32) | u64::from(device.0)
+    }
+
+    /// Returns true if any device is shunned.
+    pub(crate) fn has_shunned(&self) -> bool {
+        self.shunned.load(Ordering::Relaxed) > 0
     }
 
     /// Records the first byte of a read after `took`.
@@ -103,12 +156,16 @@ impl Health {
 
     /// Returns true if other devices should be queried first.
     pub(crate) fn is_shunned(&self, device: DeviceId) -> bool {
-        self.devices.lock().get(&device).is_some_and(|record| record.shunned_until.is_some())
+        self.has_shunned()
+            && self.devices.lock().get(&device).is_some_and(|record| record.shunned_until.is_some())
     }
 
     /// Returns true if other devices should be queried first; for callers that query the device
     /// otherwise. After the shunned time, returns false to one caller, which probes the device.
     pub(crate) fn shuns(&self, device: DeviceId) -> bool {
+        if !self.has_shunned() {
+            return false;
+        }
         let mut devices = self.devices.lock();
         let Some(record) = devices.get_mut(&device) else { return false };
         let Some(until) = record.shunned_until else { return false };
@@ -202,6 +259,54 @@ mod tests {
         assert!(health.shuns(ONE), "and the next waits for what comes of that");
         health.answered(ONE);
         assert!(!health.shuns(ONE) && !health.is_shunned(ONE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_device_is_shunned_until_it_answers_itself() {
+        let (health, two) = (Health::default(), DeviceId(2));
+        assert!(!health.has_shunned());
+        for device in [ONE, ONE, two] {
+            health.failed(device);
+        }
+        health.answered(ONE);
+        health.answered(ONE);
+        assert!(!health.is_shunned(ONE) && health.is_shunned(two) && health.has_shunned());
+        assert!(!health.shuns(ONE) && health.shuns(two));
+        advance(SHUNNED_FOR).await;
+        assert!(!health.shuns(two) && health.has_shunned(), "one caller probes it");
+        health.first_byte(two, ms(1));
+        assert!(!health.is_shunned(two) && !health.has_shunned());
+        health.full(ONE);
+        health.failed(ONE);
+        assert!(health.is_shunned(ONE) && health.has_shunned());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_shortly_after_one_another_count_too() {
+        let (health, same_place) = (Health::default(), DeviceId(ONE.0 + 64));
+        health.answered(ONE);
+        health.failed(ONE);
+        health.answered(ONE);
+        assert!(!health.is_shunned(ONE), "the failure came between");
+        health.failed(same_place);
+        health.answered(ONE);
+        assert!(health.is_shunned(same_place), "another device answered");
+        for _ in 0..109 {
+            advance(ms(10)).await;
+            health.answered(ONE);
+        }
+        for _ in 0..STRIKES_MAX {
+            health.overtaken(ONE, ms(30));
+        }
+        assert!(!health.is_shunned(ONE), "it answered only just now");
+        health.answered(ONE);
+        advance(SILENCE_MAX).await;
+        for _ in 1..STRIKES_MAX {
+            health.overtaken(ONE, ms(30));
+        }
+        assert!(!health.is_shunned(ONE), "the strikes before its answer are over");
+        health.overtaken(ONE, ms(30));
+        assert!(health.is_shunned(ONE));
     }
 
     #[tokio::test(start_paused = true)]

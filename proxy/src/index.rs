@@ -15,11 +15,13 @@
 //! * [`compare_and_set`]: ballots; [`judge`]: decisions in the middle of a ballot;
 //!   [`paired_write`]: writes next to a ballot's register.
 //! * [`replicas`]: calls to the devices of a register; [`replica_set`]: these devices;
-//!   [`member_queries`]: order of a read's requests.
+//!   [`calls`]: concurrent calls with their time limits; [`member_queries`]: order of a read's
+//!   requests.
 //! * [`intent`]: parameters and results of a write; [`views`]: replies to a read;
 //!   [`contended`]: keys with recent conflicts.
 //! * [`replica_votes`]: replies of replicas to one write, counted.
 
+mod calls;
 mod client;
 mod compare_and_set;
 mod contended;
@@ -37,9 +39,10 @@ mod settle;
 mod views;
 mod write;
 
+pub(crate) use self::calls::{Calls, call_in_time};
 pub(crate) use self::client::RegisterClient;
 pub(crate) use self::intent::{Intent, Proposal, Step, WriteError, WriteOutcome};
 pub(crate) use self::judge::{Judge, Round};
-pub(crate) use self::replica_set::{Calls, ReplicaSet, Role, call_in_time};
+pub(crate) use self::replica_set::{ReplicaSet, Role};
 pub(crate) use self::replicas::ReplicaClient;
 pub(crate) use self::views::weightier;

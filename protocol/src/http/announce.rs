@@ -105,6 +105,9 @@ pub struct NodeReport {
     pub data_port: Option<DataPortTag>,
     /// The node's release; none in frames of channels, which don't repeat it.
     pub release: Option<AnnouncedRelease>,
+    /// True if a report of a moment ago said the same but for the times. Receivers need only count
+    /// the reply.
+    pub is_repeated: bool,
 }
 
 /// Receiver of a node's state; clients call the receiver for each reply.
@@ -221,8 +224,17 @@ impl NodeReport {
         clients_wait: Option<Duration>,
     ) -> Self {
         let Announcement { rings, term, data_port, .. } = announced.clone();
-        let (cluster_ms, release) = (None, None);
-        Self { now_ms, cluster_ms, round_trip, rings, term, clients_wait, data_port, release }
+        Self {
+            now_ms,
+            cluster_ms: None,
+            round_trip,
+            rings,
+            term,
+            clients_wait,
+            data_port,
+            release: None,
+            is_repeated: false,
+        }
     }
 
     /// Reads a reply's headers; none if the clock or ring header is missing.
@@ -234,8 +246,17 @@ impl NodeReport {
         let cluster_ms = number(CLUSTER_NOW);
         let clients_wait = number(CLIENTS_WAIT).map(Duration::from_micros);
         let data_port = headers.get(DATA_PORT).cloned().map(DataPortTag);
-        let release = Some(AnnouncedRelease::of(headers));
-        Some(Self { now_ms, cluster_ms, round_trip, rings, term, clients_wait, data_port, release })
+        Some(Self {
+            now_ms,
+            cluster_ms,
+            round_trip,
+            rings,
+            term,
+            clients_wait,
+            data_port,
+            release: Some(AnnouncedRelease::of(headers)),
+            is_repeated: false,
+        })
     }
 }
 

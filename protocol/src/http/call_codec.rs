@@ -6,25 +6,28 @@
 //!
 //! Both are [messages](super::message_codec): later releases append fields to them.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use serde::de::value::{EnumAccessDeserializer, U32Deserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, IntoDeserializer};
 use serde::{Deserialize, Serialize};
 
 use super::calls::{CLAIMS_MAX, IDS_MAX, PAGE_ITEMS_MAX, encode};
 use super::message_codec::{Message, decode_message};
-use crate::backend::{Call, CallKind, ListRequest, Reply};
+use crate::backend::{Call, CallKind, ListRequest, RegisterView, Reply};
+use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::limits::{FENCES_MAX, INDEX_SHARDS_MAX};
+use crate::stamp::Stamp;
 
 // The number before the arguments takes one byte.
 const _: () = assert!(CallKind::CALLS.len() < 128);
 
 /// Encodes the arguments of a call.
 pub(super) fn encode_call(call: &Call<'_>) -> Result<Bytes> {
-    let numbered = encode(call)
+    let mut numbered = encode(call)
         .map_err(|error| Error::internal("a request can't be encoded").with_source(error))?;
-    Ok(numbered.slice(1..))
+    numbered.advance(1);
+    Ok(numbered)
 }
 
 /// Decodes a call from its arguments. Its page is limited, so that the reply fits into memory.
@@ -40,9 +43,9 @@ pub(super) fn encode_reply(reply: &impl Serialize) -> Result<Bytes> {
 }
 
 /// Decodes the result of a call of this kind.
-pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
+pub(super) fn decode_reply(kind: CallKind, body: &Bytes) -> Result<Reply> {
     Ok(match kind {
-        CallKind::Read | CallKind::ReadHint => Reply::View(decode(body)?),
+        CallKind::Read | CallKind::ReadHint => Reply::View(decode_view(body)?),
         CallKind::Write | CallKind::KeepHint => Reply::Write(decode(body)?),
         CallKind::Promise => Reply::Promise(decode(body)?),
         CallKind::List | CallKind::ListRows | CallKind::ListHints => Reply::List(decode(body)?),
@@ -94,8 +97,26 @@ pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
 
 /// Decodes the body of a reply.
 pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    decode_message(body)
-        .map_err(|error| Error::internal("the node's reply can't be read").with_source(error))
+    decode_message(body).map_err(unreadable)
+}
+
+/// Fields of a [`RegisterView`], with its inline bytes where they lie.
+#[derive(Deserialize)]
+struct ViewFields<'a> {
+    promise: Stamp,
+    entry: Option<Entry>,
+    #[serde(borrow)]
+    inline: Option<&'a [u8]>,
+}
+
+/// Decodes the view of a register. Its inline bytes share the memory of the body.
+fn decode_view(body: &Bytes) -> Result<RegisterView> {
+    let ViewFields { promise, entry, inline } = decode_message(body).map_err(unreadable)?;
+    Ok(RegisterView { promise, entry, inline: inline.map(|bytes| body.slice_ref(bytes)) })
+}
+
+fn unreadable(error: postcard::Error) -> Error {
+    Error::internal("the node's reply can't be read").with_source(error)
 }
 
 fn undecodable(error: postcard::Error) -> Error {

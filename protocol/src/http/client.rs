@@ -3,7 +3,8 @@
 //! * [`options`], [`remote_node`]: settings of a client, and the state that its calls share.
 //! * [`breaker`]: fails calls to an unreachable node at once, for 200 ms to 2 s.
 //! * [`connection`]: pooled connections.
-//! * [`channel`], [`channel_slot`], [`channel_opening`]: the connection of short calls.
+//! * [`channel`], [`channel_slot`], [`channel_opening`], [`waiting_calls`]: the connection of short
+//!   calls.
 //! * [`exchange`]: one request and its reply, with signature, timeout and error classes.
 //! * [`extents`], [`upload`], [`download`]: streams of extents.
 //! * [`backend`]: the calls of the backend trait.
@@ -42,6 +43,7 @@ mod extents;
 mod options;
 mod remote_node;
 mod upload;
+mod waiting_calls;
 
 /// A backend for a remote node.
 #[derive(Debug)]

@@ -167,7 +167,8 @@ fn call(mut reader: InputReader<'_>) -> bool {
 
 fn reply(mut reader: InputReader<'_>) -> bool {
     let kind = call_kind(reader.byte());
-    let Ok(reply) = decode_reply(kind, reader.rest()) else { return false };
+    let body = Bytes::copy_from_slice(reader.rest());
+    let Ok(reply) = decode_reply(kind, &body) else { return false };
     let again = encode_reply(&reply).expect("a decoded reply can be encoded");
     assert_eq!(decode_reply(kind, &again).expect("an encoded reply can be decoded"), reply);
     true

@@ -13,11 +13,12 @@ use martlet_protocol::stamp::StampSource;
 use martlet_protocol::{BackendExt, Error, RegisterKey, RegisterKind, Result, Stamp};
 use tokio::time::Instant;
 
+use super::calls::{Calls, call_in_time};
 use super::intent::{
     Intent, Proposal, ROUNDS, Step, WriteError, WriteOutcome, entry_write, unknown_outcome,
 };
 use super::judge::{ByView, Judge, Round};
-use super::replica_set::{Calls, ReplicaSet, Role, call_in_time};
+use super::replica_set::{ReplicaSet, Role};
 use super::replica_votes::{ReplicaVotes, put};
 use super::replicas::ReplicaClient;
 use crate::latch::{Turn, Turns};

@@ -7,8 +7,9 @@ use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
 use martlet_protocol::{AchievedLevel, Backend, BackendExt, DeviceId, Error, RegisterKey, Result};
 use tokio::time::Instant;
 
+use super::calls::{Calls, call_in_time};
 use super::client::RegisterClient;
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role, call_in_time};
+use super::replica_set::{RegisterQuery, ReplicaSet, Role};
 use super::views::{ReplicaView, is_absent, lacks_bytes, newest};
 
 /// A read without a quorum of primaries.
@@ -52,8 +53,9 @@ impl RegisterClient {
         self.replicas.note_silence(&calls, began);
         let Some(best) = newest(&views) else { return Err(failure) };
         if is_absent(&best.view) {
+            // A previous holder may have dropped what it held, and a handoff never had it.
             let counts =
-                |reply: &&ReplicaView| reply.role != Role::Handoff || reply.view.entry.is_some();
+                |reply: &&ReplicaView| reply.role == Role::Member || reply.view.entry.is_some();
             if !replica_set.has_nodes(&views.iter().filter(counts).map(|reply| reply.device)) {
                 return Err(failure);
             }

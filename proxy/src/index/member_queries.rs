@@ -3,7 +3,8 @@
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::{DeviceId, RegisterKey};
 
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
+use super::calls::Calls;
+use super::replica_set::{RegisterQuery, ReplicaSet, Role};
 use super::replicas::ReplicaClient;
 
 /// Requests of one read to a register's members, a few at a time.
@@ -11,8 +12,10 @@ pub(super) struct MemberQueries<'a> {
     replicas: &'a ReplicaClient,
     replica_set: &'a ReplicaSet,
     key: &'a RegisterKey,
-    left: std::vec::IntoIter<DeviceId>,
-    queried: Vec<DeviceId>,
+    /// All members, in the order of this read.
+    members: Vec<DeviceId>,
+    /// Number of members that were queried, the first ones.
+    queried: usize,
     pub(super) calls: Calls<RegisterView>,
 }
 
@@ -22,8 +25,8 @@ impl<'a> MemberQueries<'a> {
         replica_set: &'a ReplicaSet,
         key: &'a RegisterKey,
     ) -> Self {
-        let left = replicas.in_turn(replica_set).into_iter();
-        Self { replicas, replica_set, key, left, queried: Vec::new(), calls: Calls::new() }
+        let members = replicas.in_turn(replica_set);
+        Self { replicas, replica_set, key, members, queried: 0, calls: Calls::new() }
     }
 
     /// Sends requests until the queried devices except `without` form a quorum of each set. The
@@ -32,7 +35,8 @@ impl<'a> MemberQueries<'a> {
         let [mut want, others] = wants;
         let mut any = false;
         loop {
-            let queried = self.queried.iter().copied().filter(|device| !without.contains(device));
+            let queried = self.members[..self.queried].iter().copied();
+            let queried = queried.filter(|device| !without.contains(device));
             if self.replica_set.has_quorum(queried) || !self.query_next(want) {
                 return any;
             }
@@ -46,8 +50,8 @@ impl<'a> MemberQueries<'a> {
     }
 
     fn query_next(&mut self, want: Want) -> bool {
-        let Some(device) = self.left.next() else { return false };
-        self.queried.push(device);
+        let Some(&device) = self.members.get(self.queried) else { return false };
+        self.queried += 1;
         let query = RegisterQuery { key: self.key, want };
         self.replicas.query(&mut self.calls, self.replica_set, device, Role::Member, query);
         true

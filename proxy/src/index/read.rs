@@ -12,10 +12,11 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::{AchievedLevel, Error, Level, RegisterKey, Result, Stamp};
 use tokio::time::Instant;
 
+use super::calls::Calls;
 use super::client::RegisterClient;
 use super::degraded::FailedRead;
 use super::member_queries::MemberQueries;
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
+use super::replica_set::{RegisterQuery, ReplicaSet, Role};
 use super::settle::Differing;
 use super::views::{ReplicaView, identity, is_absent, lacks_bytes, newest, order, weightier};
 use crate::context::RequestContext;

@@ -6,8 +6,9 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::{AchievedLevel, Error, Level, RegisterKey, Result};
 use tokio::time::{Instant, sleep};
 
+use super::calls::Calls;
 use super::client::RegisterClient;
-use super::replica_set::{Calls, RegisterQuery, Role};
+use super::replica_set::{RegisterQuery, Role};
 use super::views::{ReplicaView, newest, order};
 use crate::consistency::ReadAfter;
 use crate::context::RequestContext;

@@ -1,19 +1,12 @@
-//! Devices of a register, and concurrent calls.
+//! Devices of a register, and requests to them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt};
 use martlet_protocol::backend::Want;
-use martlet_protocol::{Backend, DeviceId, Error, Partition, RegisterKey, Result, Term};
+use martlet_protocol::{DeviceId, Partition, RegisterKey, Result, Term};
 use martlet_ring::Sets;
 use martlet_topology::Cluster;
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout, timeout_at};
-
-use crate::quorum::QuorumTally;
 
 /// Handoffs for each replica that are written to and queried, in ring order.
 const HANDOFFS_PER_REPLICA: usize = 3;
@@ -51,8 +44,8 @@ impl ReplicaSet {
     }
 
     /// Returns true if these devices form a quorum of each set.
-    pub(crate) fn has_quorum(&self, devices: impl IntoIterator<Item = DeviceId>) -> bool {
-        QuorumTally::of(&self.sets, devices).is_met()
+    pub(crate) fn has_quorum(&self, devices: impl Iterator<Item = DeviceId> + Clone) -> bool {
+        self.sets.has_quorum(|member| devices.clone().any(|device| device == member))
     }
 
     /// Former holders of moved replicas that are no longer members.
@@ -98,26 +91,6 @@ impl ReplicaSet {
     }
 }
 
-/// A call to a device with a timeout.
-pub(crate) fn call_in_time<T, F>(
-    cluster: &Cluster,
-    device: DeviceId,
-    most: Duration,
-    call: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
-) -> BoxFuture<'static, Result<T>>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<T>> + Send,
-{
-    let node = cluster.node(device).cloned();
-    Box::pin(async move {
-        match timeout(most, call(node?)).await {
-            Ok(reply) => reply,
-            Err(_) => Err(Error::unavailable(format!("device {device} does not answer"))),
-        }
-    })
-}
-
 /// A register to read, and the parts of its view that are needed.
 #[derive(Clone, Copy)]
 pub(super) struct RegisterQuery<'a> {
@@ -134,61 +107,4 @@ pub(crate) enum Role {
     Previous,
     /// May keep hints.
     Handoff,
-}
-
-/// Concurrent calls. After a drop, the remaining ones go on in the background: a write reaches its
-/// slow replica, and no connection breaks in the middle of a reply.
-pub(crate) struct Calls<T: Send + 'static> {
-    under_way: FuturesUnordered<BoxFuture<'static, (DeviceId, Role, Result<T>)>>,
-    waiting: Vec<DeviceId>,
-}
-
-impl<T: Send + 'static> Calls<T> {
-    pub(crate) fn new() -> Self {
-        Self { under_way: FuturesUnordered::new(), waiting: Vec::new() }
-    }
-
-    pub(crate) fn push(
-        &mut self,
-        device: DeviceId,
-        role: Role,
-        call: BoxFuture<'static, Result<T>>,
-    ) {
-        self.waiting.push(device);
-        self.under_way.push(Box::pin(async move { (device, role, call.await) }));
-    }
-
-    /// Devices that have not replied, once for each call.
-    pub(crate) fn waiting(&self) -> &[DeviceId] {
-        &self.waiting
-    }
-
-    /// The next reply; none without pending calls.
-    ///
-    /// # Errors
-    /// [`Elapsed`] at the deadline.
-    pub(crate) async fn next(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<(DeviceId, Role, Result<T>)>, Elapsed> {
-        let reply = timeout_at(deadline, self.under_way.next()).await?;
-        if let Some((device, ..)) = &reply
-            && let Some(at) = self.waiting.iter().position(|waiting| waiting == device)
-        {
-            self.waiting.swap_remove(at);
-        }
-        Ok(reply)
-    }
-}
-
-impl<T: Send + 'static> Drop for Calls<T> {
-    fn drop(&mut self) {
-        if self.under_way.is_empty() {
-            return;
-        }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let mut rest = std::mem::take(&mut self.under_way);
-            runtime.spawn(async move { while rest.next().await.is_some() {} });
-        }
-    }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use martlet_protocol::backend::{Backend, EntryWrite, RegisterView};
 use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, RegisterKey, Result};
 use martlet_topology::Topology;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep};
 
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role, call_in_time};
+use super::calls::{Calls, NextReply, call_in_time};
+use super::replica_set::{RegisterQuery, ReplicaSet, Role};
 use super::replica_votes::ReplicaVotes;
 use crate::health::Health;
 use crate::options::StoreOptions;
@@ -139,7 +139,7 @@ impl ReplicaClient {
         &self,
         calls: &mut Calls<T>,
         deadline: Instant,
-    ) -> Result<Option<(DeviceId, Role, Result<T>)>, Elapsed> {
+    ) -> NextReply<T> {
         let reply = calls.next(deadline).await;
         match &reply {
             Ok(Some((device, _, Err(error)))) if error.newer_term().is_some() => {
@@ -187,13 +187,8 @@ impl ReplicaClient {
             for part in [both, one].into_iter().filter(|part| !part.is_empty()) {
                 part.rotate_left(turn % part.len());
             }
-            let shunned: Vec<_> = members.iter().map(|d| self.health.shuns(*d)).collect();
-            if shunned.contains(&true) {
-                let mut shunned = shunned.into_iter();
-                let (last, first): (Vec<_>, _) =
-                    members.into_iter().partition(|_| shunned.next() == Some(true));
-                members = first;
-                members.extend(last);
+            if self.health.has_shunned() {
+                members.sort_by_cached_key(|device| self.health.shuns(*device));
             }
         }
         members

@@ -10,9 +10,10 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::{BackendExt, Error, Level, RegisterKey, Result, WriteId};
 use tokio::time::Instant;
 
+use super::calls::{Calls, call_in_time};
 use super::client::RegisterClient;
 use super::intent::{Intent, Step, WriteError, WriteOutcome};
-use super::replica_set::{Calls, ReplicaSet, Role, call_in_time};
+use super::replica_set::{ReplicaSet, Role};
 use super::views::{ReplicaView, identity, lacks_bytes, newest};
 use crate::quorum::QuorumTally;
 

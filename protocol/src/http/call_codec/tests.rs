@@ -329,7 +329,25 @@ fn replies_travel_without_their_variant() {
     ];
     for (kind, reply, body) in replies {
         assert_eq!(encode_reply(&reply).unwrap(), body);
-        assert_eq!(decode_reply(kind, &body).unwrap(), reply);
+        assert_eq!(decode_reply(kind, &body.into()).unwrap(), reply);
+    }
+}
+
+#[test]
+fn the_inline_bytes_of_a_view_lie_in_its_reply() {
+    for inline in [None, Some(Bytes::new()), Some(Bytes::from(vec![7; 4096]))] {
+        let view = RegisterView { promise: stamp(), entry: Some(write().entry), inline };
+        let body = encode_reply(&Reply::View(view.clone())).unwrap();
+        for kind in [CallKind::Read, CallKind::ReadHint] {
+            assert_eq!(decode_reply(kind, &body).unwrap(), Reply::View(view.clone()));
+        }
+        assert_eq!(decode::<RegisterView>(&body).unwrap(), view, "as other replies decode it");
+        if let Some(bytes) = decode_view(&body).unwrap().inline.filter(|bytes| !bytes.is_empty()) {
+            assert!(body.as_ptr_range().contains(&bytes.as_ptr()), "they were copied");
+        }
+        for length in 0..body.len() {
+            assert!(decode_view(&body.slice(..length)).is_err(), "{length} bytes");
+        }
     }
 }
 

@@ -88,17 +88,33 @@ impl Sealer {
         call: u32,
         body: [&[u8]; 2],
     ) {
-        let length = FRAME_BYTES_MIN + body[0].len() + body[1].len();
+        self.seal_with(out, kind, call, |out| {
+            for part in body {
+                out.extend_from_slice(part);
+            }
+        });
+    }
+
+    /// Appends a frame, whose body `append_body` appends.
+    ///
+    /// # Panics
+    /// As [`Self::seal`].
+    pub(in crate::http) fn seal_with(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: FrameKind,
+        call: u32,
+        append_body: impl FnOnce(&mut Vec<u8>),
+    ) {
         let begin = out.len();
-        out.reserve(length);
-        let announced = u32::try_from(length).expect("callers bound their frames");
-        out.extend_from_slice(&announced.to_le_bytes());
+        out.extend_from_slice(&[0; NUMBER_AT]);
         out.extend_from_slice(&self.next.to_le_bytes());
         out.push(kind as u8);
         out.extend_from_slice(&call.to_le_bytes());
-        for part in body {
-            out.extend_from_slice(part);
-        }
+        append_body(out);
+        let length = out.len() - begin + MAC_BYTES;
+        let announced = u32::try_from(length).expect("callers bound their frames");
+        out[begin..begin + NUMBER_AT].copy_from_slice(&announced.to_le_bytes());
         let mac = mac(&self.key, &out[begin..]);
         out.extend_from_slice(&mac);
         self.next += 1;
@@ -177,6 +193,21 @@ mod tests {
             let frame = Frame { kind: FrameKind::Call, call: 9, body };
             assert_eq!(opener.open(bytes), Ok(frame));
         }
+    }
+
+    #[test]
+    fn frames_have_the_bytes_of_their_layout() {
+        let [_, second] = frames(&[b"one", b"body"]).try_into().unwrap();
+        let mut expected = vec![37, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 9, 0, 0, 0];
+        expected.extend_from_slice(b"body");
+        expected.extend_from_slice(&mac(&KEY, &expected));
+        assert_eq!(second, expected);
+        // Frames that are sealed together have the same bytes.
+        let (mut sealer, mut out) = (Sealer::new(KEY), Vec::new());
+        for body in [b"one".as_slice(), b"body"] {
+            sealer.seal_with(&mut out, FrameKind::Call, 9, |out| out.extend_from_slice(body));
+        }
+        assert!(out.ends_with(&expected) && out.len() == expected.len() * 2 - 1);
     }
 
     #[test]

@@ -18,8 +18,6 @@ use crate::http::announce::{Announcement, NodeReport};
 use crate::http::fault::Fault;
 use crate::http::message_codec::decode_message;
 
-/// Length of most heads.
-const HEAD_BYTES: usize = 64;
 /// Length of the field with the length of a head.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
@@ -91,33 +89,45 @@ pub(in crate::http) struct Announced<'a> {
 }
 
 impl BodyLayout {
-    /// Encodes a head.
+    /// Appends a head to the bytes of a frame.
     ///
     /// # Panics
     /// Never: a head has no value that postcard can't encode, and is shorter than its frame.
-    pub(in crate::http) fn encode_head(self, head: &impl Serialize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES);
+    pub(in crate::http) fn append_head(self, out: &mut Vec<u8>, head: &impl Serialize) {
         if self == Self::Framed {
-            bytes.extend_from_slice(&[0; LENGTH_BYTES]);
+            out.extend_from_slice(&[0; LENGTH_BYTES]);
         }
-        let encoded = postcard::to_extend(head, bytes);
-        let mut bytes = encoded.expect("heads of numbers and bytes can be encoded");
+        let begin = out.len();
+        let encoded = postcard::to_extend(head, std::mem::take(out));
+        *out = encoded.expect("heads of numbers and bytes can be encoded");
         if self == Self::Framed {
-            let length =
-                u32::try_from(bytes.len() - LENGTH_BYTES).expect("a frame bounds its head");
-            bytes[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+            let length = u32::try_from(out.len() - begin).expect("a frame bounds its head");
+            out[begin - LENGTH_BYTES..begin].copy_from_slice(&length.to_le_bytes());
         }
-        bytes
     }
 
-    /// Encodes the head of a call. The span is left out where no field can be added.
-    pub(in crate::http) fn encode_call(self, head: &CallHead<'_>, trace: Option<&str>) -> Vec<u8> {
+    /// Appends the head of a call. The span is left out where no field can be added.
+    pub(in crate::http) fn append_call(
+        self,
+        out: &mut Vec<u8>,
+        head: &CallHead<'_>,
+        trace: Option<&str>,
+    ) {
         match trace.filter(|_| self == Self::Framed) {
             Some(trace) => {
-                self.encode_head(&TracedCallHead { head: *head, trace: Some(trace.as_bytes()) })
+                let trace = Some(trace.as_bytes());
+                self.append_head(out, &TracedCallHead { head: *head, trace });
             }
-            None => self.encode_head(head),
+            None => self.append_head(out, head),
         }
+    }
+
+    /// Encodes a head alone.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(in crate::http) fn encode_head(self, head: &impl Serialize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.append_head(&mut bytes, head);
+        bytes
     }
 
     /// Decodes the head of a call; returns the content behind it too.
@@ -237,10 +247,15 @@ mod tests {
     fn a_span_travels_where_fields_can_be_added() {
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         for layout in LAYOUTS {
-            let plain = layout.encode_call(&CALL, None);
+            let encoded = |trace| {
+                let mut bytes = b"frame".to_vec();
+                layout.append_call(&mut bytes, &CALL, trace);
+                bytes.split_off(b"frame".len())
+            };
+            let plain = encoded(None);
             assert_eq!(plain, layout.encode_head(&CALL), "unsampled calls have no further byte");
             for (sent, is_sampled) in [(None, false), (Some(trace), layout == BodyLayout::Framed)] {
-                let bytes = [layout.encode_call(&CALL, sent), b"content".to_vec()].concat();
+                let bytes = [encoded(sent), b"content".to_vec()].concat();
                 let (decoded, content) = layout.decode_call(&bytes).unwrap();
                 assert_eq!((decoded.head, content), (CALL, &b"content"[..]));
                 assert_eq!(decoded.trace, is_sampled.then_some(trace.as_bytes()));

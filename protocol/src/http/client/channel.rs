@@ -9,9 +9,9 @@
 //! A dropped call sends a cancel frame, and the node drops its work for the call. When the
 //! connection ends, all calls that wait end without a reply. Their outcome is unknown.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
+use super::waiting_calls::{WAITING_MAX, WaitingCalls};
 use crate::error::Result;
 use crate::http::announce::ReportObserver;
 use crate::http::channel::frame::{Frame, FrameKind, Opener, Sealer};
@@ -27,10 +28,8 @@ use crate::http::channel::frame_reader::FrameReader;
 use crate::http::channel::message::{BodyLayout, CallHead, ReplyHead};
 use crate::http::channel::session::SessionKeys;
 use crate::http::channel::{CLIENT_AGE_MAX, REPLY_FRAME_BYTES_MAX};
-use crate::http::{Announcement, trace_tag};
+use crate::http::{Announcement, NodeReport, trace_tag};
 
-/// Most calls without a reply in a channel.
-const WAITING_MAX: usize = 1024;
 /// Bytes of frames that wait for the node. A call beyond goes by HTTP.
 const OUT_BYTES_MAX: usize = 1024 * 1024;
 /// Time without a frame of the node, while calls have no reply, from which further calls go by HTTP: the node
@@ -40,10 +39,15 @@ const SILENCE_MAX: Duration = Duration::from_millis(250);
 const IDLE_MAX: Duration = Duration::from_secs(20);
 /// Time between two comparisons with the limits.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// Time in which further replies of a node whose state is the same are reported as repetitions.
+const REPEATED_FOR: Duration = Duration::from_millis(50);
 
 /// An open channel.
 pub(super) struct Channel {
     state: Mutex<ChannelState>,
+    /// Calls without a reply, cancelled ones included: the node answers each call once. Changed
+    /// while the state is locked.
+    unanswered: AtomicUsize,
     layout: BodyLayout,
     /// Wakes the task of the channel to write, or to end.
     work: Notify,
@@ -53,10 +57,7 @@ struct ChannelState {
     sealer: Sealer,
     /// Sealed frames that the task has not taken yet.
     out: Vec<u8>,
-    waiting: HashMap<u32, WaitingCall>,
-    /// Calls without a reply, cancelled ones included: the node answers each call once.
-    unanswered: usize,
-    last_call: u32,
+    waiting: WaitingCalls<WaitingCall>,
     /// Time of the last frame from the node, or of the first call since all were answered.
     heard: Instant,
     phase: Phase,
@@ -90,13 +91,12 @@ impl Channel {
         let state = ChannelState {
             sealer: Sealer::new(keys.calls),
             out: Vec::new(),
-            waiting: HashMap::new(),
-            unanswered: 0,
-            last_call: 0,
+            waiting: WaitingCalls::new(),
             heard: Instant::now(),
             phase: Phase::Open,
         };
-        Self { state: Mutex::new(state), layout, work: Notify::new() }
+        let (state, unanswered) = (Mutex::new(state), AtomicUsize::new(0));
+        Self { state, unanswered, layout, work: Notify::new() }
     }
 
     /// Starts a channel on a connection whose node has proved its key.
@@ -109,10 +109,13 @@ impl Channel {
         let channel = Arc::new(Self::new(keys, layout));
         let (reader, writer) = tokio::io::split(connection);
         let replies = ReplyReader {
-            channel: channel.clone(),
             frames: FrameReader::new(Opener::new(keys.replies, REPLY_FRAME_BYTES_MAX)),
-            announced: None,
-            report_observer,
+            receiver: ReplyReceiver {
+                channel: channel.clone(),
+                announced: None,
+                reported: None,
+                report_observer,
+            },
         };
         tokio::spawn(drive(CloseOnDrop(channel.clone()), replies, reader, writer));
         channel
@@ -135,33 +138,34 @@ impl Channel {
 
     /// Sends a call and waits for its reply. The caller bounds the wait.
     pub(super) async fn call(&self, head: &CallHead<'_>, arguments: &[u8]) -> Outcome {
-        if self.state.lock().unanswered == 0 {
+        if self.unanswered.load(Ordering::Relaxed) == 0 {
             // The task sees first if the node has closed the idle connection meanwhile.
             tokio::task::yield_now().await;
         }
-        let head = self.layout.encode_call(head, trace_tag::current_parent().as_deref());
-        let Some(mut call) = self.send(&head, arguments) else { return Outcome::Unsent };
+        let Some(mut call) = self.send(head, arguments) else { return Outcome::Unsent };
         let reply = (&mut call.reply).await;
         call.is_over = true;
         reply.map_or(Outcome::Lost, Outcome::Replied)
     }
 
-    fn send(&self, head: &[u8], arguments: &[u8]) -> Option<SentCall<'_>> {
+    fn send(&self, head: &CallHead<'_>, arguments: &[u8]) -> Option<SentCall<'_>> {
+        let trace = trace_tag::current_parent();
         let (reply, receiver) = oneshot::channel();
         let mut state = self.state.lock();
-        let began = Instant::now();
-        if state.unanswered == 0 {
+        let (began, unanswered) = (Instant::now(), self.unanswered.load(Ordering::Relaxed));
+        if unanswered == 0 {
             state.heard = began;
         }
-        if !state.takes_calls(began) {
+        if !state.takes_calls(unanswered, began) {
             return None;
         }
-        let ChannelState { sealer, out, waiting, unanswered, last_call, .. } = &mut *state;
-        *last_call = last_call.wrapping_add(1);
-        *unanswered += 1;
-        let id = *last_call;
-        sealer.seal(out, FrameKind::Call, id, [head, arguments]);
-        waiting.insert(id, WaitingCall { reply, began });
+        self.unanswered.store(unanswered + 1, Ordering::Relaxed);
+        let ChannelState { sealer, out, waiting, .. } = &mut *state;
+        let id = waiting.insert(WaitingCall { reply, began });
+        sealer.seal_with(out, FrameKind::Call, id, |out| {
+            self.layout.append_call(out, head, trace.as_deref());
+            out.extend_from_slice(arguments);
+        });
         drop(state);
         self.work.notify_one();
         Some(SentCall { channel: self, id, reply: receiver, is_over: false })
@@ -169,7 +173,7 @@ impl Channel {
 
     fn cancel(&self, id: u32) {
         let mut state = self.state.lock();
-        if state.waiting.remove(&id).is_none() {
+        if state.waiting.remove(id).is_none() {
             return;
         }
         let ChannelState { sealer, out, .. } = &mut *state;
@@ -184,17 +188,21 @@ impl Channel {
         let mut taken = Vec::new();
         loop {
             self.work.notified().await;
-            if self.state.lock().unanswered > 1 {
+            if self.unanswered.load(Ordering::Relaxed) > 1 {
                 // Other callers that are ready seal their frames first.
                 tokio::task::yield_now().await;
             }
-            std::mem::swap(&mut taken, &mut self.state.lock().out);
+            let is_over = {
+                let mut state = self.state.lock();
+                std::mem::swap(&mut taken, &mut state.out);
+                state.close_if_retired()
+            };
             if !taken.is_empty() {
                 writer.write_all(&taken).await?;
                 writer.flush().await?;
                 taken.clear();
             }
-            if self.end_if_over() {
+            if is_over {
                 return Ok(());
             }
         }
@@ -204,7 +212,7 @@ impl Channel {
     fn close(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Closed;
-        let lost = std::mem::take(&mut state.waiting);
+        let lost = std::mem::replace(&mut state.waiting, WaitingCalls::new());
         drop(state);
         drop(lost);
     }
@@ -213,20 +221,28 @@ impl Channel {
     /// the channel is closed.
     fn end_if_over(&self) -> bool {
         let mut state = self.state.lock();
-        let is_used = state.phase == Phase::Open && state.heard.elapsed() < IDLE_MAX;
-        if state.waiting.is_empty() && !is_used {
-            state.phase = Phase::Closed;
+        let is_idle = state.waiting.is_empty() && state.heard.elapsed() >= IDLE_MAX;
+        if is_idle && state.phase == Phase::Open {
+            state.phase = Phase::Retired;
         }
-        state.phase == Phase::Closed
+        state.close_if_retired()
     }
 }
 
 impl ChannelState {
-    fn takes_calls(&self, now: Instant) -> bool {
+    fn takes_calls(&self, unanswered: usize, now: Instant) -> bool {
         self.phase == Phase::Open
-            && self.unanswered < WAITING_MAX
+            && unanswered < WAITING_MAX
             && self.out.len() < OUT_BYTES_MAX
-            && (self.unanswered == 0 || now - self.heard < SILENCE_MAX)
+            && (unanswered == 0 || now - self.heard < SILENCE_MAX)
+    }
+
+    /// Closes a retired channel in which no call waits. Returns true if the channel is closed.
+    fn close_if_retired(&mut self) -> bool {
+        if self.phase == Phase::Retired && self.waiting.is_empty() {
+            self.phase = Phase::Closed;
+        }
+        self.phase == Phase::Closed
     }
 }
 
@@ -255,11 +271,19 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Receiver of the node's frames.
+/// Reader of the node's frames.
 struct ReplyReader {
-    channel: Arc<Channel>,
     frames: FrameReader,
+    receiver: ReplyReceiver,
+}
+
+/// Receiver of the node's replies.
+struct ReplyReceiver {
+    channel: Arc<Channel>,
+    /// State that the node announced last.
     announced: Option<Announcement>,
+    /// Time of the last report of that state which was no repetition.
+    reported: Option<Instant>,
     report_observer: ReportObserver,
 }
 
@@ -297,13 +321,13 @@ async fn drive(
 impl ReplyReader {
     /// Passes the replies that were read to their calls. None if the node broke a rule.
     fn take_frames(&mut self) -> Option<()> {
-        let Self { channel, frames, announced, report_observer } = self;
-        channel.state.lock().heard = Instant::now();
+        let Self { frames, receiver } = self;
+        receiver.channel.state.lock().heard = Instant::now();
         loop {
             let taken = frames.next(|frame| match frame.kind {
-                FrameKind::Reply => take_reply(channel, announced, report_observer, &frame),
+                FrameKind::Reply => receiver.take(&frame),
                 FrameKind::Goodbye => {
-                    channel.retire();
+                    receiver.channel.retire();
                     Some(())
                 }
                 FrameKind::Call | FrameKind::Cancel => None,
@@ -317,36 +341,42 @@ impl ReplyReader {
     }
 }
 
-/// Passes a reply to its call, and the state of the node to the observer. None if the reply can't be
-/// read.
-fn take_reply(
-    channel: &Channel,
-    announced: &mut Option<Announcement>,
-    report_observer: &ReportObserver,
-    frame: &Frame<'_>,
-) -> Option<()> {
-    let (head, content) = channel.layout.decode_head::<ReplyHead<'_>>(frame.body).ok()?;
-    if let Some(fields) = &head.announced {
-        *announced = Some(Announcement::of_fields(fields)?);
+impl ReplyReceiver {
+    /// Passes a reply to its call, and the state of the node to the observer. None if the reply
+    /// can't be read.
+    fn take(&mut self, frame: &Frame<'_>) -> Option<()> {
+        let Self { channel, announced, reported, report_observer } = self;
+        let (head, content) = channel.layout.decode_head::<ReplyHead<'_>>(frame.body).ok()?;
+        if let Some(fields) = &head.announced {
+            (*announced, *reported) = (Some(Announcement::of_fields(fields)?), None);
+        }
+        let mut state = channel.state.lock();
+        let unanswered = channel.unanswered.load(Ordering::Relaxed);
+        channel.unanswered.store(unanswered.saturating_sub(1), Ordering::Relaxed);
+        let call = state.waiting.remove(frame.call);
+        let is_last = state.phase == Phase::Retired && state.waiting.is_empty();
+        drop(state);
+        if is_last {
+            channel.work.notify_one();
+        }
+        // The reply of a cancelled call has no receiver.
+        let Some(call) = call else { return Some(()) };
+        let now = Instant::now();
+        let is_known = reported.is_some_and(|at| now - at < REPEATED_FOR);
+        let is_repeated = is_known && head.clients_wait_us.is_none();
+        if !is_repeated {
+            *reported = Some(now);
+        }
+        let report = head.report(announced.as_ref()?, now - call.began);
+        report_observer(NodeReport { is_repeated, ..report });
+        let reply = match head.fault {
+            Some(fault) => Err(fault.into_error(content)),
+            None => Ok(Bytes::copy_from_slice(content)),
+        };
+        // The caller may have gone.
+        let _ = call.reply.send(reply);
+        Some(())
     }
-    let mut state = channel.state.lock();
-    state.unanswered = state.unanswered.saturating_sub(1);
-    let call = state.waiting.remove(&frame.call);
-    let is_last = state.phase == Phase::Retired && state.waiting.is_empty();
-    drop(state);
-    if is_last {
-        channel.work.notify_one();
-    }
-    // The reply of a cancelled call has no receiver.
-    let Some(call) = call else { return Some(()) };
-    report_observer(head.report(announced.as_ref()?, call.began.elapsed()));
-    let reply = match head.fault {
-        Some(fault) => Err(fault.into_error(content)),
-        None => Ok(Bytes::copy_from_slice(content)),
-    };
-    // The caller may have gone.
-    let _ = call.reply.send(reply);
-    Some(())
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ pub(super) struct ServedChannel {
     cancels: HashMap<u32, AbortHandle>,
     /// Announcement that the client received last.
     announced: Option<Announcement>,
+    /// Millisecond in which the present announcement was last compared with it.
+    compared_ms: Option<u64>,
     heard: Instant,
     cut_at: Instant,
     is_stopping: bool,
@@ -107,6 +109,7 @@ impl ServedChannel {
             calls: FuturesUnordered::new(),
             cancels: HashMap::new(),
             announced: None,
+            compared_ms: None,
             heard: now,
             cut_at: now + NODE_AGE_MAX,
             is_stopping: false,
@@ -221,21 +224,37 @@ impl ServedChannel {
             let is_short = result.len() <= RESULT_BYTES_MAX;
             is_short.then_some(result).ok_or_else(|| Error::internal("the reply is too long"))
         });
+        let now_ms = self.guard.clock.now_ms();
+        let news = self.news(now_ms);
+        let clients_wait = is_background.then(|| self.served.pressure.get().as_micros());
+        let fault = outcome.as_ref().err().map(Fault::of);
+        let head = ReplyHead {
+            now_ms,
+            announced: news.as_ref().map(Announcement::fields),
+            clients_wait_us: clients_wait.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
+            fault,
+        };
+        self.sealer.seal_with(&mut self.out, FrameKind::Reply, call, |out| {
+            self.layout.append_head(out, &head);
+            match &outcome {
+                Ok(result) => out.extend_from_slice(result),
+                Err(error) => out.extend_from_slice(fault::sentence(error).as_bytes()),
+            }
+        });
+        if news.is_some() {
+            self.announced = news;
+        }
+    }
+
+    /// Returns the present announcement, if the client hasn't received it. Looks once in each
+    /// millisecond: a change is announced by the first reply of the next one.
+    fn news(&mut self, now_ms: u64) -> Option<Announcement> {
+        if self.compared_ms.replace(now_ms) == Some(now_ms) {
+            return None;
+        }
         // Frames leave cluster time out: it would be news in each of them.
         let announcement = (self.guard.announce)().with_cluster_time(None);
-        let is_news = self.announced.as_ref() != Some(&announcement);
-        let clients_wait = is_background.then(|| self.served.pressure.get().as_micros());
-        let head = self.layout.encode_head(&ReplyHead {
-            now_ms: self.guard.clock.now_ms(),
-            announced: is_news.then(|| announcement.fields()),
-            clients_wait_us: clients_wait.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
-            fault: outcome.as_ref().err().map(Fault::of),
-        });
-        let content = outcome.unwrap_or_else(|error| fault::sentence(&error).into());
-        self.sealer.seal(&mut self.out, FrameKind::Reply, call, [&head, &content]);
-        if is_news {
-            self.announced = Some(announcement);
-        }
+        (self.announced.as_ref() != Some(&announcement)).then_some(announcement)
     }
 }
 

@@ -302,7 +302,11 @@ fn this_release_reads_what_its_versions_sent_and_what_the_next_will_append() {
                 assert_eq!(decode_call(kind, &message).unwrap(), call, "call {name}");
             }
             for message in [replied.clone(), later(replied)] {
-                assert_eq!(decode_reply(kind, &message).unwrap(), reply(kind), "reply {name}");
+                assert_eq!(
+                    decode_reply(kind, &message.into()).unwrap(),
+                    reply(kind),
+                    "reply {name}"
+                );
             }
         }
         let later = |name: &str| [&golden[name], &APPENDED[..]].concat();

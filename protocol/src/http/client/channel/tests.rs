@@ -5,7 +5,6 @@ use tokio::io::{DuplexStream, duplex};
 
 use super::*;
 use crate::error::{Error, ErrorKind};
-use crate::http::NodeReport;
 use crate::http::channel::CALL_FRAME_BYTES_MAX;
 use crate::http::channel::message::Announced;
 use crate::http::channel::session::Nonce;
@@ -114,6 +113,39 @@ async fn replies_in_any_order_reach_their_calls() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_state_is_reported_anew_when_it_is_news_and_now_and_then() {
+    let mut node = Node::open();
+    let is_repeated = |node: &Node| node.reports.lock().last().unwrap().is_repeated;
+    for (pause_ms, is_news, expected) in [
+        (0, true, false),
+        (10, false, true),
+        (10, true, false),
+        (49, false, true),
+        (1, false, false),
+    ] {
+        sleep(Duration::from_millis(pause_ms)).await;
+        let call = node.call("a");
+        let (_, id, _) = node.receive().await.unwrap();
+        node.reply(id, b"", None, is_news).await;
+        replied(call.await.unwrap()).unwrap();
+        assert_eq!(is_repeated(&node), expected, "after {pause_ms} ms");
+    }
+    let dropped = node.call("a");
+    let (_, id, _) = node.receive().await.unwrap();
+    dropped.abort();
+    node.receive().await.unwrap();
+    node.reply(id, b"", None, true).await;
+    for expected in [false, true] {
+        let call = node.call("b");
+        let (_, id, _) = node.receive().await.unwrap();
+        node.reply(id, b"", None, false).await;
+        replied(call.await.unwrap()).unwrap();
+        assert_eq!(is_repeated(&node), expected, "news came with the reply of no call");
+    }
+    assert_eq!(node.reports.lock().len(), 7, "each reply of a call reports its node");
+}
+
 #[tokio::test]
 async fn errors_keep_their_kind() {
     let mut node = Node::open();
@@ -198,7 +230,7 @@ async fn calls_and_bytes_under_way_are_bounded() {
     assert_eq!(kind, FrameKind::Cancel);
     assert!(matches!(node.channel.call(&HEAD, b"").await, Outcome::Unsent));
     node.reply(id, b"", None, true).await;
-    while node.channel.state.lock().unanswered == WAITING_MAX {
+    while node.channel.unanswered.load(Ordering::Relaxed) == WAITING_MAX {
         tokio::task::yield_now().await;
     }
     let _call = node.call("a");
@@ -232,7 +264,7 @@ async fn idle_and_old_channels_are_closed_and_busy_ones_end_their_calls() {
     let first = node.call("a");
     let (_, first_id, _) = node.receive().await.unwrap();
     while node.channel.is_open() {
-        assert_eq!(node.channel.state.lock().waiting.len(), 1);
+        assert!(!node.channel.state.lock().waiting.is_empty());
         sleep(CHECK_EVERY).await;
     }
     assert!(began.elapsed() >= CLIENT_AGE_MAX);

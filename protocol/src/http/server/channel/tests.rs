@@ -1,7 +1,7 @@
 //! Channels at a node, driven frame by frame over a pipe.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use super::super::handler::ServerOptions;
 use super::super::pressure::Pressure;
 use super::*;
 use crate::backend::{Backend, ByteStream, DeviceStatus, NewExtent, RegisterView, Reply, Want};
-use crate::clock::SystemClock;
+use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::error::ErrorKind;
 use crate::extent::ExtentRef;
 use crate::http::call_codec::{decode_reply, encode_call};
@@ -104,13 +104,20 @@ fn promise() -> Call<'static> {
 
 impl Client {
     fn open(options: ServerOptions, pipe_bytes: usize) -> Self {
+        let announce = || Announcement::new(&[]).at(Term(14));
+        Self::open_at(Arc::new(SystemClock), announce, options, pipe_bytes)
+    }
+
+    /// Opens a channel of a node with this clock and announcement.
+    fn open_at(
+        clock: Arc<dyn Clock>,
+        announce: impl Fn() -> Announcement + Send + Sync + 'static,
+        options: ServerOptions,
+        pipe_bytes: usize,
+    ) -> Self {
         let key = "5a".repeat(32).parse().unwrap();
         let keys = SessionKeys::new(&key, Nonce::random(), Nonce::random());
-        let guard = Guard {
-            key,
-            clock: Arc::new(SystemClock),
-            announce: Arc::new(|| Announcement::new(&[]).at(Term(14))),
-        };
+        let guard = Guard { key, clock, announce: Arc::new(announce) };
         let device = Arc::new(SlowDevice::default());
         let served = HandlerState {
             backend: device.clone(),
@@ -195,13 +202,37 @@ async fn replies_come_in_the_order_in_which_they_are_ready() {
 }
 
 #[tokio::test]
+async fn a_change_is_announced_once_by_the_first_reply_of_the_next_millisecond() {
+    let (clock, term) = (Arc::new(ManualClock::at(1)), Arc::new(AtomicU64::new(0)));
+    let shown = term.clone();
+    let announce = move || Announcement::new(&[]).at(Term(shown.load(Ordering::SeqCst)));
+    let mut client = Client::open_at(clock.clone(), announce, ServerOptions::default(), 1 << 20);
+    for (passed_ms, now, expected) in [
+        (0, 14, Some(14)),
+        (0, 15, None),
+        (1, 15, Some(15)),
+        (1, 15, None),
+        (0, 16, None),
+        (9, 16, Some(16)),
+    ] {
+        clock.advance_ms(passed_ms);
+        term.store(now, Ordering::SeqCst);
+        client.send(1, &read()).await;
+        let (_, _, body) = client.receive().await.unwrap();
+        let (head, _) = LAYOUT.decode_head::<ReplyHead<'_>>(&body).unwrap();
+        assert_eq!(head.announced.map(|announced| announced.term), expected, "{now}");
+    }
+}
+
+#[tokio::test]
 async fn results_and_errors_are_those_of_http() {
     let mut client = Client::open(ServerOptions::default(), 1 << 20);
     client.send(1, &read()).await;
     let (_, _, body) = client.receive().await.unwrap();
     let (head, content) = LAYOUT.decode_head::<ReplyHead<'_>>(&body).unwrap();
     assert!(head.fault.is_none() && head.announced.unwrap().term == 14);
-    let Reply::View(view) = decode_reply(CallKind::Read, content).unwrap() else { panic!() };
+    let content = Bytes::copy_from_slice(content);
+    let Reply::View(view) = decode_reply(CallKind::Read, &content).unwrap() else { panic!() };
     assert_eq!(view.inline.unwrap(), vec![7; INLINE_BYTES]);
     client.send(2, &Call::RaiseTerm(Term(1))).await;
     let error = client.reply().await.1.unwrap();
