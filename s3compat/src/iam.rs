@@ -192,13 +192,8 @@ fn check_policy(
     add_connection(&mut context, connection);
     let arn = who.arn();
     for action in action.of_policy() {
-        let question = Question {
-            requester,
-            action: *action,
-            resource: &arn,
-            is_new: false,
-            context: &context,
-        };
+        let question =
+            Question { requester, action: *action, arn: &arn, is_new: false, context: &context };
         if requester.own_verdict(&question) != Some(PolicyDecision::Allow) {
             let name = action.name();
             let message = format!(

@@ -10,7 +10,7 @@
 //!
 //! 1. `refusal`: S3's error codes. `messages`: S3's errors, with their sentences.
 //! 2. `target`, `date`, `header_values`, `version_ids`, `xml_text`, `token`: texts of requests and
-//!    replies.
+//!    replies. `few`: lists without an allocation.
 //! 3. `operation`: the operations of S3, and their closed table. `limits`: rates and turns.
 //! 4. [`decode`], `body`: bodies of requests and replies.
 //! 5. `errors`: errors of the object layer. `fields`, `request_headers`, `if_range`, `attributes`,
@@ -43,6 +43,7 @@ mod dispatch;
 mod encryption;
 mod errors;
 mod events;
+mod few;
 mod fields;
 mod form_reply;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -45,7 +45,7 @@ pub(crate) struct Observation {
 impl Observation {
     /// An observation for receivers of events at `sink`.
     pub(crate) fn of(sink: Option<Arc<dyn EventSink>>) -> Self {
-        Self { sink, ..Self::default() }
+        Self { sink, acl_use: AclUse::recorded(), ..Self::default() }
     }
 
     /// Keeps the bucket of the request.
@@ -97,7 +97,8 @@ impl fmt::Debug for OperationRequest {
 /// Head of a request, and its document if its operation reads one.
 pub(crate) struct OperationRequest {
     pub(crate) context: RequestContext,
-    pub(crate) target: RequestTarget,
+    /// Target as the client named it; of a view, as the view means it.
+    pub(crate) target: Arc<RequestTarget>,
     /// Query of the operation as received, without keys of the signature.
     pub(crate) raw_query: String,
     pub(crate) headers: HeaderMap,
@@ -131,7 +132,7 @@ impl OperationRequest {
     ) -> Self {
         Self {
             context,
-            target,
+            target: Arc::new(target),
             raw_query,
             headers,
             document: None,

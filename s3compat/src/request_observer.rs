@@ -5,7 +5,6 @@
 //!   is the bucket looked up again, if its metadata has left the cache.
 //! * Without any receiver, no data of a request is kept.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +14,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, V
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::{Clock, Setting};
 use martlet_proxy::ObjectStore;
-use percent_encoding::percent_decode_str;
 
 use crate::body::{ByteCounter, ResponseBody};
 use crate::bucket_documents::BucketDocuments;
@@ -24,14 +22,13 @@ use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_me
 use crate::http::{HttpService, OperationHandler};
 use crate::logging::{
     AccessLog, BatchOutcome, BucketLogs, LineContents, LogSource, OperationName, PendingLine,
+    RequestLine,
 };
 use crate::operation::{Operation, PathKind};
 use crate::reply::{Effects, ReplyInfo};
 use crate::request::Observation;
 use crate::target::RequestTarget;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
-const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
 /// Receivers of events and log lines.
@@ -105,17 +102,19 @@ impl RequestObserver {
         if self.is_unheard(&seen, &info) {
             return;
         }
-        let events = &info.effects.events.0;
-        let target = http.target_of(&seen.uri, text_of(seen.host.as_ref()));
-        let name = target.as_ref().and_then(RequestTarget::bucket);
-        let mut bucket = name.and_then(|name| self.store.buckets().cached(name));
-        if bucket.is_none() {
-            bucket = seen.observation.bucket().cloned();
-        }
+        let Effects { events: ObjectEvents(events), configured_targets, .. } = &info.effects;
+        let target = info.target.clone().or_else(|| {
+            let target = http.target_of(&seen.uri, text_of(seen.host.as_ref()));
+            target.map(Arc::new)
+        });
+        let name = target.as_ref().and_then(|target| target.bucket());
+        let mut bucket = self.bucket_of(&seen, &info, name);
         if let (None, Some(name), false) = (&bucket, name, events.is_empty()) {
             bucket = Box::pin(self.store.bucket(name)).await.ok();
         }
-        if let (Some(name), Some(bucket), Some(sink)) = (name, &bucket, &self.observers.sink) {
+        let is_told = !events.is_empty() || !configured_targets.is_empty();
+        let sink = self.observers.sink.as_ref().filter(|_| is_told);
+        if let (Some(name), Some(bucket), Some(sink)) = (name, &bucket, sink) {
             let source = seen.connection.peer.map(|address| address.to_canonical().to_string());
             let about = RecordContext {
                 bucket: name,
@@ -124,20 +123,33 @@ impl RequestObserver {
                 now_ms: self.clock.now_ms(),
                 requester: info.requester.as_ref().and_then(|it| it.identity.name()),
                 source: source.as_deref(),
-                request_id: text(response.headers(), &REQUEST_ID).unwrap_or_default(),
-                host_id: text(response.headers(), &HOST_ID).unwrap_or_default(),
+                request_id: text_of(response.body().request_id()).unwrap_or_default(),
+                host_id: text_of(Some(http.host_id())).unwrap_or_default(),
             };
             send_events(sink.as_ref(), &about, bucket, events);
-            for target in &info.effects.configured_targets {
+            for target in configured_targets {
                 sink.offer(target, about.bucket_owner, test_message(&about));
             }
         }
-        self.log(
-            &ObservedRequest { seen: &seen, target: target.as_ref() },
-            bucket.as_deref(),
-            &info,
-            response,
-        );
+        let request =
+            ObservedRequest { seen: &seen, target: target.as_deref(), host_id: http.host_id() };
+        self.log(&request, bucket.as_deref(), &info, response);
+    }
+
+    /// Cached metadata of a request's bucket. Only an operation on the bucket can have changed its
+    /// settings, and only the events of a long write may be of newer ones: other requests take what
+    /// they were answered by.
+    fn bucket_of(
+        &self,
+        seen: &RequestSummary,
+        info: &ReplyInfo,
+        name: Option<&str>,
+    ) -> Option<Arc<Bucket>> {
+        let observed = seen.observation.bucket();
+        let is_on_object = info.operation.is_some_and(|it| it.row().path == PathKind::Object);
+        let is_current = is_on_object && info.effects.events.0.is_empty();
+        let bucket = observed.filter(|_| is_current).cloned();
+        bucket.or_else(|| self.store.buckets().cached(name?)).or_else(|| observed.cloned())
     }
 
     /// Returns true if no receiver needs anything of the request.
@@ -195,6 +207,7 @@ fn text_of(value: Option<&HeaderValue>) -> Option<&str> {
 struct ObservedRequest<'a> {
     seen: &'a RequestSummary,
     target: Option<&'a RequestTarget>,
+    host_id: &'a HeaderValue,
 }
 
 impl ObservedRequest<'_> {
@@ -208,7 +221,7 @@ impl ObservedRequest<'_> {
         let headers = response.headers();
         let Effects { events: ObjectEvents(events), batch: BatchOutcome(batch), .. } =
             &info.effects;
-        let Self { seen, target } = *self;
+        let Self { seen, target, host_id } = *self;
         let operation = info.operation;
         let only = events.first().filter(|_| events.len() == 1);
         let key = target.and_then(RequestTarget::key);
@@ -224,27 +237,24 @@ impl ObservedRequest<'_> {
             time_ms: now_ms.saturating_sub(elapsed_ms),
             ip: seen.connection.peer,
             requester: info.requester.as_ref(),
-            request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
+            request_id: text_of(response.body().request_id()).unwrap_or_default(),
             operation: OperationName::of(operation, seen.method.as_str(), path),
             key: key.or_else(|| only.map(|happening| happening.key.as_str())),
-            request: [
-                seen.method.as_str(),
-                " ",
-                &path_of(&seen.uri),
-                " ",
-                version_name(seen.version),
-            ],
+            request: RequestLine {
+                method: seen.method.as_str(),
+                link: link_of(&seen.uri),
+                protocol: version_name(seen.version),
+            },
             status: response.status().as_u16(),
             error: info.error.as_deref(),
             object_size: only.and_then(|happening| happening.size).or_else(|| {
                 size_read(operation.filter(|_| response.status().is_success()), headers)
             }),
             turn_around_ms: elapsed_ms,
-            // The referring page's URL may be a presigned link.
-            referer: text_of(seen.referer.as_ref()).map(without_secrets).as_deref(),
+            referer: text_of(seen.referer.as_ref()),
             agent: text_of(seen.agent.as_ref()),
             version: text(headers, &VERSION_ID),
-            host_id: text(headers, &HOST_ID).unwrap_or_default(),
+            host_id: text_of(Some(host_id)).unwrap_or_default(),
             host: text_of(seen.host.as_ref()).or_else(|| seen.uri.host()),
             tls: seen.connection.tls,
             by_acl: seen.observation.acl_use.is_noted(),
@@ -261,50 +271,9 @@ fn version_name(version: Version) -> &'static str {
     }
 }
 
-/// Query keys that sign a request, in lower case.
-const SIGNING: [&str; 3] = ["x-amz-signature", "signature", "x-amz-security-token"];
-/// Common part of the query keys with a customer's key or its digest: links may carry headers in
-/// the query.
-const OF_CUSTOMERS: &str = "-customer-key";
-
-/// Path and query without signatures and keys, so that readers of a log can't reuse them.
-fn path_of(uri: &Uri) -> Cow<'_, str> {
-    without_secrets(uri.path_and_query().map_or("/", PathAndQuery::as_str))
-}
-
-/// Replaces the values of secret query keys in a link. Names are compared as a server reads them:
-/// percent-decoded and in lower case.
-fn without_secrets(link: &str) -> Cow<'_, str> {
-    let Some((path, query)) = link.split_once('?') else { return Cow::Borrowed(link) };
-    let mut shown = String::with_capacity(link.len());
-    shown.push_str(path);
-    for (number, pair) in query.split('&').enumerate() {
-        shown.push(if number == 0 { '?' } else { '&' });
-        let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
-        let is_hidden = if name.contains('%') {
-            is_secret(&percent_decode_str(name).decode_utf8_lossy())
-        } else {
-            is_secret(name)
-        };
-        if is_hidden {
-            shown.push_str(name);
-            shown.push_str("=REDACTED");
-        } else {
-            shown.push_str(pair);
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// Returns true if the value of a query key is secret. `name` is decoded, in any case.
-fn is_secret(name: &str) -> bool {
-    let of_customers = || {
-        let parts = name.as_bytes().windows(OF_CUSTOMERS.len());
-        // Most parts differ in their first byte.
-        let mut begun = parts.filter(|part| part[0] == b'-');
-        begun.any(|part| part.eq_ignore_ascii_case(OF_CUSTOMERS.as_bytes()))
-    };
-    SIGNING.iter().any(|secret| name.eq_ignore_ascii_case(secret)) || of_customers()
+/// Path and query of a request.
+fn link_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("/", PathAndQuery::as_str)
 }
 
 /// Size of an object that was read, from the reply's headers.
@@ -337,7 +306,8 @@ impl ByteCounter for LoggedReply {
 
 impl Drop for LoggedReply {
     fn drop(&mut self) {
-        self.line.finish(self.sent_bytes, now_ms_since(self.began), |line| {
+        let line = std::mem::take(&mut self.line);
+        line.finish(self.sent_bytes, now_ms_since(self.began), |line| {
             if let Some((logs, source)) = &self.of_bucket {
                 logs.offer(source, &line.parts, line.lines);
             }
@@ -351,40 +321,6 @@ impl Drop for LoggedReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signatures_are_not_logged() {
-        let uri = Uri::from_static(
-            "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=abc&versionId=1",
-        );
-        let shown = path_of(&uri);
-        assert_eq!(
-            shown,
-            "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=REDACTED&versionId=1"
-        );
-        assert_eq!(path_of(&Uri::from_static("/b/k")), "/b/k");
-        let old = Uri::from_static("/b?AWSAccessKeyId=a&Signature=s%3D&Expires=1");
-        let old = path_of(&old);
-        assert_eq!(old, "/b?AWSAccessKeyId=a&Signature=REDACTED&Expires=1");
-        for (name, is_secret) in [
-            ("x-amz-security-token", true),
-            ("X-Amz-Security-Token", true),
-            ("X-Amz-%53ignature", true),
-            ("x%2damz-security%2Dtoken", true),
-            ("x-amz-server-side-encryption-customer-key", true),
-            ("X-Amz-Copy-Source-Server-Side-Encryption-Customer-Key", true),
-            ("x-amz-server-side-encryption-customer-algorithm", false),
-            ("X-Amz-SignedHeaders", false),
-        ] {
-            let link = format!("/b/k?a=1&{name}=s3cret%3D&b=2");
-            let uri: Uri = link.parse().unwrap();
-            let shown = path_of(&uri);
-            let value = if is_secret { "REDACTED" } else { "s3cret%3D" };
-            assert_eq!(shown, format!("/b/k?a=1&{name}={value}&b=2"));
-            let page = format!("https://h{link}");
-            assert_eq!(without_secrets(&page), format!("https://h{shown}"));
-        }
-    }
 
     #[test]
     fn the_size_of_what_was_read_is_the_objects() {

@@ -72,12 +72,15 @@ impl IdentityPolicy {
 
 #[cfg(test)]
 mod tests {
+    use super::super::question::ARN;
     use super::super::{Action, Context, Question, Requester};
     use super::*;
 
+    /// Judges an action on a resource of S3, or on an account with this ARN.
     fn judge(text: &str, action: Action, resource: &str) -> PolicyDecision {
         let (requester, context) = (&Requester::named("alice"), &Context::default());
-        let question = Question { requester, action, resource, is_new: false, context };
+        let arn: &str = if action.is_of_account() { resource } else { &[ARN, resource].concat() };
+        let question = Question { requester, action, arn, is_new: false, context };
         IdentityPolicy::read(text).evaluate(&question.of_policy())
     }
 

@@ -74,6 +74,7 @@ pub use identity::{AccountIdentity, Identity};
 pub(crate) use identity_policy::IdentityPolicy;
 pub(crate) use operations::{RequestTraits, actions};
 pub(crate) use policy::{Policy, PolicyDecision};
+pub(crate) use question::ResourceArn;
 pub(crate) use requester::{Question, Requester};
 pub(crate) use trust::{AssumeMethod, AssumeRequest, Trust, provider_name};
 

@@ -3,6 +3,7 @@
 //! This is the only such mapping. An operation without an action does not compile.
 
 use super::action::{Action, ResourceKind};
+use crate::few::Few;
 use crate::operation::Operation;
 
 /// Properties of a request, besides its operation, that decide its actions.
@@ -28,18 +29,20 @@ pub(crate) struct RequestTraits {
 /// `DeleteObjects` and `PostObject` name their keys in their bodies: the actions apply to each key.
 /// For a copy these are the actions on the destination; reading the source is checked separately,
 /// as `GetObject`.
-pub(crate) fn actions(operation: Operation, case: RequestTraits) -> Vec<Action> {
+pub(crate) fn actions(operation: Operation, case: RequestTraits) -> Few<Action> {
     use Action as A;
     let version = |(plain, of_version)| if case.names_version { of_version } else { plain };
     let own = version(own_actions(operation));
     if operation == Operation::GetObjectAttributes {
-        return vec![version((A::GetObject, A::GetObjectVersion)), own];
+        let mut actions = Few::one(version((A::GetObject, A::GetObjectVersion)));
+        actions.push(own);
+        return actions;
     }
     // The names of sets are those of folders, which a listing shows.
+    let mut actions = Few::one(own);
     if operation == Operation::GetCheckpointRetention {
-        return vec![own, A::ListBucket];
+        actions.push(A::ListBucket);
     }
-    let mut actions = vec![own];
     if own.scope() != ResourceKind::Object {
         return actions;
     }
@@ -51,9 +54,9 @@ pub(crate) fn actions(operation: Operation, case: RequestTraits) -> Vec<Action> 
         (case.sets_legal_hold && is_writing, A::PutObjectLegalHold),
         (case.bypasses_governance, A::BypassGovernanceRetention),
     ];
-    actions.extend(
-        further.into_iter().filter(|(is_requested, _)| *is_requested).map(|(_, action)| action),
-    );
+    for (_, action) in further.into_iter().filter(|(is_requested, _)| *is_requested) {
+        actions.push(action);
+    }
     actions
 }
 
@@ -150,7 +153,7 @@ mod tests {
                 PathKind::Bucket => ResourceKind::Bucket,
                 PathKind::Object => ResourceKind::Object,
             };
-            for action in actions {
+            for action in &*actions {
                 assert_eq!(action.scope(), scope, "{} is {}", row.name, action.name());
             }
         }
@@ -174,9 +177,9 @@ mod tests {
             assert_eq!(actions(operation, case)[0].name(), action, "{operation:?}");
         }
         let retention = actions(Operation::GetCheckpointRetention, case);
-        assert_eq!(retention, [Action::GetCheckpoint, Action::ListBucket]);
+        assert_eq!(retention[..], [Action::GetCheckpoint, Action::ListBucket]);
         let both = actions(Operation::GetObjectAttributes, case);
-        assert_eq!(both, [Action::GetObjectVersion, Action::GetObjectVersionAttributes]);
+        assert_eq!(both[..], [Action::GetObjectVersion, Action::GetObjectVersionAttributes]);
     }
 
     #[test]
@@ -202,11 +205,11 @@ mod tests {
             Operation::CreateMultipartUpload,
             Operation::PostObject,
         ] {
-            assert_eq!(actions(operation, all), expected, "{operation:?}");
+            assert_eq!(actions(operation, all)[..], expected, "{operation:?}");
         }
-        assert_eq!(actions(Operation::GetObject, all), [Action::GetObject]);
+        assert_eq!(actions(Operation::GetObject, all)[..], [Action::GetObject]);
         let bypass = RequestTraits { bypasses_governance: true, ..RequestTraits::default() };
         let both = [Action::DeleteObject, Action::BypassGovernanceRetention];
-        assert_eq!(actions(Operation::DeleteObject, bypass), both);
+        assert_eq!(actions(Operation::DeleteObject, bypass)[..], both);
     }
 }

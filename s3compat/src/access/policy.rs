@@ -15,7 +15,7 @@ use super::action::Action;
 use super::bindings::{Bindings, BoundName};
 use super::json::Json;
 use super::malformed::MalformedPolicy;
-use super::question::{ARN, PolicyQuestion};
+use super::question::{PolicyQuestion, ResourceArn};
 use super::resource_index::ResourceIndex;
 use super::statement::{Effect, Statement, StatementContext};
 use super::subject::Subject;
@@ -127,16 +127,15 @@ impl Policy {
     /// Judges a question.
     pub(crate) fn evaluate(&self, question: &PolicyQuestion<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
-        let arn = question.arn();
-        if !question.context.spend(self.by_resource.steps(&arn)) {
+        if !question.context.spend(self.by_resource.steps(question.arn)) {
             return PolicyDecision::Deny;
         }
-        for at in self.by_resource.candidates(&arn) {
+        for at in self.by_resource.candidates(question.arn) {
             let statement = &self.statements[at];
             if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {
                 continue;
             }
-            let is_about = statement.is_about(question, &arn);
+            let is_about = statement.is_about(question);
             if !question.context.spend(1) {
                 return PolicyDecision::Deny;
             }
@@ -168,15 +167,12 @@ impl Policy {
     }
 
     /// True if evaluation for this object or its bucket may need values of the request.
-    pub(crate) fn reads_context_of(&self, bucket: &str, key: &str) -> bool {
-        if !self.reads_context {
-            return false;
-        }
-        let object = [ARN, bucket, "/", key].concat();
-        let of_bucket = &object[..ARN.len() + bucket.len()];
-        let mut both =
-            self.by_resource.candidates(&object).chain(self.by_resource.candidates(of_bucket));
-        both.any(|at| self.statements[at].reads_context())
+    pub(crate) fn reads_context_of(&self, object: &ResourceArn) -> bool {
+        let reads_context = |arn| {
+            let mut candidates = self.by_resource.candidates(arn);
+            candidates.any(|at| self.statements[at].reads_context())
+        };
+        self.reads_context && (reads_context(object.as_str()) || reads_context(object.bucket()))
     }
 
     /// True if evaluation needs the tags of the existing object.

@@ -1,7 +1,5 @@
 //! Question for one policy.
 
-use std::borrow::Cow;
-
 use super::action::Action;
 use super::context::Context;
 use super::subject::Subject;
@@ -11,6 +9,35 @@ pub(super) const ARN: &str = "arn:aws:s3:::";
 /// Beginning of the ARN of an account.
 pub(super) const ACCOUNT_ARN: &str = "arn:aws:iam::";
 
+/// ARN of an object, or of a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ResourceArn {
+    text: String,
+    /// Length in bytes of the bucket's ARN.
+    bucket_end: usize,
+}
+
+impl ResourceArn {
+    /// ARN of a bucket, or of the object with this key.
+    pub(crate) fn of(bucket: &str, key: Option<&str>) -> Self {
+        let text = match key {
+            Some(key) => [ARN, bucket, "/", key].concat(),
+            None => [ARN, bucket].concat(),
+        };
+        Self { text, bucket_end: ARN.len() + bucket.len() }
+    }
+
+    /// The ARN.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// ARN of the bucket.
+    pub(crate) fn bucket(&self) -> &str {
+        &self.text[..self.bucket_end]
+    }
+}
+
 /// A request for one policy to judge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyQuestion<'a> {
@@ -18,20 +45,27 @@ pub(crate) struct PolicyQuestion<'a> {
     pub(super) subject: Subject<'a>,
     /// Requested action.
     pub(super) action: Action,
-    /// Resource of the action: `bucket`, or `bucket/key`; the ARN of an account.
-    pub(super) resource: &'a str,
+    /// ARN of the resource of the action.
+    pub(super) arn: &'a str,
     /// True if the action is about an object that the request makes.
     pub(super) is_new: bool,
     /// Condition keys of the request.
     pub(super) context: &'a Context,
 }
 
-impl PolicyQuestion<'_> {
-    /// ARN of the resource.
-    pub(super) fn arn(&self) -> Cow<'_, str> {
-        if self.action.is_of_account() {
-            return Cow::Borrowed(self.resource);
-        }
-        Cow::Owned([ARN, self.resource].concat())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arn_of_an_object_begins_with_its_buckets() {
+        let of_object = ResourceArn::of("bkt", Some("a/ü"));
+        assert_eq!(of_object.as_str(), "arn:aws:s3:::bkt/a/ü");
+        let of_bucket = ResourceArn::of("bkt", None);
+        assert_eq!(of_bucket.as_str(), "arn:aws:s3:::bkt");
+        assert_eq!(
+            (of_object.bucket(), of_bucket.bucket()),
+            (of_bucket.as_str(), of_bucket.as_str())
+        );
     }
 }

@@ -54,8 +54,11 @@ impl Requester {
     /// role or user decides.
     pub(crate) fn own_verdict(&self, question: &Question<'_>) -> Option<PolicyDecision> {
         let Self::User(who) = self else { return None };
-        let question = question.of_policy();
         let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
+        if limit.is_none() && who.own.is_none() {
+            return None;
+        }
+        let question = question.of_policy();
         if limit.is_some_and(|policy| policy.evaluate(&question) != PolicyDecision::Allow) {
             return Some(PolicyDecision::Deny);
         }
@@ -116,8 +119,8 @@ pub(crate) struct Question<'a> {
     pub(crate) requester: &'a Requester,
     /// Requested action.
     pub(crate) action: Action,
-    /// Resource of the action: `bucket`, or `bucket/key`; the ARN of an account.
-    pub(crate) resource: &'a str,
+    /// ARN of the resource of the action: of a bucket, an object or an account.
+    pub(crate) arn: &'a str,
     /// True if the action is about an object that the request makes, false for one that is there.
     pub(crate) is_new: bool,
     /// Condition keys of the request.
@@ -127,8 +130,8 @@ pub(crate) struct Question<'a> {
 impl<'a> Question<'a> {
     /// Question for one policy.
     pub(crate) fn of_policy(&self) -> PolicyQuestion<'a> {
-        let Self { requester, action, resource, is_new, context } = *self;
-        PolicyQuestion { subject: requester.subject(), action, resource, is_new, context }
+        let Self { requester, action, arn, is_new, context } = *self;
+        PolicyQuestion { subject: requester.subject(), action, arn, is_new, context }
     }
 }
 

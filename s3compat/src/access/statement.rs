@@ -116,16 +116,14 @@ impl Statement {
         named.bind(bindings);
     }
 
-    /// True if the statement applies to the question about the resource with this ARN. The cheapest
-    /// test comes first.
-    pub(super) fn is_about(&self, question: &PolicyQuestion<'_>, arn: &str) -> bool {
+    /// True if the statement applies to the question. The cheapest test comes first.
+    pub(super) fn is_about(&self, question: &PolicyQuestion<'_>) -> bool {
+        let PolicyQuestion { arn, context, .. } = *question;
         let is_allowing = self.effect == Effect::Allow;
         self.has_action(question.action, question.is_new)
             && self.principals.has(|named| named.name(&question.subject))
-            && self
-                .resources
-                .has(|named| named.iter().any(|template| template.matches(arn, question.context)))
-            && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
+            && self.resources.has(|named| named.iter().any(|it| it.matches(arn, context)))
+            && self.conditions.iter().all(|one| one.holds(context, is_allowing))
     }
 
     /// Adds the statement, at this position of its policy, to an index by resources.

@@ -3,8 +3,11 @@
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 use proptest::prelude::*;
 
+use super::question::ARN;
 use super::*;
 
+/// An object of the bucket `bkt`.
+const OBJECT: &str = "arn:aws:s3:::bkt/k";
 const ALLOW_GET: &str = r#"{"Version": "2012-10-17", "Statement": [{"Sid": "a", "Effect": "Allow",
     "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*"}]}"#;
 
@@ -29,8 +32,9 @@ fn refusal(text: &str) -> String {
 fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> PolicyDecision {
     let context = Context::default().with("aws:username", who);
     let requester = if who.is_empty() { Requester::Anonymous } else { Requester::named(who) };
+    let arn = &[ARN, resource].concat();
     let question =
-        Question { requester: &requester, action, resource, is_new: false, context: &context };
+        Question { requester: &requester, action, arn, is_new: false, context: &context };
     policy.evaluate(&question.of_policy())
 }
 
@@ -110,9 +114,8 @@ fn tags_are_set_by_the_statements_principals() {
         context.set_tags([("security", tag)]);
         let requester = Requester::named("bob");
         let judge = |action| {
-            let resource = "bkt/k";
             let question =
-                Question { requester: &requester, action, resource, is_new, context: &context };
+                Question { requester: &requester, action, arn: OBJECT, is_new, context: &context };
             policy.evaluate(&question.of_policy())
         };
         [Action::PutObject, Action::PutObjectTagging].map(judge)
@@ -132,8 +135,8 @@ fn tags_are_set_by_the_statements_principals() {
 fn costs(policy: &Policy, agent: &str) -> (PolicyDecision, usize) {
     let context = Context::default().with("aws:UserAgent", agent);
     let before = context.steps_left();
-    let (requester, action, resource) = (&Requester::Anonymous, Action::GetObject, "bkt/k");
-    let question = Question { requester, action, resource, is_new: false, context: &context };
+    let (requester, action) = (&Requester::Anonymous, Action::GetObject);
+    let question = Question { requester, action, arn: OBJECT, is_new: false, context: &context };
     (policy.evaluate(&question.of_policy()), before - context.steps_left())
 }
 
@@ -207,7 +210,7 @@ fn the_steps_of_a_request_are_those_of_all_its_keys() {
     let deny = about_agents("Deny", "StringLike", &values);
     let judge = |context: &Context| {
         let (requester, action) = (&Requester::Anonymous, Action::GetObject);
-        let question = Question { requester, action, resource: "bkt/k", is_new: false, context };
+        let question = Question { requester, action, arn: OBJECT, is_new: false, context };
         deny.evaluate(&question.of_policy())
     };
     let keys = |context: &Context| {

@@ -17,6 +17,7 @@ use martlet_protocol::entry::Bucket;
 use super::acl_settings::{AclSettings, Ownership};
 use crate::access::{
     AclUse, Action, GrantSource, Permission, Policy, PolicyDecision, Question, Requester,
+    ResourceArn,
 };
 use crate::bucket_documents::{AccessDocuments, BucketDocuments};
 
@@ -209,15 +210,18 @@ impl BucketAccess {
     }
 
     /// Permissions that these actions need from objects' lists. Empty if lists are disabled.
-    pub(crate) fn needed_permissions(&self, actions: &[Action]) -> Vec<Permission> {
+    pub(crate) fn needed_permissions(
+        &self,
+        actions: impl Iterator<Item = Action>,
+    ) -> Vec<Permission> {
         if self.control().is_enforced() {
             return Vec::new();
         }
-        let of_object = |action: &Action| match action.granted() {
+        let of_object = |action: Action| match action.granted() {
             GrantSource::OnObject(permission) => Some(permission),
             GrantSource::ToOwner | GrantSource::OnBucket(_) => None,
         };
-        actions.iter().filter_map(of_object).collect()
+        actions.filter_map(of_object).collect()
     }
 
     /// Owner of an object that `requester` writes. Objects of anonymous requests, of log delivery
@@ -237,12 +241,12 @@ impl BucketAccess {
         }
     }
 
-    /// Returns true if the policy has conditions or variables that apply to this key or to the
-    /// bucket. Without a key: to any key.
-    pub(crate) fn reads_context(&self, key: Option<&str>) -> bool {
-        self.documents().policy.as_ref().is_some_and(|policy| match key {
+    /// Returns true if the policy has conditions or variables that apply to this object or to the
+    /// bucket. Without an object: to any object.
+    pub(crate) fn reads_context(&self, object: Option<&ResourceArn>) -> bool {
+        self.documents().policy.as_ref().is_some_and(|policy| match object {
             None => policy.reads_context(),
-            Some(key) => policy.reads_context_of(&self.bucket, key),
+            Some(object) => policy.reads_context_of(object),
         })
     }
 

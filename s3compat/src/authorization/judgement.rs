@@ -8,8 +8,9 @@ use s3s::S3Result;
 use super::bucket_access::{AccessDecision, BucketAccess};
 use super::object_acl::ObjectAclGuard;
 use super::object_guard::{JudgedTags, ObjectGuard};
-use crate::access::{Action, Context, Question, Requester, ResourceKind};
+use crate::access::{Action, Context, Question, Requester, ResourceArn, ResourceKind};
 use crate::errors::denied;
+use crate::few::Few;
 
 /// Tags of an object: names and values.
 pub(super) type ObjectTags = Vec<(String, String)>;
@@ -35,9 +36,9 @@ impl<'a> From<ObjectName<'a>> for CheckedObject<'a> {
 pub(super) struct Judgement {
     pub(super) requester: Arc<Requester>,
     pub(super) access: Arc<BucketAccess>,
-    pub(super) actions: Vec<Action>,
-    /// Resource of actions on objects: `bucket/key`, or `bucket` without a key.
-    pub(super) resource: String,
+    pub(super) actions: Few<Action>,
+    /// Resource of actions on objects: the object, or the bucket without a key.
+    pub(super) resource: ResourceArn,
     /// Condition keys, without the tags of the existing object.
     pub(super) context: Context,
 }
@@ -50,7 +51,7 @@ impl Judgement {
     }
 
     /// Judges each action, given the tags of the existing object.
-    pub(super) fn answers(&self, tags: &ObjectTags) -> Vec<AccessDecision> {
+    pub(super) fn answers(&self, tags: &ObjectTags) -> Few<AccessDecision> {
         let (requester, access, is_new) = (&*self.requester, &*self.access, self.is_new());
         let mut tagged = None;
         if !tags.is_empty() {
@@ -58,22 +59,22 @@ impl Judgement {
             tagged.insert(self.context.clone()).set_existing(tags);
         }
         let context = tagged.as_ref().unwrap_or(&self.context);
-        let answer = |&action: &Action| {
-            let resource = match action.scope() {
+        let answer = |action: Action| {
+            let arn = match action.scope() {
                 ResourceKind::Object => self.resource.as_str(),
-                ResourceKind::Bucket | ResourceKind::Service => access.bucket(),
+                ResourceKind::Bucket | ResourceKind::Service => self.resource.bucket(),
             };
             if !requester.has_role_for(action) {
                 return AccessDecision::No;
             }
-            let question = Question { requester, action, resource, is_new, context };
+            let question = Question { requester, action, arn, is_new, context };
             match access.allows(&question) {
                 AccessDecision::ByObject | AccessDecision::ByOwner if is_new => AccessDecision::Yes,
                 AccessDecision::No if is_new => access.allows_new_tags(&question),
                 answer => answer,
             }
         };
-        self.actions.iter().map(answer).collect()
+        self.actions.map(answer)
     }
 
     /// Judges each action by these tags; none if policies judge no tags.
@@ -89,7 +90,7 @@ pub(super) struct Judged {
     judgement: Judgement,
     /// Tags that were judged; none if policies judge no tags.
     tags: Option<ObjectTags>,
-    answers: Vec<AccessDecision>,
+    answers: Few<AccessDecision>,
 }
 
 impl Judged {
@@ -105,13 +106,13 @@ impl Judged {
         if answers.contains(&AccessDecision::No) {
             return Err(denied());
         }
-        let of = |wanted: AccessDecision| -> Vec<Action> {
-            let both = judgement.actions.iter().zip(&answers);
-            both.filter(|(_, answer)| **answer == wanted).map(|(action, _)| *action).collect()
+        let of = |wanted: AccessDecision| {
+            let both = judgement.actions.iter().zip(&*answers);
+            both.filter(move |(_, answer)| **answer == wanted).map(|(action, _)| *action)
         };
         let (by_object, by_owner) = (of(AccessDecision::ByObject), of(AccessDecision::ByOwner));
         let Judgement { requester, access, .. } = &judgement;
-        let list = ObjectAclGuard::of(requester, access, &by_object, &by_owner);
+        let list = ObjectAclGuard::of(requester, access, by_object, by_owner);
         let is_new = judgement.is_new();
         let tags = tags.filter(|_| !is_new);
         let tags = tags.map(|tags| JudgedTags { judgement, tags, answers });

@@ -41,15 +41,14 @@ impl ObjectAclGuard {
     pub(super) fn of(
         requester: &Arc<Requester>,
         access: &Arc<BucketAccess>,
-        by_object: &[Action],
-        by_owner: &[Action],
+        by_object: impl Iterator<Item = Action>,
+        by_owner: impl Iterator<Item = Action>,
     ) -> Option<Self> {
         let wanted = access.needed_permissions(by_object);
         let allowed = access.needed_permissions(by_owner);
-        let (requester, access) = (requester.clone(), access.clone());
         (!wanted.is_empty() || !allowed.is_empty()).then(|| Self {
-            requester,
-            access,
+            requester: requester.clone(),
+            access: access.clone(),
             wanted,
             allowed,
         })

@@ -11,6 +11,7 @@ use martlet_proxy::Guard;
 use super::bucket_access::AccessDecision;
 use super::judgement::{Judgement, ObjectTags};
 use super::object_acl::ObjectAclGuard;
+use crate::few::Few;
 
 /// Guard that admits a requester by an object's list and tags.
 pub(crate) struct ObjectGuard {
@@ -45,7 +46,7 @@ impl Guard for ObjectGuard {
 pub(super) struct JudgedTags {
     pub(super) judgement: Judgement,
     pub(super) tags: ObjectTags,
-    pub(super) answers: Vec<AccessDecision>,
+    pub(super) answers: Few<AccessDecision>,
 }
 
 impl JudgedTags {
@@ -54,7 +55,7 @@ impl JudgedTags {
         let tags = &object.attributes.tags;
         let is_no_less = || {
             let now = self.judgement.answers(tags);
-            now.iter().zip(&self.answers).all(|(now, before)| now >= before)
+            now.iter().zip(&*self.answers).all(|(now, before)| now >= before)
         };
         *tags == self.tags || is_no_less()
     }

@@ -12,8 +12,10 @@ use super::expected_owner::ExpectedOwner;
 use super::judgement::{CheckedObject, Judged, Judgement, ObjectTags};
 use super::object_acl::ObjectAclGuard;
 use super::object_guard::ObjectGuard;
-use crate::access::{Action, Context, Requester};
+use crate::access::{Action, Context, Requester, ResourceArn};
 use crate::errors::{denied, s3_error};
+use crate::few::Few;
+use crate::target::RequestTarget;
 
 /// Header with the algorithm of the customer's key of a copy's source.
 const SOURCE_ALGORITHM: HeaderName =
@@ -43,8 +45,8 @@ pub(crate) struct Authorization {
     requester: Arc<Requester>,
     access: Arc<BucketAccess>,
     context: Context,
-    /// Key of the request, if any.
-    key: Option<String>,
+    /// Target of the request. None for requests that are not judged by policies.
+    target: Option<Arc<RequestTarget>>,
     /// Headers about a copy's source.
     source: SourceHeaders,
     /// True if the object's list decides.
@@ -59,13 +61,13 @@ impl Authorization {
         context: Context,
     ) -> Self {
         let (requester, access) = (Arc::new(requester), Arc::new(access));
-        let (key, source) = (None, SourceHeaders::default());
-        Self { store, requester, access, context, key, source, is_guarded: false }
+        let (target, source) = (None, SourceHeaders::default());
+        Self { store, requester, access, context, target, source, is_guarded: false }
     }
 
-    /// Sets the key of the request.
-    pub(crate) fn for_key(self, key: Option<String>) -> Self {
-        Self { key, ..self }
+    /// Sets the target of the request.
+    pub(crate) fn for_target(self, target: Arc<RequestTarget>) -> Self {
+        Self { target: Some(target), ..self }
     }
 
     /// Sets the headers about a copy's source.
@@ -95,7 +97,8 @@ impl Authorization {
 
     /// Guard that checks objects' lists for these actions. None if they need no list.
     pub(crate) fn guard(&self, actions: &[Action]) -> Option<Arc<ObjectGuard>> {
-        let list = ObjectAclGuard::of(&self.requester, &self.access, actions, &[]);
+        let by_object = actions.iter().copied();
+        let list = ObjectAclGuard::of(&self.requester, &self.access, by_object, std::iter::empty());
         ObjectGuard::of(list, None)
     }
 
@@ -115,21 +118,23 @@ impl Authorization {
 
     /// Returns true if another action on an object is allowed.
     pub(crate) async fn permits(&self, action: Action, name: ObjectName<'_>) -> S3Result<bool> {
-        self.may(&self.access, &[action], Some(name)).await
+        self.may(&self.access, Few::one(action), Some(name)).await
     }
 
     /// Refuses unless all actions are allowed.
-    pub(crate) async fn check(&self, actions: &[Action], name: ObjectName<'_>) -> S3Result<()> {
+    pub(crate) async fn check(&self, actions: Few<Action>, name: ObjectName<'_>) -> S3Result<()> {
         if self.may(&self.access, actions, Some(name)).await? { Ok(()) } else { Err(denied()) }
     }
 
-    /// Refuses actions that no list could allow. Returns a guard for what the object itself decides.
+    /// Refuses actions that no list could allow, on an object, or on the bucket; `resource` is its ARN.
+    /// Returns a guard for what the object itself decides.
     pub(crate) async fn check_but_object(
         &self,
-        actions: &[Action],
+        actions: Few<Action>,
         object: Option<CheckedObject<'_>>,
+        resource: ResourceArn,
     ) -> S3Result<Option<Arc<ObjectGuard>>> {
-        self.judged(&self.access, actions, object).await?.into_guard()
+        self.judged(&self.access, actions, object, resource).await?.into_guard()
     }
 
     /// Refuses a forbidden deletion of one of many keys, or of a version of it.
@@ -138,9 +143,11 @@ impl Authorization {
             None => Action::DeleteObject,
             Some(_) => Action::DeleteObjectVersion,
         };
-        let further = (bypass != Bypass::Nothing).then_some(Action::BypassGovernanceRetention);
-        let actions: Vec<Action> = std::iter::once(action).chain(further).collect();
-        self.check(&actions, name).await
+        let mut actions = Few::one(action);
+        if bypass != Bypass::Nothing {
+            actions.push(Action::BypassGovernanceRetention);
+        }
+        self.check(actions, name).await
     }
 
     /// Checks that a copy's source, in any bucket, may be read, and that its tags, if any, may be
@@ -164,7 +171,9 @@ impl Authorization {
         );
         let algorithm = self.source.algorithm.as_deref();
         let of_source = Self { context: self.context.of_source(algorithm), ..self.clone() };
-        let guard = of_source.judged(&access, &[read], Some(name.into())).await?.into_guard()?;
+        let resource = ResourceArn::of(bucket, Some(name.key));
+        let judged = of_source.judged(&access, Few::one(read), Some(name.into()), resource).await?;
+        let guard = judged.into_guard()?;
         if !of_source.may_list_in(&access, Some(name.key)).await?
             && self.existing_tags(bucket, name).await?.is_none()
         {
@@ -172,8 +181,8 @@ impl Authorization {
         }
         let Some(target) = tags_to else { return Ok(guard) };
         let target = Some(target.into());
-        let may_copy_tags = of_source.may(&access, &[read_tags], Some(name)).await?
-            && self.may(&self.access, &[Action::PutObjectTagging], target).await?;
+        let may_copy_tags = of_source.may(&access, Few::one(read_tags), Some(name)).await?
+            && self.may(&self.access, Few::one(Action::PutObjectTagging), target).await?;
         if may_copy_tags
             || self.existing_tags(bucket, name).await?.is_none_or(|tags| tags.is_empty())
         {
@@ -184,47 +193,46 @@ impl Authorization {
 
     /// Returns true if the principal may learn if the request's key exists.
     pub(crate) async fn may_list(&self) -> S3Result<bool> {
-        self.may_list_in(&self.access, self.key.as_deref()).await
+        let key = self.target.as_ref().and_then(|target| target.key());
+        self.may_list_in(&self.access, key).await
     }
 
     /// Returns true if the principal may learn if a key exists: it must be allowed to list that
     /// prefix.
     async fn may_list_in(&self, access: &Arc<BucketAccess>, key: Option<&str>) -> S3Result<bool> {
         let Some(key) = key else {
-            return self.may(access, &[Action::ListBucket], None).await;
+            return self.may(access, Few::one(Action::ListBucket), None).await;
         };
         let with_prefix = self.with(|context| context.set("s3:prefix", key));
-        with_prefix.may(access, &[Action::ListBucket], None).await
+        with_prefix.may(access, Few::one(Action::ListBucket), None).await
     }
 
     async fn may(
         &self,
         access: &Arc<BucketAccess>,
-        actions: &[Action],
+        actions: Few<Action>,
         name: Option<ObjectName<'_>>,
     ) -> S3Result<bool> {
-        let judged = self.judged(access, actions, name.map(CheckedObject::from)).await?;
-        Ok(judged.is_allowed())
+        let resource = ResourceArn::of(access.bucket(), name.map(|it| it.key));
+        let object = name.map(CheckedObject::from);
+        Ok(self.judged(access, actions, object, resource).await?.is_allowed())
     }
 
-    /// Judges actions on an object, or on the bucket.
+    /// Judges actions on an object, or on the bucket; `resource` is its ARN.
     async fn judged(
         &self,
         access: &Arc<BucketAccess>,
-        actions: &[Action],
+        actions: Few<Action>,
         object: Option<CheckedObject<'_>>,
+        resource: ResourceArn,
     ) -> S3Result<Judged> {
         let bucket = access.bucket();
         let mut context = self.context.clone();
-        let key = object.map(|it| it.name.key);
-        if access.reads_context(key) || self.requester.reads_context() {
+        let of_object = object.is_some().then_some(&resource);
+        if access.reads_context(of_object) || self.requester.reads_context() {
             context.add("s3:ResourceAccount", access.owner());
         }
         let mut tags = None;
-        let resource = match key {
-            Some(key) => [bucket, "/", key].concat(),
-            None => bucket.to_owned(),
-        };
         if let Some(CheckedObject { name, read }) = object {
             // The version of this very object: the query may name one for another.
             context.forget("s3:VersionId");
@@ -241,7 +249,6 @@ impl Authorization {
             }
         }
         let (requester, access) = (self.requester.clone(), access.clone());
-        let actions = actions.to_vec();
         Ok(Judgement { requester, access, actions, resource, context }.judged(tags))
     }
 

@@ -79,6 +79,11 @@ impl ResponseBody {
         self.guard = Guard { id: Some(id), permit, counter: None, _turn: turn };
     }
 
+    /// Id of the request, once it is held.
+    pub(crate) fn request_id(&self) -> Option<&HeaderValue> {
+        self.guard.id.as_ref()
+    }
+
     /// Sets the counter of the bytes of the body.
     pub(crate) fn count_by(&mut self, counter: Box<dyn ByteCounter>) {
         self.guard.counter = Some(counter);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::access::{
     AccountIdentity, Action, AssumeMethod, AssumeRequest, Context, IdentityPolicy, Policy,
-    PolicyDecision, Question, Requester, Trust,
+    PolicyDecision, Question, Requester, ResourceArn, Trust,
 };
 
 /// Documents. An input is the number of a kind, values of a request in blocks, and a document.
@@ -58,18 +58,17 @@ fn requesters(values: &[String; 3]) -> [Requester; 3] {
 
 /// Calls `judge` with questions about two objects, a bucket and the service.
 fn for_each_question(values: &[String; 3], mut judge: impl FnMut(&Question<'_>)) {
-    let own = format!("{BUCKET}/{}", values[2]);
     let questions = [
-        (Action::GetObject, own.as_str()),
-        (Action::PutObject, "bucket/a/b"),
-        (Action::ListBucket, BUCKET),
-        (Action::ListAllMyBuckets, "*"),
+        (Action::GetObject, ResourceArn::of(BUCKET, Some(&values[2]))),
+        (Action::PutObject, ResourceArn::of(BUCKET, Some("a/b"))),
+        (Action::ListBucket, ResourceArn::of(BUCKET, None)),
+        (Action::ListAllMyBuckets, ResourceArn::of("*", None)),
     ];
     for requester in &requesters(values) {
-        for (action, resource) in questions {
+        for (action, arn) in &questions {
             // Each question has all steps of a request.
-            let context = context(values);
-            judge(&Question { requester, action, resource, is_new: false, context: &context });
+            let (action, arn, context) = (*action, arn.as_str(), &context(values));
+            judge(&Question { requester, action, arn, is_new: false, context });
         }
     }
 }
@@ -88,7 +87,8 @@ fn rewritten(document: &str, bytes_max: usize) -> Option<String> {
 fn bucket_policy(document: &str, values: &[String; 3]) -> bool {
     let Ok(policy) = Policy::parse(document.as_bytes(), BUCKET) else { return false };
     let _ = (policy.names(), policy.is_public(), policy.reads_existing_tags());
-    let _ = (policy.reads_address(), policy.reads_context_of(BUCKET, &values[2]));
+    let object = ResourceArn::of(BUCKET, Some(&values[2]));
+    let _ = (policy.reads_address(), policy.reads_context_of(&object));
     let again = rewritten(document, POLICY_BYTES_MAX).map(|text| {
         Policy::parse(text.as_bytes(), BUCKET).expect("a policy that is printed anew is one")
     });

@@ -43,7 +43,7 @@ use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing, PollFl
 use crate::form_reply::{FormReply, UploadedObject};
 use crate::limits::RequestKind;
 use crate::messages;
-use crate::operation::{Operation, PathKind, find};
+use crate::operation::{OPERATION_NAME, Operation, PathKind, find};
 use crate::refusal::Refusal;
 use crate::request::{OperationRequest, PreparedRequest, RequestContext};
 use crate::target::{Query, RequestTarget};
@@ -146,8 +146,9 @@ impl RequestPipeline {
         if target.bucket().is_none() || target.key().is_some() {
             return Ok(None);
         }
-        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-        let operation = find("POST", PathKind::Bucket, false, &query, |name| name == "x-id")?;
+        let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        query.retain(|name| name != OPERATION_NAME);
+        let operation = find("POST", PathKind::Bucket, false, &query)?;
         if operation != Operation::PostObject {
             return Ok(None);
         }

@@ -24,7 +24,7 @@ use crate::connection::Connection;
 use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, PollFlag};
 use crate::limits::RequestKind;
 use crate::messages;
-use crate::operation::{BodyKind, Operation, PathKind, find, is_override};
+use crate::operation::{BodyKind, OPERATION_NAME, Operation, PathKind, find, is_override};
 use crate::rdma;
 use crate::refusal::Refusal;
 use crate::request::{OperationRequest, PreparedRequest, RequestContext};
@@ -134,7 +134,7 @@ impl RequestPipeline {
         caller: &Caller,
     ) -> Result<CheckedHead, Refusal> {
         let target = self.target(uri, headers)?;
-        let query = Query::parse(uri.query().unwrap_or_default())?;
+        let mut query = Query::parse(uri.query().unwrap_or_default())?;
         let raw_path = uri.path();
         let head = RequestHead { method, raw_path, target: &target, query: &query, headers };
         let authenticated = self.authenticator.authenticate(&head, caller)?;
@@ -143,6 +143,7 @@ impl RequestPipeline {
             return Err(messages::ACCESS_DENIED.refusal());
         }
         promote_query_headers(&query, mechanism, headers)?;
+        query.retain(|name| !is_ours(name, mechanism));
         let operation = operation(method, &target, &query, headers, mechanism)?;
         numbers::check(&query)?;
         if operation == Operation::PostObject {
@@ -153,7 +154,7 @@ impl RequestPipeline {
         features::check_source(headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
         rdma::check(operation, headers)?;
-        let query = own_query(&query, mechanism);
+        let query = query.to_raw();
         for name in SPENT {
             headers.remove(name);
         }
@@ -250,23 +251,29 @@ fn promote_query_headers(
 }
 
 fn is_hoisted(name: &str) -> bool {
-    name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
-        && !V4_KEYS.contains(&name)
+    is_of_amazon(name) && !V4_KEYS.contains(&name)
 }
 
-/// Returns true if a query key is not meant for the operation.
+/// Returns true for keys of a SigV4 signature, and for headers.
+fn is_of_amazon(name: &str) -> bool {
+    name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
+}
+
+/// Returns true if a query key is not meant for the operation: it is of the signature, a header, or
+/// the name of the operation.
 fn is_ours(name: &str, mechanism: Mechanism) -> bool {
     let is_of_signature = match mechanism {
-        Mechanism::Query => V4_KEYS.contains(&name) || is_hoisted(name),
+        Mechanism::Query => is_of_amazon(name),
         Mechanism::QueryV2 => V2_KEYS.contains(&name),
         Mechanism::None | Mechanism::Header | Mechanism::HeaderV2 => false,
     };
-    is_of_signature || name == "x-id"
+    is_of_signature || name == OPERATION_NAME
 }
 
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 
+/// Operation of a request. `query` has only the keys that are meant for operations.
 fn operation(
     method: &Method,
     target: &RequestTarget,
@@ -280,8 +287,7 @@ fn operation(
         (Some(_), Some(_)) => PathKind::Object,
     };
     let is_copy = headers.contains_key(COPY_SOURCE);
-    let ours = |name: &str| is_ours(name, mechanism);
-    let operation = find(method.as_str(), path, is_copy, query, ours)?;
+    let operation = find(method.as_str(), path, is_copy, query)?;
     if mechanism == Mechanism::QueryV2 {
         check_link(operation)?;
     }
@@ -299,19 +305,6 @@ fn check_link(operation: Operation) -> Result<(), Refusal> {
         None => Ok(()),
         Some(key) => Err(messages::LINK_V2.named(key)),
     }
-}
-
-/// Query of the operation: the pairs that are not for authentication.
-fn own_query(query: &Query<'_>, mechanism: Mechanism) -> String {
-    let own = query.pairs().iter().filter(|pair| !is_ours(&pair.name, mechanism));
-    let mut text = String::new();
-    for pair in own {
-        if !text.is_empty() {
-            text.push('&');
-        }
-        text.push_str(pair.raw);
-    }
-    text
 }
 
 /// Removes `aws-chunked` from Content-Encoding, and keeps the rest. A stored body that is not

@@ -58,6 +58,11 @@ impl Stamper {
         Self { next: AtomicU64::new(seed), host_id }
     }
 
+    /// Id of this host.
+    pub(super) fn host_id(&self) -> &HeaderValue {
+        &self.host_id
+    }
+
     /// Returns an id that no other request of this process has.
     pub(super) fn next_id(&self) -> RequestId {
         // Multiplication by an odd number maps each count to a different number.

@@ -101,6 +101,11 @@ impl<H: OperationHandler> HttpService<H> {
         self.shared.gate.target_at(uri, host).ok()
     }
 
+    /// Id of this host in replies.
+    pub(crate) fn host_id(&self) -> &HeaderValue {
+        self.shared.stamper.host_id()
+    }
+
     /// Counters of the requests that wait for a turn, by kind.
     pub(crate) fn queue_figures(&self) -> [QueueFigures; 3] {
         self.shared.turns.figures()
@@ -225,6 +230,8 @@ impl<H: OperationHandler> HttpService<H> {
             request.body.charge_to(turn.meters());
         }
         let form = request.form.take();
+        // The key of a form is not in its URI.
+        let target = form.is_none().then(|| request.head.target.clone());
         trace::annotate(|span| describe(span, &request.head.target));
         let context = &request.head.context;
         let operation = context.operation;
@@ -240,7 +247,7 @@ impl<H: OperationHandler> HttpService<H> {
         let extensions = response.extensions_mut();
         let info = extensions.get_or_insert_default::<ReplyInfo>();
         (info.operation, info.requester) = (Some(operation), Some(requester));
-        info.effects = effects;
+        (info.target, info.effects) = (target, effects);
         // For observers that count requests by operation.
         extensions.insert(operation.row());
         if is_over_quota {

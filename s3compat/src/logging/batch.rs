@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A request appends its line to the batch of its bucket under one short lock. It wakes the
-//! delivery only when a batch is full, once for each [`BATCH_BYTES_MAX`].
+//! delivery only when a batch becomes full, or when lines begin to take much of their room.
 //!
 //! Invariants:
 //! * A batch is delivered when it is old or large enough, and when the process stops.
@@ -35,8 +35,11 @@ use crate::checksums;
 
 /// Maximum bytes of text in batches, those under delivery included.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Size in bytes at which a batch is delivered at once.
-const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Size in bytes at which a batch is delivered at once. Each object costs a delivery some syncs.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// The same while lines take more than [`CROWDED_BYTES`], so that many busy buckets lose none.
+const CROWDED_BATCH_BYTES_MAX: usize = 1 << 20;
+const CROWDED_BYTES: usize = WAITING_BYTES_MAX / 2;
 /// Bounds of a chunk of a batch, in bytes, unless a line is longer.
 const CHUNK_BYTES: RangeInclusive<usize> = (1 << 10)..=(64 << 10);
 /// Maximum number of retries for a batch that can't be written.
@@ -175,42 +178,45 @@ impl BucketLogs {
             self.0.lost.fetch_add(lines, Ordering::Relaxed);
             return;
         }
-        batches.bytes += bytes;
-        let batch = batches.batch_of(source);
-        let was_full = batch.is_full();
-        batch.text.push(text);
-        batch.lines += lines;
-        if batch.is_full() && !was_full {
+        if batches.add(source, text, bytes, lines) {
             self.0.full.notify_one();
         }
     }
 }
 
 impl Batches {
-    /// The batch for lines of a source.
-    fn batch_of(&mut self, source: &LogSource) -> &mut LogBatch {
+    /// Appends lines of `bytes` bytes to the batch of their source. Returns true if a delivery is due:
+    /// the batch has become full, or there is less room for lines than before.
+    fn add(&mut self, source: &LogSource, text: &[&str], bytes: usize, lines: u64) -> bool {
+        let full_before = self.full_bytes();
+        self.bytes += bytes;
+        let full_bytes = self.full_bytes();
         let bucket = &source.of.bucket;
-        if !self.of_bucket.contains_key(bucket) {
-            self.of_bucket.insert(bucket.clone(), Vec::new());
-        }
-        let batches = self.of_bucket.get_mut(bucket).expect("inserted if it was missing");
+        let batches = match self.of_bucket.get_mut(bucket) {
+            Some(batches) => batches,
+            None => self.of_bucket.entry(bucket.clone()).or_default(),
+        };
         let at = batches.iter().position(|batch| batch.source == *source).unwrap_or_else(|| {
-            batches.push(LogBatch {
-                source: source.clone(),
-                text: LogText::default(),
-                lines: 0,
-                since: Instant::now(),
-                retries: 0,
-            });
+            batches.push(LogBatch::new(source.clone()));
             batches.len() - 1
         });
-        &mut batches[at]
+        let batch = &mut batches[at];
+        let was_full = batch.text.bytes >= full_bytes;
+        batch.text.push(text);
+        batch.lines += lines;
+        full_bytes < full_before || batch.text.bytes >= full_bytes && !was_full
     }
 
-    /// Removes and returns the batches that `is_due` accepts.
+    /// Size in bytes of a full batch.
+    fn full_bytes(&self) -> usize {
+        if self.bytes > CROWDED_BYTES { CROWDED_BATCH_BYTES_MAX } else { BATCH_BYTES_MAX }
+    }
+
+    /// Removes and returns the batches that are due: full ones, and those that `is_due` accepts.
     fn take(&mut self, is_due: impl Fn(&LogBatch) -> bool) -> Vec<LogBatch> {
-        let due =
-            self.of_bucket.values_mut().flat_map(|batches| batches.extract_if(.., |it| is_due(it)));
+        let full_bytes = self.full_bytes();
+        let is_due = |batch: &mut LogBatch| batch.text.bytes >= full_bytes || is_due(batch);
+        let due = self.of_bucket.values_mut().flat_map(|batches| batches.extract_if(.., &is_due));
         let due = due.collect();
         self.of_bucket.retain(|_, batches| !batches.is_empty());
         due
@@ -218,8 +224,9 @@ impl Batches {
 }
 
 impl LogBatch {
-    fn is_full(&self) -> bool {
-        self.text.bytes >= BATCH_BYTES_MAX
+    /// A batch without lines.
+    fn new(source: LogSource) -> Self {
+        Self { source, text: LogText::default(), lines: 0, since: Instant::now(), retries: 0 }
     }
 }
 
@@ -233,10 +240,8 @@ impl Delivery {
         loop {
             tokio::select! {
                 () = until_stopped(&mut stopped) => break,
-                () = self.waiting.full.notified() => self.deliver(LogBatch::is_full).await,
-                _ = tick.tick() => {
-                    self.deliver(|it| it.since.elapsed() >= interval || it.is_full()).await;
-                }
+                () = self.waiting.full.notified() => self.deliver(|_| false).await,
+                _ = tick.tick() => self.deliver(|it| it.since.elapsed() >= interval).await,
             }
         }
         if tokio::time::timeout(FAREWELL, self.deliver(|_| true)).await.is_err() {
@@ -244,6 +249,7 @@ impl Delivery {
         }
     }
 
+    /// Delivers full batches, and those that `is_due` accepts.
     async fn deliver(&self, is_due: impl Fn(&LogBatch) -> bool) {
         let due = self.waiting.batches.lock().take(is_due);
         for mut batch in due {
@@ -398,17 +404,39 @@ mod tests {
         assert!(chunks[0].len() <= 1 << 10, "a bucket of few requests needs little memory");
     }
 
+    /// Returns true if the delivery was woken since the last call.
+    async fn is_woken(logs: &BucketLogs) -> bool {
+        tokio::time::timeout(Duration::from_millis(1), logs.0.full.notified()).await.is_ok()
+    }
+
     #[tokio::test]
     async fn a_full_batch_wakes_the_delivery_once() {
         let logs = BucketLogs(Arc::default());
         let line = "x".repeat(BATCH_BYTES_MAX / 4);
-        let is_woken = || async {
-            tokio::time::timeout(Duration::from_millis(1), logs.0.full.notified()).await.is_ok()
-        };
         logs.offer(&source("b", "t", None), &[&line], 1);
-        assert!(!is_woken().await);
+        assert!(!is_woken(&logs).await);
         (0..9).for_each(|_| logs.offer(&source("b", "t", None), &[&line], 1));
-        assert!(is_woken().await);
-        assert!(!is_woken().await);
+        assert!(is_woken(&logs).await);
+        assert!(!is_woken(&logs).await);
+    }
+
+    #[tokio::test]
+    async fn batches_of_many_buckets_are_smaller() {
+        let logs = BucketLogs(Arc::default());
+        let line = "x".repeat(CROWDED_BATCH_BYTES_MAX);
+        let offer = |bucket: usize, line: &str| {
+            logs.offer(&source(&bucket.to_string(), "t", None), &[line], 1);
+        };
+        let buckets = CROWDED_BYTES / (line.len() + 1);
+        (0..buckets).for_each(|bucket| offer(bucket, &line));
+        assert!(!is_woken(&logs).await && logs.0.batches.lock().take(|_| false).is_empty());
+        offer(buckets, &line);
+        assert!(is_woken(&logs).await, "batches of this size are full now");
+        offer(buckets + 1, "x");
+        assert!(!is_woken(&logs).await);
+        offer(buckets + 1, &line);
+        assert!(is_woken(&logs).await);
+        offer(buckets + 2, "x");
+        assert_eq!(logs.0.batches.lock().take(|_| false).len(), buckets + 2);
     }
 }

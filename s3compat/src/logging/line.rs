@@ -15,6 +15,7 @@ use martlet_protocol::http::{TlsParameters, TlsVersion};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::operation_name::OperationName;
+use super::secrets::without_secrets;
 use super::settings::moment;
 use crate::access::Identity;
 use crate::auth::Mechanism;
@@ -36,6 +37,15 @@ pub(crate) struct ReplyRequester {
     pub(crate) mechanism: Mechanism,
 }
 
+/// Request line of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    /// Path and query.
+    pub(crate) link: &'a str,
+    pub(crate) protocol: &'static str,
+}
+
 /// Contents of a line, except what is known only after the reply has been sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LineContents<'a> {
@@ -47,8 +57,7 @@ pub(crate) struct LineContents<'a> {
     pub(crate) request_id: &'a str,
     pub(crate) operation: OperationName<'a>,
     pub(crate) key: Option<&'a str>,
-    /// Parts of the request line: method, path with query, and protocol, with spaces between them.
-    pub(crate) request: [&'a str; 5],
+    pub(crate) request: RequestLine<'a>,
     pub(crate) status: u16,
     pub(crate) error: Option<&'a str>,
     pub(crate) object_size: Option<u64>,
@@ -80,8 +89,6 @@ pub(crate) struct BatchOutcome(pub(crate) Vec<BatchedKey>);
 
 /// Usual bytes of a line, at most.
 const LINE_BYTES: usize = 1024;
-/// Bytes of the fields that are known last, at most.
-const MIDDLE_BYTES: usize = 64;
 
 /// A line that lacks only the bytes sent and the total time.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +104,7 @@ pub(crate) struct PendingLine {
 
 /// A line and the lines of its keys, in parts, without a newline at the end.
 pub(crate) struct FinishedLine<'a> {
-    pub(crate) parts: [&'a str; 4],
+    pub(crate) parts: [&'a str; 3],
     /// Number of lines.
     pub(crate) lines: u64,
 }
@@ -107,12 +114,13 @@ impl PendingLine {
         // The line grows to its end in one buffer.
         let mut text = FieldWriter(String::with_capacity(LINE_BYTES));
         text.beginning(facts, &facts.operation, facts.key);
-        text.quoted_parts(&facts.request);
+        text.request(&facts.request);
         text.number(facts.status.into());
         text.bare(facts.error);
         let head = text.0.len();
         text.number(facts.turn_around_ms);
-        text.quoted(facts.referer);
+        // The referring page's URL may be a presigned link.
+        text.quoted_link(facts.referer);
         text.quoted(facts.agent);
         text.end(facts, facts.version);
         let FieldWriter(mut text) = text;
@@ -126,17 +134,21 @@ impl PendingLine {
 
     /// Completes the line with the bytes sent and the total time, and passes it on.
     pub(crate) fn finish(
-        &self,
+        self,
         sent_bytes: u64,
         total_ms: u64,
         deliver: impl FnOnce(FinishedLine<'_>),
     ) {
-        let mut middle = FieldWriter(String::with_capacity(MIDDLE_BYTES));
-        middle.known((sent_bytes > 0).then_some(sent_bytes));
-        middle.known(self.object_size);
-        middle.number(total_ms);
-        let (head, tail) = self.text.split_at(self.head);
-        deliver(FinishedLine { parts: [head, " ", &middle.0, tail], lines: 1 + self.keys });
+        let Self { text, head, object_size, keys } = self;
+        let end = text.len();
+        // The buffer has room behind the text for the fields that belong within.
+        let mut text = FieldWriter(text);
+        text.known((sent_bytes > 0).then_some(sent_bytes));
+        text.known(object_size);
+        text.number(total_ms);
+        let (text, middle) = text.0.split_at(end);
+        let (head, tail) = text.split_at(head);
+        deliver(FinishedLine { parts: [head, middle, tail], lines: 1 + keys });
     }
 }
 
@@ -169,41 +181,42 @@ impl FieldWriter {
         self.time(facts.time_ms);
         match facts.ip {
             Some(ip) => self.address(ip.to_canonical()),
-            None => self.bare(None),
+            None => self.plain(None),
         }
         self.requester(facts.requester);
-        self.bare(Some(facts.request_id));
-        self.bare_parts(&operation.parts());
+        self.plain(Some(facts.request_id));
+        self.operation(operation);
         self.bare(key);
     }
 
     /// Writes the fields from the version to the access control list.
     fn end(&mut self, facts: &LineContents<'_>, version: Option<&str>) {
         self.bare(version);
-        self.bare(Some(facts.host_id));
+        self.plain(Some(facts.host_id));
         let (signature, kind) = authentication(facts.requester);
-        self.bare(signature);
-        self.bare(facts.tls.and_then(|tls| tls.cipher));
-        self.bare(kind);
+        self.plain(signature);
+        self.plain(facts.tls.and_then(|tls| tls.cipher));
+        self.plain(kind);
         self.bare(facts.host);
-        self.bare(facts.tls.map(|tls| match tls.version {
+        self.plain(facts.tls.map(|tls| match tls.version {
             TlsVersion::V1_2 => "TLSv1.2",
             TlsVersion::V1_3 => "TLSv1.3",
         }));
         // Access points don't exist.
-        self.bare(None);
-        self.bare(facts.by_acl.then_some("Yes"));
+        self.plain(None);
+        self.plain(facts.by_acl.then_some("Yes"));
     }
 
     /// Writes a time as `[14/Nov/2023:22:13:20 +0000]`.
     fn time(&mut self, time_ms: u64) {
         let at = moment(time_ms);
-        let month = MONTHS[usize::from(u8::from(at.month()) - 1)];
+        let (year, month, day) = at.to_calendar_date();
+        let month = MONTHS[usize::from(u8::from(month) - 1)];
         let (hour, minute, second) = at.to_hms();
         let mut text = *b"[00/Jan/0000:00:00:00 +0000]";
-        decimal::put(&mut text[1..3], at.day());
+        decimal::put(&mut text[1..3], day);
         text[4..7].copy_from_slice(month.as_bytes());
-        decimal::put(&mut text[8..12], at.year().unsigned_abs());
+        decimal::put(&mut text[8..12], year.unsigned_abs());
         decimal::put(&mut text[13..15], hour);
         decimal::put(&mut text[16..18], minute);
         decimal::put(&mut text[19..21], second);
@@ -233,7 +246,7 @@ impl FieldWriter {
         match requester.and_then(|requester| requester.identity.who()) {
             Some(who) if who.is_account() => self.bare(Some(&who.canonical_id)),
             Some(who) => self.bare(Some(&who.arn())),
-            None => self.bare(None),
+            None => self.plain(None),
         }
     }
 
@@ -245,33 +258,56 @@ impl FieldWriter {
     fn known(&mut self, number: Option<u64>) {
         match number {
             Some(number) => self.number(number),
-            None => self.bare(None),
+            None => self.plain(None),
         }
+    }
+
+    /// Writes a field that has nothing to encode, as this process makes it.
+    fn plain(&mut self, field: Option<&str>) {
+        self.space();
+        self.0.push_str(field.filter(|field| !field.is_empty()).unwrap_or("-"));
+    }
+
+    fn operation(&mut self, operation: &OperationName<'_>) {
+        let (interface, verb, noun) = operation.parts();
+        self.plain(Some(interface));
+        self.0.push('.');
+        self.in_bare(verb);
+        self.0.push('.');
+        self.0.push_str(noun);
     }
 
     fn bare(&mut self, field: Option<&str>) {
-        self.bare_parts(&[field.filter(|field| !field.is_empty()).unwrap_or("-")]);
+        self.space();
+        self.in_bare(field.filter(|field| !field.is_empty()).unwrap_or("-"));
     }
 
-    /// Writes a field of several parts without spaces between them.
-    fn bare_parts(&mut self, parts: &[&str]) {
-        self.space();
-        for part in parts {
-            self.escaped(part, BARE, is_plain);
-        }
+    fn request(&mut self, request: &RequestLine<'_>) {
+        self.open_quote();
+        self.in_quotes(request.method);
+        self.0.push(' ');
+        without_secrets(request.link, |part| self.in_quotes(part));
+        self.0.push(' ');
+        self.0.push_str(request.protocol);
+        self.0.push('"');
     }
 
     fn quoted(&mut self, field: Option<&str>) {
-        self.quoted_parts(&[field.unwrap_or("-")]);
+        self.open_quote();
+        self.in_quotes(field.unwrap_or("-"));
+        self.0.push('"');
     }
 
-    /// Writes a quoted field of several parts without spaces between them.
-    fn quoted_parts(&mut self, parts: &[&str]) {
-        self.space();
+    /// Writes a quoted link without its secrets.
+    fn quoted_link(&mut self, link: Option<&str>) {
+        self.open_quote();
+        without_secrets(link.unwrap_or("-"), |part| self.in_quotes(part));
         self.0.push('"');
-        for part in parts {
-            self.escaped(part, QUOTED, is_plain_in_quotes);
-        }
+    }
+
+    /// Begins a quoted field.
+    fn open_quote(&mut self) {
+        self.space();
         self.0.push('"');
     }
 
@@ -280,6 +316,16 @@ impl FieldWriter {
         if !self.0.is_empty() {
             self.0.push(' ');
         }
+    }
+
+    /// Appends a part of a bare field.
+    fn in_bare(&mut self, text: &str) {
+        self.escaped(text, BARE, is_plain);
+    }
+
+    /// Appends a part of a quoted field.
+    fn in_quotes(&mut self, text: &str) {
+        self.escaped(text, QUOTED, is_plain_in_quotes);
     }
 
     /// Appends a text with the characters of a set encoded. The common text has none of them, which

@@ -5,7 +5,8 @@
 //!               └▶ BucketLogs ─▶ Delivery ─▶ objects in the target bucket
 //! ```
 //!
-//! * [`line`]: the line of a request; [`operation_name`]: names of operations in lines.
+//! * [`line`]: the line of a request; [`operation_name`]: names of operations in lines; [`secrets`]:
+//!   links without signatures.
 //! * [`settings`]: log settings of a bucket.
 //! * [`target`]: target buckets, which must accept logs.
 //! * [`batch`]: batches of lines, delivered as objects.
@@ -18,6 +19,7 @@
 mod batch;
 mod line;
 mod operation_name;
+mod secrets;
 mod settings;
 mod target;
 
@@ -25,7 +27,9 @@ use std::fmt;
 
 pub(crate) use batch::LogSource;
 pub use batch::{BucketLogs, Delivery, DeliveryOptions};
-pub(crate) use line::{BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester};
+pub(crate) use line::{
+    BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester, RequestLine,
+};
 pub(crate) use operation_name::OperationName;
 pub(crate) use settings::{KeyFormat, LoggedBucket, Logging};
 pub(crate) use target::may_deliver;

@@ -27,9 +27,9 @@ impl<'a> OperationName<'a> {
         Self { interface: "REST", verb: if is_copy { "COPY" } else { method }, noun }
     }
 
-    /// Parts of the name's text, in order.
-    pub(super) fn parts(&self) -> [&str; 5] {
-        [self.interface, ".", self.verb, ".", self.noun]
+    /// Interface, verb and noun, which points separate. The verb may be any that a client sends.
+    pub(super) fn parts(&self) -> (&'static str, &'a str, &'static str) {
+        (self.interface, self.verb, self.noun)
     }
 }
 
@@ -98,9 +98,14 @@ fn resource_name(operation: Operation) -> Option<&'static str> {
 mod tests {
     use super::*;
 
+    fn text(name: &OperationName<'_>) -> String {
+        let (interface, verb, noun) = name.parts();
+        [interface, verb, noun].join(".")
+    }
+
     fn of(operation: Operation) -> String {
         let row = operation.row();
-        OperationName::of(Some(operation), row.method, row.path).parts().concat()
+        text(&OperationName::of(Some(operation), row.method, row.path))
     }
 
     #[test]
@@ -145,6 +150,6 @@ mod tests {
         ];
         assert_eq!(plain, expected);
         let refused = OperationName::of(None, "PATCH", PathKind::Object);
-        assert_eq!(refused.parts().concat(), "REST.PATCH.OBJECT");
+        assert_eq!(text(&refused), "REST.PATCH.OBJECT");
     }
 }

@@ -95,10 +95,10 @@ impl Logging {
     }
 }
 
-/// Converts milliseconds since 1970 to a date and time.
+/// Converts milliseconds since 1970 to a date and time, to the second.
 pub(super) fn moment(ms: u64) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    let seconds = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

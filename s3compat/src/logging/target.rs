@@ -3,7 +3,7 @@
 use martlet_protocol::entry::{Bucket, Marks};
 
 use super::settings::Logging;
-use crate::access::{Acl, Action, Context, Question, Requester};
+use crate::access::{Acl, Action, Context, Question, Requester, ResourceArn};
 use crate::authorization::{AccessDecision, AclSettings, BucketAccess, mark};
 
 /// Returns true if the target bucket accepts logs of requests to `bucket`, a bucket of `owner`.
@@ -14,11 +14,11 @@ pub(crate) fn may_deliver(target: &Bucket, bucket: &str, owner: &str, logging: &
     context.add("aws:SourceArn", format!("arn:aws:s3:::{bucket}"));
     context.add("aws:SourceAccount", owner);
     context.add("s3:ResourceAccount", &target.owner);
-    let resource = format!("{}/{}", logging.target, logging.prefix);
+    let log = ResourceArn::of(&logging.target, Some(&logging.prefix));
     let question = Question {
         requester: &requester,
         action: Action::PutObject,
-        resource: &resource,
+        arn: log.as_str(),
         is_new: true,
         context: &context,
     };

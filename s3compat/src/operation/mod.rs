@@ -7,4 +7,4 @@ mod table;
 
 pub use names::Operation;
 pub use table::{BodyKind, OperationRow, PathKind, TABLE};
-pub(crate) use table::{find, is_override};
+pub(crate) use table::{OPERATION_NAME, find, is_override};

@@ -64,6 +64,8 @@ pub struct OperationRow {
 
 const KIB: u64 = 1024;
 
+/// Query key by which clients name the operation, for logs of their own.
+pub(crate) const OPERATION_NAME: &str = "x-id";
 /// Query keys of a GET that replace headers of its reply.
 const OVERRIDES: [&str; 6] = [
     "response-cache-control",
@@ -332,21 +334,16 @@ pub(crate) fn is_override(name: &str) -> bool {
     OVERRIDES.contains(&name)
 }
 
-/// Finds the operation of a request. `is_ours` returns true for query keys that are not meant for
-/// operations, such as those of the signature.
+/// Finds the operation of a request. `query` has only the keys that are meant for operations: none
+/// of the signature, and no [`OPERATION_NAME`].
 pub(crate) fn find(
     method: &str,
     path: PathKind,
     is_copy: bool,
     query: &Query<'_>,
-    is_ours: impl Fn(&str) -> bool,
 ) -> Result<Operation, Refusal> {
-    let keys: Vec<(&str, &str)> = query
-        .pairs()
-        .iter()
-        .map(|pair| (&*pair.name, &*pair.value))
-        .filter(|(name, _)| !is_ours(name))
-        .collect();
+    let keys: Vec<(&str, &str)> =
+        query.pairs().iter().map(|pair| (&*pair.name, &*pair.value)).collect();
     let mut rows = TABLE
         .iter()
         // Texts are compared last.
@@ -396,8 +393,7 @@ mod tests {
     use crate::refusal::Code;
 
     fn name(method: &str, path: PathKind, query: &str) -> Result<&'static str, Code> {
-        let query = Query::parse(query).unwrap();
-        find(method, path, false, &query, |name| name == "x-id")
+        find(method, path, false, &Query::parse(query).unwrap())
             .map(Operation::name)
             .map_err(|refusal| refusal.code)
     }
@@ -409,7 +405,7 @@ mod tests {
             let query = Query::parse("").unwrap();
             let keys = row.required.join("&");
             let query = if keys.is_empty() { query } else { Query::parse(&keys).unwrap() };
-            let found = find(row.method, row.path, row.is_copy, &query, |_| false).unwrap();
+            let found = find(row.method, row.path, row.is_copy, &query).unwrap();
             assert_eq!(found, row.operation);
         }
     }
@@ -463,10 +459,9 @@ mod tests {
     #[test]
     fn a_copy_is_never_a_put() {
         let none = Query::default();
-        let found =
-            |is_copy| find("PUT", PathKind::Object, is_copy, &none, |_| false).unwrap().name();
+        let found = |is_copy| find("PUT", PathKind::Object, is_copy, &none).unwrap().name();
         assert_eq!((found(true), found(false)), ("CopyObject", "PutObject"));
-        let get = find("GET", PathKind::Object, true, &none, |_| false);
+        let get = find("GET", PathKind::Object, true, &none);
         assert_eq!(get.unwrap_err().code, Code::InvalidArgument);
     }
 
@@ -476,7 +471,7 @@ mod tests {
         assert_eq!(name("GET", Bucket, "list-type=2&prefix=a"), Ok("ListObjectsV2"));
         assert_eq!(name("GET", Bucket, "prefix=a&max-keys=3"), Ok("ListObjects"));
         assert_eq!(name("GET", Bucket, "delimiter=/&list-type=1"), Err(Code::NotImplemented));
-        assert_eq!(name("GET", Object, "x-id=GetObject&partNumber=1"), Ok("GetObject"));
+        assert_eq!(name("GET", Object, "partNumber=1"), Ok("GetObject"));
         assert_eq!(name("GET", Object, "response-x=1&versionId=a"), Err(Code::InvalidArgument));
         assert_eq!(name("PUT", Object, "response-x=1"), Err(Code::NotImplemented));
         assert_eq!(name("GET", Object, "uploadId=1"), Ok("ListParts"));

@@ -20,8 +20,8 @@ use super::new_bucket::NewBucketDocument;
 use super::operations::Operations;
 use super::policy_context::{self, PolicyRequest};
 use crate::access::{
-    Action, Context, Identity, PolicyDecision, Question, RequestTraits, Requester, ResourceKind,
-    actions,
+    Action, Context, Identity, PolicyDecision, Question, RequestTraits, Requester, ResourceArn,
+    ResourceKind, actions,
 };
 use crate::authorization::{
     Authorization, BucketAccess, CheckedObject, ExpectedOwner, ObjectGuard, SourceHeaders,
@@ -32,8 +32,6 @@ use crate::lock;
 use crate::operation::Operation;
 use crate::request::OperationRequest;
 
-/// Header with the source of a copy.
-const COPY_SOURCE: &str = "x-amz-copy-source";
 /// Access check by the authenticated identity and the bucket's settings.
 pub(crate) struct AccessCheck<'a> {
     /// Session of the request.
@@ -46,12 +44,14 @@ impl AccessCheck<'_> {
     /// of objects decide.
     pub(crate) async fn check(&self, request: &mut OperationRequest) -> S3Result<Option<Session>> {
         let Some(bucket) = request.target.bucket() else {
-            self.check_named(request, &[Action::ListAllMyBuckets], "*")?;
+            let all = ResourceArn::of("*", None);
+            self.check_named(request, &[Action::ListAllMyBuckets], &all)?;
             return Ok(None);
         };
         // CreateBucket itself checks if the name is taken.
         if request.operation() == Operation::CreateBucket {
-            self.check_named(request, &creating(request)?, bucket)?;
+            let arn = ResourceArn::of(bucket, None);
+            self.check_named(request, &creating(request)?, &arn)?;
             return Ok(None);
         }
         let requester = requester(&request.context.identity);
@@ -64,9 +64,8 @@ impl AccessCheck<'_> {
             return Err(denied());
         }
         // An unlimited principal needs no policy context. Copies also check their source bucket.
-        let (authorization, guard) = if access.is_unlimited()
-            && !request.headers.contains_key(COPY_SOURCE)
-        {
+        let is_copy = request.operation().row().is_copy;
+        let (authorization, guard) = if access.is_unlimited() && !is_copy {
             let actions = actions(request.operation(), RequestTraits::default());
             let store = self.session.clone();
             let authorization = Authorization::new(store, requester, access, Context::default());
@@ -97,11 +96,10 @@ impl AccessCheck<'_> {
         }
         let mut known = Context::default();
         let key = request.target.key();
+        let resource = ResourceArn::of(access.bucket(), key);
+        let is_copy = operation.row().is_copy;
         // The policy of a copy's source may have conditions too.
-        if access.reads_context(key)
-            || requester.reads_context()
-            || request.headers.contains_key(COPY_SOURCE)
-        {
+        if access.reads_context(key.map(|_| &resource)) || requester.reads_context() || is_copy {
             known = policy_request.context(self.clock.now_ms())?;
             add_requester(&mut known, &requester);
             policy_context::add_request(&mut known, request);
@@ -110,10 +108,11 @@ impl AccessCheck<'_> {
                 known.forget("s3:if-match");
             }
         }
-        let of_source = SourceHeaders::of(&request.headers);
-        let authorization = Authorization::new(self.session.clone(), requester, access, known)
-            .copying(of_source)
-            .for_key(key.map(str::to_owned));
+        let mut authorization = Authorization::new(self.session.clone(), requester, access, known)
+            .for_target(request.target.clone());
+        if is_copy {
+            authorization = authorization.copying(SourceHeaders::of(&request.headers));
+        }
         let is_by_key = actions.iter().any(|action| action.scope() == ResourceKind::Object);
         let guard = match (operation, key) {
             // The operation checks its document.
@@ -125,7 +124,7 @@ impl AccessCheck<'_> {
                 _,
             ) => None,
             (_, None) if is_by_key => return Err(denied()),
-            (_, None) => authorization.check_but_object(&actions, None).await?,
+            (_, None) => authorization.check_but_object(actions, None, resource).await?,
             (_, Some(_)) => {
                 let name = request.object_name()?;
                 let mut object = CheckedObject::from(name);
@@ -134,7 +133,7 @@ impl AccessCheck<'_> {
                     let viewed = Box::pin(self.viewed(request)).await?;
                     object.read = viewed.map(|it| ObjectName { key: &it.key, version: it.version });
                 }
-                authorization.check_but_object(&actions, Some(object)).await?
+                authorization.check_but_object(actions, Some(object), resource).await?
             }
         };
         Ok((authorization, guard))
@@ -160,7 +159,7 @@ impl AccessCheck<'_> {
         &self,
         request: &OperationRequest,
         actions: &[Action],
-        resource: &str,
+        resource: &ResourceArn,
     ) -> S3Result<()> {
         let requester = requester(&request.context.identity);
         let has_role = actions.iter().all(|action| requester.has_role_for(*action));
@@ -177,7 +176,7 @@ impl AccessCheck<'_> {
             let question = Question {
                 requester: &requester,
                 action,
-                resource,
+                arn: resource.as_str(),
                 is_new: false,
                 context: &known,
             };
@@ -228,7 +227,7 @@ impl Operations {
 /// Refuses a request unless its rights, with the context of its document, allow all its actions.
 async fn check_document(request: &OperationRequest, authorization: Authorization) -> S3Result<()> {
     let actions = actions(request.operation(), PolicyRequest::of(request).case()?);
-    authorization.check(&actions, request.object_name()?).await
+    authorization.check(actions, request.object_name()?).await
 }
 
 /// Actions that a CreateBucket request needs: one more for each setting of the new bucket.

@@ -11,6 +11,7 @@ use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 use s3s::{S3Result, s3_error};
 
 use super::checkpoints::with_outcome;
+use super::lifecycle::add_expiration_header;
 use super::operations::Operations;
 use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
@@ -71,8 +72,7 @@ impl Operations {
         let written = store.copy(request.bucket(), request.key(), copy).await.map_err(s3_error)?;
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let mut headers = stamp_headers(token);
-        let (bucket, key) = (request.bucket(), request.key());
-        self.add_expiration_header(&mut headers, bucket, key, &written.object).await;
+        add_expiration_header(&mut headers, request, request.key(), &written.object);
         let copied = copied_version(source_version, written.source_version);
         let object = &written.object;
         let document = CopyDocument {

@@ -12,6 +12,7 @@ use martlet_protocol::lifecycle::Lifecycle;
 use s3s::S3Result;
 use s3s::dto::GetBucketLifecycleConfigurationOutput;
 
+pub(super) use self::expiration::add_expiration_header;
 use super::operations::Operations;
 use crate::errors::{internal, s3_error};
 use crate::fields::text;

@@ -12,6 +12,7 @@ use super::checkpoints::with_outcome;
 use super::completion::{CompletedDocument, RequestedPart, RequestedParts};
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
+use super::lifecycle::add_expiration_header;
 use super::operations::Operations;
 use crate::attributes::{from_request, stamp_headers, wire_new_version};
 use crate::checksums;
@@ -93,7 +94,7 @@ impl Operations {
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let object = &written.object;
         let mut headers = stamp_headers(token);
-        self.add_expiration_header(&mut headers, request.bucket(), request.key(), object).await;
+        add_expiration_header(&mut headers, request, request.key(), object);
         let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, request.key(), &written);
         let document = CompletedDocument {
             request,

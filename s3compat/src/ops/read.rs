@@ -10,10 +10,10 @@ use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
 use s3s::S3Result;
 use s3s::dto::{Timestamp, TimestampFormat};
 
+use super::lifecycle::add_expiration_header;
 use super::lock::add_lock;
 use super::operations::Operations;
 use crate::attributes::{metadata, object_headers, validators};
-use crate::authorization::Authorization;
 use crate::body::ResponseBody;
 use crate::checksums;
 use crate::fields::{malformed_query, query_value, text};
@@ -60,9 +60,11 @@ impl Operations {
             checksum_headers(&mut headers, &read);
         }
         overrides.apply(&mut headers)?;
-        let authorization = request.authorization.as_ref();
-        self.add_attribute_headers(&mut headers, &read_request, &read.object, authorization)
-            .await?;
+        // Headers that are not in the object's entry, or depend on the reader's rights.
+        if name.version.is_none() {
+            add_expiration_header(&mut headers, request, name.key, &read.object);
+        }
+        add_lock(&mut headers, request.authorization.as_ref(), name, &read.object).await?;
         let status = if read.partial { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
         let mut reply = Reply::empty(status).with_headers(headers);
         if let Some(bytes) = read.body.take() {
@@ -81,21 +83,6 @@ struct ReadRequest<'a> {
 }
 
 impl Operations {
-    /// Adds headers that are not in the object's entry, or depend on the reader's rights.
-    async fn add_attribute_headers(
-        &self,
-        headers: &mut HeaderMap,
-        read_request: &ReadRequest<'_>,
-        object: &Object,
-        authorization: Option<&Authorization>,
-    ) -> S3Result<()> {
-        let ObjectName { key, version } = read_request.name;
-        if version.is_none() {
-            self.add_expiration_header(headers, read_request.bucket, key, object).await;
-        }
-        add_lock(headers, authorization, read_request.name, object).await
-    }
-
     async fn read(
         &self,
         read_request: &ReadRequest<'_>,

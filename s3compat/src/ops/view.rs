@@ -4,7 +4,7 @@
 //! A request of the view becomes one of the bucket before its access check. So the bucket's policy
 //! decides, and a key that names a generation is checked as the key of the set.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use http::HeaderName;
 use martlet_protocol::Setting;
@@ -140,7 +140,7 @@ async fn enter(
         "" => None,
         key => Some(sets.plain_key(&bucket, key).await.map_err(errors::s3_error)?),
     };
-    request.target.rename(bucket, key);
+    Arc::make_mut(&mut request.target).rename(bucket, key);
     request.view = Some(view);
     Ok(())
 }

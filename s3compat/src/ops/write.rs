@@ -9,6 +9,7 @@ use martlet_proxy::{NewBody, PutObject, Result};
 use s3s::S3Result;
 
 use super::checkpoints::with_outcome;
+use super::lifecycle::add_expiration_header;
 use super::operations::Operations;
 use crate::attributes::{etag_header, from_request, new_version_of, stamp_headers};
 use crate::body::RequestBody;
@@ -55,7 +56,7 @@ impl Operations {
             headers.insert(CHECKSUM_TYPE, kind);
         }
         checksums::set_headers(&mut headers, &object.checksums, object.etag);
-        self.add_expiration_header(&mut headers, bucket, key, object).await;
+        add_expiration_header(&mut headers, request, key, object);
         let event = match request.operation() {
             Operation::PostObject => Event::Post,
             _ => Event::Put,

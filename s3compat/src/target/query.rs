@@ -56,6 +56,21 @@ impl<'a> Query<'a> {
         &self.0
     }
 
+    /// Keeps only the pairs with names that `is_kept` accepts.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.0.retain(|pair| is_kept(&pair.name));
+    }
+
+    /// The query as it came, without pairs that were removed.
+    pub(crate) fn to_raw(&self) -> String {
+        let mut raw = String::new();
+        for pair in self.pairs() {
+            push_separator(&mut raw);
+            raw.push_str(pair.raw);
+        }
+        raw
+    }
+
     /// Appends the canonical form: encoded by S3's rule, sorted, without the signature itself.
     pub(crate) fn push_canonical(&self, out: &mut String) {
         let signed = self.0.iter().filter(|pair| pair.name != "X-Amz-Signature");
@@ -77,9 +92,7 @@ impl<'a> Query<'a> {
 pub(crate) fn with_pair(query: &Query<'_>, name: &str, value: &str) -> String {
     let mut raw = String::new();
     for pair in query.pairs() {
-        if !raw.is_empty() {
-            raw.push('&');
-        }
+        push_separator(&mut raw);
         if pair.name == name {
             push_encoded(&mut raw, name);
             raw.push('=');
@@ -89,6 +102,13 @@ pub(crate) fn with_pair(query: &Query<'_>, name: &str, value: &str) -> String {
         }
     }
     raw
+}
+
+/// Separates the next pair of a query from those before it.
+fn push_separator(raw: &mut String) {
+    if !raw.is_empty() {
+        raw.push('&');
+    }
 }
 
 fn canonical(text: &str) -> Cow<'_, str> {
@@ -131,6 +151,15 @@ mod tests {
         assert_eq!(Query::parse("a=%ff").unwrap_err().code, Code::InvalidUri);
         let many = (0..200).map(|at| format!("p{at}=")).collect::<Vec<_>>().join("&");
         assert_eq!(Query::parse(&many).unwrap_err().code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn pairs_that_are_left_stay_as_they_came() {
+        let mut query = Query::parse("x-id=Get&prefix=a%40b&&x&x-id2=").unwrap();
+        query.retain(|name| name != "x-id");
+        assert_eq!(query.to_raw(), "prefix=a%40b&x&x-id2=");
+        query.retain(|_| false);
+        assert_eq!(query.to_raw(), "");
     }
 
     #[test]

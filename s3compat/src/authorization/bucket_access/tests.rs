@@ -7,7 +7,7 @@ use s3s::dto::{
 };
 
 use super::*;
-use crate::access::{Acl, Context, Grant, Grantee, ResourceKind};
+use crate::access::{Acl, Context, Grant, Grantee, ResourceArn, ResourceKind};
 use crate::settings::to_document;
 
 fn access(who: &Requester, settings: Settings) -> BucketAccess {
@@ -53,15 +53,11 @@ fn owned(mut settings: Settings, ownership: &'static str) -> Settings {
 
 fn answer(who: &str, settings: Settings, action: Action) -> AccessDecision {
     let requester = &Requester::named(who);
-    let resource = if action.scope() == ResourceKind::Bucket { "bkt" } else { "bkt/k" };
+    let object = ResourceArn::of("bkt", Some("k"));
+    let is_of_bucket = action.scope() == ResourceKind::Bucket;
+    let arn = if is_of_bucket { object.bucket() } else { object.as_str() };
     let context = &Context::default();
-    access(requester, settings).allows(&Question {
-        requester,
-        action,
-        resource,
-        is_new: false,
-        context,
-    })
+    access(requester, settings).allows(&Question { requester, action, arn, is_new: false, context })
 }
 
 #[test]
@@ -165,7 +161,9 @@ fn grantees_of_write_may_tag_new_objects_unless_a_policy_denies() {
     let tags_new = |settings: Settings| {
         let (requester, context) = (&Requester::Anonymous, &Context::default());
         let action = Action::PutObjectTagging;
-        let question = Question { requester, action, resource: "bkt/k", is_new: false, context };
+        let object = ResourceArn::of("bkt", Some("k"));
+        let arn = object.as_str();
+        let question = Question { requester, action, arn, is_new: false, context };
         let access = access(requester, settings);
         assert_eq!(
             access.allows(&question),
@@ -200,7 +198,8 @@ fn values_of_a_request_are_read_for_keys_with_conditions_alone() {
             {{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::{resource}",
             "Condition":{{"NotIpAddress":{{"aws:SourceIp":"10.0.0.0/8"}}}}}}]}}"#
         );
-        access(&Requester::named("bob"), with_policy(Some(&policy))).reads_context(key)
+        let object = key.map(|key| ResourceArn::of("bkt", Some(key)));
+        access(&Requester::named("bob"), with_policy(Some(&policy))).reads_context(object.as_ref())
     };
     assert!(reads("bkt/a/*", Some("a/x")));
     assert!(!reads("bkt/a/*", Some("b/x")) && !reads("bkt/a/*", Some("a")));
@@ -208,5 +207,6 @@ fn values_of_a_request_are_read_for_keys_with_conditions_alone() {
     assert!(reads("bkt", Some("b/x")), "a read of an absent key needs ListBucket on the bucket");
     assert!(reads("bkt/${aws:username}/*", Some("b/x")) && reads("*", Some("b/x")));
     let plain = with_policy(None);
-    assert!(!access(&Requester::named("bob"), plain).reads_context(Some("a/x")));
+    let object = ResourceArn::of("bkt", Some("a/x"));
+    assert!(!access(&Requester::named("bob"), plain).reads_context(Some(&object)));
 }

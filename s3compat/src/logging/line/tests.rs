@@ -5,7 +5,7 @@ use crate::operation::{Operation, PathKind};
 
 fn finished(line: &PendingLine, sent_bytes: u64, total_ms: u64) -> String {
     let mut text = String::new();
-    line.finish(sent_bytes, total_ms, |line| {
+    line.clone().finish(sent_bytes, total_ms, |line| {
         text = line.parts.concat();
         assert_eq!(line.lines, text.lines().count() as u64);
     });
@@ -43,7 +43,7 @@ fn facts() -> LineContents<'static> {
         time_ms: 1_700_000_000_123,
         request_id: "00AB",
         operation: OperationName::of(Some(Operation::GetObject), "GET", PathKind::Object),
-        request: ["GET", " ", "/b/k", " ", "HTTP/1.1"],
+        request: RequestLine { method: "GET", link: "/b/k", protocol: "HTTP/1.1" },
         status: 200,
         host_id: "host==",
         ..LineContents::default()
@@ -130,7 +130,7 @@ fn a_line_has_26_fields_for_any_client_input() {
             agent: Some(text),
             version: Some(text),
             host: Some(text),
-            request: ["GET", " /", text, " ", "HTTP/1.1"],
+            request: RequestLine { link: &format!("/{text}"), ..facts().request },
             error: Some(text),
             ..facts()
         });

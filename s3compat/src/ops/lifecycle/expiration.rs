@@ -14,29 +14,29 @@ use crate::attributes::wire_time;
 use crate::bucket_documents::BucketDocuments;
 use crate::header_values::http_date;
 use crate::ops::operations::Operations;
+use crate::request::OperationRequest;
 
 const EXPIRATION: HeaderName = HeaderName::from_static("x-amz-expiration");
 /// Characters that are percent-encoded in a rule's id.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-impl Operations {
-    /// Adds `x-amz-expiration` to a reply if the object, the current version, expires. Without
-    /// readable rules adds nothing.
-    pub(in super::super) async fn add_expiration_header(
-        &self,
-        headers: &mut HeaderMap,
-        bucket: &str,
-        key: &str,
-        object: &Object,
-    ) {
-        let Ok(found) = self.store.bucket(bucket).await else { return };
-        let documents = BucketDocuments::of(bucket, &found);
-        let Some(rules) = documents.lifecycle(&found) else { return };
-        if let Some(value) = expiration(rules, key, object) {
-            headers.insert(EXPIRATION, value);
-        }
+/// Adds `x-amz-expiration` to the reply to a request if the object with this key, the current version,
+/// expires. Without readable rules adds nothing.
+pub(in super::super) fn add_expiration_header(
+    headers: &mut HeaderMap,
+    request: &OperationRequest,
+    key: &str,
+    object: &Object,
+) {
+    let Some(found) = request.context.observation.bucket() else { return };
+    let documents = BucketDocuments::of(request.bucket(), found);
+    let Some(rules) = documents.lifecycle(found) else { return };
+    if let Some(value) = expiration(rules, key, object) {
+        headers.insert(EXPIRATION, value);
     }
+}
 
+impl Operations {
     /// Time at which an incomplete upload is aborted, and the id of the rule, if any.
     pub(in super::super) async fn abort_of(
         &self,
