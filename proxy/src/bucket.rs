@@ -14,6 +14,7 @@ mod catalog;
 mod emptiness;
 mod etags;
 mod fence;
+mod hint_keepers;
 mod lock;
 mod policy;
 mod record;

@@ -8,7 +8,8 @@
 //! entry that it finds, by the page's rules and time, if these are still the bucket's rules. A
 //! version that was rewritten, has other tags or has become current stays. So does a noncurrent one
 //! whose head of the page is gone: it may have been current since. Newer noncurrent versions are
-//! counted again, if a rule keeps some.
+//! counted again, if a rule keeps some. An object of a bucket without versions stays while a device
+//! keeps a hint of its key, or doesn't answer: the hint may be a newer write.
 //!
 //! * [`judge`]: selects the due versions of a page.
 //! * [`expiration`]: expires or removes one version.

@@ -12,11 +12,12 @@
 //! * [`part`]: reads, listings, and deletion of parts.
 //! * [`replaced`]: release of replaced parts.
 //! * [`complete`]: choice of the parts, and the decision; [`assemble`]: the object of the choice.
-//! * [`drive`]: finishes a decision, on any proxy.
+//! * [`decision`]: what a key shows about a decision; [`drive`]: finishes a decision, on any proxy.
 //! * [`list`]: open uploads.
 
 mod assemble;
 mod complete;
+mod decision;
 mod drive;
 mod list;
 mod part;
@@ -25,7 +26,7 @@ mod requests;
 mod upload_target;
 mod uploads;
 
-pub use self::drive::UNDRIVEN_MS_MAX;
+pub use self::decision::UNDRIVEN_MS_MAX;
 #[cfg(test)]
 pub(crate) use self::replaced::REPLACED_KEPT_MAX;
 pub(crate) use self::requests::Multipart;

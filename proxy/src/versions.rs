@@ -35,7 +35,7 @@ mod store;
 
 pub(crate) use self::append::New;
 pub(crate) use self::behind::Behind;
-pub(crate) use self::find::{VersionRead, no_object};
+pub(crate) use self::find::{CompletedVersion, Trace, VersionRead, no_object};
 pub use self::operations::Versions;
 pub(crate) use self::remove::{Provided, VersionRemoval};
 pub(crate) use self::revise::Revision;

@@ -47,7 +47,7 @@ use martlet_topology::Topology;
 use self::buckets::{buckets, current_bucket};
 use self::objects::{Objects, Task};
 use self::orphans::{OrphanInputs, OrphanWalk, PartListing};
-use self::parts::{free_parts, written};
+use self::parts::{EndedParts, written};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::cursors::{Cursors, MemoryCursors};
 use crate::identity::{Candidate, replace};
@@ -254,10 +254,12 @@ impl Expire {
             }
             UploadAction::FreeParts | UploadAction::Forget => {
                 let Value::Upload(upload) = &entry.value else { return Ok(false) };
-                let freed = free_parts(cluster, &self.stamps, at, upload.id).await?;
+                let parts = EndedParts { cluster, stamps: &self.stamps, at, upload: upload.id };
                 if action == UploadAction::FreeParts {
-                    return Ok(freed > 0);
+                    // A part that this device lacks comes by replication, or goes with the upload.
+                    return Ok(parts.free_on(listing.device).await? > 0);
                 }
+                parts.free_all().await?;
                 self.forget(cluster, at).await
             }
         }

@@ -30,7 +30,7 @@ pub(crate) struct BucketCatalog {
 
 impl BucketCatalog {
     pub(crate) fn new(registers: Arc<RegisterClient>, cache_ms: u64) -> Self {
-        let fences = Fences::new(registers.replicas.clone());
+        let fences = Fences::new(registers.replicas.clone(), registers.stamps.clone());
         let (cache, progress) = (BucketCache::new(cache_ms), SearchProgress::default());
         Self { registers, fences, cache, progress }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -11,10 +12,12 @@ use martlet_protocol::backend::{
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
+    Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard,
+    StampSource, Term,
 };
 use tokio::time::{Instant, timeout};
 
+use super::hint_keepers::{HintKeepers, Keepers};
 use crate::index::{ReplicaClient, ReplicaSet, call_in_time};
 use crate::walk::Paths;
 
@@ -35,14 +38,20 @@ struct FenceReply {
     outdated: Option<Error>,
 }
 
+/// Error about a device without which nothing is known of hints.
+fn silence_of(device: DeviceId) -> Error {
+    Error::unavailable(format!("device {device} does not answer"))
+}
+
 /// Fences of buckets on all devices of the index.
 pub(crate) struct Fences {
     replicas: Arc<ReplicaClient>,
+    keepers: HintKeepers,
 }
 
 impl Fences {
-    pub(super) fn new(replicas: Arc<ReplicaClient>) -> Self {
-        Self { replicas }
+    pub(super) fn new(replicas: Arc<ReplicaClient>, stamps: Arc<StampSource>) -> Self {
+        Self { replicas, keepers: HintKeepers::new(stamps) }
     }
 
     /// Calls every device of the index concurrently.
@@ -228,6 +237,16 @@ impl Fences {
         self.check_nothing_kept_on(paths, &devices).await
     }
 
+    /// Refuses unless no device keeps hints for these registers. Asks each node how many hints its devices
+    /// keep, or relies on replies to requests of less than `age` ago, and asks devices with hints about the
+    /// registers.
+    pub(crate) async fn check_not_hinted(&self, paths: Paths, age: Duration) -> Result<()> {
+        match &*self.keepers.within(age, self.ask_nodes()).await {
+            Ok(devices) => self.check_nothing_kept_on(paths, devices).await,
+            Err(device) => Err(silence_of(*device)),
+        }
+    }
+
     /// Refuses unless these devices reply that they keep no hints for these registers.
     pub(crate) async fn check_nothing_kept_on(
         &self,
@@ -263,6 +282,11 @@ impl Fences {
     /// # Errors
     /// If a device of the index doesn't serve.
     pub(crate) async fn devices_with_hints(&self) -> Result<Vec<DeviceId>> {
+        self.ask_nodes().await.map_err(silence_of)
+    }
+
+    /// Asks each node how many hints its devices keep. A device that doesn't serve counts as silent.
+    async fn ask_nodes(&self) -> Keepers {
         let cluster = self.replicas.topology.cluster();
         let most = self.replicas.call_time();
         let calls = cluster.nodes().into_iter().map(|node| timeout(most, node.devices()));
@@ -274,8 +298,7 @@ impl Fences {
             statuses.filter(serves).map(|status| (status.device, status.hints)).collect();
         let mut with_hints = Vec::new();
         for device in cluster.index().devices() {
-            let silent = || Error::unavailable(format!("device {} does not answer", device.id));
-            let hints = hints.get(&device.id).ok_or_else(silent)?;
+            let hints = hints.get(&device.id).ok_or(device.id)?;
             with_hints.extend((*hints > 0).then_some(device.id));
         }
         Ok(with_hints)

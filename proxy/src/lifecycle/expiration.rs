@@ -1,5 +1,7 @@
 //! Expiration of one version, by a ballot that judges the entry again.
 
+use std::time::Duration;
+
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Bucket, DeleteMarker, Entry, Object, Value};
 use martlet_protocol::lifecycle::{
@@ -16,6 +18,10 @@ use crate::error::{Error, Result};
 use crate::index::{Proposal, Step, WriteError, WriteOutcome};
 use crate::store::Services;
 use crate::versions::{Behind, New, Provided, VersionRemoval};
+use crate::walk::Paths;
+
+/// Age of the replies about hints that an expiration relies on. A write that becomes a hint later is concurrent with it.
+const HINTS_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Rules and time of a run.
 #[derive(Clone, Copy)]
@@ -215,7 +221,7 @@ impl Expirations<'_> {
         Ok(Some(landed?))
     }
 
-    /// Creates a delete marker and returns its version; without versioning, deletes the object.
+    /// Creates a delete marker and returns its version; without versioning, deletes the object if no hint of its key waits.
     async fn expire_current(
         &self,
         target: &ObjectTarget<'_>,
@@ -236,6 +242,7 @@ impl Expirations<'_> {
             entry.is_some_and(fits)
         };
         if !versioning.keeps_versions() {
+            self.check_not_hinted(target).await.map_err(WriteError::clean)?;
             let mut evaluate = |view: &RegisterView| {
                 let tombstone = || Step::Write(Proposal::of(Value::Tombstone));
                 Ok(if still_applies(view) { tombstone() } else { Step::Keep })
@@ -255,6 +262,15 @@ impl Expirations<'_> {
             .append(self.context, &target.bucket, intent, new, &mut check)
             .await?;
         Ok((landed, version.map(Version::name)))
+    }
+
+    /// Refuses unless no device keeps a hint of the key. The tombstone would be above a newer write that was acknowledged
+    /// without a quorum, and is on no quorum yet (rule A1).
+    async fn check_not_hinted(&self, target: &ObjectTarget<'_>) -> martlet_protocol::Result<()> {
+        let key = &target.key;
+        let (shards, prefix) = (vec![key.shard], key.name.clone());
+        let paths = Paths { bucket: key.bucket, shards, kind: key.kind, prefix, fold: None };
+        self.services.buckets.fences.check_not_hinted(paths, HINTS_AGE_MAX).await
     }
 
     /// Removes a noncurrent version, or a lone delete marker.

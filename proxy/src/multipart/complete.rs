@@ -11,7 +11,8 @@ use martlet_protocol::{Level, Stamp, WriteId};
 use tokio::sync::Semaphore;
 
 use super::assemble::Assembler;
-use super::drive::{CompletionDriver, Driven, Driver};
+use super::decision::Driver;
+use super::drive::{CompletionDriver, Driven};
 use super::part::{PartStore, PartWalk};
 use super::upload_target::{UploadName, UploadTarget};
 use super::uploads::UploadRegisters;
@@ -204,7 +205,7 @@ impl Completer {
                 self.driver.completed_before(&target, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match Box::pin(self.driver.drive(&target, &upload, Driver::Another)).await? {
+                match Box::pin(self.driver.drive(&target, &upload, Driver::ANOTHER)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(_) => Box::pin(self.complete_charged(&target, complete)).await,
                 }
@@ -296,7 +297,7 @@ impl Completer {
             orphans.release();
         }
         let is_first = own && by == turn;
-        let driver = if is_first { Driver::Decider { follows, turn } } else { Driver::Another };
+        let driver = if is_first { Driver::Decider { follows, turn } } else { Driver::ANOTHER };
         match Box::pin(self.drive(target, &decided, driver)).await? {
             Driven::Completed(written) => Ok(Choice::Completed(written)),
             Driven::Reopened(error) => {
@@ -376,7 +377,7 @@ impl Completer {
                 self.driver.completed_before(target, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match Box::pin(self.driver.drive(target, &upload, Driver::Another)).await? {
+                match Box::pin(self.driver.drive(target, &upload, Driver::ANOTHER)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => Err(error),
                 }

@@ -8,22 +8,24 @@
 //! with another such write that no other proxy has driven, and that the object was never written.
 //! Then it decides anew above the entry found, or refuses if a condition fails. Other drivers can't
 //! know, so they don't write: an object that was completed, read and overwritten stays overwritten.
-//! In a versioned bucket the object is found among the noncurrent versions, unless it was removed.
 //!
-//! A key without an entry shows that the object was never written only for [`UNDRIVEN_MS_MAX`] after the decision: later
+//! In a bucket that kept versions at the time of the decision every driver knows. The object is found among
+//! the noncurrent versions, or its tombstone if it was removed. Without either it was never written, and an
+//! entry that is older than the decision, but has a later order, is followed.
+//!
+//! Absence shows that the object was never written only for [`UNDRIVEN_MS_MAX`] after the decision: later
 //! its tombstone may have been collected. The decider proves then by its turn that no other proxy has driven. Another driver
 //! opens the upload again: its parts are there, and a client that completes it once more decides anew.
 
 use std::sync::Arc;
 
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{
-    Body, Bucket, ETag, Entry, KeyCondition, Object, Upload, UploadState, Value,
-};
+use martlet_protocol::entry::{Body, Bucket, ETag, Object, Upload, UploadState, Value};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Level, Stamp, UploadId, Version, WriteId};
+use martlet_protocol::{Level, Stamp, UploadId, Version, Versioning, WriteId};
 use tokio::sync::Semaphore;
 
+use super::decision::{Decision, Driver};
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, attributes_of};
 use super::uploads::UploadRegisters;
@@ -33,33 +35,12 @@ use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
 use crate::lock::completed;
-use crate::versions::{New, VersionStore};
+use crate::versions::{CompletedVersion, New, Trace, VersionStore};
 
 /// Completed uploads whose parts one proxy frees concurrently.
 const FREEING_MAX: usize = 8;
 /// Maximum number of decisions of one completion.
 const TURNS: usize = 8;
-
-/// Time after a decision, in milliseconds, up to which a driver writes the object of a key without an entry and without a
-/// proof. An object that was deleted leaves a tombstone for longer.
-pub const UNDRIVEN_MS_MAX: u64 = 40 * 60 * 1000;
-
-/// A decided completion.
-#[derive(Clone, Copy)]
-struct Decision<'a> {
-    write_id: WriteId,
-    order: Stamp,
-    object: &'a Object,
-    condition: &'a KeyCondition,
-    driver: Driver,
-}
-
-impl Driver {
-    /// Returns true if the entry was the key's at the time of the decision.
-    fn followed(self, entry: &Entry) -> bool {
-        matches!(self, Self::Decider { follows, .. } if follows == Some(entry.write_id))
-    }
-}
 
 /// Result of driving a decision.
 pub(super) enum Driven {
@@ -73,24 +54,12 @@ pub(super) enum Driven {
 enum Landing {
     /// The object is written, as this version.
     Written(Stamp, Option<Version>),
+    /// The object was never written. The key has this write, which is older than the decision.
+    NeverWritten(WriteId),
     /// An entry above the decision shows nothing of the object.
     MaybeReplaced,
-    /// A key without an entry shows nothing of the object any more.
+    /// Nothing shows the object any more.
     MaybeCollected,
-}
-
-/// Driver of a decision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Driver {
-    /// The proxy that decided, over the key's entry at that time.
-    Decider {
-        /// Write id of that entry.
-        follows: Option<WriteId>,
-        /// Write id of the decision.
-        turn: WriteId,
-    },
-    /// A proxy that found the decision: the object may have been written, and overwritten since.
-    Another,
 }
 
 /// Order and version of the object at a key, if it is this upload's, also after a change of its
@@ -135,7 +104,7 @@ impl CompletionDriver {
         driver: Driver,
     ) -> Result<Driven> {
         let (mut upload, mut driver) = (upload.clone(), driver);
-        if driver == Driver::Another {
+        if driver == Driver::ANOTHER {
             self.take_over(target, &upload).await?;
         }
         for _ in 0..TURNS {
@@ -149,19 +118,20 @@ impl CompletionDriver {
                 (Ok(Landing::Written(stamp, version)), _) => {
                     return self.completed(target, decision, stamp, version).await;
                 }
-                (Ok(Landing::MaybeCollected), Driver::Another) => {
+                (Ok(Landing::NeverWritten(write_id)), Driver::Another { .. }) => {
+                    driver = Driver::Another { follows: Some(write_id) };
+                    continue;
+                }
+                (Ok(Landing::MaybeCollected), Driver::Another { .. }) => {
                     self.leave_completing(target, *write_id, UploadState::Open).await?;
                     return Err(unknown_outcome());
                 }
                 (
                     Ok(Landing::MaybeReplaced)
                     | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
-                    Driver::Another,
+                    Driver::Another { .. },
                 ) => return self.give_up(target, *write_id, object).await,
-                (
-                    Ok(Landing::MaybeReplaced | Landing::MaybeCollected),
-                    Driver::Decider { turn, .. },
-                ) => turn,
+                (Ok(_), Driver::Decider { turn, .. }) => turn,
                 (
                     Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)),
                     Driver::Decider { turn, .. },
@@ -244,7 +214,7 @@ impl CompletionDriver {
         if !matches!(upload.state, UploadState::Completing { .. }) {
             return Ok(false);
         }
-        let driven = Box::pin(self.drive(&target, &upload, Driver::Another)).await?;
+        let driven = Box::pin(self.drive(&target, &upload, Driver::ANOTHER)).await?;
         Ok(matches!(driven, Driven::Completed(_)))
     }
 
@@ -336,7 +306,7 @@ impl CompletionDriver {
         target: &UploadTarget<'_>,
         decision: Decision<'_>,
     ) -> Result<Landing> {
-        let Decision { write_id, order, object, condition, driver } = decision;
+        let Decision { write_id, object, condition, .. } = decision;
         let key = target.object_register();
         let conditions = WriteConditions::from_key_condition(condition);
         let value = &Value::Object(Box::new(object.clone()));
@@ -347,17 +317,8 @@ impl CompletionDriver {
             let level = target.level();
             let intent =
                 Intent { key: &key, write_id, generation, commit_by_ms, level, claim: None };
-            let mut is_collected = false;
             let mut check = |view: &RegisterView| {
-                // An order doesn't show when the entry was written: the order of an old write may
-                // rise.
-                let newer = view
-                    .entry
-                    .as_ref()
-                    .is_some_and(|entry| entry.order > order && !driver.followed(entry));
-                is_collected = view.entry.is_none()
-                    && self.registers.stamps.now_ms() > order.time_ms() + UNDRIVEN_MS_MAX;
-                if newer || is_collected {
+                if !decision.may_follow(view.entry.as_ref(), self.registers.stamps.now_ms()) {
                     return Ok(false);
                 }
                 conditions.check(object_of(view))?;
@@ -385,11 +346,7 @@ impl CompletionDriver {
             match decided? {
                 (WriteOutcome::At(stamp), version) => return Ok(Landing::Written(stamp, version)),
                 (WriteOutcome::Kept(view), _) => {
-                    return Ok(match self.found(target, &bucket, &view).await? {
-                        Some((stamp, version)) => Landing::Written(stamp, version),
-                        None if is_collected => Landing::MaybeCollected,
-                        None => Landing::MaybeReplaced,
-                    });
+                    return self.landing(target, &bucket, decision, &view).await;
                 }
                 (WriteOutcome::Fenced, _) => {
                     bucket = self.catalog.refreshed(target.context, target.name, &bucket).await?;
@@ -399,22 +356,41 @@ impl CompletionDriver {
         Err(busy())
     }
 
-    /// The upload's object at its key or, in a versioned bucket, among the noncurrent versions.
-    async fn found(
+    /// Outcome of a ballot that kept the key's entry. In a versioned bucket the object may be among the noncurrent versions.
+    async fn landing(
         &self,
         target: &UploadTarget<'_>,
         bucket: &Bucket,
+        decision: Decision<'_>,
         view: &RegisterView,
-    ) -> Result<Option<(Stamp, Option<Version>)>> {
-        let current = written_by(view, target.id);
-        if current.is_some() || !bucket.versioning().state.keeps_versions() {
-            return Ok(current);
+    ) -> Result<Landing> {
+        if let Some((stamp, version)) = written_by(view, target.id) {
+            return Ok(Landing::Written(stamp, version));
         }
-        let beside = self
-            .versions
-            .version_of_upload(target.context, &target.object_register(), target.id)
-            .await?;
-        Ok(beside.map(|entry| (entry.order, entry.value.version())))
+        let Decision { write_id, order, .. } = decision;
+        let versioning = bucket.versioning();
+        let trace = if versioning.state.keeps_versions() {
+            let sought =
+                CompletedVersion { upload: target.id, write_id, since: order, until: None };
+            self.versions.trace(target.context, &target.object_register(), sought).await?
+        } else {
+            Trace::MaybeGone
+        };
+        // A plain write leaves nothing of the object that it overwrites.
+        let is_traceable =
+            versioning.state != Versioning::Preparing && versioning.above_ms <= order.time_ms();
+        Ok(match (trace, &view.entry) {
+            (Trace::Version(entry), _) => Landing::Written(entry.order, entry.value.version()),
+            (_, None) => Landing::MaybeCollected,
+            (Trace::Nothing, Some(entry)) if is_traceable && !decision.is_before(entry) => {
+                if decision.is_late(self.registers.stamps.now_ms()) {
+                    Landing::MaybeCollected
+                } else {
+                    Landing::NeverWritten(entry.write_id)
+                }
+            }
+            (_, Some(_)) => Landing::MaybeReplaced,
+        })
     }
 
     /// Response to a repetition of a finished completion.
@@ -436,14 +412,16 @@ impl CompletionDriver {
             let (object, stamp) = (object.clone(), entry.order);
             return Ok(WrittenObject::new(object, stamp));
         }
-        if target.bucket.versioning().state.keeps_versions()
-            && let Some(entry) = self
-                .versions
-                .version_of_upload(target.context, &target.object_register(), upload.id)
-                .await?
-            && let Value::Object(object) = entry.value
-        {
-            return Ok(WrittenObject::new(*object, entry.order));
+        if target.bucket.versioning().state.keeps_versions() {
+            let (since, until) =
+                (Stamp::at_ms(upload.initiated_ms), self.uploads.order(target).await?);
+            let sought = CompletedVersion { upload: upload.id, write_id, since, until };
+            let key = target.object_register();
+            if let Trace::Version(entry) = self.versions.trace(target.context, &key, sought).await?
+                && let Value::Object(object) = entry.value
+            {
+                return Ok(WrittenObject::new(*object, entry.order));
+            }
         }
         // The object was overwritten or deleted: only its ETag is left.
         let object = Object {

@@ -1,7 +1,8 @@
 //! Parts of uploads in their registers: reads, listings, and deletion.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,7 +10,7 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Body, Bucket, Entry, Part, UploadState, Value};
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, COMMIT_WINDOW_MS};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, Stamp, WriteId, WriterId};
+use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, Stamp, WriteId};
 
 use super::upload_target::{ListedPart, UploadName, UploadTarget};
 use super::uploads::UploadRegisters;
@@ -19,10 +20,13 @@ use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, RegisterClient, WriteError, WriteOutcome};
 use crate::upload::StoredBody;
-use crate::walk::{Paths, Walk};
+use crate::walk::{Bound, Paths, Walk};
 
 /// Concurrent deletions of part registers.
 pub(super) const FREED_AT_ONCE: usize = 64;
+/// Rows on all devices together after which a walk without a live write fails: those of removed writes, which
+/// are collected after some days.
+const REMOVED_ROWS_MAX: usize = 1_000_000;
 
 fn part_of(listed: &ListedPart) -> Option<&Part> {
     match &listed.entry.value {
@@ -31,32 +35,54 @@ fn part_of(listed: &ListedPart) -> Option<&Part> {
     }
 }
 
-/// Rank of a write of a part number: first a match with the client's ETag, then its order.
-type Rank = (bool, Stamp);
+/// Time of a write of a part: that of its proxy, which stays, then its order. An order may rise: a worker that settles the
+/// register gives an old write a present order (rules R4, R6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WriteTime {
+    modified_ms: u64,
+    order: Stamp,
+}
 
-/// Newest order of each proxy among the writes of one part number.
-#[derive(Default)]
-pub(super) struct NewestWrites(BTreeMap<WriterId, Stamp>);
-
-impl NewestWrites {
-    pub(super) fn note(&mut self, order: Stamp) {
-        let newest = self.0.entry(order.writer).or_insert(order);
-        *newest = order.max(*newest);
+impl WriteTime {
+    pub(super) fn of(entry: &Entry) -> Option<Self> {
+        match &entry.value {
+            Value::Part(part) => Some(Self { modified_ms: part.modified_ms, order: entry.order }),
+            _ => None,
+        }
     }
 
-    /// Returns true if a later write of the number certainly exists: one of this writer's proxy
-    /// with a higher stamp, or one whose stamp is further ahead than clocks may differ.
-    pub(super) fn supersedes(&self, order: Stamp) -> bool {
-        self.0.values().any(|newest| {
-            let is_sure = newest.writer == order.writer
-                || newest.time_ms() > order.time_ms() + CLOCK_SKEW_MS_MAX;
-            is_sure && *newest > order
-        })
+    /// Returns true if the other write certainly came before: by its order, and by the time of the same proxy or of one whose
+    /// clock can't differ as much.
+    fn is_surely_after(self, other: Self) -> bool {
+        let is_same_proxy = self.order.writer == other.order.writer;
+        let gap_ms = if is_same_proxy { 0 } else { CLOCK_SKEW_MS_MAX + 1 };
+        self.order > other.order && self.modified_ms >= other.modified_ms.saturating_add(gap_ms)
+    }
+}
+
+/// Rank of a write of a part number: first a match with the client's ETag, then its time.
+type Rank = (bool, WriteTime);
+
+/// Writes of one part number, each of which may be the newest.
+#[derive(Default)]
+pub(super) struct NewestWrites(Vec<WriteTime>);
+
+impl NewestWrites {
+    pub(super) fn note(&mut self, time: WriteTime) {
+        if !self.supersedes(time) {
+            self.0.retain(|other| !time.is_surely_after(*other));
+            self.0.push(time);
+        }
+    }
+
+    /// Returns true if a later write of the number certainly exists.
+    pub(super) fn supersedes(&self, time: WriteTime) -> bool {
+        self.0.iter().any(|newest| newest.is_surely_after(time))
     }
 }
 
 /// Paths of the registers of an upload's parts.
-fn paths(target: &UploadTarget<'_>) -> Paths {
+pub(super) fn paths(target: &UploadTarget<'_>) -> Paths {
     Paths {
         bucket: target.bucket.id,
         shards: vec![target.key.shard],
@@ -67,7 +93,7 @@ fn paths(target: &UploadTarget<'_>) -> Paths {
 }
 
 /// First bytes of the names of a number's writes.
-fn from_number(target: &UploadTarget<'_>, number: u16) -> Bytes {
+pub(super) fn from_number(target: &UploadTarget<'_>, number: u16) -> Bytes {
     [&target.id.0[..], &number.to_be_bytes()].concat().into()
 }
 
@@ -89,39 +115,19 @@ impl<'a> PartWalk<'a> {
         level: Level,
     ) -> Result<Self> {
         let start = ListStart::At(from_number(target, after + 1));
-        Self::over(registers, target, &paths(target), start, limit, level)
-    }
-
-    /// All writes of a number, of which about `expected` are read at a time.
-    pub(super) fn of_number(
-        registers: &'a RegisterClient,
-        target: &UploadTarget<'a>,
-        number: u16,
-        expected: usize,
-        level: Level,
-    ) -> Result<Self> {
-        let paths = Paths { prefix: from_number(target, number), ..paths(target) };
-        Self::over(registers, target, &paths, ListStart::First, expected, level)
-    }
-
-    fn over(
-        registers: &'a RegisterClient,
-        target: &UploadTarget<'a>,
-        paths: &Paths,
-        start: ListStart,
-        limit: usize,
-        level: Level,
-    ) -> Result<Self> {
-        let walk = Walk::new(registers, target.context, paths, start, limit, level)?;
+        let mut walk = Walk::new(registers, target.context, &paths(target), start, limit, level)?;
+        walk.meter.pause_at(Bound::Rows(REMOVED_ROWS_MAX));
         Ok(Self { walk, bucket: target.bucket.clone(), key: target.key.clone(), ahead: None })
     }
 
-    /// The next live write, newest of its number or not.
+    /// The next live write, newest of its number or not. Fails after [`REMOVED_ROWS_MAX`]: no part may be
+    /// missed.
     pub(super) async fn next_write(&mut self) -> Result<Option<ListedPart>> {
         while let Some((name, entry)) = self.walk.next().await? {
             if entry.value.is_tombstone() {
                 continue;
             }
+            self.walk.meter.go_on();
             let number = RegisterKey::part_number(&name).ok_or_else(|| {
                 martlet_protocol::Error::corrupt("a part's register has no number")
             })?;
@@ -132,6 +138,10 @@ impl<'a> PartWalk<'a> {
                 name,
             };
             return Ok(Some(ListedPart { number, register, entry }));
+        }
+        if self.walk.paused().is_some() {
+            let message = "a part was sent again too often in the last days";
+            return Err(martlet_protocol::Error::unavailable(message).into());
         }
         Ok(None)
     }
@@ -161,21 +171,20 @@ impl<'a> PartWalk<'a> {
                 self.ahead = Some(listed);
                 break;
             }
-            let Entry { order, value: Value::Part(part), .. } = listed.entry else { continue };
+            let Some(time) = WriteTime::of(&listed.entry) else { continue };
+            let Value::Part(part) = listed.entry.value else { continue };
             if u32::from(listed.number) < number {
                 continue;
             }
-            newest.note(order);
+            newest.note(time);
             let checked = check(&part).map(|()| part);
-            let rank = (checked.is_ok(), order);
+            let rank = (checked.is_ok(), time);
             if best.as_ref().is_none_or(|(held, _)| rank > *held) {
                 best = Some((rank, checked));
             }
         }
         match best {
-            Some(((_, order), Ok(_))) if newest.supersedes(order) => {
-                Err(Error::InvalidPart(number))
-            }
+            Some(((_, time), Ok(_))) if newest.supersedes(time) => Err(Error::InvalidPart(number)),
             Some((_, found)) => found,
             None => Err(Error::InvalidPart(number)),
         }
@@ -190,7 +199,7 @@ impl<'a> PartWalk<'a> {
         while let Some(held) = &best {
             match self.next_write().await? {
                 Some(other) if other.number == held.number => {
-                    if other.entry.order > held.entry.order {
+                    if WriteTime::of(&other.entry) > WriteTime::of(&held.entry) {
                         best = Some(other);
                     }
                 }
@@ -221,9 +230,10 @@ impl PartStore {
         Self { registers, catalog, bodies, uploads }
     }
 
-    /// Refuses while hints for parts of the upload are pending.
+    /// Refuses while hints for parts of the upload are pending, those of the last moment too: an acknowledged
+    /// part is never absent.
     pub(super) async fn check_no_parts_kept(&self, target: &UploadTarget<'_>) -> Result<()> {
-        Ok(self.catalog.fences.check_nothing_kept(paths(target)).await?)
+        Ok(self.catalog.fences.check_not_hinted(paths(target), Duration::ZERO).await?)
     }
 
     /// Usage and number of all writes of the upload's parts. Replaced writes count until they are
@@ -356,29 +366,73 @@ impl PartStore {
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::ManualClock;
-    use martlet_protocol::stamp::StampSource;
+    use martlet_protocol::WriterId;
 
     use super::*;
 
-    fn stamp(time_ms: u64, writer: u64) -> Stamp {
-        let writer = WriterId(writer);
-        StampSource::with_writer(Arc::new(ManualClock::at(time_ms)), writer).issue()
+    const DAY_MS: u64 = 24 * 3600 * 1000;
+
+    fn at(modified_ms: u64, order_ms: u64, writer: u64) -> WriteTime {
+        let order = Stamp { writer: WriterId(writer), ..Stamp::at_ms(order_ms) };
+        WriteTime { modified_ms: DAY_MS + modified_ms, order }
+    }
+
+    fn written(ms: u64, writer: u64) -> WriteTime {
+        at(ms, DAY_MS + ms, writer)
+    }
+
+    /// Returns true if the other write replaces the first one, whichever is noted first.
+    fn is_superseded(write: WriteTime, other: WriteTime) -> bool {
+        let supersede = |both: [WriteTime; 2]| {
+            let mut newest = NewestWrites::default();
+            for time in both {
+                newest.note(time);
+            }
+            newest.supersedes(write)
+        };
+        let found = supersede([write, other]);
+        assert_eq!(supersede([other, write]), found);
+        found
     }
 
     #[test]
-    fn a_write_is_superseded_only_by_one_that_certainly_came_later() {
-        let write = stamp(1_000_000, 1);
+    fn m4_a_write_is_superseded_only_by_one_that_certainly_came_later() {
+        let write = written(1000, 1);
         for (other, is_later) in [
-            (stamp(1_000_001, 1), true),
-            (stamp(999_999, 1), false),
-            (stamp(1_000_000 + CLOCK_SKEW_MS_MAX, 2), false),
-            (stamp(1_000_001 + CLOCK_SKEW_MS_MAX, 2), true),
+            (written(1001, 1), true),
+            (at(1000, DAY_MS + 1001, 1), true),
+            (written(999, 1), false),
+            (written(1000 + CLOCK_SKEW_MS_MAX, 2), false),
+            (written(1001 + CLOCK_SKEW_MS_MAX, 2), true),
         ] {
-            let mut newest = NewestWrites::default();
-            newest.note(write);
-            newest.note(other);
-            assert_eq!(newest.supersedes(write), is_later, "{other}");
+            assert_eq!(is_superseded(write, other), is_later, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn m4_an_order_that_rose_supersedes_nothing() {
+        let newer = written(5000, 1);
+        for worker in [1, 7] {
+            let raised = at(1000, 2 * DAY_MS, worker);
+            assert!(!is_superseded(newer, raised) && !is_superseded(raised, newer), "{worker}");
+            assert!(raised < newer, "listings show the newer one");
+            // The same worker settles both, the newer one first.
+            let (both, first) = (at(5000, 2 * DAY_MS - 1, worker), raised);
+            assert!(!is_superseded(both, first) && !is_superseded(first, both));
+        }
+    }
+
+    #[test]
+    fn m4_what_replaced_a_replaced_write_replaces_the_others_too() {
+        let times = [0, 1, CLOCK_SKEW_MS_MAX, CLOCK_SKEW_MS_MAX + 2, 2 * CLOCK_SKEW_MS_MAX + 4];
+        let all = times.iter().flat_map(|ms| [1, 2, 3].map(|writer| (*ms, writer)));
+        let all: Vec<_> = all
+            .flat_map(|(ms, writer)| [written(ms, writer), at(ms, 2 * DAY_MS - ms, writer)])
+            .collect();
+        for a in &all {
+            for b in all.iter().filter(|b| b.is_surely_after(*a)) {
+                assert!(all.iter().all(|c| !c.is_surely_after(*b) || c.is_surely_after(*a)));
+            }
         }
     }
 }

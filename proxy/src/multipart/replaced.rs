@@ -16,24 +16,35 @@
 //!
 //! "Certainly" is transitive, so a write whose replacing write was freed stays replaced by those left.
 //! One write at least is left, and of two proxies within the skew of clocks one write each.
+//!
+//! Freed writes stay as tombstones for days, and names are random, so writes that were not freed lie anywhere
+//! among them. The walk reads a bounded number of rows: the first ones, and some from a random name on. What
+//! lies elsewhere is met by the releases of later writes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Upload, UploadState};
-use martlet_protocol::{Level, RegisterKey, WriteId};
+use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
+use martlet_protocol::{Level, RegisterKey, RegisterKind, WriteId};
 use tokio::time::timeout;
 
-use super::part::{FREED_AT_ONCE, NewestWrites, PartStore, PartWalk};
+use super::part::{FREED_AT_ONCE, NewestWrites, PartStore, WriteTime, from_number, paths};
 use super::upload_target::UploadTarget;
 use crate::error::Result;
 use crate::latch::Turn;
+use crate::walk::{Bound, Paths, Walk};
 
 /// Most replaced writes of a number that stay. Clients that send a part again once or twice, because
 /// a reply was lost, cost no ballot.
 pub(crate) const REPLACED_KEPT_MAX: usize = 3;
 /// Most writes of a number that one walk reads; the next write of the number goes on.
 const WRITES_READ_MAX: usize = 1024;
+/// Rows after which a walk passes over a run of tombstones: a page of each device.
+const ROWS_READ_MAX: usize = LIST_EMPTY_ROWS_MAX;
 /// Longest time up to the ballot. An upload of a part waits for it, also if no quorum answers.
 const BEGIN_TIME: Duration = Duration::from_secs(2);
 
@@ -73,12 +84,13 @@ impl PartStore {
         target: &UploadTarget<'_>,
         number: u16,
     ) -> Result<Option<Release<'a>>> {
-        if self.replaced(target, number).await?.len() <= REPLACED_KEPT_MAX {
+        let within = WriteId::random();
+        if self.replaced(target, number, within).await?.len() <= REPLACED_KEPT_MAX {
             return Ok(None);
         }
         let turn = self.uploads.end_turn(target).await;
         // Another request may have freed them during the wait.
-        let replaced = self.replaced(target, number).await?;
+        let replaced = self.replaced(target, number, within).await?;
         if replaced.len() <= REPLACED_KEPT_MAX {
             return Ok(None);
         }
@@ -90,19 +102,41 @@ impl PartStore {
         Ok((by == write_id).then_some(Release { replaced, turn }))
     }
 
-    /// Registers of the writes of a number that another write certainly replaced.
-    async fn replaced(&self, target: &UploadTarget<'_>, number: u16) -> Result<Vec<RegisterKey>> {
-        let expected = REPLACED_KEPT_MAX + 2;
-        let mut walk =
-            PartWalk::of_number(&self.registers, target, number, expected, Level::Strict)?;
-        let (mut writes, mut newest) = (Vec::new(), NewestWrites::default());
-        while writes.len() < WRITES_READ_MAX
-            && let Some(listed) = walk.next_write().await?
-        {
-            newest.note(listed.entry.order);
-            writes.push((listed.entry.order, listed.register));
+    /// Registers of the writes of a number that another write certainly replaced. In a run of tombstones the
+    /// walk goes on at the name of `within`, and ends in the next such run.
+    async fn replaced(
+        &self,
+        target: &UploadTarget<'_>,
+        number: u16,
+        within: WriteId,
+    ) -> Result<Vec<RegisterKey>> {
+        let prefix = from_number(target, number);
+        let mut skip_to = Some(Bytes::from([&prefix[..], &within.0].concat()));
+        let paths = Paths { prefix, ..paths(target) };
+        let (start, expected) = (ListStart::First, REPLACED_KEPT_MAX + 2);
+        let context = target.context;
+        let mut walk = Walk::new(&self.registers, context, &paths, start, expected, Level::Strict)?;
+        walk.meter.pause_at(Bound::Rows(ROWS_READ_MAX));
+        // By name: a walk that begins anew after a skip may return a write again.
+        let (mut writes, mut newest) = (BTreeMap::new(), NewestWrites::default());
+        while writes.len() < WRITES_READ_MAX {
+            if let Some((name, entry)) = walk.next().await? {
+                if let Some(time) = WriteTime::of(&entry) {
+                    newest.note(time);
+                    writes.insert(name, time);
+                }
+            } else if walk.paused().is_some()
+                && let Some(name) = skip_to.take()
+            {
+                walk.meter.go_on();
+                walk.skip_to(name);
+            } else {
+                break;
+            }
         }
-        writes.retain(|(order, _)| newest.supersedes(*order));
-        Ok(writes.into_iter().map(|(_, register)| register).collect())
+        writes.retain(|_, time| newest.supersedes(*time));
+        let (bucket, shard, kind) = (target.bucket.id, target.key.shard, RegisterKind::Part);
+        let register = |name| RegisterKey { bucket, shard, kind, name };
+        Ok(writes.into_keys().map(register).collect())
     }
 }

@@ -12,7 +12,8 @@ use martlet_protocol::usage::Usage;
 use martlet_protocol::{RegisterKey, UploadId, WriteId};
 
 use super::complete::{Completer, check_order};
-use super::drive::{CompletionDriver, Driver};
+use super::decision::Driver;
+use super::drive::CompletionDriver;
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, check_kind, info, new_id};
 use super::uploads::UploadRegisters;
@@ -157,7 +158,7 @@ impl Multipart {
         let _turn = self.uploads.end_turn(&target).await;
         let before = self.uploads.upload(&target).await?;
         if matches!(before.state, UploadState::Completing { .. }) {
-            Box::pin(self.driver.drive(&target, &before, Driver::Another)).await.map(drop)?;
+            Box::pin(self.driver.drive(&target, &before, Driver::ANOTHER)).await.map(drop)?;
         }
         let after = self
             .uploads
@@ -183,7 +184,7 @@ impl Multipart {
             let _turn = self.uploads.end_turn(target).await;
             upload = self.uploads.upload(target).await?;
             if matches!(upload.state, UploadState::Completing { .. }) {
-                Box::pin(self.driver.drive(target, &upload, Driver::Another)).await?;
+                Box::pin(self.driver.drive(target, &upload, Driver::ANOTHER)).await?;
                 upload = self.uploads.upload(target).await?;
             }
         }

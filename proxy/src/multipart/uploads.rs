@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Upload, UploadState, Value};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{RegisterKey, WriteId};
+use martlet_protocol::{Level, RegisterKey, Stamp, WriteId};
 use tokio::time::Instant;
 
 use super::upload_target::{UploadName, UploadTarget, upload_of};
@@ -67,6 +67,12 @@ impl UploadRegisters {
             .check_not_replaced(target.context, target.name, &target.bucket, target.began)
             .await?;
         Err(Error::NoSuchUpload)
+    }
+
+    /// Returns the order of an upload's last write, if the upload is there.
+    pub(super) async fn order(&self, target: &UploadTarget<'_>) -> Result<Option<Stamp>> {
+        let read = self.registers.read(target.context, &target.key, Want::Entry, Level::Strict);
+        Ok(read.await?.entry.map(|entry| entry.order))
     }
 
     /// Changes the state of an upload by compare-and-set; `change` returns the next state, or none

@@ -6,12 +6,14 @@
 //! * An overwrite or delete before the ballot has another write id: nothing is written.
 //! * An overwrite after it comes above, as after any write.
 //! * A write acknowledged without a quorum is kept as a hint (rule A1). The new entry would be
-//!   above it, and would bring the old object back. So all devices are queried for hints first. If
-//!   one doesn't reply, the object isn't moved.
+//!   above it, and would bring the old object back. So all nodes are asked first which devices keep
+//!   hints, and those devices about the key. If one doesn't reply, the object isn't moved. Moves of the
+//!   same second share the replies of nodes.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{Body, Bucket, ETag, Entry, Manifest, Mark, Object};
@@ -33,6 +35,10 @@ use crate::store::Services;
 use crate::upload::{Destination, StoredBody};
 use crate::versions::{Revision, VersionRead};
 use crate::walk::Paths;
+
+/// Age of the replies about hints that a move relies on. A write that becomes a hint later is concurrent
+/// with the move.
+const HINTS_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Result of moving an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +124,8 @@ impl ObjectMove<'_> {
         };
         let mut new_extents = NewExtents::default();
         let body = self.body_anew(object, to, &mut new_extents, attempt).await?;
-        self.services.buckets.fences.check_nothing_kept(register_of(&target)).await?;
+        let fences = &self.services.buckets.fences;
+        fences.check_not_hinted(register_of(&target), HINTS_AGE_MAX).await?;
         let replaced = entry.write_id;
         let replacement = Replacement { version, replaced, write_id, commit_by_ms, body };
         self.replace(target, &replacement, &new_extents).await

@@ -1,6 +1,7 @@
 //! Execution of lifecycle rules: versions that expire, and versions that stay although a page lists
 //! them as due.
 
+mod hinted;
 mod meanwhile;
 mod witness;
 

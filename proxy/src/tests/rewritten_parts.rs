@@ -6,9 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{join, join_all};
-use martlet_protocol::backend::CallKind;
+use martlet_protocol::backend::{CallKind, EntryWrite, WriteReply};
+use martlet_protocol::entry::{ETag, Entry};
+use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
+use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, MemoryBackend};
-use martlet_protocol::{DeviceId, ErrorKind, RegisterKind, UploadId};
+use martlet_protocol::{
+    BackendExt, Clock, DeviceId, ErrorKind, ManualClock, RegisterKey, RegisterKind, Stamp,
+    SystemClock, Term, UploadId,
+};
 use tokio::time::sleep;
 
 use super::harness::{Harness, body, create, faulty, get, pattern, settle};
@@ -223,4 +229,72 @@ async fn m1_a_release_that_fails_is_made_up_for() {
     assert_eq!(live_parts(&harness.memory, DeviceId(1)).await, 10);
     send(&harness, upload, 1, &pattern(1000, 11)).await.unwrap();
     assert_eq!(live_parts(&harness.memory, DeviceId(1)).await, 2, "the newest of each proxy");
+}
+
+/// The only write of a part.
+async fn only_part(nodes: &Nodes) -> (RegisterKey, Entry) {
+    settle().await;
+    let held = nodes.memory(DeviceId(1)).registers(DeviceId(1)).into_iter();
+    let mut parts = held.filter(|(key, _)| key.kind == RegisterKind::Part);
+    let part = parts.next().unwrap();
+    assert!(parts.next().is_none());
+    part
+}
+
+/// Gives a write a present order on all devices, as a worker does that settles its register (rule R6).
+async fn settle_at(nodes: &Nodes, part: &(RegisterKey, Entry), order: Stamp) {
+    for device in nodes.ring.devices().iter().map(|device| device.id) {
+        let write = EntryWrite {
+            key: part.0.clone(),
+            entry: Entry { order, ..part.1.clone() },
+            inline: None,
+            mode: WriteMode::Repair,
+            generation: u64::MAX,
+            commit_by_ms: u64::MAX,
+            keep_body: true,
+            term: Term::ANY,
+        };
+        let reply = BackendExt::write(nodes.memory(device), device, write).await.unwrap();
+        assert_eq!(reply, WriteReply::Stored);
+    }
+}
+
+/// Sends a part, and settles it 5 s later at an order above those of later writes.
+async fn settled_part() -> (Nodes, Proxy, UploadId) {
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let nodes = Nodes::timed(3, 1, clock.clone());
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    let upload = begin_by(&proxy).await;
+    send_by(&proxy, upload, 1).await;
+    let part = only_part(&nodes).await;
+    clock.advance_ms(5000);
+    settle_at(&nodes, &part, Stamp::at_ms(clock.now_ms() + CLOCK_SKEW_MS_MAX + 2)).await;
+    (nodes, proxy, upload)
+}
+
+#[tokio::test]
+async fn m4_a_part_that_was_settled_is_no_newer_than_before() {
+    let (_nodes, proxy, upload) = settled_part().await;
+    let (second, bytes) = send_by(&proxy, upload, 2).await;
+    let page = proxy.store.uploads().list_parts("b", "key", upload, 0, 10).await.unwrap();
+    let listed: Vec<_> = page.parts.iter().map(|(_, part)| ETag::Md5(part.tag)).collect();
+    assert_eq!(listed, [second.etag]);
+    let complete = naming(&[(1, &second)]);
+    proxy.store.uploads().complete("b", "key", upload, complete).await.unwrap();
+    assert_eq!(get(&proxy.store, "key", Selection::Whole).await.unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn m4_a_part_that_was_settled_frees_no_newer_one() {
+    let (nodes, proxy, upload) = settled_part().await;
+    for seed in 2..12 {
+        let (part, bytes) = send_by(&proxy, upload, seed).await;
+        let live = most_live_parts(&nodes).await;
+        assert!((2..=2 + REPLACED_KEPT_MAX).contains(&live), "{live} after {seed}");
+        if seed == 11 {
+            let complete = naming(&[(1, &part)]);
+            proxy.store.uploads().complete("b", "key", upload, complete).await.unwrap();
+            assert_eq!(get(&proxy.store, "key", Selection::Whole).await.unwrap(), bytes);
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod listing;
 mod locks;
 mod lost_fences;
 mod nulls;
+mod raised;
 mod removal;
 mod uploads;
 

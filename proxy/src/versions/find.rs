@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use martlet_protocol::backend::{Detail, ListStart, RegisterView, RowKinds, RowSelection, Want};
 use martlet_protocol::entry::{Entry, Object, Value};
-use martlet_protocol::{Level, RegisterKey, UploadId, VersionId, WriteId};
+use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
+use martlet_protocol::{Level, RegisterKey, Stamp, UploadId, VersionId, WriteId};
 
 use super::beside::{run_of, version_of};
 use super::store::VersionStore;
@@ -14,6 +15,33 @@ use crate::walk::{Bound, SEEN_MAX, Walk};
 
 /// Number of versions of a key that a page of a search is likely to need.
 const SEARCHED_LIKELY: usize = 1000;
+
+/// Number of versions that a search for a completed one is likely to pass.
+const PASSED_LIKELY: usize = 32;
+/// Difference of positions that clocks may cause.
+const SKEW: u64 = Stamp::at_ms(CLOCK_SKEW_MS_MAX).time;
+
+/// The version that the completion of an upload creates. Its id has the write id of the decision, and a position between two
+/// orders.
+#[derive(Clone, Copy)]
+pub(crate) struct CompletedVersion {
+    pub(crate) upload: UploadId,
+    pub(crate) write_id: WriteId,
+    /// A stamp before the version was written.
+    pub(crate) since: Stamp,
+    /// A stamp after it was written, if that is known.
+    pub(crate) until: Option<Stamp>,
+}
+
+/// What the registers beside a head show of a version.
+pub(crate) enum Trace {
+    /// The version.
+    Version(Box<Entry>),
+    /// The version was removed, or it may have been.
+    MaybeGone,
+    /// The version was never there, unless its tombstone was collected.
+    Nothing,
+}
 
 /// Read of one version of a key, or of the current one.
 #[derive(Clone, Copy)]
@@ -45,30 +73,54 @@ impl VersionStore {
         }
     }
 
-    /// The version created by an upload, if it is beside a head. The search reads the versions of
-    /// this key page by page, the latest first, and ends at the first match. Its memory is that of a
-    /// page. None is an answer about all versions: a caller may give the upload up because of it.
-    pub(crate) async fn version_of_upload(
+    /// What is beside a head of the version that a completion creates.
+    pub(crate) async fn trace(
         &self,
         context: &RequestContext,
         head: &RegisterKey,
-        upload: UploadId,
-    ) -> Result<Option<Entry>> {
-        let mut walk =
-            Walk::new(&self.registers, context, &run_of(head), ListStart::First, 1, Level::Strict)?;
-        walk.meter.pause_at(Bound::Rows(SEEN_MAX));
-        loop {
-            match walk.next().await? {
-                Some((_, entry)) => {
-                    let is_of = |object: &Object| object.upload == Some(upload);
-                    if matches!(&entry.value, Value::Object(object) if is_of(object)) {
-                        return Ok(Some(entry));
-                    }
+        sought: CompletedVersion,
+    ) -> Result<Trace> {
+        if let Some(version) = self.numbered_by(context, head, sought).await? {
+            let beside = self.beside(context, head, version).await?;
+            return Ok(beside.map_or(Trace::MaybeGone, |(_, entry)| Trace::Version(entry.into())));
+        }
+        let key = RegisterKey::version(head, VersionId::Null);
+        let read = self.registers.read(context, &key, Want::Entry, Level::Strict);
+        let Some(null) = read.await?.entry else { return Ok(Trace::Nothing) };
+        let is_of = |object: &Object| object.upload == Some(sought.upload);
+        if matches!(&null.value, Value::Object(object) if is_of(object)) {
+            return Ok(Trace::Version(null.into()));
+        }
+        // Null versions replace each other: one that came or was removed since then may have been in this one's place.
+        let at = null.value.version().map_or(null.order.time, |version| version.position);
+        Ok(if at > sought.since.time { Trace::MaybeGone } else { Trace::Nothing })
+    }
+
+    /// Finds the numbered version that a completion created, also if it was removed. The search reads summaries, the latest
+    /// first, of the time in which the version may have been written.
+    async fn numbered_by(
+        &self,
+        context: &RequestContext,
+        head: &RegisterKey,
+        CompletedVersion { write_id: wanted, since, until, .. }: CompletedVersion,
+    ) -> Result<Option<VersionId>> {
+        let oldest = since.time.saturating_sub(SKEW);
+        let position = until.map_or(u64::MAX, |until| until.time.saturating_add(SKEW));
+        let first = VersionId::Numbered { position, write_id: WriteId([0; 16]) };
+        let start = ListStart::At(RegisterKey::version(head, first).name);
+        let (run, level) = (run_of(head), Level::Strict);
+        let mut walk = Walk::new(&self.registers, context, &run, start, PASSED_LIKELY, level)?;
+        walk.selection = RowSelection { detail: Detail::Summary, kinds: RowKinds::All };
+        while let Some((name, _)) = walk.next().await? {
+            match RegisterKey::version_of(&name) {
+                Some((_, VersionId::Numbered { position, .. })) if position < oldest => break,
+                Some((_, found @ VersionId::Numbered { write_id, .. })) if write_id == wanted => {
+                    return Ok(Some(found));
                 }
-                None if walk.paused().is_some() => walk.meter.go_on(),
-                None => return Ok(None),
+                _ => {}
             }
         }
+        Ok(None)
     }
 }
 

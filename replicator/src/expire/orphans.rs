@@ -38,9 +38,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use martlet_protocol::backend::{
-    Detail, ListReply, ListRequest, ListStart, RowKinds, RowSelection,
-};
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart};
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 use martlet_protocol::{
     BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, StampSource,
@@ -48,7 +46,7 @@ use martlet_protocol::{
 };
 
 use self::search::UploadSearch;
-use super::parts::free_parts;
+use super::parts::{EndedParts, ROWS};
 use crate::cluster::{StepTopology, in_time};
 use crate::collect::OutsideHolders;
 use crate::cursors::{Cursors, bytes_of, hex_of};
@@ -65,8 +63,6 @@ const CALLS_MAX: usize = 64;
 const STEP_MS_MAX: u64 = 20_000;
 /// Uploads that are looked for together: some MiB.
 const CANDIDATES_MAX: usize = 65_536;
-/// Rows that a walk reads: a part's order and name.
-const ROWS: RowSelection = RowSelection { detail: Detail::Summary, kinds: RowKinds::Live };
 
 /// The walk over the parts of all buckets.
 pub(super) struct OrphanWalk {
@@ -422,7 +418,8 @@ impl PartListing {
 /// Frees the parts of a forgotten upload; returns their number. `shard` is any register of its shard.
 async fn free(with: OrphanInputs<'_>, shard: &RegisterKey, upload: UploadId) -> u64 {
     let bucket = shard.bucket;
-    match free_parts(with.cluster, with.stamps, shard, upload).await {
+    let OrphanInputs { cluster, stamps, .. } = with;
+    match (EndedParts { cluster, stamps, at: shard, upload }).free_all().await {
         Ok(parts) => {
             tracing::info!(%bucket, %upload, parts, "freed late parts of an upload that is gone");
             parts as u64

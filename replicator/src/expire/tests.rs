@@ -1,6 +1,7 @@
 //! Uploads that are removed, in order; and objects that are visited.
 
 mod late_parts;
+mod many_parts;
 mod orphan_walk;
 mod rules;
 

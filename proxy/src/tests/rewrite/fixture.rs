@@ -98,6 +98,11 @@ impl RewriteFixture {
         store_over(&self.memory, &self.index, &self.data, choose)
     }
 
+    /// Another store over a node that has all devices.
+    pub(in crate::tests) fn store_on(&self, node: &Arc<dyn Backend>) -> ObjectStore {
+        store_on(node, &self.index, &self.data)
+    }
+
     /// Sets the second policy for new objects.
     pub(in crate::tests) async fn turn_to_second(&self) {
         self.store.buckets().set_policy("b", SECOND).await.unwrap();
@@ -246,7 +251,10 @@ fn store_over(
     data: &[Arc<Ring>; 2],
     choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
 ) -> ObjectStore {
-    let node: Arc<dyn Backend> = Arc::new(FaultyBackend::new(memory.clone(), choose));
+    store_on(&(Arc::new(FaultyBackend::new(memory.clone(), choose)) as _), index, data)
+}
+
+fn store_on(node: &Arc<dyn Backend>, index: &Arc<Ring>, data: &[Arc<Ring>; 2]) -> ObjectStore {
     let nodes: HashMap<_, _> =
         index.devices().iter().map(|device| (device.id, node.clone())).collect();
     let cluster = Cluster::new(index.clone(), data.to_vec(), nodes).unwrap();

@@ -77,7 +77,7 @@ async fn a_drop_names_the_term_by_which_the_device_was_no_member() {
             Fault::None
         }))
     });
-    shared.set(world.shared.clone()).expect("it is set once");
+    assert!(shared.set(world.shared.clone()).is_ok(), "set once");
     assert!(world.step().term() < Term(1));
     let stray = world.inline(&key("stray"));
     let device = world.handoff(&stray.key);

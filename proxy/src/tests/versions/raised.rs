@@ -1,0 +1,166 @@
+//! Completions that another proxy drives on after the head of their key got a later order (rule M1). An order shows nothing
+//! then: the object was written, or it wasn't.
+
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use martlet_protocol::{Clock, DeviceId, Level, ManualClock, SystemClock, UploadId, VersionId};
+use tokio::time::timeout;
+
+use super::super::dying::{dying, uploaded};
+use super::super::harness::{create, pattern};
+use super::super::nodes::{Fortune, Nodes, Proxy};
+use super::dying::{VersionBodies, holding, some};
+use super::put_version;
+use super::uploads::of_size;
+use crate::{CompleteUpload, ObjectName, UNDRIVEN_MS_MAX};
+
+/// An upload of the key, and the request that completes it.
+struct Interrupted {
+    new: Bytes,
+    upload: UploadId,
+    complete: CompleteUpload,
+}
+
+impl Interrupted {
+    /// Completes an upload by a proxy that dies after so many calls.
+    async fn after(nodes: &Nodes, proxy: &Proxy, calls: usize) -> Self {
+        let new = pattern(40_000, 2);
+        let (upload, complete) = uploaded(proxy, &new).await;
+        let first = dying(nodes, calls).await;
+        let first = first.uploads().complete("b", "key", upload, complete.clone());
+        let _ = timeout(Duration::from_millis(500), first).await;
+        Self { new, upload, complete }
+    }
+
+    async fn again(&self, proxy: &Proxy) -> crate::Result<()> {
+        let complete = self.complete.clone();
+        proxy.store.uploads().complete("b", "key", self.upload, complete).await.map(drop)
+    }
+
+    /// Versions that the upload has made.
+    async fn made(&self, proxy: &Proxy) -> Vec<VersionId> {
+        of_size(&proxy.store, self.new.len()).await
+    }
+}
+
+async fn tag(proxy: &Proxy, version: VersionId) {
+    let name = ObjectName { key: "key", version: Some(version) };
+    let tags = vec![("tag".to_owned(), "new".to_owned())];
+    proxy.store.versions().set_tags("b", name, tags).await.unwrap();
+}
+
+/// A replica lacks the head, so a ballot accepts the head again before it judges.
+#[tokio::test(start_paused = true)]
+async fn m1_a_completion_survives_a_replica_that_lacks_the_head() {
+    for calls in 0..80 {
+        let what = format!("dead after {calls} calls");
+        let (nodes, proxy, _) = holding(&VersionBodies::new()).await;
+        proxy.fares(&[DeviceId(3)], Fortune::Refused);
+        put_version(&proxy.store, "key", pattern(300, 1)).await.unwrap();
+        proxy.heal();
+        let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+        // The quorum contains the replica that lacks the head.
+        proxy.fares(&[DeviceId(1)], Fortune::Refused);
+        let _ = interrupted.again(&proxy).await;
+        proxy.heal();
+        let ended = interrupted.again(&proxy).await;
+        ended.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(interrupted.made(&proxy).await.len(), 1, "{what}");
+    }
+}
+
+/// Ballots about other versions write the head again, under their own write ids.
+#[tokio::test(start_paused = true)]
+async fn m1_a_completion_survives_changes_of_older_versions() {
+    for calls in 0..80 {
+        let what = format!("dead after {calls} calls");
+        let bodies = [100, 200, 300].map(|size| pattern(size, 1));
+        let (nodes, proxy, versions) = holding(&some(&bodies)).await;
+        let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+        tag(&proxy, versions[0]).await;
+        proxy.store.versions().delete("b", "key", versions[1]).await.unwrap();
+        let ended = interrupted.again(&proxy).await;
+        ended.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(interrupted.made(&proxy).await.len(), 1, "{what}");
+    }
+}
+
+/// The version before is the head again, with a later order, and the removed one must not come back.
+#[tokio::test(start_paused = true)]
+async fn m1_a_version_of_a_completion_that_was_removed_stays_away() {
+    let (mut removed, mut never) = (0, 0);
+    for calls in 0..80 {
+        for is_null in [false, true] {
+            let what = format!("dead after {calls} calls, null: {is_null}");
+            let (nodes, proxy, _) = holding(&some(slice::from_ref(&pattern(300, 1)))).await;
+            if is_null {
+                proxy.store.buckets().set_versioning("b", false).await.unwrap();
+            }
+            let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+            let made = interrupted.made(&proxy).await;
+            for version in &made {
+                proxy.store.versions().delete("b", "key", *version).await.unwrap();
+            }
+            let ended = interrupted.again(&proxy).await;
+            let expected = usize::from(made.is_empty());
+            assert_eq!(interrupted.made(&proxy).await.len(), expected, "{what}: {ended:?}");
+            removed += made.len();
+            never += expected;
+        }
+    }
+    assert!(removed > 0 && never > 0, "{removed} were removed, and {never} were not there");
+}
+
+/// A plain write leaves nothing of an object that it overwrites, and the versions that are kept later don't show it.
+#[tokio::test(start_paused = true)]
+async fn m1_an_object_that_was_overwritten_before_versions_were_kept_stays_overwritten() {
+    let mut seen = 0;
+    for calls in 0..60 {
+        let what = format!("dead after {calls} calls");
+        let nodes = Nodes::new(3);
+        let proxy = nodes.proxy();
+        create(&proxy.store, "b").await;
+        proxy.put(Level::Strict, "key", "older").await.unwrap();
+        let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+        let is_there = !interrupted.made(&proxy).await.is_empty();
+        // The outcome of a plain write is unknown where it met the promise of the dead proxy.
+        while proxy.put(Level::Strict, "key", "newer").await.is_err() {}
+        proxy.store.buckets().set_versioning("b", true).await.unwrap();
+        let ended = interrupted.again(&proxy).await;
+        if is_there {
+            seen += 1;
+            let read = proxy.get(Level::Strict, "key").await.unwrap().1;
+            assert_eq!(read, "newer", "{what}: {ended:?}");
+        }
+    }
+    assert!(seen > 0, "no proxy died after the object");
+}
+
+/// After the time that tombstones last nothing shows that the object was never written. The upload opens again.
+#[tokio::test(start_paused = true)]
+async fn m1_a_late_completion_above_a_raised_head_loses_no_parts() {
+    let mut reopened = 0;
+    for calls in 0..60 {
+        let what = format!("dead after {calls} calls");
+        let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+        let nodes = Nodes::timed(3, 1, clock.clone());
+        let proxy = nodes.proxy();
+        create(&proxy.store, "b").await;
+        proxy.store.buckets().set_versioning("b", true).await.unwrap();
+        let older = put_version(&proxy.store, "key", pattern(100, 1)).await.unwrap();
+        put_version(&proxy.store, "key", pattern(300, 1)).await.unwrap();
+        let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+        clock.advance_ms(UNDRIVEN_MS_MAX + 60_000);
+        tag(&proxy, older).await;
+        if interrupted.again(&proxy).await.is_err() {
+            reopened += 1;
+            let ended = interrupted.again(&proxy).await;
+            ended.unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        assert_eq!(interrupted.made(&proxy).await.len(), 1, "{what}");
+    }
+    assert!(reopened > 0, "no proxy died between its decision and the object");
+}
