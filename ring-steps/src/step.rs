@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use martlet_admin_api::ring_builder::{NewRingDevice, RingStep, StepLine};
 use martlet_protocol::DeviceId;
-use martlet_ring::{Builder, Device, DeviceInfo, DeviceLocation, NewDevice};
+use martlet_ring::{Builder, Device, DeviceInfo, DeviceLocation, NewDevice, moving_to};
 use martlet_serving::Failure;
 
 use crate::policy::may_be_index;
@@ -99,7 +99,7 @@ fn remove(builder: &mut Builder, words: &[String], force: bool) -> Result<StepLi
 /// Refuses devices that took replicas by moves that aren't settled. The index could not move them on.
 fn check_arrived(builder: &Builder, devices: &[Device]) -> Result<(), Failure> {
     let ids: BTreeSet<DeviceId> = devices.iter().map(|device| device.id).collect();
-    match builder.moving_to(|id| ids.contains(&id)) {
+    match moving_to(builder, |id| ids.contains(&id)) {
         0 => Ok(()),
         moves => Err(Failure::refused(format!(
             "{} moved to {} and aren't settled: if this builder makes the ring of the index, run \

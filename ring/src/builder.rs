@@ -311,18 +311,6 @@ impl Builder {
         self.moves.len()
     }
 
-    /// Number of replicas that were moved to these devices and not settled.
-    pub fn moving_to(&self, is_one: impl Fn(DeviceId) -> bool) -> usize {
-        let Some(table) = &self.table else { return 0 };
-        let arrives = |begun: &&StartedMove| {
-            let Move { partition, replica, .. } = begun.replica;
-            let slot = table.row(partition.0).get(usize::from(replica));
-            let holder = slot.and_then(|slot| self.devices.get(usize::from(*slot)));
-            holder.is_some_and(|holder| is_one(holder.id))
-        };
-        self.moves.iter().filter(arrives).count()
-    }
-
     /// Recorded actions, oldest first.
     pub fn history(&self) -> &[HistoryEntry] {
         &self.history
@@ -367,4 +355,16 @@ impl Builder {
             "a ring has at most {DEVICES_MAX} devices: use another ring for more"
         )))
     }
+}
+
+/// Number of replicas that were moved to these devices and not settled.
+pub fn moving_to(builder: &Builder, is_one: impl Fn(DeviceId) -> bool) -> usize {
+    let Some(table) = &builder.table else { return 0 };
+    let arrives = |begun: &&StartedMove| {
+        let Move { partition, replica, .. } = begun.replica;
+        let slot = table.row(partition.0).get(usize::from(replica));
+        let holder = slot.and_then(|slot| builder.devices.get(usize::from(*slot)));
+        holder.is_some_and(|holder| is_one(holder.id))
+    };
+    builder.moves.iter().filter(arrives).count()
 }

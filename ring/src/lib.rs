@@ -42,7 +42,7 @@ mod tests;
 pub use builder::device_location::DeviceLocation;
 pub use builder::edit::{DeviceInfo, NewDevice};
 pub use builder::rebalance::{ASSIGNMENTS_MAX, RebalanceContext, Report, rebalance_observed};
-pub use builder::{Builder, HistoryEntry, RingSettings};
+pub use builder::{Builder, HistoryEntry, RingSettings, moving_to};
 pub use device::{Device, Node};
 pub use diff::Diff;
 pub use error::{Error, ErrorKind, Result};

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_waits_for_no_change_is_told_from_one_that_will_come() {
+    fn a_ring_that_waits_for_no_begun_change_has_another_remedy() {
         let line = |phase: &str| {
             let change = ChangeLine { change: 2, phase: phase.into(), receivers: 1, joined: 0 };
             MovesLine {

@@ -77,7 +77,7 @@ fn serve_from_one(listener: &TcpListener, floor: &Floor) -> io::Result<()> {
     }
 }
 
-/// What a step of a connection leads to.
+/// Outcome of a step of a connection.
 enum Step {
     Done,
     WouldBlock,

@@ -265,7 +265,7 @@ fn a_device_that_took_replicas_of_the_index_leaves_once_their_change_is_over() {
         at(index(&left), step.partition, usize::from(step.replica)) == Some(step.previous)
     });
     assert!(!returns, "a replica goes on to a third device");
-    // Nobody knows which extents have arrived: the earlier holders stay named.
+    // No process knows which extents have arrived: the earlier holders stay named.
     let (before, after) = (&joined.rings[1].ring, &left.rings[1].ring);
     for step in before.moves() {
         let replica = usize::from(step.replica);

@@ -351,7 +351,7 @@ fn p3_rings_that_may_be_in_use_elsewhere_give_way_to_none() {
     assert!(refusal.contains("made from another ring"), "{refusal}");
     assert_eq!(keeper.waiting().unwrap().hash(), legal.hash());
 
-    // Before a term is known, a process can't tell which changes others run.
+    // Before a term is known, a process doesn't know which changes others run.
     let place = tempfile::tempdir().unwrap();
     self::keeper(&place).offer(RingName::Index, &second.encode()).unwrap();
     let path = files.path().join("index.ring");

@@ -105,7 +105,7 @@ pub struct NodeReport {
     pub data_port: Option<DataPortTag>,
     /// The node's release; none in frames of channels, which don't repeat it.
     pub release: Option<AnnouncedRelease>,
-    /// True if a report of a moment ago said the same but for the times. Receivers need only count
+    /// True if a report of a moment ago was the same but for the times. Receivers need only count
     /// the reply.
     pub is_repeated: bool,
 }

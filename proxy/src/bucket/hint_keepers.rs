@@ -1,6 +1,6 @@
 //! Devices that keep hints, by replies of all nodes at most once a second.
 //!
-//! A node tells how many hints each of its devices keeps. So a check for hints of some registers takes a call
+//! A node reports how many hints each of its devices keeps. So a check for hints of some registers takes a call
 //! for each node, and one for each device that has some. Checks at a time share the replies.
 //!
 //! Replies to requests from before a check miss a hint that came in between. So they serve only a check that

@@ -1,4 +1,4 @@
-//! A node that counts requests about hints, and that may not tell its state.
+//! A node that counts requests about hints, and that may return no state.
 
 use std::future::pending;
 use std::ops::Range;

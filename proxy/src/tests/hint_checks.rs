@@ -1,4 +1,4 @@
-//! Checks for hints ask each node once, and devices with hints; and they still hear of every hint (rules A1, M1).
+//! Checks for hints ask each node once, and devices with hints; no hint is missed (rules A1, M1).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ async fn refused_completes_at_a_time_share_the_replies_of_nodes() {
     assert_eq!(listings, 0);
 }
 
-/// Replies from before a hint say nothing about the part in it.
+/// Replies from before a hint show nothing about the part in it.
 #[tokio::test(start_paused = true)]
 async fn m1_a_part_that_became_a_hint_since_the_last_check_is_waited_for() {
     let cluster = CountedCluster::new().await;

@@ -271,7 +271,7 @@ fn rings_of_another_builder_are_found_out_by_their_holders() {
     assert_eq!(theirs.change(), mine.change() + 1);
     mine.check_successor(&theirs, |_| true).unwrap();
     assert!(mine.check_index_successor(&theirs, over).is_err());
-    // Once they have settled it, no ring tells from which holders it moved.
+    // Once they have settled it, no ring names the holders from which it moved.
     two.settle().unwrap();
     mine.check_index_successor(&two.ring().unwrap(), over).unwrap();
     // A process that missed rings of its own builder follows.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Flag set when only an access control list permitted a request. The access log reads it. Cheap to
-/// clone; all clones share one flag. The default has no flag: nobody reads it.
+/// clone; all clones share one flag. The default has no flag, as no reader needs one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AclUse(Option<Arc<AtomicBool>>);
 
