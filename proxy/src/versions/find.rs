@@ -33,7 +33,7 @@ pub(crate) struct CompletedVersion {
     pub(crate) until: Option<Stamp>,
 }
 
-/// What the registers beside a head show of a version.
+/// State of a version, as the registers beside a head show it.
 pub(crate) enum Trace {
     /// The version.
     Version(Box<Entry>),
@@ -73,7 +73,7 @@ impl VersionStore {
         }
     }
 
-    /// What is beside a head of the version that a completion creates.
+    /// State beside a head: that of the version that a completion creates.
     pub(crate) async fn trace(
         &self,
         context: &RequestContext,
