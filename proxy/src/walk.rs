@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
         let RegisterKey { shard, .. } = self.paths.register(name.clone());
         let replica_set = self.replica_sets.iter().find(|(of, _)| *of == shard);
         let devices = agreeing.iter().map(|at| self.listings[*at].device);
-        replica_set.is_some_and(|(_, replica_set)| replica_set.has_quorum(devices))
+        replica_set.is_some_and(|(_, replica_set)| replica_set.has_quorum(&devices))
     }
 
     /// The term of the walk, common to all its shards.
@@ -417,7 +417,7 @@ impl<'a> Walk<'a> {
         let is_there = |device: &DeviceId| there.contains(device);
         self.replica_sets
             .iter()
-            .all(|(_, replica_set)| replica_set.has_quorum(replica_set.members().filter(is_there)))
+            .all(|(_, replica_set)| replica_set.has_quorum(&replica_set.members().filter(is_there)))
     }
 
     /// Returns true if enough nodes reply for every shard, a member among them, as absence of a key

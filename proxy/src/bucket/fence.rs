@@ -137,7 +137,7 @@ impl Fences {
         for shard in (0..bucket.index_shards).map(Shard) {
             let replica_set =
                 ReplicaSet::of(cluster.clone(), term, index_placement(bucket.id, shard))?;
-            if !replica_set.has_quorum(counting.clone()) {
+            if !replica_set.has_quorum(&counting) {
                 return Ok(false);
             }
         }

@@ -37,7 +37,7 @@ impl<'a> MemberQueries<'a> {
         loop {
             let queried = self.members[..self.queried].iter().copied();
             let queried = queried.filter(|device| !without.contains(device));
-            if self.replica_set.has_quorum(queried) || !self.query_next(want) {
+            if self.replica_set.has_quorum(&queried) || !self.query_next(want) {
                 return any;
             }
             (want, any) = (others, true);

@@ -33,7 +33,7 @@ pub(super) enum Sight {
 
 /// Returns true if a quorum of each set has replied.
 fn enough(replica_set: &ReplicaSet, views: &[ReplicaView]) -> bool {
-    replica_set.has_quorum(views.iter().map(|reply| reply.device))
+    replica_set.has_quorum(&views.iter().map(|reply| reply.device))
 }
 
 /// Returns true if a quorum of each set agrees on the newest view, or on absence. A tombstone on a
@@ -42,7 +42,7 @@ fn enough(replica_set: &ReplicaSet, views: &[ReplicaView]) -> bool {
 fn agreed(replica_set: &ReplicaSet, views: &[ReplicaView]) -> bool {
     let Some(ReplicaView { view: newest, .. }) = newest(views) else { return false };
     let holders = views.iter().filter(|reply| identity(&reply.view) == identity(newest));
-    replica_set.has_quorum(holders.map(|reply| reply.device))
+    replica_set.has_quorum(&holders.map(|reply| reply.device))
 }
 
 impl RegisterClient {

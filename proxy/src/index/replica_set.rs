@@ -44,7 +44,7 @@ impl ReplicaSet {
     }
 
     /// Returns true if these devices form a quorum of each set.
-    pub(crate) fn has_quorum(&self, devices: impl Iterator<Item = DeviceId> + Clone) -> bool {
+    pub(crate) fn has_quorum(&self, devices: &(impl Iterator<Item = DeviceId> + Clone)) -> bool {
         self.sets.has_quorum(|member| devices.clone().any(|device| device == member))
     }
 

@@ -36,7 +36,7 @@ struct ShardRows {
 
 impl ShardRows {
     fn usage(&mut self) -> Option<Usage> {
-        if !self.replica_set.has_quorum(self.rows.iter().map(|(device, _)| *device)) {
+        if !self.replica_set.has_quorum(&self.rows.iter().map(|(device, _)| *device)) {
             return None;
         }
         self.rows.sort_unstable_by_key(|(_, usage)| *usage);
