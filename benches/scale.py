@@ -109,10 +109,10 @@ def copy_sparse(source, target):
 def row(site, arguments, churn_seconds):
     """The figures of one size, by column."""
     loaded = site.load()
-    by_rows = site.step("measure", "--only-open")
+    by_rows = site.step("measure", "--only", "open")
     worked = site.step("measure", "--crash", "--seconds", str(arguments.seconds))
-    crashed = site.step("measure", "--only-open")
-    listed = site.step("measure", "--only-lists", "--cache-mib", str(CACHED_MIB))
+    crashed = site.step("measure", "--only", "open")
+    listed = site.step("measure", "--only", "lists", "--cache-mib", str(CACHED_MIB))
     figures = {
         "objects": site.objects, "devices": site.devices, "load, s": loaded["seconds"],
         "index, B/object": loaded["index_bytes"] / site.objects,
@@ -150,7 +150,7 @@ def behind_tombstones(site):
     """Costs of the first page of a LIST of one device on which all these objects were deleted."""
     deleted = Site(site.folder / "deleted", site.objects, 1)
     deleted.step("generate", "--tombstones")
-    listed = deleted.step("measure", "--only-tombstones")
+    listed = deleted.step("measure", "--only", "tombstones")
     shutil.rmtree(deleted.folder, ignore_errors=True)
     return {"first page behind tombstones, cold, s": listed["cold_page"]["ms"] / 1000,
             "first page behind tombstones, s": listed["page"]["ms"] / 1000,

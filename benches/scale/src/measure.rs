@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use martlet_protocol::backend::{Detail, ListRequest, ListStart, RowKinds, RowSelection, Want};
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKind, Result, Shard, Term};
@@ -41,18 +41,23 @@ pub(crate) struct MeasureArgs {
     /// Seconds of writes
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Only open and close
-    #[arg(long, group = "only")]
-    only_open: bool,
-    /// Only list: every name once, which fills the cache of the index, then random pages
-    #[arg(long, group = "only")]
-    only_lists: bool,
-    /// Only list names of which nothing but tombstones is left
-    #[arg(long, group = "only")]
-    only_tombstones: bool,
+    /// Take one part alone
+    #[arg(long)]
+    only: Option<Part>,
     /// End without closing the devices, as a crash does
     #[arg(long)]
     crash: bool,
+}
+
+/// Part of the measures.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Open and close
+    Open,
+    /// List every name once, which fills the cache of the index, then random pages
+    Lists,
+    /// List names of which nothing but tombstones is left
+    Tombstones,
 }
 
 /// Opens and measures the devices.
@@ -67,16 +72,16 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
         "peak_bytes": peak,
     });
     let bench = Bench { node: node.clone(), site: args.site.clone() };
-    if args.only_lists {
+    if args.only == Some(Part::Lists) {
         idle().await;
         figures["list_all"] = bench.list_all().await?;
         figures["list_cached"] = bench.lists(4 << 32, PAGES).await?;
         figures["worked_bytes"] = json!(process::resident_bytes()[0]);
-    } else if args.only_tombstones {
+    } else if args.only == Some(Part::Tombstones) {
         idle().await;
         figures["cold_page"] = bench.empty_page(true).await?;
         figures["page"] = bench.empty_page(false).await?;
-    } else if !args.only_open {
+    } else if args.only.is_none() {
         idle().await;
         figures["cold"] = bench.lookups(COLD_LOOKUPS, 1, true).await?;
         bench.lookups(WARM_LOOKUPS, 2, false).await?;
