@@ -48,7 +48,7 @@ impl World {
         let ids: Vec<DeviceId> = (1..=copies).map(DeviceId).collect();
         let node: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone(), ids.clone()));
         let devices: Vec<_> =
-            ids.iter().map(|id| device(id.0, &format!("n{}", id.0), "d1")).collect();
+            ids.iter().map(|id| device(id.0, format!("n{}", id.0), "d1")).collect();
         let ring =
             Ring::of_devices(PolicyId(0), ids.len(), &devices).expect("a device for each copy");
         let ring = Arc::new(ring);

@@ -295,12 +295,14 @@ mod tests {
         let (done, held) = (Arc::new(()), Arc::new(()));
         let (end, keep) = (done.clone(), held.clone());
         began.push(1, LIMIT, async move {
-            let _end = end;
-            after(ms(50)).await
+            let reply = after(ms(50)).await;
+            drop(end);
+            reply
         });
         began.push(2, 2 * LIMIT, async move {
-            let _keep = keep;
-            pending().await
+            let reply = pending().await;
+            drop(keep);
+            reply
         });
         assert!(began.next(ms(10)).await.is_err());
         drop(began);
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(counts(), (2, 2));
         sleep(ms(45)).await;
         assert_eq!(counts(), (1, 2), "the first has ended");
-        sleep(2 * LIMIT - ms(60)).await;
+        sleep(ms(140)).await;
         assert_eq!(counts(), (1, 2), "the second has 5 ms left");
         sleep(ms(10)).await;
         assert_eq!(counts(), (1, 1));
