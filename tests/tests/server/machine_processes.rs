@@ -99,6 +99,11 @@ fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {name} in {list:#}"))
 }
 
+/// Returns the roles of a machine, as the list of processes names them.
+fn roles_of(number: u32) -> [String; 3] {
+    ["proxy", "replicator", "storage node"].map(|role| format!("{role} n{number}"))
+}
+
 fn relayed(process: &str, route: &str) -> String {
     let process = process.replace(' ', "%20");
     format!("/admin/v1/processes/reply?process={process}&route={route}")
@@ -133,7 +138,11 @@ async fn a_machine_reads_all_roles_of_the_others() {
     admin(second, "--cluster-key-file", &cluster_key, &["tenant", "create", "made-at-n2"]);
     let token = admin(first, "--admin-key-file", &key, &["session", "begin"]);
 
-    let is_whole = |_: u16, text: &str| text.contains("replicator n2") && text.contains("proxy n3");
+    // Processes report their roles one by one, each in its own second.
+    let is_whole = |_: u16, text: &str| {
+        let is_listed = |number| roles_of(number).iter().all(|role| text.contains(role));
+        (1..=3).all(is_listed)
+    };
     let list = until(first, "/admin/v1/processes", &token, is_whole).await;
     let list: Value = serde_json::from_str(&list).unwrap();
     let names: Vec<&str> = list
@@ -143,10 +152,7 @@ async fn a_machine_reads_all_roles_of_the_others() {
         .map(|process| process["process"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["proxy n1", "proxy n2", "proxy n3"], "{list:#}");
-    let roles = |number| {
-        let names = ["proxy", "replicator", "storage node"].map(|role| format!("{role} n{number}"));
-        Value::from(names.to_vec())
-    };
+    let roles = |number| Value::from(roles_of(number).to_vec());
     for number in 1..=3 {
         let process = named(&list, &format!("proxy n{number}"));
         assert_eq!(process["roles"], roles(number), "{list:#}");
