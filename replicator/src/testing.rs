@@ -219,6 +219,7 @@ impl World {
             order: self.stamps.issue(),
             object: Box::new(object(body)),
             condition: KeyCondition::default(),
+            follows: None,
         };
         self.set_upload(key, id, state).await;
     }

@@ -341,6 +341,7 @@ mod tests {
             order: Stamp::at_ms(1),
             object: Box::new(object(body(9))),
             condition: crate::entry::KeyCondition::default(),
+            follows: None,
         };
         let found = ClaimState::of_upload(
             ClaimSource::Registers,

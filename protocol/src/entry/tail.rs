@@ -10,11 +10,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Marks, UploadState, Value};
+use crate::id::WriteId;
 use crate::version::Version;
 
 /// Fields stored after a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tail {
+    /// Version of the object or the marker. For an upload that is completing, its id is the write that the decision follows.
     version: Option<Version>,
     part_checksums: Vec<Vec<u8>>,
     /// Marks of the object or the upload.
@@ -48,7 +50,8 @@ impl Tail {
             Value::DeleteMarker(marker) => tail.version = marker.version,
             Value::Upload(upload) => {
                 tail.marks = upload.attributes.marks.clone();
-                if let UploadState::Completing { object, .. } = &upload.state {
+                if let UploadState::Completing { object, follows, .. } = &upload.state {
+                    tail.version = follows.map(followed);
                     tail.made_marks = object.attributes.marks.clone();
                 }
             }
@@ -77,13 +80,19 @@ impl Tail {
             Value::DeleteMarker(marker) => marker.version = self.version,
             Value::Upload(upload) => {
                 upload.attributes.marks = self.marks;
-                if let UploadState::Completing { object, .. } = &mut upload.state {
+                if let UploadState::Completing { object, follows, .. } = &mut upload.state {
+                    *follows = self.version.and_then(|version| version.id);
                     object.attributes.marks = self.made_marks;
                 }
             }
             Value::Tombstone | Value::Bucket(_) | Value::Part(_) | Value::Account(_) => {}
         }
     }
+}
+
+/// Returns the form of a write that a decision follows. Releases without this field read over a version of an upload.
+fn followed(write: WriteId) -> Version {
+    Version { position: 0, id: Some(write) }
 }
 
 /// Returns the body of a value, or of the object that an upload is completing.
@@ -154,7 +163,7 @@ mod tests {
         object
     }
 
-    fn completing(object: Box<Object>) -> Value {
+    fn completing(object: Box<Object>, follows: Option<WriteId>) -> Value {
         let (write_id, order) = (WriteId([1; 16]), Stamp::at_ms(3));
         let condition = KeyCondition::default();
         Value::Upload(Box::new(Upload {
@@ -164,7 +173,7 @@ mod tests {
             policy: PolicyId(1),
             attributes: Attributes { marks: marks(9), ..Attributes::default() },
             checksum: None,
-            state: UploadState::Completing { write_id, order, object, condition },
+            state: UploadState::Completing { write_id, order, object, condition, follows },
         }))
     }
 
@@ -180,8 +189,9 @@ mod tests {
             Value::Object(object(None, sums())),
             Value::Object(object(None, Vec::new())),
             Value::Part(Box::new(Part { size, tag, modified_ms, checksums, body: body(sums()) })),
-            completing(object(None, sums())),
-            completing(marked(object(None, Vec::new()), marks(1))),
+            completing(object(None, sums()), None),
+            completing(object(None, Vec::new()), Some(WriteId([4; 16]))),
+            completing(marked(object(None, Vec::new()), marks(1)), None),
             Value::Object(marked(object(Some(VERSION), sums()), marks(2))),
             marker(Some(VERSION)),
             marker(None),

@@ -60,6 +60,10 @@ pub enum UploadState {
         object: Box<Object>,
         /// Condition on the key at the time of the write.
         condition: KeyCondition,
+        /// Write of the key's entry at the time of the decision, when the object was not written yet. None if the key had no
+        /// entry, or if the release that decided recorded none.
+        #[serde(skip)]
+        follows: Option<WriteId>,
     },
     /// The object was written; a retried Complete gets the same reply.
     Completed {

@@ -258,6 +258,7 @@ fn values() -> Vec<Value> {
         order,
         object: object(Body::Extents(manifest_of(vec![vec![1; 4], vec![2; 4]]))),
         condition: KeyCondition::default(),
+        follows: Some(WriteId([6; 16])),
     };
     let body = Body::Extents(manifest_of(Vec::new()));
     let (size, tag, modified_ms, checksums) = (70_000, [1; 16], 2, Vec::new());

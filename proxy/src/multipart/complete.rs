@@ -279,6 +279,7 @@ impl Completer {
             order: self.registers.stamps.issue_above(before),
             object: Box::new(object),
             condition: complete.conditions.to_key_condition(),
+            follows,
         };
         let turn = WriteId::random();
         let (decided, by) = self

@@ -5,7 +5,7 @@
 //! that settles a register gives an old write a present order (rules R4, R6). The write id stays then, and a register never
 //! returns to an earlier write. So a write that was the key's while the object was not written yet shows it at any order.
 
-use martlet_protocol::entry::{Entry, KeyCondition, Object};
+use martlet_protocol::entry::{Entry, KeyCondition, Object, UploadState};
 use martlet_protocol::{Stamp, WriteId};
 
 /// Time after a decision, in milliseconds, up to which a driver writes the object without a proof that no tombstone of it was
@@ -24,7 +24,8 @@ pub(super) enum Driver {
     },
     /// A proxy that found the decision: the object may have been written, and overwritten since.
     Another {
-        /// Write id of an entry of the key, found with a proof that the object was not written before.
+        /// Write id of an entry of the key that was the key's before the object: the one that the decision recorded, or one
+        /// found later with a proof that the object was not written before.
         follows: Option<WriteId>,
     },
 }
@@ -32,6 +33,14 @@ pub(super) enum Driver {
 impl Driver {
     /// A proxy that has no proof yet.
     pub(super) const ANOTHER: Self = Self::Another { follows: None };
+
+    /// Returns a proxy that has read a decision.
+    pub(super) fn another(decided: &UploadState) -> Self {
+        match decided {
+            UploadState::Completing { follows, .. } => Self::Another { follows: *follows },
+            _ => Self::ANOTHER,
+        }
+    }
 
     /// Returns true if the object was not written when the entry's write was the key's.
     fn followed(self, entry: &Entry) -> bool {

@@ -6,10 +6,13 @@
 //! If an entry above that order exists, the result depends on the driver. A driver that isn't the
 //! decider first takes over the turn, by a write to the upload's register. So the decider can prove
 //! with another such write that no other proxy has driven, and that the object was never written.
-//! Then it decides anew above the entry found, or refuses if a condition fails. Other drivers can't
-//! know, so they don't write: an object that was completed, read and overwritten stays overwritten.
+//! Then it decides anew above the entry found, or refuses if a condition fails.
 //!
-//! In a bucket that kept versions at the time of the decision every driver knows. The object is found among
+//! The decision records the write that it follows. While that write is the key's, at any order, every driver knows that the
+//! object was never written, and writes the object. Above another entry, drivers other than the decider can't know, so they
+//! don't write: an object that was completed, read and overwritten stays overwritten.
+//!
+//! In a bucket that kept versions at the time of the decision every driver knows then too. The object is found among
 //! the noncurrent versions, or its tombstone if it was removed. Without either it was never written, and an
 //! entry that is older than the decision, but has a later order, is followed.
 //!
@@ -104,11 +107,12 @@ impl CompletionDriver {
         driver: Driver,
     ) -> Result<Driven> {
         let (mut upload, mut driver) = (upload.clone(), driver);
-        if driver == Driver::ANOTHER {
+        if let Driver::Another { .. } = driver {
             self.take_over(target, &upload).await?;
+            driver = Driver::another(&upload.state);
         }
         for _ in 0..TURNS {
-            let UploadState::Completing { write_id, order, object, condition } = &upload.state
+            let UploadState::Completing { write_id, order, object, condition, .. } = &upload.state
             else {
                 return Err(Error::NoSuchUpload);
             };
@@ -260,6 +264,7 @@ impl CompletionDriver {
         found: &RegisterView,
     ) -> Result<(Upload, Driver)> {
         let before = found.entry.as_ref();
+        let follows = before.map(|entry| entry.write_id);
         let state = UploadState::Completing {
             write_id: decision.write_id,
             order: self
@@ -268,9 +273,9 @@ impl CompletionDriver {
                 .issue_above(before.map_or(Stamp::ZERO, |entry| entry.order)),
             object: Box::new(decision.object.clone()),
             condition: decision.condition.clone(),
+            follows,
         };
         let (upload, turn) = self.change_in_turn(target, turn, &state).await?;
-        let follows = before.map(|entry| entry.write_id);
         Ok((upload, Driver::Decider { follows, turn }))
     }
 

@@ -151,6 +151,7 @@ fn decided() -> UploadState {
         order: Stamp::at_ms(1),
         object: Box::new(object),
         condition: KeyCondition::default(),
+        follows: None,
     }
 }
 

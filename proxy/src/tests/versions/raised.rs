@@ -10,12 +10,14 @@ use martlet_protocol::{Clock, DeviceId, Level, ManualClock, SystemClock, UploadI
 use tokio::time::timeout;
 
 use super::super::dying::{dying, uploaded};
-use super::super::harness::{create, pattern};
+use super::super::harness::{body, create, get, pattern, put};
 use super::super::nodes::{Fortune, Nodes, Proxy};
 use super::dying::{VersionBodies, holding, some};
 use super::put_version;
 use super::uploads::of_size;
-use crate::{CompleteUpload, ObjectName, UNDRIVEN_MS_MAX};
+use crate::{
+    CompleteUpload, ETagCondition, ObjectName, Selection, UNDRIVEN_MS_MAX, WriteConditions,
+};
 
 /// An upload of the key, and the request that completes it.
 struct Interrupted {
@@ -112,6 +114,74 @@ async fn m1_a_version_of_a_completion_that_was_removed_stays_away() {
         }
     }
     assert!(removed > 0 && never > 0, "{removed} were removed, and {never} were not there");
+}
+
+/// A replica of a bucket without versions lacks the key's entry. A refused condition accepts the entry again, at a later order,
+/// and the decision names the write of that entry.
+#[tokio::test(start_paused = true)]
+async fn m1_a_completion_without_versions_survives_a_raised_order() {
+    for calls in 0..60 {
+        let what = format!("dead after {calls} calls");
+        let nodes = Nodes::new(3);
+        let proxy = nodes.proxy();
+        create(&proxy.store, "b").await;
+        proxy.fares(&[DeviceId(3)], Fortune::Refused);
+        proxy.put(Level::Strict, "key", "older").await.unwrap();
+        proxy.heal();
+        let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+        // The quorum contains the replica that lacks the entry.
+        proxy.fares(&[DeviceId(1)], Fortune::Refused);
+        for _ in 0..2 {
+            refused(&proxy).await;
+        }
+        proxy.heal();
+        let ended = interrupted.again(&proxy).await;
+        ended.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let read = get(&proxy.store, "key", Selection::Whole).await.unwrap();
+        assert_eq!(read, interrupted.new, "{what}");
+    }
+}
+
+/// The write that a decision follows never comes back, so neither does an object that was overwritten or deleted.
+#[tokio::test(start_paused = true)]
+async fn m1_an_object_without_versions_that_was_replaced_stays_replaced() {
+    let mut seen = 0;
+    for calls in 0..60 {
+        for is_deleted in [false, true] {
+            let what = format!("dead after {calls} calls, deleted: {is_deleted}");
+            let nodes = Nodes::new(3);
+            let proxy = nodes.proxy();
+            create(&proxy.store, "b").await;
+            proxy.put(Level::Strict, "key", "older").await.unwrap();
+            let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
+            let read = get(&proxy.store, "key", Selection::Whole).await.unwrap();
+            let is_there = read == interrupted.new;
+            proxy.fares(&[DeviceId(3)], Fortune::Refused);
+            while proxy.put(Level::Strict, "key", "newer").await.is_err() {}
+            if is_deleted {
+                let any = WriteConditions::default();
+                while proxy.store.delete("b", "key", &any).await.is_err() {}
+            }
+            proxy.fares(&[DeviceId(1)], Fortune::Refused);
+            refused(&proxy).await;
+            proxy.heal();
+            let ended = interrupted.again(&proxy).await;
+            if is_there {
+                seen += 1;
+                let read = get(&proxy.store, "key", Selection::Whole).await.ok();
+                let expected = (!is_deleted).then(|| Bytes::from("newer"));
+                assert_eq!(read, expected, "{what}: {ended:?}");
+            }
+        }
+    }
+    assert!(seen > 0, "no proxy died after the object");
+}
+
+/// Attempts a write that no entry of the key permits.
+async fn refused(proxy: &Proxy) {
+    let any = Some(ETagCondition::Any);
+    let conditions = WriteConditions { if_match: any.clone(), if_none_match: any };
+    let _ = put(&proxy.store, "key", body(Bytes::from("refused")), conditions).await;
 }
 
 /// A plain write leaves nothing of an object that it overwrites, and the versions that are kept later don't show it.

@@ -115,6 +115,7 @@ async fn completing_uploads_and_versions_are_checked_too() {
         order: world.stamps.issue(),
         object: object(other),
         condition: KeyCondition::default(),
+        follows: None,
     };
     set_upload(&world, completing).await;
     let beside = RegisterKey::object(BUCKET, 16, "object");
