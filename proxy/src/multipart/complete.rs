@@ -204,12 +204,10 @@ impl Completer {
             UploadState::Completed { write_id, etag } => {
                 self.driver.completed_before(&target, &upload, *write_id, *etag).await
             }
-            UploadState::Completing { .. } => {
-                match Box::pin(self.driver.drive(&target, &upload, Driver::ANOTHER)).await? {
-                    Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(_) => Box::pin(self.complete_charged(&target, complete)).await,
-                }
-            }
+            UploadState::Completing { .. } => match self.driver.drive_on(&target, &upload).await? {
+                Driven::Completed(written) => Ok(*written),
+                Driven::Reopened(_) => Box::pin(self.complete_charged(&target, complete)).await,
+            },
             UploadState::Open => Box::pin(self.complete_charged(&target, complete)).await,
         }
     }
@@ -297,9 +295,8 @@ impl Completer {
         if !own {
             orphans.release();
         }
-        let is_first = own && by == turn;
-        let driver = if is_first { Driver::Decider { follows, turn } } else { Driver::ANOTHER };
-        match Box::pin(self.drive(target, &decided, driver)).await? {
+        let decider = (own && by == turn).then(|| Driver::decider(follows, turn));
+        match Box::pin(self.drive(target, &decided, decider)).await? {
             Driven::Completed(written) => Ok(Choice::Completed(written)),
             Driven::Reopened(error) => {
                 orphans.release();
@@ -308,17 +305,18 @@ impl Completer {
         }
     }
 
-    /// Ends a completion that was decided, by this or by another request.
+    /// Ends a completion that was decided, by this request if there is a `decider`, or by another one.
     async fn drive(
         &self,
         target: &UploadTarget<'_>,
         decided: &Upload,
-        driver: Driver,
+        decider: Option<Driver>,
     ) -> Result<Driven> {
         match &decided.state {
-            UploadState::Completing { .. } => {
-                Box::pin(self.driver.drive(target, decided, driver)).await
-            }
+            UploadState::Completing { .. } => match decider {
+                Some(decider) => Box::pin(self.driver.drive(target, decided, decider)).await,
+                None => self.driver.drive_on(target, decided).await,
+            },
             UploadState::Completed { write_id, etag } => {
                 let before = self.driver.completed_before(target, decided, *write_id, *etag);
                 before.await.map(|written| Driven::Completed(Box::new(written)))
@@ -377,12 +375,10 @@ impl Completer {
             UploadState::Completed { write_id, etag } => {
                 self.driver.completed_before(target, &upload, *write_id, *etag).await
             }
-            UploadState::Completing { .. } => {
-                match Box::pin(self.driver.drive(target, &upload, Driver::ANOTHER)).await? {
-                    Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(error) => Err(error),
-                }
-            }
+            UploadState::Completing { .. } => match self.driver.drive_on(target, &upload).await? {
+                Driven::Completed(written) => Ok(*written),
+                Driven::Reopened(error) => Err(error),
+            },
         }
     }
 

@@ -13,39 +13,36 @@ use martlet_protocol::{Stamp, WriteId};
 pub const UNDRIVEN_MS_MAX: u64 = 40 * 60 * 1000;
 
 /// Driver of a decision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Driver {
-    /// The proxy that decided, over the key's entry at that time.
-    Decider {
-        /// Write id of that entry.
-        follows: Option<WriteId>,
-        /// Write id of the decision.
-        turn: WriteId,
-    },
-    /// A proxy that found the decision: the object may have been written, and overwritten since.
-    Another {
-        /// Write id of an entry of the key that was the key's before the object: the one that the decision recorded, or one
-        /// found later with a proof that the object was not written before.
-        follows: Option<WriteId>,
-    },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Driver {
+    /// True for the proxy that decided. Another proxy found the decision: the object may have been written, and overwritten
+    /// since.
+    pub(super) decided: bool,
+    /// Write id of an entry that was the key's before the object: the one that the decision recorded, or one found later with
+    /// a proof that the object was not written before.
+    pub(super) follows: Option<WriteId>,
+    /// Write id by which the driver has the upload's turn.
+    pub(super) turn: WriteId,
 }
 
 impl Driver {
-    /// A proxy that has no proof yet.
-    pub(super) const ANOTHER: Self = Self::Another { follows: None };
+    /// Returns the proxy that decided by the write `turn`, over an entry of the write `follows`.
+    pub(super) fn decider(follows: Option<WriteId>, turn: WriteId) -> Self {
+        Self { decided: true, follows, turn }
+    }
 
-    /// Returns a proxy that has read a decision.
-    pub(super) fn another(decided: &UploadState) -> Self {
-        match decided {
-            UploadState::Completing { follows, .. } => Self::Another { follows: *follows },
-            _ => Self::ANOTHER,
-        }
+    /// Returns a proxy that found a decision and took its turn.
+    pub(super) fn another(found: &UploadState, turn: WriteId) -> Self {
+        let follows = match found {
+            UploadState::Completing { follows, .. } => *follows,
+            _ => None,
+        };
+        Self { decided: false, follows, turn }
     }
 
     /// Returns true if the object was not written when the entry's write was the key's.
     fn followed(self, entry: &Entry) -> bool {
-        let (Self::Decider { follows, .. } | Self::Another { follows }) = self;
-        follows == Some(entry.write_id)
+        self.follows == Some(entry.write_id)
     }
 }
 
@@ -90,6 +87,8 @@ mod tests {
 
     const DECIDED_MS: u64 = 1_000_000;
     const LATE_MS: u64 = DECIDED_MS + UNDRIVEN_MS_MAX + 1;
+    /// A proxy without a proof.
+    const ANOTHER: Driver = Driver { decided: false, follows: None, turn: WriteId([8; 16]) };
 
     fn id(of: u8) -> WriteId {
         WriteId([of; 16])
@@ -121,13 +120,11 @@ mod tests {
 
     #[test]
     fn m1_a_raised_order_needs_a_proof_and_a_proof_lasts_as_long_as_tombstones() {
-        let knows_1 = Driver::Another { follows: Some(id(1)) };
-        let decided_over_1 = Driver::Decider { follows: Some(id(1)), turn: id(8) };
+        let knows_1 = Driver { follows: Some(id(1)), ..ANOTHER };
+        let decided_over_1 = Driver::decider(Some(id(1)), id(8));
         let (lower, raised) = (entry(1, DECIDED_MS, 5), entry(1, DECIDED_MS + 1, 5));
         let another = entry(2, DECIDED_MS + 1, 5);
-        for (driver, is_known) in
-            [(Driver::ANOTHER, false), (knows_1, true), (decided_over_1, true)]
-        {
+        for (driver, is_known) in [(ANOTHER, false), (knows_1, true), (decided_over_1, true)] {
             let may = |entry, now_ms| judged(driver, |it| it.may_follow(entry, now_ms));
             assert!(may(Some(&lower), LATE_MS));
             assert_eq!(may(Some(&raised), DECIDED_MS), is_known);
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn m1_a_version_came_after_the_decision_by_its_position() {
-        let is_before = |entry: &Entry| judged(Driver::ANOTHER, |it| it.is_before(entry));
+        let is_before = |entry: &Entry| judged(ANOTHER, |it| it.is_before(entry));
         assert!(!is_before(&entry(1, DECIDED_MS + 9, DECIDED_MS)));
         assert!(is_before(&entry(1, DECIDED_MS + 9, DECIDED_MS + 1)));
         let tombstone = Entry { value: Value::Tombstone, ..entry(1, DECIDED_MS + 9, 0) };

@@ -57,6 +57,13 @@ pub(super) enum Driven {
 enum Landing {
     /// The object is written, as this version.
     Written(Stamp, Option<Version>),
+    /// The condition of the key fails, and the object was never written.
+    Refused {
+        error: Error,
+        /// True if no driver can write the object any more: the entry has a later order than the decision, and only drivers
+        /// that know this entry follow it.
+        is_final: bool,
+    },
     /// The object was never written. The key has this write, which is older than the decision.
     NeverWritten(WriteId),
     /// An entry above the decision shows nothing of the object.
@@ -98,6 +105,16 @@ impl CompletionDriver {
         Self { registers, catalog, versions, uploads, parts, freeing }
     }
 
+    /// Drives a decision of another request to its end.
+    pub(super) async fn drive_on(
+        &self,
+        target: &UploadTarget<'_>,
+        upload: &Upload,
+    ) -> Result<Driven> {
+        let turn = self.take_over(target, upload).await?;
+        Box::pin(self.drive(target, upload, Driver::another(&upload.state, turn))).await
+    }
+
     /// Drives a decision to its end: the object is written and the upload is completed. Its parts
     /// are freed in the background.
     pub(super) async fn drive(
@@ -107,10 +124,6 @@ impl CompletionDriver {
         driver: Driver,
     ) -> Result<Driven> {
         let (mut upload, mut driver) = (upload.clone(), driver);
-        if let Driver::Another { .. } = driver {
-            self.take_over(target, &upload).await?;
-            driver = Driver::another(&upload.state);
-        }
         for _ in 0..TURNS {
             let UploadState::Completing { write_id, order, object, condition, .. } = &upload.state
             else {
@@ -118,39 +131,38 @@ impl CompletionDriver {
             };
             let decision =
                 Decision { write_id: *write_id, order: *order, object, condition, driver };
-            let turn = match (Box::pin(self.write_object(target, decision)).await, driver) {
-                (Ok(Landing::Written(stamp, version)), _) => {
+            match Box::pin(self.write_object(target, decision)).await? {
+                Landing::Written(stamp, version) => {
                     return self.completed(target, decision, stamp, version).await;
                 }
-                (Ok(Landing::NeverWritten(write_id)), Driver::Another { .. }) => {
-                    driver = Driver::Another { follows: Some(write_id) };
+                Landing::Refused { error, is_final } if driver.decided || is_final => {
+                    return self.refuse(target, driver.turn, error).await;
+                }
+                _ if driver.decided => {}
+                // Another driver may have given the upload up since: then this fails, and so does a write that gives it up
+                // by an earlier turn.
+                Landing::NeverWritten(write_id) => {
+                    let turn = self.take_over(target, &upload).await?;
+                    driver = Driver { follows: Some(write_id), turn, ..driver };
                     continue;
                 }
-                (Ok(Landing::MaybeCollected), Driver::Another { .. }) => {
-                    self.leave_completing(target, *write_id, UploadState::Open).await?;
+                Landing::MaybeCollected => {
+                    self.change_in_turn(target, driver.turn, &UploadState::Open).await?;
                     return Err(unknown_outcome());
                 }
-                (
-                    Ok(Landing::MaybeReplaced)
-                    | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
-                    Driver::Another { .. },
-                ) => return self.give_up(target, *write_id, object).await,
-                (Ok(_), Driver::Decider { turn, .. }) => turn,
-                (
-                    Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)),
-                    Driver::Decider { turn, .. },
-                ) => return self.refuse(target, turn, error).await,
-                (Err(error), _) => return Err(error),
-            };
+                Landing::MaybeReplaced | Landing::Refused { .. } => {
+                    return self.give_up(target, driver.turn, object).await;
+                }
+            }
             let view = self
                 .registers
                 .read(target.context, &target.object_register(), Want::Entry, Level::Strict)
                 .await?;
             let conditions = WriteConditions::from_key_condition(condition);
             if let Err(error) = conditions.check(object_of(&view)) {
-                return self.refuse(target, turn, error).await;
+                return self.refuse(target, driver.turn, error).await;
             }
-            (upload, driver) = self.decide_anew(target, decision, turn, &view).await?;
+            (upload, driver) = self.decide_anew(target, decision, &view).await?;
         }
         Err(busy())
     }
@@ -218,17 +230,17 @@ impl CompletionDriver {
         if !matches!(upload.state, UploadState::Completing { .. }) {
             return Ok(false);
         }
-        let driven = Box::pin(self.drive(&target, &upload, Driver::ANOTHER)).await?;
+        let driven = self.drive_on(&target, &upload).await?;
         Ok(matches!(driven, Driven::Completed(_)))
     }
 
-    /// Takes over the turn of another proxy's decision. From then on that proxy can't prove that
+    /// Takes over the turn of another proxy's decision, and returns its write id. From then on that proxy can't prove that
     /// the object was never written.
-    async fn take_over(&self, target: &UploadTarget<'_>, upload: &Upload) -> Result<()> {
+    async fn take_over(&self, target: &UploadTarget<'_>, upload: &Upload) -> Result<WriteId> {
         let turn = WriteId::random();
         let same = |now: &Upload, _| (now.state == upload.state).then(|| now.state.clone());
         let (_, by) = self.uploads.take_turn(target, turn, None, same).await?;
-        if by == turn { Ok(()) } else { Err(busy()) }
+        if by == turn { Ok(turn) } else { Err(busy()) }
     }
 
     /// Changes an upload whose turn no other proxy has taken over.
@@ -260,7 +272,6 @@ impl CompletionDriver {
         &self,
         target: &UploadTarget<'_>,
         decision: Decision<'_>,
-        turn: WriteId,
         found: &RegisterView,
     ) -> Result<(Upload, Driver)> {
         let before = found.entry.as_ref();
@@ -275,19 +286,20 @@ impl CompletionDriver {
             condition: decision.condition.clone(),
             follows,
         };
-        let (upload, turn) = self.change_in_turn(target, turn, &state).await?;
-        Ok((upload, Driver::Decider { follows, turn }))
+        let (upload, turn) = self.change_in_turn(target, decision.driver.turn, &state).await?;
+        Ok((upload, Driver::decider(follows, turn)))
     }
 
     /// Aborts an upload whose object may or may not have been written and overwritten. Its bytes
-    /// may already be garbage, so its parts can't be offered again.
+    /// may already be garbage, so its parts can't be offered again. A driver that has lost its turn frees nothing: the other
+    /// one may write the object.
     async fn give_up(
         &self,
         target: &UploadTarget<'_>,
-        decided: WriteId,
+        turn: WriteId,
         object: &Object,
     ) -> Result<Driven> {
-        self.leave_completing(target, decided, UploadState::Aborted).await?;
+        self.change_in_turn(target, turn, &UploadState::Aborted).await?;
         self.parts.free_parts(target, &object.body).await?;
         Err(unknown_outcome())
     }
@@ -322,43 +334,62 @@ impl CompletionDriver {
             let level = target.level();
             let intent =
                 Intent { key: &key, write_id, generation, commit_by_ms, level, claim: None };
+            let mut is_final = false;
             let mut check = |view: &RegisterView| {
-                if !decision.may_follow(view.entry.as_ref(), self.registers.stamps.now_ms()) {
+                let entry = view.entry.as_ref();
+                if !decision.may_follow(entry, self.registers.stamps.now_ms()) {
                     return Ok(false);
                 }
+                is_final = entry.is_some_and(|entry| entry.order > decision.order);
                 conditions.check(object_of(view))?;
                 Ok(true)
             };
-            let value = &*completed(&bucket, value)?;
-            let mut decided = if bucket.versioning().state.keeps_versions() {
-                let new = New { value, inline: None };
-                self.versions.append(target.context, &bucket, intent, new, &mut check).await
+            let value = completed(&bucket, value)?;
+            let written = self.propose(target, &bucket, intent, &value, &mut check).await;
+            let written = if conditions.is_empty() {
+                written
             } else {
-                let mut evaluate = |view: &RegisterView| {
-                    let goes_ahead = check(view)?;
-                    let write = || Step::Write(Proposal::of(value.clone()));
-                    Ok(if goes_ahead { write() } else { Step::Keep })
-                };
-                self.registers
-                    .ballots
-                    .decide(intent, &mut evaluate)
-                    .await
-                    .map(|landed| (landed, None))
+                written.map_err(WriteError::of_conditions)
             };
-            if !conditions.is_empty() {
-                decided = decided.map_err(WriteError::of_conditions);
-            }
-            match decided? {
-                (WriteOutcome::At(stamp), version) => return Ok(Landing::Written(stamp, version)),
-                (WriteOutcome::Kept(view), _) => {
+            match written.map_err(Error::from) {
+                Ok((WriteOutcome::At(stamp), version)) => {
+                    return Ok(Landing::Written(stamp, version));
+                }
+                Ok((WriteOutcome::Kept(view), _)) => {
                     return self.landing(target, &bucket, decision, &view).await;
                 }
-                (WriteOutcome::Fenced, _) => {
+                Ok((WriteOutcome::Fenced, _)) => {
                     bucket = self.catalog.refreshed(target.context, target.name, &bucket).await?;
                 }
+                Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)) => {
+                    return Ok(Landing::Refused { error, is_final });
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(busy())
+    }
+
+    /// Runs one ballot that writes the object where `check` admits it.
+    async fn propose(
+        &self,
+        target: &UploadTarget<'_>,
+        bucket: &Bucket,
+        intent: Intent<'_>,
+        value: &Value,
+        check: &mut (dyn FnMut(&RegisterView) -> Result<bool> + Send),
+    ) -> std::result::Result<(WriteOutcome, Option<Version>), WriteError> {
+        if bucket.versioning().state.keeps_versions() {
+            let new = New { value, inline: None };
+            return self.versions.append(target.context, bucket, intent, new, check).await;
+        }
+        let mut evaluate = |view: &RegisterView| {
+            let goes_ahead = check(view)?;
+            let write = || Step::Write(Proposal::of(value.clone()));
+            Ok(if goes_ahead { write() } else { Step::Keep })
+        };
+        let landed = self.registers.ballots.decide(intent, &mut evaluate).await?;
+        Ok((landed, None))
     }
 
     /// Outcome of a ballot that kept the key's entry. In a versioned bucket the object may be among the noncurrent versions.

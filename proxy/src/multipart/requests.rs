@@ -158,7 +158,7 @@ impl Multipart {
         let _turn = self.uploads.end_turn(&target).await;
         let before = self.uploads.upload(&target).await?;
         if matches!(before.state, UploadState::Completing { .. }) {
-            Box::pin(self.driver.drive(&target, &before, Driver::ANOTHER)).await.map(drop)?;
+            self.driver.drive_on(&target, &before).await.map(drop)?;
         }
         let after = self
             .uploads
@@ -184,7 +184,7 @@ impl Multipart {
             let _turn = self.uploads.end_turn(target).await;
             upload = self.uploads.upload(target).await?;
             if matches!(upload.state, UploadState::Completing { .. }) {
-                Box::pin(self.driver.drive(target, &upload, Driver::ANOTHER)).await?;
+                self.driver.drive_on(target, &upload).await?;
                 upload = self.uploads.upload(target).await?;
             }
         }

@@ -6,17 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use martlet_protocol::{Clock, DeviceId, Level, ManualClock, SystemClock, UploadId, VersionId};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{
+    Clock, DeviceId, Level, ManualClock, RegisterKind, SystemClock, UploadId, VersionId,
+};
 use tokio::time::timeout;
 
-use super::super::dying::{dying, uploaded};
+use super::super::conditional::create_only;
+use super::super::dying::{dying, slow_complete, uploaded};
 use super::super::harness::{body, create, get, pattern, put};
 use super::super::nodes::{Fortune, Nodes, Proxy};
 use super::dying::{VersionBodies, holding, some};
 use super::put_version;
 use super::uploads::of_size;
 use crate::{
-    CompleteUpload, ETagCondition, ObjectName, Selection, UNDRIVEN_MS_MAX, WriteConditions,
+    CompleteUpload, ETagCondition, Error, ObjectName, Selection, UNDRIVEN_MS_MAX, WriteConditions,
 };
 
 /// An upload of the key, and the request that completes it.
@@ -34,6 +39,21 @@ impl Interrupted {
         let first = dying(nodes, calls).await;
         let first = first.uploads().complete("b", "key", upload, complete.clone());
         let _ = timeout(Duration::from_millis(500), first).await;
+        Self { new, upload, complete }
+    }
+
+    /// Completes an upload by a proxy that dies after its decision, before it writes anything at the key.
+    async fn decided(nodes: &Nodes, proxy: &Proxy, conditions: WriteConditions) -> Self {
+        let new = pattern(40_000, 2);
+        let (upload, complete) = uploaded(proxy, &new).await;
+        let complete = CompleteUpload { conditions, ..complete };
+        let first = nodes.proxy_with(60_000, |call| {
+            let is_upload = call.key.is_some_and(|key| key.kind == RegisterKind::Upload);
+            let dies = call.op == CallKind::Write && !is_upload;
+            if dies { Fault::Delay(Duration::from_secs(1_000_000)) } else { Fault::None }
+        });
+        let first = first.store.uploads().complete("b", "key", upload, complete.clone());
+        assert!(timeout(Duration::from_millis(500), first).await.is_err(), "the first one dies");
         Self { new, upload, complete }
     }
 
@@ -72,6 +92,45 @@ async fn m1_a_completion_survives_a_replica_that_lacks_the_head() {
         ended.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(interrupted.made(&proxy).await.len(), 1, "{what}");
     }
+}
+
+/// A driver stands still while another one gives the upload up, above a version that is removed afterwards.
+#[tokio::test(start_paused = true)]
+async fn m1_a_driver_that_stood_still_writes_nothing_of_an_upload_that_was_given_up() {
+    let mut given_up = 0;
+    for calls in 0..60 {
+        let what = format!("slow after {calls} calls");
+        let (nodes, proxy, _) = holding(&some(slice::from_ref(&pattern(300, 1)))).await;
+        let any = WriteConditions::default();
+        let interrupted = Interrupted::decided(&nodes, &proxy, any).await;
+        let Interrupted { upload, complete, .. } = &interrupted;
+        let slow = slow_complete(&nodes, calls, Duration::from_secs(2), *upload, complete).await;
+        let Ok(newer) = put_version(&proxy.store, "key", pattern(500, 3)).await else { continue };
+        let _ = interrupted.again(&proxy).await;
+        proxy.store.versions().delete("b", "key", newer).await.unwrap();
+        let again = interrupted.again(&proxy).await;
+        let is_slow = !slow.is_finished();
+        let ended = slow.await.unwrap();
+        if is_slow && matches!(again, Err(Error::NoSuchUpload)) {
+            given_up += 1;
+            assert!(ended.is_err(), "{what}: {ended:?}");
+            assert_eq!(interrupted.made(&proxy).await, [], "{what}");
+        }
+    }
+    assert!(given_up > 0, "no upload was given up beside a slow driver");
+}
+
+/// The object was never written, so a condition that fails opens the upload again, whichever proxy finds out.
+#[tokio::test(start_paused = true)]
+async fn m1_a_condition_that_fails_above_a_raised_head_opens_the_upload() {
+    let (nodes, proxy, versions) = holding(&vec![Some(pattern(300, 1)), None]).await;
+    let mut interrupted = Interrupted::decided(&nodes, &proxy, create_only()).await;
+    proxy.store.versions().delete("b", "key", versions[1]).await.unwrap();
+    let again = interrupted.again(&proxy).await;
+    assert!(matches!(again, Err(Error::PreconditionFailed(_))), "{again:?}");
+    interrupted.complete.conditions = WriteConditions::default();
+    interrupted.again(&proxy).await.unwrap();
+    assert_eq!(interrupted.made(&proxy).await.len(), 1);
 }
 
 /// Ballots about other versions write the head again, under their own write ids.
