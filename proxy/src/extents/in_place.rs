@@ -52,9 +52,7 @@ impl ExtentClient {
 }
 
 fn further(ring: &Ring, queried: &[DeviceId], id: ExtentId) -> Vec<DeviceId> {
-    let mut devices = others(ring, id, queried);
-    devices.truncate(FURTHER_MAX);
-    devices
+    others(ring, id, queried).take(FURTHER_MAX).collect()
 }
 
 impl Search<'_> {

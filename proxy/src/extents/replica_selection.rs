@@ -100,7 +100,7 @@ impl ExtentClient {
             return Ok(found);
         }
         likely.extend_from_slice(barred);
-        search.queue = holders::others(ring, extent.id, &likely);
+        search.queue = holders::others(ring, extent.id, &likely).collect();
         search.queue.reverse();
         search.everybody = true;
         search.reply_time = ANSWER_TIME_HANDOFF;

@@ -1,5 +1,6 @@
 //! Conditions of a statement: all must hold.
 
+use super::connection_needs::ConnectionNeeds;
 use super::context::Context;
 use super::json::Json;
 use super::key::{Key, ValueSource};
@@ -109,9 +110,9 @@ impl Condition {
         self.keys().any(|key| key.row.source == ValueSource::ExistingTag)
     }
 
-    /// True if evaluation needs the client's address.
-    pub(super) fn reads_address(&self) -> bool {
-        self.keys().any(Key::is_address)
+    /// Properties of the connection that evaluation needs.
+    pub(super) fn connection_needs(&self) -> ConnectionNeeds {
+        self.keys().map(ConnectionNeeds::of_key).collect()
     }
 
     /// The key of the condition, and those in its variables.

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::connection_needs::ConnectionNeeds;
 use super::malformed::MalformedPolicy;
 use super::policy::{Policy, PolicyDecision};
 use super::question::PolicyQuestion;
@@ -64,9 +65,9 @@ impl IdentityPolicy {
         self.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags())
     }
 
-    /// True if evaluation needs the client's address.
-    pub(crate) fn reads_address(&self) -> bool {
-        self.policy.as_ref().is_some_and(|policy| policy.reads_address())
+    /// Properties of the connection that evaluation needs.
+    pub(crate) fn connection_needs(&self) -> ConnectionNeeds {
+        self.policy.as_ref().map(|policy| policy.connection_needs()).unwrap_or_default()
     }
 }
 

@@ -13,6 +13,7 @@ use martlet_protocol::limits::POLICY_BYTES_MAX;
 
 use super::action::Action;
 use super::bindings::{Bindings, BoundName};
+use super::connection_needs::ConnectionNeeds;
 use super::json::Json;
 use super::malformed::MalformedPolicy;
 use super::question::{PolicyQuestion, ResourceArn};
@@ -32,7 +33,7 @@ pub(crate) struct Policy {
     by_resource: ResourceIndex,
     reads_context: bool,
     reads_existing_tags: bool,
-    reads_address: bool,
+    connection_needs: ConnectionNeeds,
 }
 
 /// Answer of a policy to a question.
@@ -103,12 +104,12 @@ impl Policy {
         check_names(&statements)?;
         let reads_context = statements.iter().any(Statement::reads_context);
         let reads_existing_tags = statements.iter().any(Statement::reads_existing_tags);
-        let reads_address = statements.iter().any(Statement::reads_address);
+        let connection_needs = statements.iter().map(Statement::connection_needs).collect();
         let mut by_resource = ResourceIndex::default();
         for (at, statement) in statements.iter().enumerate() {
             statement.add_to(&mut by_resource, at);
         }
-        Ok(Self { statements, by_resource, reads_context, reads_existing_tags, reads_address })
+        Ok(Self { statements, by_resource, reads_context, reads_existing_tags, connection_needs })
     }
 
     /// Names of the principals in the policy.
@@ -180,9 +181,9 @@ impl Policy {
         self.reads_existing_tags
     }
 
-    /// True if evaluation needs the client's address.
-    pub(crate) fn reads_address(&self) -> bool {
-        self.reads_address
+    /// Properties of the connection that evaluation needs.
+    pub(crate) fn connection_needs(&self) -> ConnectionNeeds {
+        self.connection_needs
     }
 }
 

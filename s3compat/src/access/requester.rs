@@ -5,6 +5,7 @@ use std::sync::Arc;
 use martlet_proxy::Role;
 
 use super::action::{Action, ResourceKind};
+use super::connection_needs::ConnectionNeeds;
 use super::context::Context;
 use super::identity::AccountIdentity;
 use super::identity_policy::IdentityPolicy;
@@ -72,11 +73,11 @@ impl Requester {
         who.own.iter().chain(limit).any(IdentityPolicy::reads_existing_tags)
     }
 
-    /// True if evaluating these policies needs the client's address.
-    pub(crate) fn reads_address(&self) -> bool {
-        let Self::User(who) = self else { return false };
+    /// Properties of the connection that evaluating these policies needs.
+    pub(crate) fn connection_needs(&self) -> ConnectionNeeds {
+        let Self::User(who) = self else { return ConnectionNeeds::default() };
         let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
-        who.own.iter().chain(limit).any(IdentityPolicy::reads_address)
+        who.own.iter().chain(limit).map(IdentityPolicy::connection_needs).collect()
     }
 
     /// True if evaluating these policies needs values of the request.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::action::{Action, Actions, ResourceKind};
 use super::bindings::{Bindings, BoundName};
 use super::condition::Condition;
+use super::connection_needs::ConnectionNeeds;
 use super::glob::{atoms, goes_beyond, matches_text};
 use super::json::Json;
 use super::malformed::MalformedPolicy;
@@ -176,10 +177,10 @@ impl Statement {
             || self.keys_of_resources().any(is_existing)
     }
 
-    /// True if evaluation needs the client's address.
-    pub(super) fn reads_address(&self) -> bool {
-        self.conditions.iter().any(Condition::reads_address)
-            || self.keys_of_resources().any(super::key::Key::is_address)
+    /// Properties of the connection that evaluation needs.
+    pub(super) fn connection_needs(&self) -> ConnectionNeeds {
+        let of_conditions = self.conditions.iter().map(Condition::connection_needs);
+        of_conditions.chain(self.keys_of_resources().map(ConnectionNeeds::of_key)).collect()
     }
 
     /// Keys of the variables in the resources.

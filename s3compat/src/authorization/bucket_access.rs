@@ -16,8 +16,8 @@ use martlet_protocol::entry::Bucket;
 
 use super::acl_settings::{AclSettings, Ownership};
 use crate::access::{
-    AclUse, Action, GrantSource, Permission, Policy, PolicyDecision, Question, Requester,
-    ResourceArn,
+    AclUse, Action, ConnectionNeeds, GrantSource, Permission, Policy, PolicyDecision, Question,
+    Requester, ResourceArn,
 };
 use crate::bucket_documents::{AccessDocuments, BucketDocuments};
 
@@ -250,9 +250,9 @@ impl BucketAccess {
         })
     }
 
-    /// Returns true if the policy depends on the client's address.
-    pub(crate) fn reads_address(&self) -> bool {
-        self.documents().policy.as_ref().is_some_and(Policy::reads_address)
+    /// Returns the properties of the connection that the policy depends on.
+    pub(crate) fn connection_needs(&self) -> ConnectionNeeds {
+        self.documents().policy.as_ref().map(Policy::connection_needs).unwrap_or_default()
     }
 
     /// Returns true if the policy has conditions on the tags of the existing object.

@@ -12,7 +12,7 @@ use super::expected_owner::ExpectedOwner;
 use super::judgement::{CheckedObject, Judged, Judgement, ObjectTags};
 use super::object_acl::ObjectAclGuard;
 use super::object_guard::ObjectGuard;
-use crate::access::{Action, Context, Requester, ResourceArn};
+use crate::access::{Action, ConnectionNeeds, Context, Requester, ResourceArn};
 use crate::errors::{denied, s3_error};
 use crate::few::Few;
 use crate::target::RequestTarget;
@@ -257,9 +257,9 @@ impl Authorization {
         self.reads_tags(&self.access)
     }
 
-    /// Returns true if decisions depend on the client's address.
-    pub(crate) fn reads_address(&self) -> bool {
-        self.access.reads_address() || self.requester.reads_address()
+    /// Returns the properties of the connection that decisions depend on.
+    pub(crate) fn connection_needs(&self) -> ConnectionNeeds {
+        self.access.connection_needs().and(self.requester.connection_needs())
     }
 
     fn reads_tags(&self, access: &BucketAccess) -> bool {

@@ -88,7 +88,7 @@ fn bucket_policy(document: &str, values: &[String; 3]) -> bool {
     let Ok(policy) = Policy::parse(document.as_bytes(), BUCKET) else { return false };
     let _ = (policy.names(), policy.is_public(), policy.reads_existing_tags());
     let object = ResourceArn::of(BUCKET, Some(&values[2]));
-    let _ = (policy.reads_address(), policy.reads_context_of(&object));
+    let _ = (policy.connection_needs(), policy.reads_context_of(&object));
     let again = rewritten(document, POLICY_BYTES_MAX).map(|text| {
         Policy::parse(text.as_bytes(), BUCKET).expect("a policy that is printed anew is one")
     });

@@ -5,15 +5,17 @@
 //! * A token grants no more than the request's principal may read by GetObject at this moment.
 //! * A token keeps the networks of the key and its tenant. If a policy of the request depends on the
 //!   client's address, the token is bound to this address.
+//! * If a policy of the request depends on TLS, only data ports with TLS are named. If one depends on the version of TLS,
+//!   none is: the version is that of the port's own connection.
 //! * Accounts with a limit on bytes get no tokens, because nodes don't know the rest of the limit.
 
 use std::net::IpAddr;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
-use martlet_protocol::Network;
 use martlet_protocol::extent_token::ExtentGrant;
 use martlet_protocol::limits::BLOCK_BYTES;
+use martlet_protocol::{DataPort, Network};
 use martlet_proxy::{
     Located, LocatedExtent, LocatedExtents, LocatedPiece, NotDirect, PieceHolder, Selection,
 };
@@ -21,7 +23,7 @@ use s3s::S3Result;
 use serde::Serialize;
 
 use super::operations::Operations;
-use crate::access::Identity;
+use crate::access::{ConnectionNeeds, Identity};
 use crate::attributes::{etag_header, stamp_headers, validators, wire_version};
 use crate::errors::{denied, internal};
 use crate::header_values::VERSION_ID;
@@ -94,10 +96,17 @@ struct TokenMaker<'a> {
     tenant: &'a str,
     networks: Vec<Vec<Network>>,
     peer: Option<IpAddr>,
+    needs: ConnectionNeeds,
     expires_ms: u64,
 }
 
 impl TokenMaker<'_> {
+    /// Returns true if connections to a data port have what the policies of the request depend on.
+    fn admits(&self, port: &DataPort) -> bool {
+        let is_secure = !self.needs.tls || port.url.starts_with("https://");
+        is_secure && !self.needs.tls_version
+    }
+
     /// Returns the token of a piece on a device. None if the networks are too many for a token and
     /// the client's address is not known.
     fn token(&self, piece: &LocatedPiece, holder: &PieceHolder) -> Option<String> {
@@ -141,7 +150,8 @@ impl TokenMaker<'_> {
                 host_id: holder.port.host_id.clone(),
             })
         };
-        let holders: Option<Vec<_>> = piece.holders.iter().map(holder).collect();
+        let admitted = piece.holders.iter().filter(|holder| self.admits(&holder.port));
+        let holders: Option<Vec<_>> = admitted.map(holder).collect();
         Some(WirePiece {
             piece: piece.number,
             id: piece.id.to_string(),
@@ -222,11 +232,12 @@ impl Operations {
             Identity::Anonymous => (ANONYMOUS, Vec::new()),
             Identity::Known(who) => (&*who.account, who.networks.clone()),
         };
-        if request.authorization()?.reads_address() {
+        let needs = request.authorization()?.connection_needs();
+        if needs.address {
             networks.push(vec![Network::of_address(peer.ok_or_else(denied)?)]);
         }
         let expires_ms = self.clock.now_ms().saturating_add(config.lifetime_ms);
-        Ok(TokenMaker { config, tenant, networks, peer, expires_ms })
+        Ok(TokenMaker { config, tenant, networks, peer, needs, expires_ms })
     }
 }
 

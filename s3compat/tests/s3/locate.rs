@@ -194,6 +194,43 @@ async fn only_readers_of_the_object_get_tokens() {
     assert_eq!(bound.check(&read("192.0.2.8")), Err(TokenRefusal::Network));
 }
 
+/// Tokens and bytes travel by the connection to the data port, so that connection needs what a policy asks of the request's.
+#[tokio::test]
+async fn a_policy_that_depends_on_tls_names_no_data_port_in_clear() {
+    let denied_in_clear = r#""Bool": {"aws:SecureTransport": "false"}"#;
+    let denied_by_version = r#""NumericLessThan": {"s3:TlsVersion": "1.3"}"#;
+    for (url, condition, holders) in [
+        (DATA_URL, None, 1),
+        (DATA_URL, Some(denied_in_clear), 0),
+        ("https://n1:9002", Some(denied_in_clear), 1),
+        (DATA_URL, Some(denied_by_version), 0),
+        ("https://n1:9002", Some(denied_by_version), 0),
+    ] {
+        let (world, key) = World::with_bucket().await.with_data_port_at(url);
+        world.put("/bkt/large", large()).await;
+        if let Some(condition) = condition {
+            let policy = format!(
+                r#"{{"Version": "2012-10-17", "Statement": {{"Effect": "Deny", "Principal": "*",
+                "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*",
+                "Condition": {{{condition}}}}}}}"#
+            );
+            world.call("PUT", "/bkt?policy").body(policy).send().await.expect(204);
+        }
+        let secure = located(world.call("GET", "/bkt/large?locate").over_tls()).await;
+        assert_eq!(grants(&key, &secure).len(), holders, "{url} {condition:?}");
+        assert_eq!(secure["direct"].as_bool(), Some(true));
+        let in_clear = world.call("GET", "/bkt/large?locate").send().await;
+        match condition {
+            None => assert_eq!(grants(&key, &json(&in_clear)).len(), holders),
+            Some(_) if condition == Some(denied_in_clear) => {
+                in_clear.refused(403, "AccessDenied");
+            }
+            // A connection in clear has no version.
+            Some(_) => assert_eq!(grants(&key, &json(&in_clear)).len(), 0),
+        }
+    }
+}
+
 #[tokio::test]
 async fn tokens_keep_the_networks_of_the_key_and_its_tenant() {
     let (world, key) = world().await;

@@ -19,7 +19,9 @@ use martlet_proxy::{
 use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, SecretKey};
 use martlet_s3compat::http::{HttpConfig, ResponseBody};
-use martlet_s3compat::{InPlaceConfig, Peer, S3Service, SessionKey, TokenKey};
+use martlet_s3compat::{
+    InPlaceConfig, Peer, S3Service, SessionKey, TlsParameters, TlsVersion, TokenKey,
+};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
@@ -96,9 +98,14 @@ impl World {
     }
 
     /// Puts the device behind a data port, and returns the key of the tokens.
-    pub(crate) fn with_data_port(mut self) -> (Self, ExtentTokenKey) {
+    pub(crate) fn with_data_port(self) -> (Self, ExtentTokenKey) {
+        self.with_data_port_at(DATA_URL)
+    }
+
+    /// Puts the device behind a data port of this URL, and returns the key of the tokens.
+    pub(crate) fn with_data_port_at(mut self, url: &str) -> (Self, ExtentTokenKey) {
         let key = ExtentTokenKey::derive(&[6; 32]);
-        let port = DataPort::new(DATA_URL, "0f").unwrap();
+        let port = DataPort::new(url, "0f").unwrap();
         self.store.topology().set_data_ports(Arc::new(move |_| Some(port.clone())));
         let config = InPlaceConfig::new(key.clone(), u64::MAX);
         self.service = self.service.reading_in_place(config);
@@ -160,6 +167,7 @@ impl World {
             headers: Vec::new(),
             body: Bytes::new(),
             peer: None,
+            tls: None,
         }
     }
 
@@ -209,6 +217,7 @@ pub(crate) struct TestRequest<'a> {
     headers: Vec<(String, String)>,
     body: Bytes,
     peer: Option<Peer>,
+    tls: Option<TlsParameters>,
 }
 
 impl TestRequest<'_> {
@@ -237,6 +246,12 @@ impl TestRequest<'_> {
     /// Sets the client's address.
     pub(crate) fn from(mut self, address: &str) -> Self {
         self.peer = Some(Peer(address.parse().unwrap()));
+        self
+    }
+
+    /// Sends by a connection in TLS 1.3.
+    pub(crate) fn over_tls(mut self) -> Self {
+        self.tls = Some(TlsParameters { version: TlsVersion::V1_3, cipher: None });
         self
     }
 
@@ -321,6 +336,9 @@ impl TestRequest<'_> {
         let mut request = request.body(Full::new(self.body)).unwrap();
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
+        }
+        if let Some(tls) = self.tls {
+            request.extensions_mut().insert(tls);
         }
         TestReply::of(self.world.service.call(request).await).await
     }
