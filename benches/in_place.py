@@ -166,9 +166,10 @@ def of_node(options, python, folder):
     cost = {title: table[title][title] for title in FLOORS}
     of_floor = Figure(min(cost[title] for title, (work, _) in FLOORS.items() if work == "verified"))
     rows = [
-        Row("node, verified by it, CPU s/GiB", Figure(table[NODES]["nodes"]), of_floor, "floor", most=0.27),
+        Row("node, verified by it, CPU s/GiB", Figure(table[NODES]["nodes"]), of_floor, "floor",
+            most_of_limit=1.0),
         Row("node, verified by the client, CPU s/GiB", Figure(table[CLIENT]["nodes"]), of_nginx, "nginx",
-            most_of_limit=1.15),
+            most_of_limit=1.35),
         *(Row(f"{title}, CPU s/GiB", Figure(cost[title]), of_nginx, "nginx") for title in FLOORS),
     ]
     fio = Figure.median(disk, ["pace"])

@@ -56,7 +56,7 @@ def parsed():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="also 10⁷ objects on one device and 2×10⁶ on each of twelve")
-    parser.add_argument("--objects", type=int, action="append", help="sizes of one device [10⁴ 10⁵ 10⁶]")
+    parser.add_argument("--objects", type=int, action="append", help="sizes of one device; 0 leaves them out [10⁴ 10⁵ 10⁶]")
     parser.add_argument("--devices", type=int, default=0, help="devices of the last row; 0 leaves it out [%(default)s]")
     parser.add_argument("--objects-a-device", type=int, default=2_000_000, help="their objects [%(default)s]")
     parser.add_argument("--seconds", type=int, default=5, help="seconds of PUTs, after half as many that aren't counted [%(default)s]")
@@ -186,7 +186,7 @@ def main():
     arguments = parsed()
     arguments.dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="martlet-scale-", dir=arguments.dir))
-    sizes = [(objects, 1) for objects in arguments.objects]
+    sizes = [(objects, 1) for objects in arguments.objects if objects]
     if arguments.devices:
         sizes.append((arguments.objects_a_device, arguments.devices))
     rows = []
