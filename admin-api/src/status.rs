@@ -55,6 +55,9 @@ pub struct ServerStatus {
     /// Epoch of the index ring that waits for the ring change before it to be over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_epoch: Option<u64>,
+    /// True if a ring change has begun that the index ring of the queried process doesn't contain.
+    #[serde(default)]
+    pub ring_overtaken: bool,
     /// Moving replicas of each ring.
     #[serde(default)]
     pub moves: Vec<MovesLine>,

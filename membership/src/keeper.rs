@@ -12,7 +12,8 @@
 //! * A ring of the index comes into use when the ring change before it is over, by the highest
 //!   known term. Until then it [waits](super::waiting_rings), and the current ring stays (rule P3).
 //! * Rings that wait for a change that no ring here begins, and so may wait for ever, give way to a
-//!   ring of the current change, which moves nothing more.
+//!   ring of the current change, which moves nothing more. They don't once a later change is known to
+//!   have begun: a process runs it, and they come into use when it is over.
 //! * Data rings have no phases: a later ring is trusted about the moves that it settles, and
 //!   readers also try previous holders.
 
@@ -147,6 +148,12 @@ impl RingKeeper {
     /// may wait behind it.
     pub(crate) fn waiting(&self) -> Option<Arc<Ring>> {
         self.waiting.first()
+    }
+
+    /// Returns true if a ring change has begun that the index ring in use doesn't contain.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        let known = self.term();
+        self.rings().index().is_some_and(|ring| known > over(ring))
     }
 
     /// Records a term, and notifies watchers if it is higher than the known term. Waiting rings
@@ -284,12 +291,14 @@ fn over(ring: &Ring) -> Term {
 
 /// Returns true if a ring that contradicts the waiting rings may replace all of them.
 ///
-/// They wait for a change that no ring here begins, and no known term shows that a process runs it.
-/// Should one run it all the same, the ring does no harm: being of the current change, it has the
-/// current holders, and devices of a later term refuse its requests as they do now.
+/// They wait for a change that no ring here begins, and no known term shows that a process runs a
+/// change after the current one. Should one run it all the same, the ring does no harm: being of the
+/// current change, it has the current holders, and devices of a later term refuse its requests as they
+/// do now.
 fn replaces(ring: &Ring, kept: &Ring, waiting: &[Arc<Ring>], known: Term) -> bool {
-    let is_led_to = |first: &Arc<Ring>| first.term_at(known.max(over(kept))).is_some();
+    let is_led_to = |first: &Arc<Ring>| first.term_at(over(kept)).is_some();
     known != Term::NONE
+        && known <= over(kept)
         && ring.change() == kept.change()
         && waiting.first().is_some_and(|first| !is_led_to(first))
 }

@@ -165,7 +165,9 @@ async fn status(State(source): State<StatusSource>) -> Response {
     let ClusterView { nodes, members } = view;
     let term = keeper.term().0;
     let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
-    Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
+    let ring_overtaken = keeper.is_overtaken();
+    Json(ServerStatus { own, nodes, members, term, waiting_epoch, ring_overtaken, moves })
+        .into_response()
 }
 
 async fn finalize(State(source): State<StatusSource>) -> Response {

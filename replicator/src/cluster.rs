@@ -123,6 +123,19 @@ impl StepTopology {
         self.term() > Term::of(self.index().change(), Phase::New)
     }
 
+    /// Checks that the index ring contains the ring change in progress.
+    ///
+    /// # Errors
+    /// If it doesn't: the holders of that change are unknown.
+    pub(crate) fn check_not_behind(&self) -> Result<()> {
+        if self.is_behind() {
+            return Err(Error::unavailable(
+                "this process lacks the index ring of the ring change in progress",
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns every device of the index ring: primaries and handoffs of any partition.
     pub(crate) fn index_devices(&self) -> Vec<DeviceId> {
         self.index().devices().iter().map(|device| device.id).collect()

@@ -228,8 +228,9 @@ impl SyncDevices {
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<SyncSession> {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
-        cluster.named()?;
-        let term = cluster.term();
+        // By the next ring the device may decide about more than this ring shows.
+        cluster.check_not_behind()?;
+        let term = cluster.named()?;
         let mut peers = peers_of(cluster, device, term);
         let accepts_loss = self.accepted.is_some();
         if let Some(accepted) = &self.accepted {

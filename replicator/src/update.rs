@@ -8,7 +8,8 @@
 //!
 //! A hint is forgotten only when every current primary, and every device from which one is taking
 //! over, has confirmed that it holds this order or a newer one. Silence keeps the hint: a primary
-//! that is out for a week gets its hints when it returns.
+//! that is out for a week gets its hints when it returns. A process without the ring of the change
+//! in progress doesn't know these devices, and keeps all hints.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -92,7 +93,7 @@ impl Update {
     /// Delivers a hint to all devices that should hold it; returns true if all of them do.
     async fn deliver(&self, cluster: &StepTopology, hint: &Hint) -> bool {
         let holders = cluster.holders(hint.key.placement());
-        if self.waits_for_the_silent(&holders, hint) {
+        if cluster.is_behind() || self.waits_for_the_silent(cluster, &holders, hint) {
             return false;
         }
         let Hint { entry, inline, keep_body, .. } = hint.clone();
@@ -122,18 +123,16 @@ impl Update {
     }
 
     /// Returns true if only devices that were silent in this pass can lack the hint.
-    fn waits_for_the_silent(&self, holders: &Holders, hint: &Hint) -> bool {
+    fn waits_for_the_silent(&self, cluster: &StepTopology, holders: &Holders, hint: &Hint) -> bool {
+        if self.waiting.lock().get(&hint.key) != Some(&hint.entry.order) {
+            return false;
+        }
         let silent = self.pass.silent.lock();
-        holders.primaries.iter().chain(&holders.previous).any(|device| silent.contains(device))
-            && self.waiting.lock().get(&hint.key) == Some(&hint.entry.order)
+        receivers(cluster, holders, &hint.key).iter().any(|device| silent.contains(device))
     }
 
-    /// Offers a write to all members of its register's sets. Returns zero if all hold it, the promise
-    /// that refuses it, or none if a device is silent and no promise refuses it.
-    ///
-    /// A new holder that is no member yet is left out: it copies what the members hold as it joins. A
-    /// collector with the ring before doesn't ask this device, and would drop a tombstone above the hint
-    /// (rule T1).
+    /// Offers a write to all its receivers. Returns zero if all hold it, the promise that refuses it,
+    /// or none if a device is silent and no promise refuses it.
     async fn offer(
         &self,
         cluster: &StepTopology,
@@ -141,12 +140,10 @@ impl Update {
         key: &RegisterKey,
         candidate: &Candidate,
     ) -> Option<Stamp> {
-        let sets = cluster.sets(key.placement());
-        let primaries = holders.primaries.iter().filter(|device| sets.contains(**device));
-        let wanted = primaries.chain(&holders.previous);
-        let answers =
-            join_all(wanted.map(|device| self.deliver_entry(cluster, *device, key, candidate)))
-                .await;
+        let wanted = receivers(cluster, holders, key);
+        let deliveries =
+            wanted.iter().map(|device| self.deliver_entry(cluster, *device, key, candidate));
+        let answers = join_all(deliveries).await;
         let (mut above, mut silent) = (Stamp::ZERO, false);
         for answer in answers {
             match answer {
@@ -242,6 +239,17 @@ impl Update {
         }
         ended
     }
+}
+
+/// Returns the devices that get hints of a register: all members of its sets.
+///
+/// A new holder that is no member yet is left out: it copies what the members hold as it joins. A
+/// collector with the ring before doesn't ask this device, and would drop a tombstone above the hint
+/// (rule T1).
+fn receivers(cluster: &StepTopology, holders: &Holders, key: &RegisterKey) -> Vec<DeviceId> {
+    let sets = cluster.sets(key.placement());
+    let primaries = holders.primaries.iter().filter(|device| sets.contains(**device));
+    primaries.chain(&holders.previous).copied().collect()
 }
 
 impl RemainingHints {

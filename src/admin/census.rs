@@ -91,13 +91,14 @@ pub(super) fn take(
     })
 }
 
-/// Returns the reason for which a census would count by an old ring: a ring waits, or nodes have
-/// others than the queried process.
+/// Returns the reason for which a census would count by an old ring: a ring waits, the queried process
+/// lacks the ring of the change in progress, or nodes have others than it.
 fn rings_in_motion(status: &ServerStatus) -> Option<String> {
     if let Some(epoch) = status.waiting_epoch {
         return Some(format!(
             "the index ring of epoch {epoch} waits for the ring change before it: {}",
-            if is_changing(status) {
+            // A process runs the later change: the waiting ring comes into use when it is over.
+            if is_changing(status) || status.ring_overtaken {
                 "try again later"
             } else {
                 "try again in a moment; if it still waits then, no ring in use begins that change: \
@@ -105,6 +106,13 @@ fn rings_in_motion(status: &ServerStatus) -> Option<String> {
                  `reconstruct` and `settle`"
             }
         ));
+    }
+    if status.ring_overtaken {
+        return Some(
+            "the queried process lacks the index ring of the ring change in progress: try again in a \
+             moment, or at the admin address of another process"
+                .to_owned(),
+        );
     }
     let others = status.nodes.iter().filter(|node| node.answers && !node.rings.is_empty());
     others.flat_map(|node| status.own.rings.iter().map(move |ring| (node, ring))).find_map(
@@ -290,6 +298,17 @@ mod tests {
         for moves in [vec![line("new")], Vec::new()] {
             let reason = waits(moves);
             assert!(reason.contains("made again from the index ring in use"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_process_without_the_ring_of_a_change_in_progress_takes_no_census() {
+        for waiting_epoch in [Some(3), None] {
+            let status =
+                ServerStatus { waiting_epoch, ring_overtaken: true, ..ServerStatus::default() };
+            let reason = rings_in_motion(&status).unwrap();
+            assert!(reason.contains("try again"), "{reason}");
+            assert!(!reason.contains("made again"), "its rings must not give way: {reason}");
         }
     }
 

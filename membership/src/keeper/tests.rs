@@ -363,3 +363,25 @@ fn p3_rings_that_may_be_in_use_elsewhere_give_way_to_none() {
     assert!(refusal.contains("made from another ring"), "{refusal}");
     assert_eq!(keeper.waiting().unwrap().hash(), last.hash());
 }
+
+#[test]
+fn p3_rings_of_a_change_that_a_process_runs_give_way_to_none() {
+    let place = tempfile::tempdir().unwrap();
+    let [_, second, _, last] = stray();
+    let keeper = keeper(&place);
+    keeper.offer(RingName::Index, &second.encode()).unwrap();
+    keeper.receive_term(over(&second));
+    assert_eq!(keeper.offer(RingName::Index, &last.encode()), Ok(OfferOutcome::Waits));
+    assert!(!keeper.is_overtaken());
+    // Another process has the ring of the change, and this one lacks that ring alone.
+    keeper.receive_term(Term::of(last.change(), Phase::Joint));
+    assert!(keeper.is_overtaken());
+    let (_, settled) = settled(&second);
+    let refusal = keeper.offer(RingName::Index, &settled.encode()).unwrap_err();
+    assert!(refusal.contains("made from another ring"), "{refusal}");
+    assert_eq!(keeper.waiting().unwrap().hash(), last.hash());
+    keeper.receive_term(over(&last));
+    keeper.reconsider();
+    assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (last.epoch(), true));
+    assert!(!keeper.is_overtaken());
+}

@@ -12,8 +12,8 @@ use martlet_protocol::backend::{
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard,
-    StampSource, Term,
+    Backend, BackendExt, BucketId, DeviceId, Error, Phase, RegisterKey, RegisterKind, Result,
+    Shard, StampSource, Term,
 };
 use tokio::time::{Instant, timeout};
 
@@ -89,14 +89,17 @@ impl Fences {
     }
 
     /// Sends a bucket's generation to every device of the index. Completes once a quorum of each
-    /// set of every shard has stored it. Returns true if all devices have.
+    /// set of every shard has stored it. Returns true if all devices have; false without the ring of the
+    /// change in progress, which may have further devices.
     pub(crate) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
         let deadline = Instant::now() + self.replicas.operation_time();
         loop {
             let replica_set = self.replicas.replica_set_at(index_placement(bucket.id, Shard(0)))?;
             let replies = self.send_fence(bucket, open, replica_set.term).await;
             if self.is_fenced(bucket, &replies, replica_set.term)? {
-                return Ok(replies.iter().all(|reply| reply.is_fenced));
+                let change = replica_set.cluster.index().change();
+                let is_behind = self.replicas.topology.term() > Term::of(change, Phase::New);
+                return Ok(!is_behind && replies.iter().all(|reply| reply.is_fenced));
             }
             let refusal = replies.iter().find_map(|reply| reply.outdated.as_ref());
             if Instant::now() >= deadline

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::backend::{CallKind, ListStart};
 use martlet_protocol::testing::Fault;
-use martlet_protocol::{DeviceId, ErrorKind, Level, Phase, RegisterKind, Term};
+use martlet_protocol::{BackendExt, DeviceId, ErrorKind, Level, Phase, RegisterKind, Term};
 use tokio::time::{Instant, sleep};
 
 use super::conditional::create_only;
@@ -342,5 +342,20 @@ async fn p2_no_acknowledged_write_is_lost_while_the_phases_go_by() {
             let what = format!("seed {seed}, {cast:?}: {held} after {last:?}");
             assert!(Some(held) >= last && held <= newest, "{what}");
         }
+    }
+}
+
+/// The ring of the change, which this proxy lacks, has a device that got no fence.
+#[tokio::test(start_paused = true)]
+async fn m2_versioning_needs_the_ring_of_a_change_in_progress() {
+    let (growing, _) = with_bucket(4).await;
+    let early = growing.proxy_by(&growing.before);
+    early.store.topology().raise_term(Term::of(CHANGE, Phase::Joint));
+    assert!(is_unavailable(&early.store.buckets().set_versioning("b", true).await));
+    growing.give(&early, &growing.nodes.ring);
+    early.store.buckets().set_versioning("b", true).await.unwrap();
+    for device in growing.devices() {
+        let fences = growing.nodes.memory(device).fences(device).await.unwrap();
+        assert_eq!(fences.len(), 1, "{device}");
     }
 }

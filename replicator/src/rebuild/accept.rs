@@ -44,11 +44,12 @@ pub struct AcceptedLoss {
 /// Returns the loss that an operator would accept.
 ///
 /// # Errors
-/// A device of the index ring doesn't answer; no device lacks votes; or peers can still fill all
-/// that do.
+/// The process lacks the ring of the change in progress; a device of the index ring doesn't answer; no
+/// device lacks votes; or peers can still fill all that do.
 pub async fn preview_loss(topology: &Topology) -> Result<AcceptedLoss> {
     let cluster = StepTopology::of(topology);
     let statuses = cluster.statuses().await;
+    cluster.check_not_behind()?;
     let devices = cluster.index_devices();
     if let Some(silent) = devices.iter().find(|device| !statuses.contains_key(device)) {
         return Err(Error::unavailable(format!(

@@ -197,8 +197,13 @@ impl IndexLoss {
     }
 }
 
-fn primaries(cluster: &StepTopology) -> Vec<DeviceId> {
-    cluster.sets(RegisterKey::account(NAME).placement()).members().collect()
+/// Returns the devices that decide about the document.
+///
+/// # Errors
+/// If the ring lacks the change in progress: the document may have moved to other devices.
+fn primaries(cluster: &StepTopology) -> Result<Vec<DeviceId>> {
+    cluster.check_not_behind()?;
+    Ok(cluster.sets(RegisterKey::account(NAME).placement()).members().collect())
 }
 
 /// Returns what a device holds, with or without votes.
@@ -213,7 +218,7 @@ async fn held_by(cluster: &StepTopology, device: DeviceId) -> Result<Option<Entr
 
 /// Returns the newest document, with its order.
 async fn newest(cluster: &StepTopology) -> Result<(Stamp, IndexLoss)> {
-    let primaries = primaries(cluster);
+    let primaries = primaries(cluster)?;
     let held = join_all(primaries.iter().map(|device| held_by(cluster, *device))).await;
     let answers: Vec<Option<Entry>> = held.into_iter().flatten().collect();
     if answers.len() * 2 <= primaries.len() {
@@ -273,7 +278,7 @@ async fn write_to_all(
         keep_body: false,
         term: Term::ANY,
     };
-    let writes = primaries(cluster).into_iter().map(|device| {
+    let writes = primaries(cluster)?.into_iter().map(|device| {
         let write = write.clone();
         async move { in_time(cluster.node(device)?.write(device, write)).await }
     });
@@ -295,7 +300,8 @@ async fn write_to_all(
 /// Returns true if all primaries hold this write: no other change replaced it until now, and none that
 /// failed lies above it.
 async fn is_held_by_all(cluster: &StepTopology, write_id: WriteId) -> bool {
-    let held = primaries(cluster).into_iter().map(|device| held_by(cluster, device));
+    let Ok(primaries) = primaries(cluster) else { return false };
+    let held = primaries.into_iter().map(|device| held_by(cluster, device));
     let is_own = |held: Result<Option<Entry>>| {
         held.ok().flatten().is_some_and(|entry| entry.write_id == write_id)
     };
@@ -340,7 +346,7 @@ impl CollectionHold {
 
     /// Reads the state from primaries with votes: others may have forgotten it.
     async fn read(cluster: &StepTopology) -> Result<bool> {
-        let (key, primaries) = (RegisterKey::account(NAME), primaries(cluster));
+        let (key, primaries) = (RegisterKey::account(NAME), primaries(cluster)?);
         let reads = primaries.iter().map(|device| {
             let key = &key;
             async move {

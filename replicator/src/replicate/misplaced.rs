@@ -5,6 +5,10 @@
 //! one. And the dropping device has recorded that term, so that no quorum of an older term can rely
 //! on it (rules P1, P3). The device compares its term again in the step that drops: a drop that comes
 //! late has no effect on a device that has become a member again.
+//!
+//! Refusals and statuses raise the known term above the ring, until the next ring comes. By that
+//! ring the device may be a member. So a drop names a term of the ring alone, and nothing is copied
+//! or dropped while the process is behind.
 
 use futures::StreamExt;
 use futures::future::{join, join_all};
@@ -32,7 +36,8 @@ pub(super) struct EvictionOutcome {
 }
 
 /// Processes a page of a partition's strays on a device. Members that are `out` are not queried.
-/// Members that answer get missing registers, and nothing is dropped.
+/// Members that answer get missing registers, and nothing is dropped. Nothing is done while the ring
+/// lacks the change in progress.
 ///
 /// # Errors
 /// Errors of the device itself.
@@ -43,8 +48,11 @@ pub(super) async fn evict_misplaced(
     after: Option<RegisterKey>,
     out: impl Fn(DeviceId) -> bool,
 ) -> Result<EvictionOutcome> {
+    if mender.cluster.is_behind() {
+        return Ok(EvictionOutcome::default());
+    }
     // The term by which the device is no member: a drop names this one (rule P3), not a later one.
-    let (ring, term) = (mender.cluster.index(), mender.cluster.term());
+    let (ring, term) = (mender.cluster.index(), mender.cluster.named()?);
     let sets = ring.sets(partition, term);
     if sets.contains(device) {
         return Ok(EvictionOutcome::default());

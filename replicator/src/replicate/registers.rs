@@ -17,7 +17,8 @@
 //! The position is a number of a partition. A ring or a term that changes within a pass changes the
 //! partitions about which the device decides: those behind the position wait for the next pass.
 //! Tasks that were found before stay: they compare what both devices hold, and strays are judged by
-//! the ring and the term of their own step.
+//! the ring and the term of their own step. They stay where they are while the ring lacks the change
+//! in progress.
 //!
 //! A failing device blocks only the comparison of its own partitions. A failed task waits for the
 //! next pass. After a few consecutive failures, so do all other tasks of the batch that need the

@@ -2,7 +2,7 @@
 
 use martlet_protocol::backend::{BucketFence, EntryWrite, PromiseReply};
 use martlet_protocol::entry::Body;
-use martlet_protocol::{BackendExt, RegisterKey};
+use martlet_protocol::{BackendExt, Phase, RegisterKey};
 
 use super::*;
 use crate::run_once;
@@ -398,4 +398,25 @@ async fn a_device_that_never_ends_delays_no_other() {
         sync.step().await.unwrap();
     }
     assert!(world.is_voting(other).await && !world.is_voting(stuck).await);
+}
+
+/// By the next ring the device holds more, which a process without that ring would not bring it.
+#[tokio::test]
+async fn g2_a_process_without_the_ring_of_a_change_in_progress_gives_no_votes() {
+    let world = MultiNodeWorld::new(5);
+    let before = world.index();
+    let drained = world.drain(DeviceId(4));
+    let moved = world.key_moving_to(WIPED);
+    world.follow(before);
+    world.write_on(&world.primaries(&moved), &world.write(&moved)).await;
+    world.wipe(WIPED).await;
+    let joint = Term::of(drained.change(), Phase::Joint);
+    world.memory(DeviceId(0)).raise_term(DeviceId(0), joint).await.unwrap();
+    let progress = run(&world).await;
+    assert_eq!((progress.done, progress.kept, progress.backlog), (0, 1, 1));
+    assert!(!world.is_voting(WIPED).await);
+    world.follow(drained);
+    assert_eq!(run(&world).await.done, 1);
+    assert!(world.is_voting(WIPED).await);
+    assert!(world.held(WIPED, &moved).await.entry.is_some());
 }

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::backend::{CallKind, EntryWrite, Want};
 use martlet_protocol::testing::{Fault, FaultyBackend};
-use martlet_protocol::{BackendExt, Entry, ManualClock, Term};
+use martlet_protocol::{BackendExt, Entry, ManualClock, Phase, Term};
 
 use super::*;
 use crate::run_once;
+use crate::testing::growth::key_of;
 use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 
 fn worker(world: &MultiNodeWorld) -> Update {
@@ -289,4 +290,52 @@ async fn a_hint_reaches_no_device_before_it_is_a_member() {
         None,
         "it copies the register as it joins"
     );
+}
+
+#[tokio::test]
+async fn a2_a_hint_stays_without_the_ring_of_a_change_in_progress() {
+    let world = MultiNodeWorld::new(5);
+    let key = key("k");
+    let hint = world.write(&key);
+    world.keep_on(world.handoff(&key), &hint).await;
+    world.shared.raise_term(Term::of(world.index().change() + 1, Phase::Joint));
+    let progress = run(&world).await;
+    assert_eq!((progress.done, progress.kept, world.hints().await), (0, 1, 1));
+    assert_eq!(held(&world, &key).await, vec![None; 3], "they may be members no more");
+    world.grow(5).await;
+    assert_eq!((run(&world).await.done, world.hints().await), (1, 0));
+}
+
+#[tokio::test]
+async fn a_silent_new_holder_delays_no_hint_of_a_member_that_returns() {
+    let world = MultiNodeWorld::new(6);
+    world.drain(DeviceId(0));
+    let members = |key: &RegisterKey| -> Vec<DeviceId> {
+        world.step().sets(key.placement()).members().collect()
+    };
+    // The change hasn't begun: one primary of this register is no member yet.
+    let joins_in = |key: &RegisterKey| {
+        let members = members(key);
+        world.primaries(key).into_iter().find(|device| !members.contains(device))
+    };
+    let moving = (0..10_000).map(key_of).find(|key| joins_in(key).is_some()).unwrap();
+    let (joins, out) = (joins_in(&moving).unwrap(), members(&moving)[0]);
+    // Devices without the register keep the hints. The silence of the new holder is met first.
+    let others = (0..6).map(DeviceId).filter(|id| *id != joins && !members(&moving).contains(id));
+    let keepers: Vec<DeviceId> = others.collect();
+    let decides =
+        |key: &RegisterKey| members(key).contains(&joins) && !members(key).contains(&keepers[0]);
+    let decided = (0..10_000).map(key_of).find(decides).unwrap();
+    let hint = world.write(&moving);
+    world.keep_on(keepers[0], &world.write(&decided)).await;
+    world.keep_on(keepers[1], &hint).await;
+    for device in [joins, out] {
+        world.memory(device).set_offline(device, true);
+    }
+    let mut update = worker(&world);
+    assert_eq!(run_once(&mut update).await.unwrap().kept, 2);
+    world.memory(out).set_offline(out, false);
+    let progress = run_once(&mut update).await.unwrap();
+    assert_eq!((progress.done, progress.kept, world.hints().await), (1, 1, 1));
+    assert_eq!(world.read_on(out, &moving).await, Some(hint.entry));
 }

@@ -3,6 +3,7 @@
 use martlet_protocol::backend::{BucketFence, EntryWrite};
 use martlet_protocol::entry::{AccountDocument, Entry};
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
+use martlet_protocol::{Phase, Term};
 
 use super::*;
 use crate::rebuild::walks::DeviceWalks;
@@ -220,4 +221,17 @@ async fn a_scan_does_not_wait_for_a_silent_device_that_leaves_the_rings() {
     let rest = (0..7).filter(|id| *id != silent.0);
     world.edit(|parts| _ = parts.data.insert(POLICY, Arc::new(ring(rest))));
     assert_eq!(walks.next_round(&cluster, &world.shared).await.unwrap(), None);
+}
+
+/// The next ring may move the document of the hold to devices that this process doesn't know.
+#[tokio::test(start_paused = true)]
+async fn x8_a_hold_needs_the_ring_of_a_change_in_progress() {
+    let world = small_world();
+    world.shared.raise_term(Term::of(world.index().change() + 1, Phase::Joint));
+    assert!(IndexLoss::hold(&world.shared, &clock(&world)).await.is_err());
+    assert!(CollectionHold::is_on_now(&world.step()).await, "it is unknown");
+    world.grow(6).await;
+    assert!(!CollectionHold::is_on_now(&world.step()).await);
+    IndexLoss::hold(&world.shared, &clock(&world)).await.unwrap();
+    assert!(CollectionHold::is_on_now(&world.step()).await);
 }

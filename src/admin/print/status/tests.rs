@@ -70,6 +70,7 @@ fn example() -> ServerStatus {
         }],
         term: 5,
         waiting_epoch: Some(3),
+        ring_overtaken: false,
     }
 }
 

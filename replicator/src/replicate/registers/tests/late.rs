@@ -87,3 +87,30 @@ async fn a_drop_names_the_term_by_which_the_device_was_no_member() {
     assert_eq!(world.term_of(device).await, Term(1), "the change has begun");
     assert!(world.held(device, &stray.key).await.entry.is_some(), "it may be a member now");
 }
+
+/// The ring of the next change, by which the device is a member again, doesn't come to this process.
+#[tokio::test]
+async fn p3_strays_are_neither_dropped_nor_copied_without_the_ring_of_a_change_in_progress() {
+    for is_missing in [false, true] {
+        let world = MultiNodeWorld::new(4);
+        let stray = world.inline(&key("stray"));
+        let device = world.handoff(&stray.key);
+        let primaries = world.primaries(&stray.key);
+        world.write_on(&primaries[usize::from(is_missing)..], &stray).await;
+        world.write_on(&[device], &stray).await;
+        let scope = DeviceScope::Nodes(vec![format!("n{}", device.0)]);
+        let mut worker = ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
+        while !worker.tasks.iter().any(|task| matches!(task, Task::Strays { .. })) {
+            worker.step().await.unwrap();
+        }
+        let later = Term::of(world.index().change() + 1, Phase::Joint);
+        for device in world.devices() {
+            world.memory(device).raise_term(device, later).await.unwrap();
+        }
+        world.shared.raise_term(later);
+        run_once(&mut worker).await.unwrap();
+        assert!(world.held(device, &stray.key).await.entry.is_some(), "it may be a member");
+        let first = world.held(primaries[0], &stray.key).await.entry;
+        assert_eq!(first.is_none(), is_missing, "the primaries may be members no more");
+    }
+}
