@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::id::random_bytes;
+use crate::id::{WriteId, random_bytes};
 use crate::limits::CLOCK_SKEW_MS_MAX;
 
 const COUNTER_BITS: u32 = 16;
@@ -40,6 +40,20 @@ pub struct Stamp {
 )]
 #[serde(transparent)]
 pub struct WriterId(pub u64);
+
+impl WriterId {
+    /// Returns a new id of a write by this writer: half of it is random, then comes the writer.
+    pub fn write_id(self) -> WriteId {
+        let mut id = WriteId::random();
+        id.0[8..].copy_from_slice(&self.0.to_be_bytes());
+        id
+    }
+
+    /// Returns true if a write id was made by this writer. For other ids chance is negligible.
+    pub fn wrote(self, id: WriteId) -> bool {
+        id.0[8..] == self.0.to_be_bytes()
+    }
+}
 
 impl Stamp {
     /// Below every issued stamp: the order of an empty register.
@@ -133,6 +147,11 @@ impl StampSource {
         *last
     }
 
+    /// Writer of the source's stamps. It changes when the clock steps back by much.
+    pub fn writer(&self) -> WriterId {
+        self.last.lock().writer
+    }
+
     /// Time of the source's clock, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
@@ -186,6 +205,16 @@ mod tests {
         assert_eq!(after.time_ms(), CLOCK_SKEW_MS_MAX);
         assert_ne!(after.writer, before.writer);
         assert!(source.issue() > after);
+    }
+
+    #[test]
+    fn write_ids_name_their_writer() {
+        let source = StampSource::new(Arc::new(ManualClock::at(1000)));
+        let (id, other) = (source.writer().write_id(), source.writer().write_id());
+        assert_ne!(id, other);
+        assert_eq!(source.issue().writer, source.writer());
+        assert!(source.writer().wrote(id) && source.writer().wrote(other));
+        assert!(!random_writer().wrote(id) && !source.writer().wrote(WriteId::random()));
     }
 
     #[test]

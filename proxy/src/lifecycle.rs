@@ -9,7 +9,8 @@
 //! version that was rewritten, has other tags or has become current stays. So does a noncurrent one
 //! whose head of the page is gone: it may have been current since. Newer noncurrent versions are
 //! counted again, if a rule keeps some. An object of a bucket without versions stays while a device
-//! keeps a hint of its key, or doesn't answer: the hint may be a newer write.
+//! keeps a hint of its key, or doesn't answer: the hint may be a newer write. While one doesn't answer, a page of such a
+//! bucket fails as a whole, so that it costs one look at the devices, and its shard waits for the next pass.
 //!
 //! * [`judge`]: selects the due versions of a page.
 //! * [`expiration`]: expires or removes one version.
@@ -161,6 +162,7 @@ impl Expirations<'_> {
             now_ms: self.services.registers.stamps.now_ms(),
         };
         let JudgedPage { seen, candidates, next } = judge(page, stretch.after.as_ref(), &run);
+        self.check_decidable(&bucket, &candidates).await?;
         let expirations = candidates.iter().map(|candidate| async move {
             (candidate, self.expire(&stretch.bucket, candidate, &run).await)
         });

@@ -420,8 +420,8 @@ impl<'a> Walk<'a> {
             .all(|(_, replica_set)| replica_set.has_quorum(&replica_set.members().filter(is_there)))
     }
 
-    /// Returns true if enough nodes reply for every shard, a member among them, as absence of a key
-    /// requires. A previous holder doesn't count: it may have dropped what it held.
+    /// Returns true if enough nodes reply for every shard, a member among them. A previous holder doesn't count: it may have
+    /// dropped what it held. A read of one key takes more to report it absent: there a handoff needs a tombstone to count.
     fn has_responders(&self) -> bool {
         let members = self.there(|role| role == Role::Member, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());

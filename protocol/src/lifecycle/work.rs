@@ -74,7 +74,8 @@ pub trait ObjectExpiry: Send + Sync {
     /// Evaluates the bucket's current rules for the versions of a run, and executes what is due.
     ///
     /// # Errors
-    /// When the versions can't be listed or the rules can't be read. Then nothing was removed.
+    /// When the versions can't be listed or the rules can't be read, and in a bucket without versions while a device is
+    /// silent. Then nothing was removed.
     async fn carry_out(&self, stretch: &Stretch) -> Result<ExpiryOutcome>;
 
     /// Continues a multipart upload whose completion was decided but not finished (rule M1).

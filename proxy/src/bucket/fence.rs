@@ -46,12 +46,17 @@ fn silence_of(device: DeviceId) -> Error {
 /// Fences of buckets on all devices of the index.
 pub(crate) struct Fences {
     replicas: Arc<ReplicaClient>,
-    keepers: HintKeepers,
+    /// Devices that keep hints, for checks that rely on no earlier replies. These never wait for requests of the others,
+    /// which take long while a device is silent.
+    fresh: HintKeepers,
+    /// Devices that keep hints, for checks that rely on replies of a certain age.
+    recent: HintKeepers,
 }
 
 impl Fences {
     pub(super) fn new(replicas: Arc<ReplicaClient>, stamps: Arc<StampSource>) -> Self {
-        Self { replicas, keepers: HintKeepers::new(stamps) }
+        let (fresh, recent) = (HintKeepers::new(stamps.clone()), HintKeepers::new(stamps));
+        Self { replicas, fresh, recent }
     }
 
     /// Calls every device of the index concurrently.
@@ -244,10 +249,24 @@ impl Fences {
     /// keep, or relies on replies to requests of less than `age` ago, and asks devices with hints about the
     /// registers.
     pub(crate) async fn check_not_hinted(&self, paths: Paths, age: Duration) -> Result<()> {
-        match &*self.keepers.within(age, self.ask_nodes()).await {
+        match &*self.keepers(age).await {
             Ok(devices) => self.check_nothing_kept_on(paths, devices).await,
             Err(device) => Err(silence_of(*device)),
         }
+    }
+
+    /// Refuses unless each device of the index serves, as of less than `age` ago: otherwise every check for hints fails.
+    pub(crate) async fn check_hints_known(&self, age: Duration) -> Result<()> {
+        match &*self.keepers(age).await {
+            Ok(_) => Ok(()),
+            Err(device) => Err(silence_of(*device)),
+        }
+    }
+
+    /// Devices that keep hints, as of less than `age` ago.
+    async fn keepers(&self, age: Duration) -> Arc<Keepers> {
+        let keepers = if age.is_zero() { &self.fresh } else { &self.recent };
+        keepers.within(age, self.ask_nodes()).await
     }
 
     /// Refuses unless these devices reply that they keep no hints for these registers.

@@ -5,6 +5,9 @@
 //!
 //! Replies to requests from before a check miss a hint that came in between. So they serve only a check that
 //! allows for their age. Others wait for replies to requests after their beginning.
+//!
+//! While a device is silent, each request takes up to the time of a call, and all fail. So checks that allow for an age
+//! fail without requests for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +17,7 @@ use martlet_protocol::{DeviceId, StampSource};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// Least time between two requests to all nodes.
+/// Least time between two requests to all nodes, and time after a failure for which it serves checks.
 const REST: Duration = Duration::from_secs(1);
 
 /// Devices that keep hints; or a device that doesn't answer, so that nothing is known.
@@ -26,6 +29,8 @@ struct Replies {
     number: u64,
     asked: Instant,
     asked_ms: u64,
+    /// Time at which the last node had replied, or the time for it was over.
+    ended: Instant,
     keepers: Arc<Keepers>,
 }
 
@@ -44,7 +49,7 @@ impl HintKeepers {
     }
 
     /// Returns the devices that keep hints, as of less than `age` ago. Waits for replies under way, and runs
-    /// `ask` if they are too old. A failure serves only checks that began before its requests.
+    /// `ask` if they are too old. A failure also serves checks of the next second that allow for an age.
     pub(super) async fn within(
         &self,
         age: Duration,
@@ -53,7 +58,7 @@ impl HintKeepers {
         let before = self.begun.load(Ordering::SeqCst);
         let mut last = self.last.lock().await;
         if let Some(replies) = &*last {
-            if replies.number > before || replies.keepers.is_ok() && self.is_within(age, replies) {
+            if replies.number > before || self.serves(age, replies) {
                 return replies.keepers.clone();
             }
             sleep_until(replies.asked + REST).await;
@@ -61,24 +66,33 @@ impl HintKeepers {
         let (asked, asked_ms) = (Instant::now(), self.stamps.now_ms());
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let keepers = Arc::new(ask.await);
-        *last = Some(Replies { number, asked, asked_ms, keepers: keepers.clone() });
+        let ended = Instant::now();
+        *last = Some(Replies { number, asked, asked_ms, ended, keepers: keepers.clone() });
         keepers
     }
 
-    /// Returns true if the requests of some replies began less than `age` ago.
-    fn is_within(&self, age: Duration, replies: &Replies) -> bool {
-        let since_ms = self.stamps.now_ms().checked_sub(replies.asked_ms);
-        since_ms.is_some_and(|ms| Duration::from_millis(ms) < age)
+    /// Returns true if replies serve a check that began after their requests: these were sent less than `age` ago, or failed
+    /// just now. A check that allows for no age needs requests of its own.
+    fn serves(&self, age: Duration, replies: &Replies) -> bool {
+        match &*replies.keepers {
+            Ok(_) => {
+                let since_ms = self.stamps.now_ms().checked_sub(replies.asked_ms);
+                since_ms.is_some_and(|ms| Duration::from_millis(ms) < age)
+            }
+            Err(_) => !age.is_zero() && replies.ended.elapsed() < REST,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
     use std::sync::atomic::AtomicU32;
 
     use futures::future::join_all;
     use martlet_protocol::ManualClock;
     use tokio::task::yield_now;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -144,12 +158,30 @@ mod tests {
         assert!(began.elapsed() >= REST * 4, "{:?}", began.elapsed());
     }
 
+    /// A silent node lets requests run for long. Others begin a second after their end, not after their beginning.
     #[tokio::test(start_paused = true)]
-    async fn a_failure_serves_no_later_check() {
+    async fn a_failure_serves_checks_that_allow_for_an_age_for_a_second_from_its_end() {
         let it = Fixture::new();
-        let hour = Duration::from_hours(1);
-        let failed = it.keepers.within(hour, async { Err(DeviceId(9)) }).await;
+        let (age, silent) = (REST, DeviceId(9));
+        let fails = async {
+            sleep(REST * 5).await;
+            Keepers::Err(silent)
+        };
+        assert_eq!(*it.keepers.within(age, fails).await, Err(silent));
+        for later_ms in [0, 0, 400, 500] {
+            sleep(Duration::from_millis(later_ms)).await;
+            let shared = it.keepers.within(age, ready(Ok(Vec::new()))).await;
+            assert_eq!(*shared, Err(silent), "no requests are sent");
+        }
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(it.check(age).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_serves_no_later_check_that_allows_for_no_age() {
+        let it = Fixture::new();
+        let failed = it.keepers.within(Duration::ZERO, ready(Err(DeviceId(9)))).await;
         assert_eq!(*failed, Err(DeviceId(9)));
-        assert_eq!(it.check(hour).await, 1);
+        assert_eq!(it.check(Duration::ZERO).await, 1);
     }
 }

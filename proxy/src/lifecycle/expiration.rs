@@ -169,6 +169,20 @@ pub(crate) struct Expirations<'a> {
 }
 
 impl Expirations<'_> {
+    /// Refuses if no current object of a page can expire: the bucket keeps no versions, and a device of the index is silent.
+    /// Each ballot would find that out by itself, and the worker would wait for all of them.
+    pub(super) async fn check_decidable(
+        &self,
+        bucket: &Bucket,
+        candidates: &[ExpirationCandidate],
+    ) -> Result<()> {
+        let expires = |it: &ExpirationCandidate| it.action == LifecycleAction::Expire;
+        if bucket.versioning().state.keeps_versions() || !candidates.iter().any(expires) {
+            return Ok(());
+        }
+        Ok(self.services.buckets.fences.check_hints_known(HINTS_AGE_MAX).await?)
+    }
+
     /// Expires a due version.
     pub(crate) async fn expire(
         &self,

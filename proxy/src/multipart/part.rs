@@ -35,26 +35,30 @@ fn part_of(listed: &ListedPart) -> Option<&Part> {
     }
 }
 
-/// Time of a write of a part: that of its proxy, which stays, then its order. An order may rise: a worker that settles the
-/// register gives an old write a present order (rules R4, R6).
+/// Time of a write of a part: that of its proxy, which stays, then its order. An order may rise: a worker or a proxy that
+/// settles the register gives an old write a present order of its own (rules R4, R6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WriteTime {
     modified_ms: u64,
     order: Stamp,
+    /// True if the proxy that wrote the part issued the order: its writer is the one in the part's write id.
+    is_own: bool,
 }
 
 impl WriteTime {
     pub(super) fn of(entry: &Entry) -> Option<Self> {
-        match &entry.value {
-            Value::Part(part) => Some(Self { modified_ms: part.modified_ms, order: entry.order }),
-            _ => None,
-        }
+        let Value::Part(part) = &entry.value else { return None };
+        let (modified_ms, order) = (part.modified_ms, entry.order);
+        Some(Self { modified_ms, order, is_own: order.writer.wrote(entry.write_id) })
     }
 
     /// Returns true if the other write certainly came before: by its order, and by the time of the same proxy or of one whose
-    /// clock can't differ as much.
+    /// clock can't differ as much. Orders of one writer are those of one proxy only if it wrote both parts: a worker settles
+    /// parts of any proxies, in any order.
+    ///
+    /// The relation is transitive: along a chain orders rise and gaps add up, and without a gap all are of one proxy.
     fn is_surely_after(self, other: Self) -> bool {
-        let is_same_proxy = self.order.writer == other.order.writer;
+        let is_same_proxy = self.is_own && other.is_own && self.order.writer == other.order.writer;
         let gap_ms = if is_same_proxy { 0 } else { CLOCK_SKEW_MS_MAX + 1 };
         self.order > other.order && self.modified_ms >= other.modified_ms.saturating_add(gap_ms)
     }
@@ -365,74 +369,4 @@ impl PartStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use martlet_protocol::WriterId;
-
-    use super::*;
-
-    const DAY_MS: u64 = 24 * 3600 * 1000;
-
-    fn at(modified_ms: u64, order_ms: u64, writer: u64) -> WriteTime {
-        let order = Stamp { writer: WriterId(writer), ..Stamp::at_ms(order_ms) };
-        WriteTime { modified_ms: DAY_MS + modified_ms, order }
-    }
-
-    fn written(ms: u64, writer: u64) -> WriteTime {
-        at(ms, DAY_MS + ms, writer)
-    }
-
-    /// Returns true if the other write replaces the first one, whichever is noted first.
-    fn is_superseded(write: WriteTime, other: WriteTime) -> bool {
-        let supersede = |both: [WriteTime; 2]| {
-            let mut newest = NewestWrites::default();
-            for time in both {
-                newest.note(time);
-            }
-            newest.supersedes(write)
-        };
-        let found = supersede([write, other]);
-        assert_eq!(supersede([other, write]), found);
-        found
-    }
-
-    #[test]
-    fn m4_a_write_is_superseded_only_by_one_that_certainly_came_later() {
-        let write = written(1000, 1);
-        for (other, is_later) in [
-            (written(1001, 1), true),
-            (at(1000, DAY_MS + 1001, 1), true),
-            (written(999, 1), false),
-            (written(1000 + CLOCK_SKEW_MS_MAX, 2), false),
-            (written(1001 + CLOCK_SKEW_MS_MAX, 2), true),
-        ] {
-            assert_eq!(is_superseded(write, other), is_later, "{other:?}");
-        }
-    }
-
-    #[test]
-    fn m4_an_order_that_rose_supersedes_nothing() {
-        let newer = written(5000, 1);
-        for worker in [1, 7] {
-            let raised = at(1000, 2 * DAY_MS, worker);
-            assert!(!is_superseded(newer, raised) && !is_superseded(raised, newer), "{worker}");
-            assert!(raised < newer, "listings show the newer one");
-            // The same worker settles both, the newer one first.
-            let (both, first) = (at(5000, 2 * DAY_MS - 1, worker), raised);
-            assert!(!is_superseded(both, first) && !is_superseded(first, both));
-        }
-    }
-
-    #[test]
-    fn m4_what_replaced_a_replaced_write_replaces_the_others_too() {
-        let times = [0, 1, CLOCK_SKEW_MS_MAX, CLOCK_SKEW_MS_MAX + 2, 2 * CLOCK_SKEW_MS_MAX + 4];
-        let all = times.iter().flat_map(|ms| [1, 2, 3].map(|writer| (*ms, writer)));
-        let all: Vec<_> = all
-            .flat_map(|(ms, writer)| [written(ms, writer), at(ms, 2 * DAY_MS - ms, writer)])
-            .collect();
-        for a in &all {
-            for b in all.iter().filter(|b| b.is_surely_after(*a)) {
-                assert!(all.iter().all(|c| !c.is_surely_after(*b) || c.is_surely_after(*a)));
-            }
-        }
-    }
-}
+mod tests;

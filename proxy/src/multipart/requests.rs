@@ -223,7 +223,8 @@ impl Multipart {
         if let Some((algorithm, _)) = upload.checksum {
             new_body.compute.push(algorithm);
         }
-        let write_id = WriteId::random();
+        // The id shows later if the part's order is still one of this process (rule M4).
+        let write_id = self.registers.stamps.writer().write_id();
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
             bucket: target.bucket.id,

@@ -25,21 +25,25 @@ use crate::{
 };
 
 /// Nodes of one device each.
-const NODES: usize = 12;
+pub(super) const NODES: usize = 12;
 
 /// A store over nodes that count requests.
-struct CountedCluster {
-    nodes: Vec<Arc<CountedNode>>,
+pub(super) struct CountedCluster {
+    pub(super) nodes: Vec<Arc<CountedNode>>,
     memories: Vec<Arc<MemoryBackend>>,
-    store: ObjectStore,
+    pub(super) store: ObjectStore,
 }
 
 impl CountedCluster {
     async fn new() -> Self {
+        Self::at(Arc::new(SystemClock)).await
+    }
+
+    /// Makes a cluster with this clock, and a bucket `b`.
+    pub(super) async fn at(clock: Arc<dyn Clock>) -> Self {
         let ids = 1..=u32::try_from(NODES).unwrap();
         let devices: Vec<_> = ids.clone().map(|id| device(id, format!("n{id}"), "disk")).collect();
         let ring = Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap());
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let memory = |id| Arc::new(MemoryBackend::new(clock.clone(), [DeviceId(id)]));
         let memories: Vec<_> = ids.clone().map(memory).collect();
         let nodes: Vec<_> = memories.iter().cloned().map(CountedNode::over).collect();
@@ -55,7 +59,7 @@ impl CountedCluster {
     }
 
     /// Makes an upload, and sends part 1.
-    async fn upload(&self) -> (UploadId, WrittenPart) {
+    pub(super) async fn upload(&self) -> (UploadId, WrittenPart) {
         let uploads = self.store.uploads();
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
         let upload = uploads.create("b", "key", new).await.unwrap().id;
@@ -64,12 +68,16 @@ impl CountedCluster {
     }
 
     /// Completes an upload with a part as number 2, which was never sent as this number.
-    async fn complete_with(&self, upload: UploadId, part: &WrittenPart) -> Result<WrittenObject> {
+    pub(super) async fn complete_with(
+        &self,
+        upload: UploadId,
+        part: &WrittenPart,
+    ) -> Result<WrittenObject> {
         self.store.uploads().complete("b", "key", upload, naming(&[(2, part)])).await
     }
 
     /// Returns the requests for states and the listings of hints since the last call.
-    fn take_counts(&self) -> (usize, usize) {
+    pub(super) fn take_counts(&self) -> (usize, usize) {
         let counts = self.nodes.iter().map(|node| node.take_counts());
         counts.fold((0, 0), |(states, listings), it| (states + it.0, listings + it.1))
     }

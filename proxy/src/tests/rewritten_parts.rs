@@ -13,7 +13,7 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, MemoryBackend};
 use martlet_protocol::{
     BackendExt, Clock, DeviceId, ErrorKind, ManualClock, RegisterKey, RegisterKind, Stamp,
-    SystemClock, Term, UploadId,
+    SystemClock, Term, UploadId, WriterId,
 };
 use tokio::time::sleep;
 
@@ -231,14 +231,18 @@ async fn m1_a_release_that_fails_is_made_up_for() {
     assert_eq!(live_parts(&harness.memory, DeviceId(1)).await, 2, "the newest of each proxy");
 }
 
-/// The only write of a part.
-async fn only_part(nodes: &Nodes) -> (RegisterKey, Entry) {
+/// Writes of parts, as each device has them.
+async fn parts_of(nodes: &Nodes) -> Vec<(RegisterKey, Entry)> {
     settle().await;
     let held = nodes.memory(DeviceId(1)).registers(DeviceId(1)).into_iter();
-    let mut parts = held.filter(|(key, _)| key.kind == RegisterKind::Part);
-    let part = parts.next().unwrap();
-    assert!(parts.next().is_none());
-    part
+    held.filter(|(key, _)| key.kind == RegisterKind::Part).collect()
+}
+
+/// The only write of a part.
+async fn only_part(nodes: &Nodes) -> (RegisterKey, Entry) {
+    let mut parts = parts_of(nodes).await;
+    assert_eq!(parts.len(), 1);
+    parts.remove(0)
 }
 
 /// Gives a write a present order on all devices, as a worker does that settles its register (rule R6).
@@ -296,5 +300,51 @@ async fn m4_a_part_that_was_settled_frees_no_newer_one() {
             proxy.store.uploads().complete("b", "key", upload, complete).await.unwrap();
             assert_eq!(get(&proxy.store, "key", Selection::Whole).await.unwrap(), bytes);
         }
+    }
+}
+
+/// A part that two proxies wrote.
+struct SentByTwo {
+    upload: UploadId,
+    first: (RegisterKey, Entry),
+    second: (RegisterKey, Entry),
+    /// Result and bytes of the second write.
+    part: WrittenPart,
+    bytes: Bytes,
+}
+
+/// Sends a part by a proxy whose clock is early, and again by another one.
+async fn sent_by_two(nodes: &Nodes, proxy: &Proxy) -> SentByTwo {
+    let early = nodes.early_proxy(2000);
+    let upload = begin_by(proxy).await;
+    send_by(&early, upload, 1).await;
+    let first = only_part(nodes).await;
+    let (part, bytes) = send_by(proxy, upload, 2).await;
+    let second = parts_of(nodes).await.into_iter().find(|it| it.0 != first.0).unwrap();
+    SentByTwo { upload, first, second, part, bytes }
+}
+
+/// The order of a settled part has the writer of the worker or proxy that settled it, not of the proxy that wrote the part.
+#[tokio::test]
+async fn m4_parts_of_two_proxies_that_one_settles_replace_none() {
+    for is_by_worker in [true, false] {
+        let nodes = Nodes::new(3);
+        let (proxy, ..) = nodes.with_bucket("key").await;
+        let sent = sent_by_two(&nodes, &proxy).await;
+        let raised = if is_by_worker {
+            let worker = WriterId(7);
+            let now_ms = SystemClock.now_ms();
+            let order = Stamp { writer: worker, ..Stamp::at_ms(now_ms + 3000) };
+            settle_at(&nodes, &sent.second, order).await;
+            Stamp { writer: worker, ..Stamp::at_ms(now_ms + 3001) }
+        } else {
+            // A ballot of the second proxy, directly above the order that the part had.
+            Stamp { time: sent.first.1.order.time + 1, writer: sent.second.1.order.writer }
+        };
+        settle_at(&nodes, &sent.first, raised).await;
+        let complete = naming(&[(1, &sent.part)]);
+        proxy.store.uploads().complete("b", "key", sent.upload, complete).await.unwrap();
+        let bytes = get(&proxy.store, "key", Selection::Whole).await.unwrap();
+        assert_eq!(bytes, sent.bytes, "{is_by_worker}");
     }
 }
