@@ -265,8 +265,12 @@ impl Conversation {
                 let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
                 at += bytes;
                 *sent += bytes;
-                if end == SendEnd::Full {
-                    break;
+                match end {
+                    SendEnd::Taken => {}
+                    SendEnd::Full => break,
+                    SendEnd::Failed => {
+                        return Err(io::Error::other("the outcome of a send is not known"));
+                    }
                 }
             }
             stream = TcpStream::from_std(unwatched)?;

@@ -23,6 +23,7 @@
 //! * No byte leaves without a token that grants this byte to this address now.
 //! * The cluster key opens nothing here, and a token nothing elsewhere.
 //! * A reply is as long as announced, or its connection ends.
+//! * After a send whose outcome is not known, nothing more is sent on its connection.
 
 mod answer;
 mod connection;

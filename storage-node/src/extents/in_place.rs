@@ -7,6 +7,7 @@
 //! * Unverified bytes are only returned by methods that are named so.
 //! * No thread on which calls wait for the disk waits for a client.
 //! * A delete doesn't change the bytes of an open extent. Their space is reused once it is dropped.
+//! * A socket whose send failed gets no further bytes: the thread of that send may go on later.
 //! * No socket gets references to pages of a volume: a later record may change these pages before
 //!   the client has received them.
 
@@ -102,8 +103,8 @@ impl ExtentInPlace {
     /// Others are sent by a thread that waits for the disk, until the socket takes no more.
     ///
     /// # Errors
-    /// `Invalid` for a packed extent. Others are those before the first byte: after an error that
-    /// comes later, the bytes before it are returned.
+    /// `Invalid` for a packed extent. After an error, as after [`SendEnd::Failed`], a thread that hangs
+    /// may still send bytes: the caller ends the connection.
     pub async fn send_unverified(
         &self,
         socket: &Arc<OwnedFd>,
@@ -122,8 +123,8 @@ impl ExtentInPlace {
         let send = move || send_while_taken(&extent, socket.as_fd(), from..range.end);
         match self.reader.threads().run(send).await {
             Ok(sent) => Ok(SentBytes { bytes: bytes + sent.bytes, end: sent.end }),
-            // A further call meets the error before its first byte.
-            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Taken }),
+            // A call that hangs goes on once the disk answers. A further call would send its bytes too.
+            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Failed }),
             Err(error) => Err(error),
         }
     }
