@@ -51,7 +51,7 @@ impl Piece {
 /// The connection of a request.
 pub(crate) struct Origin<'a> {
     pub(crate) peer: IpAddr,
-    /// Set once a request showed a valid token.
+    /// Set once a request showed a valid token of a signed locate.
     pub(crate) proven: &'a AuthenticatedFlag,
 }
 
@@ -104,7 +104,9 @@ impl DataPortServer {
             now_ms: self.clock.now_ms(),
         };
         grant.check(&read).map_err(refused)?;
-        origin.proven.set();
+        if !grant.is_anonymous() {
+            origin.proven.set();
+        }
         if !self.node.has_device(grant.device) {
             return Err(refused(TokenRefusal::Device));
         }

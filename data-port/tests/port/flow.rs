@@ -137,6 +137,51 @@ async fn a_client_that_leaves_in_mid_reply_is_cut_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unsigned_readers_have_an_eighth_of_the_turns() {
+    let world = World::with(16, Duration::from_mins(10)).await;
+    let bytes = pattern(24 * MIB);
+    let extent = world.put(&bytes).await;
+    let path = world.unsigned_path(&extent);
+    let mut stalled = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect_small(&world).await;
+        send(&mut stream, "GET", &path, None).await;
+        head(&mut stream).await;
+        stalled.push(stream);
+    }
+    let busy = world.get(&path, Some("bytes=0-9")).await;
+    assert_eq!((busy.status, busy.header("x-martlet-refused")), (503, Some("overload")));
+    let signed = world.get(&world.path(&extent), Some("bytes=0-9")).await;
+    assert_eq!((signed.status, &signed.body[..]), (206, &bytes[..10]));
+    stalled.pop();
+    until(&world, "data_port_in_flight", 1).await;
+    assert_eq!(world.get(&path, Some("bytes=0-9")).await.status, 206);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_of_an_unsigned_reader_makes_room_for_others() {
+    let world = World::new().await;
+    let extent = world.put(&pattern(100)).await;
+    let mut kept = Vec::new();
+    for path in [world.unsigned_path(&extent), world.path(&extent)] {
+        let mut stream = world.connect().await;
+        send(&mut stream, "GET", &path, None).await;
+        assert_eq!(receive(&mut stream, true).await.status, 200);
+        kept.push(stream);
+    }
+    // A new connection has a second for its first request.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let mut crowd = Vec::new();
+    for _ in 0..KEYLESS_PER_ADDRESS {
+        crowd.push(world.connect().await);
+    }
+    let end = tokio::time::timeout(Duration::from_mins(1), kept[0].read(&mut [0])).await;
+    assert_eq!(end.expect("the unsigned connection stays").unwrap_or(0), 0);
+    send(&mut kept[1], "GET", &world.path(&extent), None).await;
+    assert_eq!(receive(&mut kept[1], true).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_block_that_rots_in_mid_read_is_never_sent_as_verified() {
     let world = World::new().await;
     let bytes = pattern(48 * MIB);

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use martlet_data_port::DataPortServer;
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::extent_token::{ExtentGrant, ExtentTokenKey};
+use martlet_protocol::extent_token::{ANONYMOUS_TENANT, ExtentGrant, ExtentTokenKey};
 use martlet_protocol::testing::{new_extent, whole_body};
 use martlet_protocol::{Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, ManualClock};
 use martlet_serving::Certificate;
@@ -29,6 +29,8 @@ use tokio::sync::watch;
 const DEVICE: DeviceId = DeviceId(7);
 const NOW_MS: u64 = 1_800_000_000_000;
 const BLOCK: usize = 65_536;
+/// Most connections of one address that have shown no token of a signed locate.
+const KEYLESS_PER_ADDRESS: usize = 32;
 
 /// A node with one device and a data port.
 struct World {
@@ -66,8 +68,9 @@ fn pattern(length: usize) -> Bytes {
 }
 
 fn limits(write_idle: Duration) -> Limits {
-    let places = ConnectionLimits { all: 64, keyless: 32, keyless_per_address: 32 };
-    let header_timeout = Duration::from_secs(10);
+    let keyless_per_address = KEYLESS_PER_ADDRESS;
+    let places = ConnectionLimits { all: 64, keyless: 32, keyless_per_address };
+    let header_timeout = Duration::from_mins(2);
     Limits { places, header_timeout, write_idle, head_bytes: HEAD_BYTES_MAX }
 }
 
@@ -127,6 +130,12 @@ impl World {
     /// Path of a piece with a token for the whole of it.
     fn path(&self, extent: &ExtentRef) -> String {
         self.path_by(extent.id, &self.grant(extent))
+    }
+
+    /// Path of a piece with a token that an unsigned locate gets.
+    fn unsigned_path(&self, extent: &ExtentRef) -> String {
+        let tenant = ANONYMOUS_TENANT.to_owned();
+        self.path_by(extent.id, &ExtentGrant { tenant, ..self.grant(extent) })
     }
 
     fn path_by(&self, id: ExtentId, grant: &ExtentGrant) -> String {
