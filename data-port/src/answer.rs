@@ -11,6 +11,7 @@ use martlet_storage_node::{ExtentInPlace, StorageNode};
 
 use crate::figures::DataPortFigures;
 use crate::head::{DataRequest, RangeHeader, Verifier};
+use crate::limits::DataPortLimits;
 use crate::reply_head::{PieceHead, Refusal};
 use crate::turns::{Turn, Turns};
 
@@ -19,6 +20,7 @@ pub struct DataPortServer {
     node: Arc<StorageNode>,
     key: ExtentTokenKey,
     clock: Arc<dyn Clock>,
+    pub(crate) limits: DataPortLimits,
     turns: Turns,
     pub(crate) figures: Arc<DataPortFigures>,
 }
@@ -56,15 +58,15 @@ pub(crate) struct Origin<'a> {
 }
 
 impl DataPortServer {
-    /// A port to the devices of `node`, for tokens of `key`. At most `requests_max` requests are in
-    /// progress; further ones are refused. `clock` has the time of the cluster.
+    /// A port to the devices of `node`, for tokens of `key`. `clock` has the time of the cluster.
     pub fn new(
         node: Arc<StorageNode>,
         key: ExtentTokenKey,
         clock: Arc<dyn Clock>,
-        requests_max: usize,
+        limits: DataPortLimits,
     ) -> Self {
-        Self { node, key, clock, turns: Turns::new(requests_max), figures: Arc::default() }
+        let turns = Turns::new(limits.requests_max);
+        Self { node, key, clock, limits, turns, figures: Arc::default() }
     }
 
     /// Counters of the port.

@@ -137,6 +137,37 @@ async fn a_client_that_leaves_in_mid_reply_is_cut_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reader_below_the_minimum_rate_is_cut() {
+    // Far above the rate of any reader that pauses.
+    let bytes_per_second_min = 1 << 30;
+    for verify in VERIFIERS {
+        let limits = DataPortLimits { bytes_per_second_min, ..DataPortLimits::default() };
+        let write_idle = Duration::from_secs(2);
+        let world = World::of(Setup { limits, write_idle, ..Setup::default() }).await;
+        let bytes = pattern(48 * MIB);
+        let path = format!("{}&verify={verify}", world.path(&world.put(&bytes).await));
+        let mut stream = connect_small(&world).await;
+        send(&mut stream, "GET", &path, None).await;
+        head(&mut stream).await;
+        // The socket takes bytes again and again within the timeout.
+        let reading = tokio::spawn(async move {
+            let (mut read, mut part) = (0, vec![0; 128 * 1024]);
+            while stream.read_exact(&mut part).await.is_ok() {
+                read += part.len();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            read
+        });
+        until(&world, "data_port_cut_total", 1).await;
+        let read = reading.await.unwrap();
+        assert!(read < bytes.len(), "{verify}: all bytes came");
+        // A fast reader has the bytes in time.
+        let reply = world.get(&path, Some("bytes=0-9")).await;
+        assert_eq!((reply.status, &reply.body[..]), (206, &bytes[..10]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unsigned_readers_have_an_eighth_of_the_turns() {
     let world = World::with(16, Duration::from_mins(10)).await;
     let bytes = pattern(24 * MIB);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use martlet_data_port::DataPortServer;
+use martlet_data_port::{DataPortLimits, DataPortServer};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::extent_token::{ANONYMOUS_TENANT, ExtentGrant, ExtentTokenKey};
 use martlet_protocol::testing::{new_extent, whole_body};
@@ -41,6 +41,20 @@ struct World {
     address: SocketAddr,
     server: Arc<DataPortServer>,
     stop: watch::Sender<bool>,
+}
+
+/// Parts of a world that tests choose.
+struct Setup {
+    limits: DataPortLimits,
+    write_idle: Duration,
+    certificate: Option<Certificate>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let limits = DataPortLimits { requests_max: 8, ..DataPortLimits::default() };
+        Self { limits, write_idle: Duration::from_secs(10), certificate: None }
+    }
 }
 
 /// A reply, and true if its body came whole.
@@ -76,18 +90,15 @@ fn limits(write_idle: Duration) -> Limits {
 
 impl World {
     async fn new() -> Self {
-        Self::with(8, Duration::from_secs(10)).await
+        Self::of(Setup::default()).await
     }
 
     async fn with(requests_max: usize, write_idle: Duration) -> Self {
-        Self::serving(requests_max, write_idle, None).await
+        let limits = DataPortLimits { requests_max, ..DataPortLimits::default() };
+        Self::of(Setup { limits, write_idle, ..Setup::default() }).await
     }
 
-    async fn serving(
-        requests_max: usize,
-        write_idle: Duration,
-        certificate: Option<Certificate>,
-    ) -> Self {
+    async fn of(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = DeviceConfig {
             reserve: Reserve::Bytes(1 << 20),
@@ -98,14 +109,14 @@ impl World {
         let node = Arc::new(StorageNode::open(vec![config], options).unwrap());
         let key = ExtentTokenKey::derive(b"secret");
         let clock_of_tokens: Arc<dyn Clock> = clock.clone();
-        let server = DataPortServer::new(node.clone(), key.clone(), clock_of_tokens, requests_max);
+        let server = DataPortServer::new(node.clone(), key.clone(), clock_of_tokens, setup.limits);
         let server = Arc::new(server);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let port = Port { listener, certificate };
-        let serving =
-            server.clone().serve(port, limits(write_idle), stopped, Duration::from_secs(1));
+        let port = Port { listener, certificate: setup.certificate };
+        let limits = limits(setup.write_idle);
+        let serving = server.clone().serve(port, limits, stopped, Duration::from_secs(1));
         tokio::spawn(serving);
         Self { folder, node, key, clock, address, server, stop }
     }
