@@ -4,7 +4,7 @@
 //! that the client verifies are sent by the kernel from the page cache where the connection is in
 //! clear. All other bytes are written from buffers that were verified.
 //!
-//! A client that takes less than the least rate over the write timeout, or sends no whole head within
+//! A client that takes less than the minimum rate over the write timeout, or sends no whole head within
 //! the header timeout, is disconnected.
 
 use std::future::Future;
@@ -23,7 +23,7 @@ use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::answer::{DataPortServer, Origin, Piece};
@@ -138,9 +138,17 @@ impl DataPortServer {
         let mut progress = conversation.progress();
         conversation.write_head(head.as_bytes(), &mut progress).await?;
         let length = piece.range.end - piece.range.start;
-        let outcome = match piece.verified.take() {
-            Some(bytes) => conversation.write_stream(bytes, &mut progress).await,
-            None => conversation.send(&piece.extent, piece.range.clone(), &mut progress).await,
+        let (verified, range) = (piece.verified.take(), piece.range.clone());
+        let extent = &piece.extent;
+        let sending = async {
+            match verified {
+                Some(bytes) => conversation.write_stream(bytes, &mut progress).await,
+                None => conversation.send(extent, range, &mut progress).await,
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = sending => outcome,
+            () = self.space_needed(extent) => Err(io::ErrorKind::TimedOut.into()),
         };
         let sent = progress.sent();
         self.figures.sent(&piece.tenant, piece.verifier, sent);
@@ -150,6 +158,12 @@ impl DataPortServer {
             return Err(outcome.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
         }
         outcome
+    }
+
+    /// Waits until a reply must end, because a full device needs the space of its deleted extent.
+    async fn space_needed(&self, extent: &ExtentInPlace) {
+        extent.space_needed().await;
+        sleep(self.limits.notice).await;
     }
 }
 

@@ -13,7 +13,7 @@
 //! * [`connection`]: requests and replies on one connection. Replies of verified bytes are written
 //!   from memory; unverified ones are sent from the page cache by the kernel, where the connection
 //!   is in clear.
-//! * [`turns`]: concurrent requests, and the shares of tenants; [`progress`]: the least rate of a reply;
+//! * [`turns`]: concurrent requests, and the shares of tenants; [`progress`]: the minimum rate of a reply;
 //!   [`limits`]: limits on both; [`figures`]: counters by tenant.
 //!
 //! The port is a server of its own, and small: HTTP/1.1, two methods, one path, no bodies in

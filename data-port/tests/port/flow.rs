@@ -167,6 +167,50 @@ async fn a_reader_below_the_minimum_rate_is_cut() {
     }
 }
 
+/// Reads a body until it is whole or the connection ends.
+async fn rest(stream: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    drop(stream.take(length as u64).read_to_end(&mut body).await);
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_of_deleted_extents_end_on_a_full_device() {
+    let (folder, bytes) = (tempfile::tempdir().unwrap(), pattern(24 * MIB));
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let node = open_node(folder.path(), Reserve::Bytes(1 << 20), clock);
+    let (deleted, kept) = (put_on(&node, &bytes).await, put_on(&node, &bytes).await);
+    node.shutdown().await.unwrap();
+    drop(node);
+    // The device takes deletes, and no new bytes.
+    let space = rustix::fs::statvfs(folder.path()).unwrap();
+    let reserve = Reserve::Bytes(space.f_bavail * space.f_frsize / 4 * 6);
+    let notice = Duration::from_millis(100);
+    let limits = DataPortLimits { notice, ..DataPortLimits::default() };
+    let write_idle = Duration::from_mins(10);
+    let setup = Setup { limits, write_idle, reserve, ..Setup::default() };
+    let world = World::on(folder, setup).await;
+    let mut readers = Vec::new();
+    for verify in VERIFIERS {
+        for extent in [&deleted, &kept] {
+            let mut stream = connect_small(&world).await;
+            send(&mut stream, "GET", &format!("{}&verify={verify}", world.path(extent)), None)
+                .await;
+            head(&mut stream).await;
+            readers.push((extent.id, stream));
+        }
+    }
+    world.node.delete_extents(DEVICE, &[deleted.id]).await.unwrap();
+    until(&world, "data_port_cut_total", 2).await;
+    for (id, mut stream) in readers {
+        let body = rest(&mut stream, bytes.len()).await;
+        assert!(bytes.starts_with(&body));
+        assert_eq!(body.len() == bytes.len(), id == kept.id, "{} bytes", body.len());
+    }
+    until(&world, "data_port_in_flight", 0).await;
+    assert_eq!(figure(&world, "data_port_cut_total"), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unsigned_readers_have_an_eighth_of_the_turns() {
     let world = World::with(16, Duration::from_mins(10)).await;

@@ -7,7 +7,7 @@ mod tls;
 mod tokens;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,12 +48,14 @@ struct Setup {
     limits: DataPortLimits,
     write_idle: Duration,
     certificate: Option<Certificate>,
+    reserve: Reserve,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let limits = DataPortLimits { requests_max: 8, ..DataPortLimits::default() };
-        Self { limits, write_idle: Duration::from_secs(10), certificate: None }
+        let reserve = Reserve::Bytes(1 << 20);
+        Self { limits, write_idle: Duration::from_secs(10), certificate: None, reserve }
     }
 }
 
@@ -88,6 +90,18 @@ fn limits(write_idle: Duration) -> Limits {
     Limits { places, header_timeout, write_idle, head_bytes: HEAD_BYTES_MAX }
 }
 
+/// Opens a node with the device in `folder`.
+fn open_node(folder: &Path, reserve: Reserve, clock: Arc<ManualClock>) -> StorageNode {
+    let config = DeviceConfig { reserve, ..DeviceConfig::new(DEVICE, folder) };
+    let options = NodeOptions { clock, ..NodeOptions::default() };
+    StorageNode::open(vec![config], options).unwrap()
+}
+
+async fn put_on(node: &StorageNode, bytes: &Bytes) -> ExtentRef {
+    let new = new_extent(BucketId([5; 16]), "k", Some(bytes.len() as u64));
+    node.write_extent(DEVICE, new, whole_body(bytes.clone())).await.unwrap()
+}
+
 impl World {
     async fn new() -> Self {
         Self::of(Setup::default()).await
@@ -99,14 +113,13 @@ impl World {
     }
 
     async fn of(setup: Setup) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            reserve: Reserve::Bytes(1 << 20),
-            ..DeviceConfig::new(DEVICE, folder.path())
-        };
+        Self::on(tempfile::tempdir().unwrap(), setup).await
+    }
+
+    /// Opens the device in a folder, behind a new port.
+    async fn on(folder: tempfile::TempDir, setup: Setup) -> Self {
         let clock = Arc::new(ManualClock::at(NOW_MS));
-        let options = NodeOptions { clock: clock.clone(), ..NodeOptions::default() };
-        let node = Arc::new(StorageNode::open(vec![config], options).unwrap());
+        let node = Arc::new(open_node(folder.path(), setup.reserve, clock.clone()));
         let key = ExtentTokenKey::derive(b"secret");
         let clock_of_tokens: Arc<dyn Clock> = clock.clone();
         let server = DataPortServer::new(node.clone(), key.clone(), clock_of_tokens, setup.limits);
@@ -122,8 +135,7 @@ impl World {
     }
 
     async fn put(&self, bytes: &Bytes) -> ExtentRef {
-        let new = new_extent(BucketId([5; 16]), "k", Some(bytes.len() as u64));
-        self.node.write_extent(DEVICE, new, whole_body(bytes.clone())).await.unwrap()
+        put_on(&self.node, bytes).await
     }
 
     fn grant(&self, extent: &ExtentRef) -> ExtentGrant {

@@ -299,6 +299,29 @@ async fn bytes_before_an_error_of_the_disk_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_device_needs_the_space_of_deleted_files_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open_real(folder.path());
+    let (deleted, kept, packed) = (ExtentId::random(), ExtentId::random(), ExtentId::random());
+    let mut readers = Vec::new();
+    for (id, length) in [(deleted, LENGTH), (kept, LENGTH), (packed, 100_000)] {
+        put(&store, id, length).await.unwrap();
+        readers.push(store.open_in_place(id).await.unwrap());
+    }
+    store.delete(&[deleted, packed]).await.unwrap();
+    let is_needed = |reader: &ExtentInPlace| reader.space_needed().now_or_never().is_some();
+    assert!(!readers.iter().any(is_needed), "the device has space");
+    store.reclaim(10, false).unwrap();
+    assert!(!readers.iter().any(is_needed), "the device has space");
+    store.reclaim(10, true).unwrap();
+    assert_eq!(readers.iter().map(is_needed).collect::<Vec<_>>(), [true, false, false]);
+    // Readers of a store that has closed go on.
+    assert!(store.close());
+    drop(store);
+    assert!(!is_needed(&readers[1]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_closes_while_calls_wait_for_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
