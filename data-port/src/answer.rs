@@ -11,6 +11,7 @@ use martlet_storage_node::{ExtentInPlace, StorageNode};
 
 use crate::figures::DataPortFigures;
 use crate::head::{DataRequest, RangeHeader, Verifier};
+use crate::limits::DataPortLimits;
 use crate::reply_head::{PieceHead, Refusal};
 use crate::turns::{Turn, Turns};
 
@@ -19,6 +20,7 @@ pub struct DataPortServer {
     node: Arc<StorageNode>,
     key: ExtentTokenKey,
     clock: Arc<dyn Clock>,
+    pub(crate) limits: DataPortLimits,
     turns: Turns,
     pub(crate) figures: Arc<DataPortFigures>,
 }
@@ -51,20 +53,20 @@ impl Piece {
 /// The connection of a request.
 pub(crate) struct Origin<'a> {
     pub(crate) peer: IpAddr,
-    /// Set once a request showed a valid token.
+    /// Set once a request showed a valid token of a signed locate.
     pub(crate) proven: &'a AuthenticatedFlag,
 }
 
 impl DataPortServer {
-    /// A port to the devices of `node`, for tokens of `key`. At most `requests_max` requests are in
-    /// progress; further ones are refused. `clock` has the time of the cluster.
+    /// A port to the devices of `node`, for tokens of `key`. `clock` has the time of the cluster.
     pub fn new(
         node: Arc<StorageNode>,
         key: ExtentTokenKey,
         clock: Arc<dyn Clock>,
-        requests_max: usize,
+        limits: DataPortLimits,
     ) -> Self {
-        Self { node, key, clock, turns: Turns::new(requests_max), figures: Arc::default() }
+        let turns = Turns::new(limits.requests_max);
+        Self { node, key, clock, limits, turns, figures: Arc::default() }
     }
 
     /// Counters of the port.
@@ -104,7 +106,9 @@ impl DataPortServer {
             now_ms: self.clock.now_ms(),
         };
         grant.check(&read).map_err(refused)?;
-        origin.proven.set();
+        if !grant.is_anonymous() {
+            origin.proven.set();
+        }
         if !self.node.has_device(grant.device) {
             return Err(refused(TokenRefusal::Device));
         }

@@ -4,8 +4,8 @@
 //! that the client verifies are sent by the kernel from the page cache where the connection is in
 //! clear. All other bytes are written from buffers that were verified.
 //!
-//! A client that takes nothing for the write timeout, or sends no whole head within the header
-//! timeout, is disconnected.
+//! A client that takes less than the minimum rate over the write timeout, or sends no whole head within
+//! the header timeout, is disconnected.
 
 use std::future::Future;
 use std::io;
@@ -23,11 +23,12 @@ use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::answer::{DataPortServer, Origin, Piece};
 use crate::head::{DataRequest, HeadRefusal, ParsedHead, Verifier, parse};
+use crate::progress::ReplyProgress;
 use crate::reply_head::Refusal;
 
 /// Shortest range that is sent by the kernel. Shorter ones cost less as a copy.
@@ -46,6 +47,8 @@ struct Conversation {
     transport: Transport,
     received: Vec<u8>,
     limits: Limits,
+    /// Minimum rate of replies.
+    bytes_per_second_min: u64,
 }
 
 impl DataPortServer {
@@ -80,7 +83,9 @@ impl DataPortServer {
                 Transport::Secure(Box::new(within(limits.header_timeout, handshake).await?))
             }
         };
-        let mut conversation = Conversation { transport, received: Vec::new(), limits };
+        let bytes_per_second_min = self.limits.bytes_per_second_min;
+        let mut conversation =
+            Conversation { transport, received: Vec::new(), limits, bytes_per_second_min };
         loop {
             let head = tokio::select! {
                 head = conversation.next_head() => head?,
@@ -130,13 +135,22 @@ impl DataPortServer {
         if !request.wants_bytes {
             return conversation.write(head.as_bytes()).await;
         }
-        conversation.write_head(head.as_bytes()).await?;
+        let mut progress = conversation.progress();
+        conversation.write_head(head.as_bytes(), &mut progress).await?;
         let length = piece.range.end - piece.range.start;
-        let mut sent = 0;
-        let outcome = match piece.verified.take() {
-            Some(bytes) => conversation.write_stream(bytes, &mut sent).await,
-            None => conversation.send(&piece.extent, piece.range.clone(), &mut sent).await,
+        let (verified, range) = (piece.verified.take(), piece.range.clone());
+        let extent = &piece.extent;
+        let sending = async {
+            match verified {
+                Some(bytes) => conversation.write_stream(bytes, &mut progress).await,
+                None => conversation.send(extent, range, &mut progress).await,
+            }
         };
+        let outcome = tokio::select! {
+            outcome = sending => outcome,
+            () = self.space_needed(extent) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let sent = progress.sent();
         self.figures.sent(&piece.tenant, piece.verifier, sent);
         debug_assert!(piece.verifier == Verifier::Client || outcome.is_err() || sent == length);
         if sent < length {
@@ -144,6 +158,12 @@ impl DataPortServer {
             return Err(outcome.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
         }
         outcome
+    }
+
+    /// Waits until a reply must end, because a full device needs the space of its deleted extent.
+    async fn space_needed(&self, extent: &ExtentInPlace) {
+        extent.space_needed().await;
+        sleep(self.limits.notice).await;
     }
 }
 
@@ -182,44 +202,60 @@ impl Conversation {
         }
     }
 
+    /// Begins a reply.
+    fn progress(&self) -> ReplyProgress {
+        ReplyProgress::new(self.limits.write_idle, self.bytes_per_second_min)
+    }
+
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_counted(bytes, &mut 0).await
+        let mut progress = self.progress();
+        self.write_counted(bytes, &mut progress).await
     }
 
     /// Writes the head of a reply whose bytes follow at once. The kernel sends them together.
-    async fn write_head(&mut self, mut head: &[u8]) -> io::Result<()> {
+    async fn write_head(
+        &mut self,
+        mut head: &[u8],
+        progress: &mut ReplyProgress,
+    ) -> io::Result<()> {
         let Transport::Plain(stream) = &self.transport else { return self.write(head).await };
         while !head.is_empty() {
             let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
             let send = || Ok(rustix::net::send(stream, head, flags)?);
-            let written =
-                within(self.limits.write_idle, stream.async_io(Interest::WRITABLE, send)).await?;
+            let written = progress.wait(stream.async_io(Interest::WRITABLE, send)).await?;
             head = &head[written..];
         }
         Ok(())
     }
 
-    /// Writes bytes, and adds their number to `sent` as the connection takes them.
-    async fn write_counted(&mut self, mut bytes: &[u8], sent: &mut u64) -> io::Result<()> {
-        let limit = self.limits.write_idle;
+    /// Writes bytes, and counts them as the connection takes them.
+    async fn write_counted(
+        &mut self,
+        mut bytes: &[u8],
+        progress: &mut ReplyProgress,
+    ) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = within(limit, self.transport.write(bytes)).await?;
+            let written = progress.wait(self.transport.write(bytes)).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            *sent += written as u64;
+            progress.took(written as u64);
             bytes = &bytes[written..];
         }
         match &mut self.transport {
-            Transport::Secure(stream) => within(limit, stream.flush()).await,
+            Transport::Secure(stream) => progress.wait(stream.flush()).await,
             Transport::Plain(_) | Transport::Lent => Ok(()),
         }
     }
 
-    async fn write_stream(&mut self, mut bytes: ByteStream, sent: &mut u64) -> io::Result<()> {
+    async fn write_stream(
+        &mut self,
+        mut bytes: ByteStream,
+        progress: &mut ReplyProgress,
+    ) -> io::Result<()> {
         while let Some(chunk) = bytes.next().await {
             let chunk = chunk.map_err(io::Error::other)?;
-            self.write_counted(&chunk, sent).await?;
+            self.write_counted(&chunk, progress).await?;
         }
         Ok(())
     }
@@ -229,31 +265,32 @@ impl Conversation {
         &mut self,
         extent: &ExtentInPlace,
         range: Range<u64>,
-        sent: &mut u64,
+        progress: &mut ReplyProgress,
     ) -> io::Result<()> {
         let is_short = range.end - range.start < SENT_BYTES_MIN;
         match std::mem::replace(&mut self.transport, Transport::Lent) {
             Transport::Plain(stream) if !is_short && !extent.is_packed() => {
-                let stream = self.send_by_kernel(stream, extent, range, sent).await?;
+                let stream = self.send_by_kernel(stream, extent, range, progress).await?;
                 self.transport = Transport::Plain(stream);
                 Ok(())
             }
             transport => {
                 self.transport = transport;
                 let bytes = extent.read_unverified(range).await.map_err(io::Error::other)?;
-                self.write_stream(bytes, sent).await
+                self.write_stream(bytes, progress).await
             }
         }
     }
 
     /// Sends bytes from the page cache. The runtime doesn't watch the socket meanwhile: each time that
-    /// the client takes bytes, the runtime would wake for nothing.
+    /// the client takes bytes, the runtime would wake for nothing. A call that ends with a full socket
+    /// has waited for the client, others for the disk.
     async fn send_by_kernel(
         &self,
         mut stream: TcpStream,
         extent: &ExtentInPlace,
         range: Range<u64>,
-        sent: &mut u64,
+        progress: &mut ReplyProgress,
     ) -> io::Result<TcpStream> {
         let mut at = range.start;
         loop {
@@ -261,12 +298,20 @@ impl Conversation {
             let socket: Arc<OwnedFd> = Arc::new(unwatched.try_clone()?.into());
             let lent = LentSocket(Some(socket.clone()));
             while at < range.end {
+                let began = Instant::now();
                 let outcome = extent.send_unverified(&socket, at..range.end).await;
                 let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
-                at += bytes;
-                *sent += bytes;
                 if end == SendEnd::Full {
-                    break;
+                    progress.waited(began.elapsed());
+                }
+                at += bytes;
+                progress.took(bytes);
+                match end {
+                    SendEnd::Taken => {}
+                    SendEnd::Full => break,
+                    SendEnd::Failed => {
+                        return Err(io::Error::other("the outcome of a send is not known"));
+                    }
                 }
             }
             stream = TcpStream::from_std(unwatched)?;
@@ -274,7 +319,7 @@ impl Conversation {
             if at == range.end {
                 return Ok(stream);
             }
-            within(self.limits.write_idle, stream.writable()).await?;
+            progress.wait(stream.writable()).await?;
         }
     }
 

@@ -1,11 +1,13 @@
 //! Turns for concurrent requests, and the shares of tenants.
 //!
 //! The last eighth of the turns is for tenants that have few: a tenant with half of the turns or
-//! more gets none of it. So slow readers of one tenant leave turns for others.
+//! more gets none of it. So slow readers of one tenant leave turns for others. All unsigned readers
+//! together have an eighth of the turns, as at the S3 port.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use martlet_protocol::extent_token::ANONYMOUS_TENANT;
 use parking_lot::Mutex;
 
 /// Turns of a port. Cheap to clone.
@@ -40,8 +42,14 @@ impl Turns {
         let mut taken = self.0.taken.lock();
         let own = taken.by_tenant.get(tenant).copied().unwrap_or(0);
         let (all, count) = (self.0.all, taken.count);
-        let is_scarce = all - count <= all / 8;
-        if count >= all || is_scarce && own >= all / 2 {
+        let share = if tenant == ANONYMOUS_TENANT {
+            (all / 8).max(1)
+        } else if all - count <= all / 8 {
+            all / 2
+        } else {
+            all
+        };
+        if count >= all || own >= share {
             return None;
         }
         taken.count += 1;
@@ -78,6 +86,18 @@ mod tests {
         assert!(turns.take("greedy").is_some());
         drop(others);
         assert!(turns.0.taken.lock().by_tenant.is_empty());
+    }
+
+    #[test]
+    fn unsigned_readers_have_an_eighth() {
+        let turns = Turns::new(17);
+        let unsigned: Vec<Turn> = std::iter::from_fn(|| turns.take(ANONYMOUS_TENANT)).collect();
+        assert_eq!(unsigned.len(), 2);
+        let others: Vec<Turn> = std::iter::from_fn(|| turns.take("other")).collect();
+        assert_eq!(others.len(), 13, "the last turns are for further tenants");
+        drop(unsigned);
+        assert!(turns.take(ANONYMOUS_TENANT).is_some());
+        assert!(Turns::new(7).take(ANONYMOUS_TENANT).is_some(), "there is one at least");
     }
 
     #[test]

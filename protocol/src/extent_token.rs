@@ -37,6 +37,8 @@ const CONTEXT: &str = "martlet 2026 tokens for reads of extents in place";
 pub const TOKEN_CHARS_MAX: usize = 4096;
 /// Most networks in a token. [`ExtentGrant::from_networks`] replaces more by the caller's address.
 pub const TOKEN_NETWORKS_MAX: usize = 16;
+/// Tenant in tokens of unsigned requests. No account has this name.
+pub const ANONYMOUS_TENANT: &str = "(anonymous)";
 /// Lifetime of a token.
 pub const TOKEN_LIFETIME_MS: u64 = 60_000;
 
@@ -96,6 +98,11 @@ pub enum TokenRefusal {
 }
 
 impl ExtentGrant {
+    /// Returns true if an unsigned request located the object.
+    pub fn is_anonymous(&self) -> bool {
+        self.tenant == ANONYMOUS_TENANT
+    }
+
     /// Checks that the grant covers a read. The caller compares the device with its own devices.
     pub fn check(&self, read: &GrantedRead) -> Result<(), TokenRefusal> {
         if read.now_ms >= self.expires_ms {

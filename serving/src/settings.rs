@@ -22,7 +22,7 @@ use crate::disclosure::{PLAIN, SECRET, ShownSettings, shown};
 use crate::failure::Failure;
 use crate::settings_file::SettingsFile;
 use crate::traces::settings::{TraceArgs, TraceSettings};
-use crate::units::parse_span;
+use crate::units::{Size, parse_span};
 
 /// Folder of the audit log in a data folder.
 const AUDIT_FOLDER: &str = "audit";
@@ -92,6 +92,10 @@ struct ConnectionArgs {
     #[arg(long, value_name = "SPAN", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     body_idle_timeout: Option<String>,
+    /// Minimum bytes per second of a body; 0 for none [default: 1KiB]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_body_rate: Option<String>,
     /// Time for requests under way when the process stops [default: 30s]
     #[arg(long, value_name = "SPAN", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +128,9 @@ pub struct CommonSettings {
     /// Timeout for the next byte of a body, in either direction.
     #[serde(deserialize_with = "span")]
     pub body_idle_timeout: Duration,
+    /// Minimum bytes per second of a request's body, and of a reply of a data port, while the process
+    /// waits for the client. 0 means no minimum.
+    pub min_body_rate: Size,
     /// Drain time for requests under way when the process stops.
     #[serde(deserialize_with = "span")]
     pub drain_timeout: Duration,
@@ -170,6 +177,7 @@ impl Default for CommonSettings {
         Self {
             header_timeout: Duration::from_mins(1),
             body_idle_timeout: Duration::from_mins(1),
+            min_body_rate: Size(1 << 10),
             drain_timeout: Duration::from_secs(30),
             max_connections: 4096,
             max_unauthenticated: None,
@@ -192,9 +200,10 @@ impl Default for CommonSettings {
 
 impl CommonSettings {
     /// Names of the settings of every role.
-    pub const NAMES: [&str; 22] = [
+    pub const NAMES: [&str; 23] = [
         "header_timeout",
         "body_idle_timeout",
+        "min_body_rate",
         "drain_timeout",
         "max_connections",
         "max_unauthenticated",

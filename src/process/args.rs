@@ -112,10 +112,6 @@ struct S3RequestArgs {
     #[arg(long, value_name = "SPAN", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     document_timeout: Option<String>,
-    /// Minimum bytes per second of a body; 0 for none [default: 1KiB]
-    #[arg(long, value_name = "SIZE", hide_short_help = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_body_rate: Option<String>,
     /// Memory for bodies on their way to devices [default: 256MiB]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]

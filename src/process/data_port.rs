@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use martlet_data_port::{DataPortFigures, DataPortServer};
+use martlet_data_port::{DataPortFigures, DataPortLimits, DataPortServer};
 use martlet_protocol::data_port::host_id;
 use martlet_protocol::extent_token::ExtentTokenKey;
 use martlet_protocol::{Clock, DataPort};
 use martlet_serving::listen::{self, Limits, Port};
-use martlet_serving::{Certificate, Failure};
+use martlet_serving::{Certificate, Failure, Size};
 use martlet_storage_node::StorageNode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -159,14 +159,21 @@ fn authority(bound: SocketAddr, host: Option<&str>) -> Result<String, Failure> {
 }
 
 impl OpenDataPort {
-    /// Puts the devices of `node` behind the port. `clock` has the time of the tokens.
+    /// Puts the devices of `node` behind the port. `clock` has the time of the tokens. Clients take at
+    /// least `rate_min` bytes of a reply in a second.
     pub(crate) fn ready(
         self,
         node: Arc<StorageNode>,
         key: ExtentTokenKey,
         clock: Arc<dyn Clock>,
+        rate_min: Size,
     ) -> ReadyDataPort {
-        let server = DataPortServer::new(node, key, clock, self.requests_max);
+        let limits = DataPortLimits {
+            requests_max: self.requests_max,
+            bytes_per_second_min: rate_min.0,
+            ..DataPortLimits::default()
+        };
+        let server = DataPortServer::new(node, key, clock, limits);
         ReadyDataPort { open: self, server }
     }
 }

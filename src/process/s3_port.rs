@@ -11,7 +11,7 @@ use martlet_s3compat::auth::{AuthConfig, Keys, SecretKey};
 use martlet_s3compat::http::HttpConfig;
 use martlet_s3compat::{S3Service, SessionKey, TokenKey};
 use martlet_serving::listen::{self, HEAD_BYTES_MAX, Port};
-use martlet_serving::settings::{SecretText, flag, list, number_from, span};
+use martlet_serving::settings::{CommonSettings, SecretText, flag, list, number_from, span};
 use martlet_serving::{Certificate, Failure, Size};
 use martlet_topology::Cluster;
 use serde::Deserialize;
@@ -82,9 +82,6 @@ pub(crate) struct S3Settings {
     /// Timeout for receiving a document.
     #[serde(deserialize_with = "span")]
     pub(crate) document_timeout: Duration,
-    /// Minimum bytes per second of a request body while the process waits for the client. 0 means
-    /// no minimum.
-    pub(crate) min_body_rate: Size,
     /// Maximum bytes of bodies that all writes together buffer on their way to devices.
     pub(crate) write_buffer: Size,
     /// Maximum bytes of extents that concurrent readers share. 0 turns sharing off.
@@ -142,7 +139,6 @@ impl Default for S3Settings {
             request_wait_timeout: Duration::from_secs(20),
             document_buffer: Size(64 << 20),
             document_timeout: Duration::from_mins(1),
-            min_body_rate: Size(1 << 10),
             write_buffer: Size(256 << 20),
             window_cache: Size(256 << 20),
             access_log: None,
@@ -153,7 +149,7 @@ impl Default for S3Settings {
 
 impl S3Settings {
     /// Names of these settings.
-    pub(crate) const NAMES: [&str; 28] = [
+    pub(crate) const NAMES: [&str; 27] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",
@@ -177,7 +173,6 @@ impl S3Settings {
         "request_wait_timeout",
         "document_buffer",
         "document_timeout",
-        "min_body_rate",
         "write_buffer",
         "window_cache",
         "access_log",
@@ -325,21 +320,21 @@ impl S3Settings {
         clock: Arc<dyn Clock>,
         secrets: S3Secrets<'_>,
         accounts: Accounts,
-        body_idle: Duration,
+        common: &CommonSettings,
     ) -> Result<S3Service, Failure> {
         let S3Secrets { access_key, secret_key: SecretText(secret), tokens } = secrets;
         let config = HttpConfig {
             auth: AuthConfig { allow_v2: self.allow_signature_v2, ..AuthConfig::default() },
             domains: self.domains.clone(),
             header_bytes_max: HEAD_BYTES_MAX,
-            body_idle,
+            body_idle: common.body_idle_timeout,
             requests_max: self.max_requests,
             waiting_max: self.max_waiting_requests.unwrap_or(self.max_requests.saturating_mul(4)),
             wait_max: self.request_wait_timeout,
             anonymous_requests_max: self.max_anonymous_requests,
             document_bytes_max: usize::try_from(self.document_buffer.0).unwrap_or(usize::MAX),
             document_time: self.document_timeout,
-            body_rate_min: self.min_body_rate.0,
+            body_rate_min: common.min_body_rate.0,
             // Bucket policies decide about anonymous requests.
             allow_anonymous: true,
             ..HttpConfig::default()

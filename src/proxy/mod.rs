@@ -88,11 +88,11 @@ pub(crate) async fn serve(settings: ProxySettings, host: RoleHost) -> Result<(),
     member.check_level()?;
     let store = store_of(&settings, &member, cluster)?;
     let secrets = S3Secrets { access_key, secret_key: root_secret, tokens: &secret.tokens };
-    let idle = settings.common.body_idle_timeout;
     let accounts = Accounts::new(store.clone(), settings.s3.vault()?.unwrap_or_default());
     let clock: Arc<dyn Clock> = member.clock.clone();
     let observers = ObserverTasks::open(&settings.s3, &settings.events, &folder, &store, &clock)?;
-    let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle)?;
+    let service =
+        settings.s3.open(store.clone(), clock, secrets, accounts.clone(), &settings.common)?;
     let in_place = in_place_of(&store, &member, &secret);
     let service = service.observed_by(observers.requests.clone()).reading_in_place(in_place);
     let ((stop, stopped), mut tasks) = (watch::channel(false), JoinSet::new());

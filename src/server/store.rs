@@ -148,7 +148,7 @@ impl Store {
             clock.clone(),
             secrets,
             accounts.clone(),
-            settings.common.body_idle_timeout,
+            &settings.common,
         )?;
         let observers =
             ObserverTasks::open(&settings.s3, &settings.events, folder, &objects, &clock)?;
@@ -232,7 +232,7 @@ impl Store {
         let grace_ms = u64::try_from(settings.reclaim_grace.as_millis()).unwrap_or(u64::MAX);
         let config = InPlaceConfig::new(key.clone(), grace_ms);
         self.service = self.service.clone().reading_in_place(config);
-        port.ready(self.node.clone(), key, self.clock.clone())
+        port.ready(self.node.clone(), key, self.clock.clone(), settings.common.min_body_rate)
     }
 
     /// Returns the source of the devices' metrics.

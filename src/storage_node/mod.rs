@@ -301,7 +301,7 @@ impl RunningNode<'_> {
         let OpenNode { member, node, .. } = &self.opened;
         let common = &self.settings.common;
         let key = self.secret.extents.clone();
-        let port = data_port?.ready(node.clone(), key, member.clock.clone());
+        let port = data_port?.ready(node.clone(), key, member.clock.clone(), common.min_body_rate);
         let figures = port.figures();
         tasks.spawn(port.serve(common.limits(), stopped.clone(), common.drain_timeout));
         Some(figures)

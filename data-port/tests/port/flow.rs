@@ -137,6 +137,126 @@ async fn a_client_that_leaves_in_mid_reply_is_cut_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reader_below_the_minimum_rate_is_cut() {
+    // Far above the rate of any reader that pauses.
+    let bytes_per_second_min = 1 << 30;
+    for verify in VERIFIERS {
+        let limits = DataPortLimits { bytes_per_second_min, ..DataPortLimits::default() };
+        let write_idle = Duration::from_secs(2);
+        let world = World::of(Setup { limits, write_idle, ..Setup::default() }).await;
+        let bytes = pattern(48 * MIB);
+        let path = format!("{}&verify={verify}", world.path(&world.put(&bytes).await));
+        let mut stream = connect_small(&world).await;
+        send(&mut stream, "GET", &path, None).await;
+        head(&mut stream).await;
+        // The socket takes bytes again and again within the timeout.
+        let reading = tokio::spawn(async move {
+            let (mut read, mut part) = (0, vec![0; 128 * 1024]);
+            while stream.read_exact(&mut part).await.is_ok() {
+                read += part.len();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            read
+        });
+        until(&world, "data_port_cut_total", 1).await;
+        let read = reading.await.unwrap();
+        assert!(read < bytes.len(), "{verify}: all bytes came");
+        // A fast reader has the bytes in time.
+        let reply = world.get(&path, Some("bytes=0-9")).await;
+        assert_eq!((reply.status, &reply.body[..]), (206, &bytes[..10]));
+    }
+}
+
+/// Reads a body until it is whole or the connection ends.
+async fn rest(stream: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    drop(stream.take(length as u64).read_to_end(&mut body).await);
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_of_deleted_extents_end_on_a_full_device() {
+    let (folder, bytes) = (tempfile::tempdir().unwrap(), pattern(24 * MIB));
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let node = open_node(folder.path(), Reserve::Bytes(1 << 20), clock);
+    let (deleted, kept) = (put_on(&node, &bytes).await, put_on(&node, &bytes).await);
+    node.shutdown().await.unwrap();
+    drop(node);
+    // The device takes deletes, and no new bytes.
+    let space = rustix::fs::statvfs(folder.path()).unwrap();
+    let reserve = Reserve::Bytes(space.f_bavail * space.f_frsize / 4 * 6);
+    let notice = Duration::from_millis(100);
+    let limits = DataPortLimits { notice, ..DataPortLimits::default() };
+    let write_idle = Duration::from_mins(10);
+    let setup = Setup { limits, write_idle, reserve, ..Setup::default() };
+    let world = World::on(folder, setup).await;
+    let mut readers = Vec::new();
+    for verify in VERIFIERS {
+        for extent in [&deleted, &kept] {
+            let mut stream = connect_small(&world).await;
+            send(&mut stream, "GET", &format!("{}&verify={verify}", world.path(extent)), None)
+                .await;
+            head(&mut stream).await;
+            readers.push((extent.id, stream));
+        }
+    }
+    world.node.delete_extents(DEVICE, &[deleted.id]).await.unwrap();
+    until(&world, "data_port_cut_total", 2).await;
+    for (id, mut stream) in readers {
+        let body = rest(&mut stream, bytes.len()).await;
+        assert!(bytes.starts_with(&body));
+        assert_eq!(body.len() == bytes.len(), id == kept.id, "{} bytes", body.len());
+    }
+    until(&world, "data_port_in_flight", 0).await;
+    assert_eq!(figure(&world, "data_port_cut_total"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsigned_readers_have_an_eighth_of_the_turns() {
+    let world = World::with(16, Duration::from_mins(10)).await;
+    let bytes = pattern(24 * MIB);
+    let extent = world.put(&bytes).await;
+    let path = world.unsigned_path(&extent);
+    let mut stalled = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect_small(&world).await;
+        send(&mut stream, "GET", &path, None).await;
+        head(&mut stream).await;
+        stalled.push(stream);
+    }
+    let busy = world.get(&path, Some("bytes=0-9")).await;
+    assert_eq!((busy.status, busy.header("x-martlet-refused")), (503, Some("overload")));
+    let signed = world.get(&world.path(&extent), Some("bytes=0-9")).await;
+    assert_eq!((signed.status, &signed.body[..]), (206, &bytes[..10]));
+    stalled.pop();
+    until(&world, "data_port_in_flight", 1).await;
+    assert_eq!(world.get(&path, Some("bytes=0-9")).await.status, 206);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_of_an_unsigned_reader_makes_room_for_others() {
+    let world = World::new().await;
+    let extent = world.put(&pattern(100)).await;
+    let mut kept = Vec::new();
+    for path in [world.unsigned_path(&extent), world.path(&extent)] {
+        let mut stream = world.connect().await;
+        send(&mut stream, "GET", &path, None).await;
+        assert_eq!(receive(&mut stream, true).await.status, 200);
+        kept.push(stream);
+    }
+    // A new connection has a second for its first request.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let mut crowd = Vec::new();
+    for _ in 0..KEYLESS_PER_ADDRESS {
+        crowd.push(world.connect().await);
+    }
+    let end = tokio::time::timeout(Duration::from_mins(1), kept[0].read(&mut [0])).await;
+    assert_eq!(end.expect("the unsigned connection stays").unwrap_or(0), 0);
+    send(&mut kept[1], "GET", &world.path(&extent), None).await;
+    assert_eq!(receive(&mut kept[1], true).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_block_that_rots_in_mid_read_is_never_sent_as_verified() {
     let world = World::new().await;
     let bytes = pattern(48 * MIB);

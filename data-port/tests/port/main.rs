@@ -7,16 +7,16 @@ mod tls;
 mod tokens;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use martlet_data_port::DataPortServer;
+use martlet_data_port::{DataPortLimits, DataPortServer};
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::extent_token::{ExtentGrant, ExtentTokenKey};
+use martlet_protocol::extent_token::{ANONYMOUS_TENANT, ExtentGrant, ExtentTokenKey};
 use martlet_protocol::testing::{new_extent, whole_body};
 use martlet_protocol::{Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, ManualClock};
 use martlet_serving::Certificate;
@@ -29,6 +29,8 @@ use tokio::sync::watch;
 const DEVICE: DeviceId = DeviceId(7);
 const NOW_MS: u64 = 1_800_000_000_000;
 const BLOCK: usize = 65_536;
+/// Most connections of one address that have shown no token of a signed locate.
+const KEYLESS_PER_ADDRESS: usize = 32;
 
 /// A node with one device and a data port.
 struct World {
@@ -39,6 +41,22 @@ struct World {
     address: SocketAddr,
     server: Arc<DataPortServer>,
     stop: watch::Sender<bool>,
+}
+
+/// Parts of a world that tests choose.
+struct Setup {
+    limits: DataPortLimits,
+    write_idle: Duration,
+    certificate: Option<Certificate>,
+    reserve: Reserve,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let limits = DataPortLimits { requests_max: 8, ..DataPortLimits::default() };
+        let reserve = Reserve::Bytes(1 << 20);
+        Self { limits, write_idle: Duration::from_secs(10), certificate: None, reserve }
+    }
 }
 
 /// A reply, and true if its body came whole.
@@ -66,50 +84,58 @@ fn pattern(length: usize) -> Bytes {
 }
 
 fn limits(write_idle: Duration) -> Limits {
-    let places = ConnectionLimits { all: 64, keyless: 32, keyless_per_address: 32 };
-    let header_timeout = Duration::from_secs(10);
+    let keyless_per_address = KEYLESS_PER_ADDRESS;
+    let places = ConnectionLimits { all: 64, keyless: 32, keyless_per_address };
+    let header_timeout = Duration::from_mins(2);
     Limits { places, header_timeout, write_idle, head_bytes: HEAD_BYTES_MAX }
+}
+
+/// Opens a node with the device in `folder`.
+fn open_node(folder: &Path, reserve: Reserve, clock: Arc<ManualClock>) -> StorageNode {
+    let config = DeviceConfig { reserve, ..DeviceConfig::new(DEVICE, folder) };
+    let options = NodeOptions { clock, ..NodeOptions::default() };
+    StorageNode::open(vec![config], options).unwrap()
+}
+
+async fn put_on(node: &StorageNode, bytes: &Bytes) -> ExtentRef {
+    let new = new_extent(BucketId([5; 16]), "k", Some(bytes.len() as u64));
+    node.write_extent(DEVICE, new, whole_body(bytes.clone())).await.unwrap()
 }
 
 impl World {
     async fn new() -> Self {
-        Self::with(8, Duration::from_secs(10)).await
+        Self::of(Setup::default()).await
     }
 
     async fn with(requests_max: usize, write_idle: Duration) -> Self {
-        Self::serving(requests_max, write_idle, None).await
+        let limits = DataPortLimits { requests_max, ..DataPortLimits::default() };
+        Self::of(Setup { limits, write_idle, ..Setup::default() }).await
     }
 
-    async fn serving(
-        requests_max: usize,
-        write_idle: Duration,
-        certificate: Option<Certificate>,
-    ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = DeviceConfig {
-            reserve: Reserve::Bytes(1 << 20),
-            ..DeviceConfig::new(DEVICE, folder.path())
-        };
+    async fn of(setup: Setup) -> Self {
+        Self::on(tempfile::tempdir().unwrap(), setup).await
+    }
+
+    /// Opens the device in a folder, behind a new port.
+    async fn on(folder: tempfile::TempDir, setup: Setup) -> Self {
         let clock = Arc::new(ManualClock::at(NOW_MS));
-        let options = NodeOptions { clock: clock.clone(), ..NodeOptions::default() };
-        let node = Arc::new(StorageNode::open(vec![config], options).unwrap());
+        let node = Arc::new(open_node(folder.path(), setup.reserve, clock.clone()));
         let key = ExtentTokenKey::derive(b"secret");
         let clock_of_tokens: Arc<dyn Clock> = clock.clone();
-        let server = DataPortServer::new(node.clone(), key.clone(), clock_of_tokens, requests_max);
+        let server = DataPortServer::new(node.clone(), key.clone(), clock_of_tokens, setup.limits);
         let server = Arc::new(server);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let port = Port { listener, certificate };
-        let serving =
-            server.clone().serve(port, limits(write_idle), stopped, Duration::from_secs(1));
+        let port = Port { listener, certificate: setup.certificate };
+        let limits = limits(setup.write_idle);
+        let serving = server.clone().serve(port, limits, stopped, Duration::from_secs(1));
         tokio::spawn(serving);
         Self { folder, node, key, clock, address, server, stop }
     }
 
     async fn put(&self, bytes: &Bytes) -> ExtentRef {
-        let new = new_extent(BucketId([5; 16]), "k", Some(bytes.len() as u64));
-        self.node.write_extent(DEVICE, new, whole_body(bytes.clone())).await.unwrap()
+        put_on(&self.node, bytes).await
     }
 
     fn grant(&self, extent: &ExtentRef) -> ExtentGrant {
@@ -127,6 +153,12 @@ impl World {
     /// Path of a piece with a token for the whole of it.
     fn path(&self, extent: &ExtentRef) -> String {
         self.path_by(extent.id, &self.grant(extent))
+    }
+
+    /// Path of a piece with a token that an unsigned locate gets.
+    fn unsigned_path(&self, extent: &ExtentRef) -> String {
+        let tenant = ANONYMOUS_TENANT.to_owned();
+        self.path_by(extent.id, &ExtentGrant { tenant, ..self.grant(extent) })
     }
 
     fn path_by(&self, id: ExtentId, grant: &ExtentGrant) -> String {

@@ -48,7 +48,7 @@ async fn connect(
 async fn world(authority: &Authority) -> World {
     let folder = tempfile::tempdir().unwrap();
     let certificate = certificate(authority, folder.path());
-    World::serving(8, Duration::from_secs(10), Some(certificate)).await
+    World::of(Setup { certificate: Some(certificate), ..Setup::default() }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,9 @@ use std::net::IpAddr;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
-use martlet_protocol::extent_token::ExtentGrant;
+use martlet_protocol::extent_token::{ANONYMOUS_TENANT, ExtentGrant};
+use martlet_protocol::limits::BLOCK_BYTES;
+use martlet_protocol::{DataPort, Network};
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{DataPort, Network};
 use martlet_proxy::{
@@ -37,8 +39,6 @@ const LOCATE: HeaderName = HeaderName::from_static("x-martlet-locate");
 /// Version of the document.
 const FORMAT: HeaderValue = HeaderValue::from_static("1");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Tenant in tokens of unsigned requests. No account has this name.
-const ANONYMOUS: &str = "(anonymous)";
 
 /// The document.
 #[derive(Serialize)]
@@ -229,7 +229,7 @@ impl Operations {
     ) -> S3Result<TokenMaker<'a>> {
         let peer = request.context.connection.peer;
         let (tenant, mut networks) = match &request.context.identity {
-            Identity::Anonymous => (ANONYMOUS, Vec::new()),
+            Identity::Anonymous => (ANONYMOUS_TENANT, Vec::new()),
             Identity::Known(who) => (&*who.account, who.networks.clone()),
         };
         let needs = request.authorization()?.connection_needs();

@@ -2,7 +2,8 @@
 //!
 //! While its gate is shut, calls for files in the folder block, as on a disk that doesn't answer.
 //! Non-blocking reads then find nothing in memory. The gate may be shut for sends alone, as if the
-//! kernel had dropped pages between a look-up and its send.
+//! kernel had dropped pages between a look-up and its send. It may shut itself after a send, as if the
+//! pages behind these bytes were not in memory.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -25,6 +26,7 @@ pub(crate) struct FolderGate {
 enum Shut {
     #[default]
     No,
+    AfterSend,
     Sends,
     All,
 }
@@ -36,6 +38,11 @@ impl FolderGate {
 
     pub(crate) fn shut_for_sends(&self) {
         *self.shut.lock() = Shut::Sends;
+    }
+
+    /// Lets one more send pass, and is shut after it.
+    pub(crate) fn shut_after_a_send(&self) {
+        *self.shut.lock() = Shut::AfterSend;
     }
 
     pub(crate) fn open(&self) {
@@ -53,8 +60,11 @@ impl FolderGate {
 
     fn pass_send(&self) {
         let mut shut = self.shut.lock();
-        while *shut != Shut::No {
+        while matches!(*shut, Shut::Sends | Shut::All) {
             self.opened.wait(&mut shut);
+        }
+        if *shut == Shut::AfterSend {
+            *shut = Shut::All;
         }
     }
 

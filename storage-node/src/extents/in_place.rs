@@ -7,15 +7,19 @@
 //! * Unverified bytes are only returned by methods that are named so.
 //! * No thread on which calls wait for the disk waits for a client.
 //! * A delete doesn't change the bytes of an open extent. Their space is reused once it is dropped.
+//!   [`ExtentInPlace::space_needed`] ends once a full device needs this space.
+//! * A socket whose send failed gets no further bytes: the thread of that send may go on later.
 //! * No socket gets references to pages of a volume: a later record may change these pages before
 //!   the client has received them.
 
+use std::future::pending;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{ByteStream, Error, ExtentId, Result};
+use tokio::sync::watch;
 
 use super::ExtentStore;
 use super::open::OpenExtent;
@@ -40,6 +44,8 @@ pub struct SentBytes {
 pub struct ExtentInPlace {
     reader: ExtentReader,
     senders: Arc<Senders>,
+    /// Changes at each reclaim while the device is short of space.
+    shortages: watch::Receiver<()>,
     extent: Arc<OpenExtent>,
 }
 
@@ -57,7 +63,8 @@ impl ExtentStore {
             None => StoreState::open_extent(&self.0, id).await?,
         };
         let (reader, senders) = (ExtentReader::of(&self.0).by_windows(), self.0.senders.clone());
-        Ok(ExtentInPlace { reader, senders, extent })
+        let shortages = self.0.shortages.subscribe();
+        Ok(ExtentInPlace { reader, senders, shortages, extent })
     }
 }
 
@@ -85,6 +92,25 @@ impl ExtentInPlace {
         self.extent.crcs.get(blocks).unwrap_or_default()
     }
 
+    /// Waits until the device needs the space of the extent: its file is deleted, and the device is
+    /// short of space. Never ends for a packed extent.
+    pub async fn space_needed(&self) {
+        let mut shortages = self.shortages.clone();
+        while shortages.changed().await.is_ok() {
+            if self.is_deleted_file() {
+                return;
+            }
+        }
+        // The store has closed.
+        pending().await
+    }
+
+    /// Returns true if the extent is a file without a name. Quarantine leaves a file its name.
+    fn is_deleted_file(&self) -> bool {
+        // The kernel has the answer in memory, so this waits for no disk.
+        !self.is_packed() && self.extent.file.is_named().is_ok_and(|is_named| !is_named)
+    }
+
     /// Reads verified bytes. The first chunk is read before this returns.
     pub async fn read(&self, range: Range<u64>) -> Result<ByteStream> {
         self.check(&range)?;
@@ -102,8 +128,8 @@ impl ExtentInPlace {
     /// Others are sent by a thread that waits for the disk, until the socket takes no more.
     ///
     /// # Errors
-    /// `Invalid` for a packed extent. Others are those before the first byte: after an error that
-    /// comes later, the bytes before it are returned.
+    /// `Invalid` for a packed extent. After an error, as after [`SendEnd::Failed`], a thread that hangs
+    /// may still send bytes: the caller ends the connection.
     pub async fn send_unverified(
         &self,
         socket: &Arc<OwnedFd>,
@@ -122,8 +148,8 @@ impl ExtentInPlace {
         let send = move || send_while_taken(&extent, socket.as_fd(), from..range.end);
         match self.reader.threads().run(send).await {
             Ok(sent) => Ok(SentBytes { bytes: bytes + sent.bytes, end: sent.end }),
-            // A further call meets the error before its first byte.
-            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Taken }),
+            // A call that hangs goes on once the disk answers. A further call would send its bytes too.
+            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Failed }),
             Err(error) => Err(error),
         }
     }

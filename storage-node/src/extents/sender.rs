@@ -75,6 +75,9 @@ pub enum SendEnd {
     Taken,
     /// The socket takes none now, or the time of the call is up.
     Full,
+    /// The call failed after its bytes, and a thread that hangs may send the next ones later. The caller
+    /// sends nothing more, and ends the connection.
+    Failed,
 }
 
 /// Outcome of a send.

@@ -10,6 +10,7 @@ use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
+use tokio::sync::watch;
 
 use super::buffer::{AlignedBuffer, BufferPool};
 use super::committer::{Committer, CommitterState};
@@ -69,6 +70,8 @@ pub(super) struct StoreState {
     writing: Mutex<HashSet<ExtentId>>,
     /// Leases on files, if the store lends them.
     pub(super) file_leases: Option<FileLeases>,
+    /// Notified at each reclaim while the device is short of space.
+    pub(super) shortages: watch::Sender<()>,
     /// Rings of the node, if others may have other rings (rule X9).
     pub(super) rings: Option<Arc<RingEpochs>>,
     /// Number of removals in progress.
@@ -137,6 +140,7 @@ impl StoreState {
             punch_bytes_min_if_short: options.punch_bytes_min_if_short,
             writing: Mutex::default(),
             file_leases: options.lends.then(|| FileLeases::new(options.threads.clone())),
+            shortages: watch::Sender::new(()),
             rings: options.rings.clone(),
             removals: AtomicU64::new(0),
         };
@@ -387,8 +391,11 @@ impl StoreState {
     }
 
     pub(super) fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
-        if let Some(leases) = self.file_leases.as_ref().filter(|_| short) {
-            leases.revoke_deleted();
+        if short {
+            self.shortages.send_replace(());
+            if let Some(leases) = &self.file_leases {
+                leases.revoke_deleted();
+            }
         }
         let bytes_min = if short {
             self.punch_bytes_min_if_short.min(self.punch_bytes_min)

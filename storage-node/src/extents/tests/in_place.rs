@@ -155,21 +155,33 @@ async fn slow_sockets_delay_no_other_reader_and_no_call_of_the_disk() {
     assert!(peer.join().unwrap() == pattern(id, LENGTH));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_send_that_hangs_fails_and_makes_its_device_suspect() {
-    let (folder, gate) = (tempfile::tempdir().unwrap(), Arc::<FolderGate>::default());
+/// Opens a store behind a gate. Its device is suspect once no call has ended for 100 ms.
+fn open_gated(folder: &Path, gate: &Arc<FolderGate>) -> (ExtentStore, Arc<Pool>) {
     let threads = Arc::new(Pool::new("d1".to_owned(), Duration::from_millis(100)));
     let options = ExtentOptions { threads: threads.clone(), ..ExtentOptions::default() };
-    let disk = Arc::new(GatedDisk::new(folder.path(), gate.clone()));
-    let table = ExtentTable::open(&folder.path().join("index")).unwrap();
+    let disk = Arc::new(GatedDisk::new(folder, gate.clone()));
+    let table = ExtentTable::open(&folder.join("index")).unwrap();
     let clock = Arc::new(SystemClock);
-    let (store, _) = ExtentStore::open(folder.path(), disk, table, clock, &options).unwrap();
-    let id = ExtentId::random();
-    put(&store, id, LENGTH).await.unwrap();
+    let (store, _) = ExtentStore::open(folder, disk, table, clock, &options).unwrap();
+    (store, threads)
+}
+
+/// Opens an extent whose bytes are in memory.
+async fn open_cached(store: &ExtentStore, id: ExtentId) -> ExtentInPlace {
+    put(store, id, LENGTH).await.unwrap();
     let extent = store.open_in_place(id).await.unwrap();
     let in_memory: Vec<Bytes> =
         extent.read(0..LENGTH as u64).await.unwrap().try_collect().await.unwrap();
     assert_eq!(in_memory.concat().len(), LENGTH);
+    extent
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_hangs_fails_and_makes_its_device_suspect() {
+    let (folder, gate) = (tempfile::tempdir().unwrap(), Arc::<FolderGate>::default());
+    let (store, threads) = open_gated(folder.path(), &gate);
+    let id = ExtentId::random();
+    let extent = open_cached(&store, id).await;
     gate.shut_for_sends();
     let (socket, peer) = sockets();
     // Calls that end meanwhile are no pulse of the thread that hangs.
@@ -200,6 +212,26 @@ async fn a_send_that_hangs_fails_and_makes_its_device_suspect() {
     send_all(&extent, &socket, 0..LENGTH as u64).await;
     drop(socket);
     assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_hangs_after_its_first_bytes_is_never_repeated() {
+    let (folder, gate) = (tempfile::tempdir().unwrap(), Arc::<FolderGate>::default());
+    let (store, _) = open_gated(folder.path(), &gate);
+    let id = ExtentId::random();
+    let extent = open_cached(&store, id).await;
+    // The sending thread sends bytes once, and finds no further ones. A thread of the disk hangs.
+    gate.shut_after_a_send();
+    let (socket, peer) = sockets();
+    let sent = extent.send_unverified(&socket, 0..LENGTH as u64).await.unwrap();
+    assert_eq!(sent.end, SendEnd::Failed, "a further call would send the bytes of the hung one");
+    assert!(sent.bytes > 0 && sent.bytes < LENGTH as u64, "{sent:?}");
+    // The data port ends the connection before the disk answers.
+    rustix::net::shutdown(&socket, rustix::net::Shutdown::Both).unwrap();
+    gate.open();
+    drop(socket);
+    let bytes = received(peer).join().unwrap();
+    assert!(bytes == pattern(id, LENGTH)[..usize::try_from(sent.bytes).unwrap()]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,6 +296,29 @@ async fn bytes_before_an_error_of_the_disk_are_counted() {
     assert!((900_000..=1_000_000).contains(&at), "{at}: {error}");
     drop(socket);
     assert!(peer.join().unwrap() == pattern(id, LENGTH)[..usize::try_from(at).unwrap()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_device_needs_the_space_of_deleted_files_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open_real(folder.path());
+    let (deleted, kept, packed) = (ExtentId::random(), ExtentId::random(), ExtentId::random());
+    let mut readers = Vec::new();
+    for (id, length) in [(deleted, LENGTH), (kept, LENGTH), (packed, 100_000)] {
+        put(&store, id, length).await.unwrap();
+        readers.push(store.open_in_place(id).await.unwrap());
+    }
+    store.delete(&[deleted, packed]).await.unwrap();
+    let is_needed = |reader: &ExtentInPlace| reader.space_needed().now_or_never().is_some();
+    assert!(!readers.iter().any(is_needed), "the device has space");
+    store.reclaim(10, false).unwrap();
+    assert!(!readers.iter().any(is_needed), "the device has space");
+    store.reclaim(10, true).unwrap();
+    assert_eq!(readers.iter().map(is_needed).collect::<Vec<_>>(), [true, false, false]);
+    // Readers of a store that has closed go on.
+    assert!(store.close());
+    drop(store);
+    assert!(!is_needed(&readers[1]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
