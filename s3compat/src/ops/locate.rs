@@ -16,8 +16,6 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::extent_token::{ANONYMOUS_TENANT, ExtentGrant};
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{DataPort, Network};
-use martlet_protocol::limits::BLOCK_BYTES;
-use martlet_protocol::{DataPort, Network};
 use martlet_proxy::{
     Located, LocatedExtent, LocatedExtents, LocatedPiece, NotDirect, PieceHolder, Selection,
 };
