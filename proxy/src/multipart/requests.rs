@@ -12,7 +12,6 @@ use martlet_protocol::usage::Usage;
 use martlet_protocol::{RegisterKey, UploadId, WriteId};
 
 use super::complete::{Completer, check_order};
-use super::decision::Driver;
 use super::drive::CompletionDriver;
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, check_kind, info, new_id};

@@ -102,7 +102,7 @@ impl ExtentInPlace {
             }
         }
         // The store has closed.
-        pending().await
+        pending::<()>().await;
     }
 
     /// Returns true if the extent is a file without a name. Quarantine leaves a file its name.
