@@ -441,8 +441,12 @@ class S3(Handler):
                 self.cluster.uploads[name] = {}
             return self.reply(200, f"<R><UploadId>{name}</UploadId></R>".encode())
         if "uploadId" in query:
+            announced = self.headers.get("x-amz-mp-object-size") if self.cluster.martlet else None
             with self.cluster.lock:
-                parts = self.cluster.uploads.pop(query["uploadId"], None)
+                parts = self.cluster.uploads.get(query["uploadId"])
+                if parts and announced and int(announced) != sum(map(len, parts.values())):
+                    return self.error(400, "InvalidRequest")
+                self.cluster.uploads.pop(query["uploadId"], None)
             if parts is None:
                 return self.error(404, "NoSuchUpload")
             whole = b"".join(parts[number] for number in sorted(parts))

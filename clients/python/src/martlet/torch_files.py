@@ -107,8 +107,11 @@ class Shard(io.BufferedIOBase):
         return self._file.tell()
 
     def close(self) -> None:
-        """Stores the shard."""
+        """Stores the shard. After a failed write it discards the shard, and raises the error of this write."""
         if not self.closed and not self._file.closed:
+            if self.error is not None:
+                self._file.discard()
+                raise self.error
             self._file.close()
             if self._file.written is not None:
                 self._note(self._file.written)
