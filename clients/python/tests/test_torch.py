@@ -22,7 +22,7 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 from martlet.dcp import StorageReader, StorageWriter  # noqa: E402
 from martlet.metadata import loads  # noqa: E402
 from martlet.tensors import TensorFile, bytes_of  # noqa: E402
-from martlet.torch_files import Shard  # noqa: E402
+from martlet.torch_files import Files, Shard  # noqa: E402
 
 Connect = Callable[..., martlet.Client]
 FAILED = pytest.importorskip("torch.distributed.checkpoint.utils").CheckpointException
@@ -170,6 +170,13 @@ def test_a_shard_whose_write_failed_is_not_stored(cluster: Cluster, connect: Con
     assert not noted
     assert not cluster.objects
     assert not cluster.uploads
+
+
+def test_a_shard_is_noted_where_its_stream_stays_open(cluster: Cluster, connect: Connect) -> None:
+    files, url = Files(connect()), f"{FOLDER}/x"
+    with files.create_stream(url, "wb") as stream:
+        stream.write(b"bytes")
+    assert files.written(url).size == 5
 
 
 def test_items_beyond_the_bound_of_memory(cluster: Cluster, connect: Connect) -> None:

@@ -39,6 +39,7 @@ class Files(FileSystemBase):
             shard = Shard(file, self._note)
             try:
                 yield cast(io.IOBase, shard)
+                shard.close()
             except BaseException:
                 # torch.save reports a failed write as an error of its own format.
                 if shard.error is not None:
