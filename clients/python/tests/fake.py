@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import TypeVar
@@ -73,6 +74,10 @@ class Cluster:
     first_server: int = 0
     """Number of the first of three servers that hold pieces."""
     sets: bool = True
+    ignores_conditions: bool = False
+    """True for a store that sends the bytes of any version, whatever `If-Match` names."""
+    withheld: frozenset[str] = frozenset()
+    """Headers that replies lack, each after its method: `HEAD ETag`."""
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
     pieces: dict[str, bytes] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
@@ -331,10 +336,11 @@ class S3(Handler):
         return bucket, key, query
 
     def marks(self, stored: Stored) -> dict[str, str]:
-        found = {"ETag": stored.etag}
+        changed = formatdate(1_700_000_000 + int(stored.version[1:]), usegmt=True)
+        found = {"ETag": stored.etag, "Last-Modified": changed}
         if self.cluster.martlet:
             found |= {"x-martlet-stamp": "s", "x-martlet-consistency": "quorum"}
-        return found
+        return {name: value for name, value in found.items() if f"{self.command} {name}" not in self.cluster.withheld}
 
     def error(self, status: int, code: str) -> None:
         self.reply(status, f"<Error><Code>{code}</Code><Message>text</Message></Error>".encode())
@@ -361,7 +367,7 @@ class S3(Handler):
         stored = self.find(bucket, key)
         if stored is None:
             return self.error(404, "NoSuchKey")
-        if self.headers.get("If-Match", stored.etag) != stored.etag:
+        if not self.cluster.ignores_conditions and self.headers.get("If-Match", stored.etag) != stored.etag:
             return self.error(412, "PreconditionFailed")
         first, end = self.range_of(len(stored.body)) or (0, len(stored.body))
         if "locate" in query and self.cluster.martlet:
@@ -372,6 +378,8 @@ class S3(Handler):
             return self.reply(200, json.dumps(document).encode(), {"x-martlet-locate": "1", **self.marks(stored)})
         if not self.headers.get("Range"):
             return self.reply(200, stored.body, self.marks(stored))
+        if first >= len(stored.body):
+            return self.error(416, "InvalidRange")
         where = {"Content-Range": f"bytes {first}-{end - 1}/{len(stored.body)}"}
         return self.reply(206, stored.body[first:end], {**self.marks(stored), **where})
 
@@ -433,8 +441,12 @@ class S3(Handler):
                 self.cluster.uploads[name] = {}
             return self.reply(200, f"<R><UploadId>{name}</UploadId></R>".encode())
         if "uploadId" in query:
+            announced = self.headers.get("x-amz-mp-object-size") if self.cluster.martlet else None
             with self.cluster.lock:
-                parts = self.cluster.uploads.pop(query["uploadId"], None)
+                parts = self.cluster.uploads.get(query["uploadId"])
+                if parts and announced and int(announced) != sum(map(len, parts.values())):
+                    return self.error(400, "InvalidRequest")
+                self.cluster.uploads.pop(query["uploadId"], None)
             if parts is None:
                 return self.error(404, "NoSuchUpload")
             whole = b"".join(parts[number] for number in sorted(parts))

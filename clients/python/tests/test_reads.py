@@ -224,6 +224,60 @@ def test_overwritten_objects(cluster: Cluster, connect: Connect, rng: random.Ran
         reader.read_into([martlet.plan.Span(0, memoryview(bytearray(len(body))))])
 
 
+@pytest.mark.parametrize("withheld", [[], ["HEAD ETag"], ["HEAD ETag", "GET ETag"]])
+def test_an_overwrite_where_conditions_are_ignored(
+    cluster: Cluster, connect: Connect, rng: random.Random, withheld: list[str]
+) -> None:
+    cluster.martlet, cluster.ignores_conditions, cluster.withheld = False, True, frozenset(withheld)
+    body = store(cluster, rng, 16 * MIB)
+    assert whole(connect(fetch_bytes=MIB))[0] == body
+    reader = connect(fetch_bytes=MIB).reader(URL)
+    replaced = []
+
+    def replace(_: int) -> None:
+        if not replaced:
+            replaced.append(cluster.put("b", "k", body[::-1]))
+
+    with pytest.raises(martlet.ObjectChanged, match="open it again"):
+        reader.read_into([martlet.plan.Span(0, memoryview(bytearray(len(body))))], replace)
+    assert replaced
+
+
+UNMARKED = frozenset({"HEAD ETag", "GET ETag", "GET Last-Modified"})
+
+
+@pytest.mark.parametrize("size", [MIB // 2, 3 * MIB])
+def test_an_overwrite_of_another_length(cluster: Cluster, connect: Connect, rng: random.Random, size: int) -> None:
+    cluster.martlet, cluster.ignores_conditions, cluster.withheld = False, True, UNMARKED
+    store(cluster, rng, 2 * MIB)
+    reader = connect().reader(URL)
+    store(cluster, rng, size)
+    with pytest.raises(martlet.ObjectChanged, match="open it again"):
+        reader.read_into([martlet.plan.Span(MIB, memoryview(bytearray(1000)))])
+
+
+def test_stores_without_marks_are_read_by_one_request(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    cluster.martlet, cluster.withheld = False, UNMARKED
+    body = store(cluster, rng, MIB)
+    read, reader = whole(connect(fetch_bytes=MIB))
+    assert read == body
+    # A repeated request replaces all bytes of the first one.
+    memory = bytearray(MIB)
+    reader.read_into([martlet.plan.Span(0, memoryview(memory))])
+    assert memory == body
+    with pytest.raises(errors.ProtocolError, match="one request alone"):
+        reader.read_into([martlet.plan.Span(5, memoryview(memory)[:1000])])
+    with pytest.raises(errors.ProtocolError, match="one request alone"):
+        whole(connect(fetch_bytes=MIB // 4))
+
+
+def test_replies_without_the_etag_of_head_are_errors(cluster: Cluster, connect: Connect, rng: random.Random) -> None:
+    cluster.martlet, cluster.withheld = False, frozenset({"GET ETag"})
+    store(cluster, rng)
+    with pytest.raises(errors.ProtocolError, match="no ETag"):
+        whole(connect())
+
+
 def test_absent_objects(cluster: Cluster, connect: Connect) -> None:
     with pytest.raises(martlet.NotFound, match="martlet://b/k"):
         connect().open(URL)

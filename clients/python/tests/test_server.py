@@ -14,6 +14,7 @@ import pytest
 
 import martlet
 from martlet.plan import Span
+from martlet.upload import Multipart
 
 ENDPOINT = os.environ.get("MARTLET_ENDPOINT", "")
 MIB = 1 << 20
@@ -78,6 +79,17 @@ def test_files(client: martlet.Client, bucket: str, rng: random.Random) -> None:
             file.write(body[at : at + 999_999])
     assert bytes(client.read(f"martlet://{bucket}/file").view) == body
     assert [it.size for it in client.listing(f"martlet://{bucket}/")] == [len(body)]
+
+
+def test_a_completion_of_another_size_is_refused(client: martlet.Client, bucket: str) -> None:
+    address = martlet.Address(bucket, "parts")
+    upload = Multipart(client.store, address)
+    upload.send(1, memoryview(bytes(5 * MIB)))
+    with pytest.raises(martlet.StoreError, match="x-amz-mp-object-size"):
+        upload.complete(5 * MIB + 1)
+    assert not client.exists(address)
+    assert upload.complete(5 * MIB).size == 5 * MIB
+    assert client.info(address).size == 5 * MIB
 
 
 def test_versions(client: martlet.Client, train: str) -> None:

@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 from martlet.dcp import StorageReader, StorageWriter  # noqa: E402
 from martlet.metadata import loads  # noqa: E402
 from martlet.tensors import TensorFile, bytes_of  # noqa: E402
+from martlet.torch_files import Files, Shard  # noqa: E402
 
 Connect = Callable[..., martlet.Client]
 FAILED = pytest.importorskip("torch.distributed.checkpoint.utils").CheckpointException
@@ -153,6 +155,28 @@ def test_a_shard_that_fails_commits_nothing(cluster: Cluster, connect: Connect, 
         save(connect(), state_of(6), thread_count=threads)
     assert not cluster.commits
     assert not [key for _, key in cluster.objects if "metadata" in key]
+
+
+def test_a_shard_whose_write_failed_is_not_stored(cluster: Cluster, connect: Connect) -> None:
+    cluster.martlet = False
+    cluster.fault("early 403", times=1000, path="partNumber=3", method="PUT")
+    noted: list[martlet.Written] = []
+    shard = Shard(connect(upload_parts=2).open(f"{FOLDER}/x", "wb"), noted.append)
+    for _ in range(60):
+        with suppress(martlet.MartletError):
+            shard.write(bytes(1 << 20))
+    with pytest.raises(martlet.AccessDenied):
+        shard.close()
+    assert not noted
+    assert not cluster.objects
+    assert not cluster.uploads
+
+
+def test_a_shard_is_noted_where_its_stream_stays_open(cluster: Cluster, connect: Connect) -> None:
+    files, url = Files(connect()), f"{FOLDER}/x"
+    with files.create_stream(url, "wb") as stream:
+        stream.write(b"bytes")
+    assert files.written(url).size == 5
 
 
 def test_items_beyond_the_bound_of_memory(cluster: Cluster, connect: Connect) -> None:

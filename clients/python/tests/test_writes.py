@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import mmap
 import random
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 import martlet
 from fake import Cluster
+from martlet.upload import Multipart
 
 MIB = 1 << 20
 Connect = Callable[..., martlet.Client]
@@ -149,6 +151,68 @@ def test_a_part_that_fails_ends_the_file(cluster: Cluster, connect: Connect, rng
         file.write(body[:MIB])
         file.write(body[MIB:])
     assert cluster.objects["b", "k"].body == body
+
+
+@pytest.mark.parametrize("how", ["stops", "goes on", "text"])
+def test_a_file_whose_write_failed_is_no_object(cluster: Cluster, connect: Connect, how: str) -> None:
+    # Another store ignores the size that a completion names.
+    cluster.martlet = False
+    before = cluster.put("b", "k", b"before")
+    cluster.fault("early 403", times=1000, path="partNumber=3", method="PUT")
+    file = connect(upload_parts=2).open(URL, "wb")
+    outer = io.TextIOWrapper(file, encoding="ascii") if how == "text" else file
+    failures = []
+    for _ in range(60):
+        try:
+            outer.write("x" * MIB if how == "text" else bytes(MIB))
+        except martlet.MartletError as error:
+            failures.append(error)
+            if how != "goes on":
+                break
+    assert isinstance(failures[0], martlet.AccessDenied)
+    with pytest.raises(martlet.MartletError, match="an earlier write failed") as caught:
+        outer.close()
+    assert {one.__cause__ for one in [*failures[1:], caught.value]} == {failures[0]}
+    assert (file.closed, file.written) == (True, None)
+    assert cluster.objects["b", "k"] is before
+    assert not cluster.uploads
+    outer.close()
+
+
+def test_a_close_that_was_interrupted_stores_nothing_later(
+    cluster: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.martlet = False
+    cluster.fault("early 403", times=1000, path="partNumber=4", method="PUT")
+    file = connect().open(URL, "wb")
+    # The last part is sent by `close`.
+    file.write(bytes(17 * MIB))
+
+    def interrupt(_: Multipart) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Multipart, "abort", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            file.close()
+    assert not file.closed
+    with pytest.raises(martlet.MartletError, match="an earlier write failed"):
+        file.close()
+    assert file.closed
+    assert not cluster.objects
+    assert not cluster.uploads
+
+
+def test_a_completion_names_the_size_of_the_object(cluster: Cluster, connect: Connect) -> None:
+    upload = Multipart(connect().store, martlet.Address("b", "k"))
+    upload.send(1, memoryview(bytes(5 * MIB)))
+    with pytest.raises(martlet.StoreError, match="InvalidRequest"):
+        upload.complete(6 * MIB)
+    assert not cluster.objects
+    upload.complete(5 * MIB)
+    completions = [one for one in cluster.requests if one.method == "POST" and "uploadId" in one.target]
+    assert [one.headers["x-amz-mp-object-size"] for one in completions] == [str(6 * MIB), str(5 * MIB)]
+    assert all("x-amz-mp-object-size" in one.headers["authorization"] for one in completions)
 
 
 def test_listing_and_deleting(cluster: Cluster, connect: Connect) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+OVERWRITTEN = "The object was overwritten: open it again, or name a version"
+
 
 class MartletError(Exception):
     """Base of all errors of this package."""
@@ -67,7 +69,7 @@ def of_status(status: int, code: str, message: str, what: str, request_id: str =
     elif status in (401, 403):
         kind, text = AccessDenied, f"{text}. Check the credentials, the region and the policies of the key"
     elif status == 412:
-        kind, text = ObjectChanged, f"{text}. The object was overwritten: open it again, or name a version"
+        kind, text = ObjectChanged, f"{text}. {OVERWRITTEN}"
     elif status == 409:
         kind = Conflict
     elif status in (429, 500, 502, 503, 504):

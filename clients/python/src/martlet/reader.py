@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from . import dataport, direct, forks, plan
 from .direct import ABSENT, DirectSocket, Lease, Refusal
-from .errors import ConnectionLost, Corrupt, MartletError, ProtocolError, Untrusted
+from .errors import OVERWRITTEN, ConnectionLost, Corrupt, MartletError, ObjectChanged, ProtocolError, Untrusted
 from .locate import WINDOW_BYTES, Locations, own_host_id
 from .pieces import Holder, Piece
 from .plan import Fetch, Run, Span
@@ -19,6 +19,7 @@ from .progress import Progress, serialized
 from .settings import BLOCK_BYTES
 from .store import ObjectInfo, Store
 from .transport import SCRATCH_BYTES, Place, place_of
+from .version_check import VersionCheck
 from .workers import Workers
 
 LOG = logging.getLogger("martlet")
@@ -86,6 +87,7 @@ class Reader:
         self._store = store
         self._workers = workers
         self._locations = Locations(store, info)
+        self._version = VersionCheck(info)
         self._announced = False
         forks.register(self)
 
@@ -296,13 +298,11 @@ class Reader:
         def attempt() -> None:
             connection, head = self._store.open("GET", info.address, {}, headers)
             if head.status not in (200, 206):
-                raise self._store.refuse(connection, head, what)
+                refusal = self._store.refuse(connection, head, what)
+                # The object had these bytes: a store that ignores If-Match has a shorter one now.
+                raise ObjectChanged(f"{refusal}. {OVERWRITTEN}", status=416) if head.status == 416 else refusal
             try:
-                if head.length != end - start or (head.status == 200 and end - start != info.size):
-                    raise ProtocolError(f"{what}: HTTP {head.status} with {head.length} bytes")
-                wanted_range = f"bytes {start}-{end - 1}/"
-                if head.status == 206 and not head.headers.get("content-range", "").startswith(wanted_range):
-                    raise ProtocolError(f"{what}: the reply has another range")
+                self._version.check(head, start, end, what)
                 for part in plan.parts(plain):
                     if part.into is None:
                         connection.discard(part.length, scratch())

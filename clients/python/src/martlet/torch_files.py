@@ -39,6 +39,7 @@ class Files(FileSystemBase):
             shard = Shard(file, self._note)
             try:
                 yield cast(io.IOBase, shard)
+                shard.close()
             except BaseException:
                 # torch.save reports a failed write as an error of its own format.
                 if shard.error is not None:
@@ -107,8 +108,11 @@ class Shard(io.BufferedIOBase):
         return self._file.tell()
 
     def close(self) -> None:
-        """Stores the shard."""
+        """Stores the shard. After a failed write it discards the shard, and raises the error of this write."""
         if not self.closed and not self._file.closed:
+            if self.error is not None:
+                self._file.discard()
+                raise self.error
             self._file.close()
             if self._file.written is not None:
                 self._note(self._file.written)

@@ -100,8 +100,10 @@ class Multipart:
         )
         namespace = "http://s3.amazonaws.com/doc/2006-03-01/"
         document = f'<CompleteMultipartUpload xmlns="{namespace}">{lines}</CompleteMultipartUpload>'.encode()
+        # The store refuses parts of another size. Stores that don't know the header ignore it.
+        headers = {"x-amz-mp-object-size": str(size)}
         try:
-            reply = self._store.request("POST", self.address, {"uploadId": self._id}, {}, memoryview(document))
+            reply = self._store.request("POST", self.address, {"uploadId": self._id}, headers, memoryview(document))
         except NotFound:
             # The reply to an earlier attempt may have been lost after the object was made.
             return self._made_before(parts, size)
@@ -163,6 +165,7 @@ class ObjectWriter(io.BufferedIOBase):
 
     At most `upload_parts` parts that are sent are in memory, and one that fills: a write waits for the oldest one.
     Buffers of parts that were sent are filled again. Errors of parts are raised by a later write, or by `close`.
+    A file whose write failed becomes no object, since bytes are missing: later writes and `close` raise an error.
     """
 
     def __init__(self, store: Store, workers: Workers, address: Address) -> None:
@@ -179,6 +182,8 @@ class ObjectWriter(io.BufferedIOBase):
         self._number = 0
         self._sent: deque[tuple[Future[None], Buffer]] = deque()
         self._spare: list[mmap.mmap] = []
+        # Reason why the file becomes no object, such as the error of a write.
+        self._failed: BaseException | None = None
 
     def writable(self) -> bool:
         """True: the file can only be written."""
@@ -195,8 +200,20 @@ class ObjectWriter(io.BufferedIOBase):
         """Takes bytes; sends a part once it is full."""
         if self.closed:
             raise ValueError(f"{self.address} is closed")
+        if self._failed is not None:
+            self._drop()
+            raise self._refusal() from self._failed
         view = memoryview(data)  # type: ignore[arg-type]
         view = view.cast("B") if view.format != "B" or view.ndim != 1 else view
+        try:
+            self._take(view)
+        except BaseException as error:
+            self._failed = error
+            raise
+        self._size += view.nbytes
+        return view.nbytes
+
+    def _take(self, view: memoryview) -> None:
         at = 0
         while at < view.nbytes:
             size = self._part_bytes()
@@ -210,8 +227,6 @@ class ObjectWriter(io.BufferedIOBase):
             at += step
             if self._filled == size:
                 self._send_filled()
-        self._size += view.nbytes
-        return view.nbytes
 
     def _fill(self, view: memoryview) -> None:
         end = self._filled + view.nbytes
@@ -274,9 +289,12 @@ class ObjectWriter(io.BufferedIOBase):
         self._sent.append((self._workers.submit(lambda: upload.send(number, view)), part))
 
     def close(self) -> None:
-        """Stores the object and waits for it."""
+        """Stores the object and waits for it. After a failed write it discards the file, and raises an error."""
         if self.closed:
             return
+        if (failed := self._failed) is not None:
+            self.discard()
+            raise self._refusal() from failed
         try:
             if self._upload is None:
                 self.written = put_parallel(self._store, self._workers, self.address, memoryview(self._part))
@@ -286,7 +304,8 @@ class ObjectWriter(io.BufferedIOBase):
                 while self._sent:
                     self._reclaim()
                 self.written = self._upload.complete(self._size)
-        except BaseException:
+        except BaseException as error:
+            self._failed = error
             self.discard()
             raise
         self._forget()
@@ -296,13 +315,25 @@ class ObjectWriter(io.BufferedIOBase):
         """Closes the file without an object."""
         if self.closed:
             return
+        # If this call is interrupted, `close` must make no object of what is left.
+        self._failed = self._failed or MartletError(f"{self.address} was discarded")
+        self._drop()
+        super().close()
+        # Its traceback refers to this file, and to the caller's memory.
+        self._failed = None
+
+    def _refusal(self) -> MartletError:
+        return MartletError(f"{self.address} isn't stored, because an earlier write failed: write the whole file again")
+
+    def _drop(self) -> None:
+        """Drops all parts, in memory and at the store."""
         for sent, _ in self._sent:
             if not sent.cancel():
                 sent.exception()
         if self._upload is not None:
             self._upload.abort()
+            self._upload = None
         self._forget()
-        super().close()
 
     def _forget(self) -> None:
         self._part, self._filled = bytearray(), 0
