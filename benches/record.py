@@ -22,9 +22,16 @@ def save(path, figures):
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    record = {"command": [Path(sys.argv[0]).name, *sys.argv[1:]], "tree": tree(), "machine": machine(),
+    record = {"command": command(sys.argv), "tree": tree(), "machine": machine(),
               "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "figures": figures}
     path.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n")
+
+
+def command(given):
+    """The command without folders and files of this machine."""
+    left_out = {at + offset for at, word in enumerate(given) if word in ("--record", "--dir") for offset in (0, 1)}
+    kept = [word for at, word in enumerate(given) if at not in left_out]
+    return [Path(given[0]).name, *(word for word in kept[1:] if not word.startswith(("--record=", "--dir=")))]
 
 
 def tree():
