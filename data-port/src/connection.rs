@@ -23,7 +23,7 @@ use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::answer::{DataPortServer, Origin, Piece};
@@ -283,8 +283,7 @@ impl Conversation {
     }
 
     /// Sends bytes from the page cache. The runtime doesn't watch the socket meanwhile: each time that
-    /// the client takes bytes, the runtime would wake for nothing. A call that ends with a full socket
-    /// has waited for the client, others for the disk.
+    /// the client takes bytes, the runtime would wake for nothing.
     async fn send_by_kernel(
         &self,
         mut stream: TcpStream,
@@ -298,12 +297,9 @@ impl Conversation {
             let socket: Arc<OwnedFd> = Arc::new(unwatched.try_clone()?.into());
             let lent = LentSocket(Some(socket.clone()));
             while at < range.end {
-                let began = Instant::now();
                 let outcome = extent.send_unverified(&socket, at..range.end).await;
-                let SentBytes { bytes, end } = outcome.map_err(io::Error::other)?;
-                if end == SendEnd::Full {
-                    progress.waited(began.elapsed());
-                }
+                let SentBytes { bytes, end, waited } = outcome.map_err(io::Error::other)?;
+                progress.waited(waited);
                 at += bytes;
                 progress.took(bytes);
                 match end {

@@ -10,7 +10,8 @@
 //! whose head of the page is gone: it may have been current since. Newer noncurrent versions are
 //! counted again, if a rule keeps some. An object of a bucket without versions stays while a device
 //! keeps a hint of its key, or doesn't answer: the hint may be a newer write. While one doesn't answer, a page of such a
-//! bucket fails as a whole, so that it costs one look at the devices, and its shard waits for the next pass.
+//! bucket fails as a whole, so that it costs one look at the devices, and its shard waits for the end of
+//! the walk.
 //!
 //! * [`judge`]: selects the due versions of a page.
 //! * [`expiration`]: expires or removes one version.

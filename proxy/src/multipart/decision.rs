@@ -41,9 +41,22 @@ impl Driver {
     }
 
     /// Returns true if the object was not written when the entry's write was the key's.
-    fn followed(self, entry: &Entry) -> bool {
+    pub(super) fn followed(self, entry: &Entry) -> bool {
         self.follows == Some(entry.write_id)
     }
+}
+
+/// Returns the state of one decision that two replicas hold, if it is one. Replicas of earlier releases store a decision
+/// without the write that it follows.
+pub(super) fn decided_alike(one: &UploadState, other: &UploadState) -> Option<UploadState> {
+    let decision = |state: &UploadState| match state {
+        UploadState::Completing { write_id, order, .. } => Some((*write_id, *order)),
+        _ => None,
+    };
+    let names_write =
+        |state: &UploadState| matches!(state, UploadState::Completing { follows: Some(_), .. });
+    let is_same = decision(one).is_some() && decision(one) == decision(other);
+    is_same.then(|| if names_write(one) { one } else { other }.clone())
 }
 
 /// A decided completion.
@@ -132,6 +145,26 @@ mod tests {
             assert!(!may(Some(&raised), LATE_MS) && !may(None, LATE_MS));
             assert!(may(None, LATE_MS - 1));
         }
+    }
+
+    #[test]
+    fn m1_a_decision_without_its_followed_write_is_the_same_decision() {
+        let state = |decided: u8, order_ms, follows| {
+            let object = judged(ANOTHER, |it| Box::new(it.object.clone()));
+            let (write_id, order) = (id(decided), Stamp::at_ms(order_ms));
+            let condition = KeyCondition::default();
+            UploadState::Completing { write_id, order, object, condition, follows }
+        };
+        let (named, unnamed) = (state(9, 5, Some(id(1))), state(9, 5, None));
+        for [one, other] in [[&named, &unnamed], [&unnamed, &named], [&named, &named]] {
+            assert_eq!(decided_alike(one, other).as_ref(), Some(&named));
+        }
+        assert_eq!(decided_alike(&unnamed, &unnamed).as_ref(), Some(&unnamed));
+        for other in [state(8, 5, None), state(9, 6, None), UploadState::Open] {
+            assert_eq!(decided_alike(&named, &other), None);
+            assert_eq!(decided_alike(&other, &named), None);
+        }
+        assert_eq!(decided_alike(&UploadState::Open, &UploadState::Open), None);
     }
 
     #[test]

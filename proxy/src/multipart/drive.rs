@@ -28,7 +28,7 @@ use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, Stamp, UploadId, Version, Versioning, WriteId};
 use tokio::sync::Semaphore;
 
-use super::decision::{Decision, Driver};
+use super::decision::{Decision, Driver, decided_alike};
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, attributes_of};
 use super::uploads::UploadRegisters;
@@ -111,8 +111,8 @@ impl CompletionDriver {
         target: &UploadTarget<'_>,
         upload: &Upload,
     ) -> Result<Driven> {
-        let turn = self.take_over(target, upload).await?;
-        Box::pin(self.drive(target, upload, Driver::another(&upload.state, turn))).await
+        let (upload, turn) = self.take_over(target, upload).await?;
+        Box::pin(self.drive(target, &upload, Driver::another(&upload.state, turn))).await
     }
 
     /// Drives a decision to its end: the object is written and the upload is completed. Its parts
@@ -142,7 +142,7 @@ impl CompletionDriver {
                 // Another driver may have given the upload up since: then this fails, and so does a write that gives it up
                 // by an earlier turn.
                 Landing::NeverWritten(write_id) => {
-                    let turn = self.take_over(target, &upload).await?;
+                    let (_, turn) = self.take_over(target, &upload).await?;
                     driver = Driver { follows: Some(write_id), turn, ..driver };
                     continue;
                 }
@@ -234,13 +234,17 @@ impl CompletionDriver {
         Ok(matches!(driven, Driven::Completed(_)))
     }
 
-    /// Takes over the turn of another proxy's decision, and returns its write id. From then on that proxy can't prove that
-    /// the object was never written.
-    async fn take_over(&self, target: &UploadTarget<'_>, upload: &Upload) -> Result<WriteId> {
+    /// Takes over the turn of another proxy's decision. Returns the upload, and the write id of the turn. From then on that
+    /// proxy can't prove that the object was never written.
+    async fn take_over(
+        &self,
+        target: &UploadTarget<'_>,
+        upload: &Upload,
+    ) -> Result<(Upload, WriteId)> {
         let turn = WriteId::random();
-        let same = |now: &Upload, _| (now.state == upload.state).then(|| now.state.clone());
-        let (_, by) = self.uploads.take_turn(target, turn, None, same).await?;
-        if by == turn { Ok(turn) } else { Err(busy()) }
+        let same = |now: &Upload, _| decided_alike(&now.state, &upload.state);
+        let (upload, by) = self.uploads.take_turn(target, turn, None, same).await?;
+        if by == turn { Ok((upload, turn)) } else { Err(busy()) }
     }
 
     /// Changes an upload whose turn no other proxy has taken over.
@@ -425,6 +429,8 @@ impl CompletionDriver {
                     Landing::NeverWritten(entry.write_id)
                 }
             }
+            // Nothing came to the key, and the time for a proof is over.
+            (_, Some(entry)) if decision.driver.followed(entry) => Landing::MaybeCollected,
             (_, Some(_)) => Landing::MaybeReplaced,
         })
     }

@@ -6,6 +6,9 @@
 //! primary. If two do, the second finds nothing left. A cursor that is lost or outdated costs a new
 //! walk.
 //!
+//! A shard that fails, as a device is silent, keeps its place and is visited again at the end of the walk, twice at most. A
+//! restart forgets that.
+//!
 //! The start of a walk is stored too, so a restart begins none before its time. Steps are spread
 //! over half of a period, as far as the number of steps in the shards visited so far tells.
 
@@ -25,6 +28,8 @@ const NAME: &str = "expire";
 const BEGAN: &str = "expire-began";
 /// Maximum pause between two steps.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Number of further visits of a shard that failed, at the end of the walk.
+const RETRIES_MAX: u8 = 2;
 
 /// A shard of a bucket whose objects are to be visited, from a position on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub(super) struct Task {
     shard: Shard,
     bucket: String,
     after: Option<ExpiryCursor>,
+    /// Number of visits that failed in this walk.
+    retries: u8,
 }
 
 /// State of the walk.
@@ -43,6 +50,8 @@ pub(super) struct Objects {
     awaited: Option<VecDeque<Task>>,
     /// Tasks left in this walk.
     left: VecDeque<Task>,
+    /// Tasks that failed, and are visited again at the end of this walk: a node may have been away for a short time.
+    failed: VecDeque<Task>,
     /// Start of the last walk.
     began_ms: Option<u64>,
     /// True once a walk was scheduled by this process.
@@ -54,7 +63,8 @@ pub(super) struct Objects {
 
 impl Task {
     pub(super) fn new(name: &Bytes, id: BucketId, shard: Shard) -> Self {
-        Self { id, shard, bucket: String::from_utf8_lossy(name).into_owned(), after: None }
+        let bucket = String::from_utf8_lossy(name).into_owned();
+        Self { id, shard, bucket, after: None, retries: 0 }
     }
 
     /// Encodes the position as a line of text.
@@ -67,9 +77,9 @@ impl Task {
 impl Objects {
     pub(super) fn new(expiry: Arc<dyn ObjectExpiry>, cursors: Arc<dyn Cursors>) -> Self {
         let began_ms = cursors.load(BEGAN).and_then(|text| text.parse().ok());
-        let (awaited, left) = (None, VecDeque::new());
+        let (awaited, left, failed) = (None, VecDeque::new(), VecDeque::new());
         let (has_begun, steps, completed) = (false, 0, 0);
-        Self { expiry, cursors, awaited, left, began_ms, has_begun, steps, completed }
+        Self { expiry, cursors, awaited, left, failed, began_ms, has_begun, steps, completed }
     }
 
     /// Pause until the next step, if half of `period_ms` is enough for the rest of the walk at it.
@@ -90,7 +100,7 @@ impl Objects {
 
     /// Returns true during a walk.
     pub(super) fn is_under_way(&self) -> bool {
-        !self.left.is_empty()
+        !(self.left.is_empty() && self.failed.is_empty())
     }
 
     /// Schedules a walk, unless the last one began less than a period ago. A new process first
@@ -118,6 +128,7 @@ impl Objects {
     pub(super) fn begin(&mut self) -> bool {
         if let Some(tasks) = self.awaited.take() {
             self.left = tasks;
+            self.failed.clear();
             (self.steps, self.completed) = (0, 0);
         }
         self.is_under_way()
@@ -125,9 +136,12 @@ impl Objects {
 
     /// Visits the next range of keys.
     pub(super) async fn step(&mut self, day: Day) -> StepProgress {
+        if self.left.is_empty() {
+            self.left = std::mem::take(&mut self.failed);
+        }
         let left_before = self.left.len();
-        let Some(mut task) = self.left.pop_front() else { return StepProgress::default() };
-        let (bucket, shard, after) = (task.bucket.clone(), task.shard, task.after.take());
+        let Some(task) = self.left.pop_front() else { return StepProgress::default() };
+        let (bucket, shard, after) = (task.bucket.clone(), task.shard, task.after.clone());
         let progress = match self.expiry.carry_out(&Stretch { bucket, shard, after, day }).await {
             Ok(carried) => {
                 if carried.next.is_some() {
@@ -137,16 +151,20 @@ impl Objects {
                 StepProgress { items, done, kept, ..StepProgress::default() }
             }
             Err(error) => {
-                let Task { bucket, shard, .. } = task;
-                tracing::debug!(bucket, ?shard, %error, "leaving objects for a later pass");
+                let Task { bucket, shard, .. } = &task;
+                tracing::debug!(bucket, ?shard, %error, "leaving objects for later");
+                if task.retries < RETRIES_MAX {
+                    self.failed.push_back(Task { retries: task.retries + 1, ..task });
+                }
                 StepProgress { kept: 1, ..StepProgress::default() }
             }
         };
         self.steps += 1;
         self.completed += left_before.saturating_sub(self.left.len()) as u64;
-        let cursor = self.left.front().map_or("-".to_owned(), Task::cursor);
+        let next = self.left.front().filter(|task| task.retries == 0);
+        let cursor = next.map_or("-".to_owned(), Task::cursor);
         self.cursors.save(NAME, &cursor);
-        StepProgress { ahead: self.left.len() as u64, ..progress }
+        StepProgress { ahead: (self.left.len() + self.failed.len()) as u64, ..progress }
     }
 }
 

@@ -105,6 +105,18 @@ impl TokenMaker<'_> {
         is_secure && !self.needs.tls_version
     }
 
+    /// Returns true if pieces have holders, and no holder has the TLS that the policies depend on.
+    fn refuses_all(&self, found: &LocatedExtents) -> bool {
+        let mut ports = found
+            .extents
+            .iter()
+            .flat_map(|extent| &extent.pieces)
+            .flat_map(|piece| &piece.holders)
+            .map(|holder| &holder.port)
+            .peekable();
+        ports.peek().is_some() && !ports.any(|port| self.admits(port))
+    }
+
     /// Returns the token of a piece on a device. None if the networks are too many for a token and
     /// the client's address is not known.
     fn token(&self, piece: &LocatedPiece, holder: &PieceHolder) -> Option<String> {
@@ -200,6 +212,7 @@ impl Operations {
             Err(NotDirect::Inline) => Err("inline"),
             Err(NotDirect::Encrypted) => Err("encrypted"),
             Ok(_) if limits_bytes(&request.context.identity) => Err("rate-limited"),
+            Ok(found) if maker.refuses_all(found) => Err("tls"),
             Ok(found) => Ok(found.clone()),
         };
         let (direct, reason) = (found.is_ok(), found.as_ref().err().copied());

@@ -16,6 +16,7 @@ use std::future::pending;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{ByteStream, Error, ExtentId, Result};
@@ -37,6 +38,8 @@ pub struct SentBytes {
     pub bytes: u64,
     /// Reason for the end of the call.
     pub end: SendEnd,
+    /// Time in which the call waited for the socket, and not for the disk.
+    pub waited: Duration,
 }
 
 /// An extent that is open for a reader in place. Cheap to clone.
@@ -139,17 +142,17 @@ impl ExtentInPlace {
         if self.is_packed() {
             return Err(Error::invalid("a packed extent is sent by copies only"));
         }
-        let CachedSend { bytes, end } =
+        let CachedSend { bytes, end, waited } =
             self.senders.send(&self.extent, socket, range.clone()).await?;
         if let Some(end) = end {
-            return Ok(SentBytes { bytes, end });
+            return Ok(SentBytes { bytes, end, waited });
         }
         let (extent, socket, from) = (self.extent.clone(), socket.clone(), range.start + bytes);
         let send = move || send_while_taken(&extent, socket.as_fd(), from..range.end);
         match self.reader.threads().run(send).await {
-            Ok(sent) => Ok(SentBytes { bytes: bytes + sent.bytes, end: sent.end }),
+            Ok((more, end)) => Ok(SentBytes { bytes: bytes + more, end, waited }),
             // A call that hangs goes on once the disk answers. A further call would send its bytes too.
-            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Failed }),
+            Err(_) if bytes > 0 => Ok(SentBytes { bytes, end: SendEnd::Failed, waited }),
             Err(error) => Err(error),
         }
     }
@@ -163,23 +166,23 @@ impl ExtentInPlace {
     }
 }
 
-/// Sends bytes until the socket takes no more, at most [`SENT_AT_ONCE_MAX`].
+/// Sends bytes until the socket takes no more, at most [`SENT_AT_ONCE_MAX`]. Returns their number.
 fn send_while_taken(
     extent: &OpenExtent,
     socket: BorrowedFd<'_>,
     range: Range<u64>,
-) -> Result<SentBytes> {
+) -> Result<(u64, SendEnd)> {
     let mut at = range.start;
     let to = range.end.min(at + SENT_AT_ONCE_MAX);
     while at < to {
         let length = usize::try_from(to - at).expect("a call sends few bytes");
         match extent.file.send(socket, extent.base + at, length) {
             Ok(Some(bytes)) => at += bytes as u64,
-            Ok(None) => return Ok(SentBytes { bytes: at - range.start, end: SendEnd::Full }),
+            Ok(None) => return Ok((at - range.start, SendEnd::Full)),
             // A further call meets the error before its first byte.
             Err(_) if at > range.start => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(SentBytes { bytes: at - range.start, end: SendEnd::Taken })
+    Ok((at - range.start, SendEnd::Taken))
 }

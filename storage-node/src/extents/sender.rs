@@ -87,6 +87,8 @@ pub(super) struct CachedSend {
     pub(super) bytes: u64,
     /// Reason for the end of the send. None if the next bytes are not in memory.
     pub(super) end: Option<SendEnd>,
+    /// Time in which the socket took nothing.
+    pub(super) waited: Duration,
 }
 
 /// A send that has not ended.
@@ -100,6 +102,10 @@ struct Sending {
     probed_to: u64,
     began: Instant,
     took_at: Instant,
+    /// Time since which the socket takes nothing.
+    waits_since: Option<Instant>,
+    /// Earlier times in which the socket took nothing.
+    waited: Duration,
     is_watched: bool,
     reply: oneshot::Sender<Result<CachedSend>>,
 }
@@ -133,6 +139,8 @@ impl Senders {
             probed_to: at,
             began,
             took_at: began,
+            waits_since: None,
+            waited: Duration::ZERO,
             is_watched: false,
             reply,
         };
@@ -335,7 +343,8 @@ impl SenderLoop {
     }
 
     fn end(&mut self, key: u64, outcome: Result<Option<SendEnd>>) {
-        let Some(sending) = self.sends.remove(&key) else { return };
+        let Some(mut sending) = self.sends.remove(&key) else { return };
+        sending.end_wait();
         if sending.is_watched
             && let Err(error) = epoll::delete(&self.set, &sending.socket)
         {
@@ -349,7 +358,8 @@ impl SenderLoop {
             outcome => outcome,
         };
         // The caller may have gone.
-        let _ = sending.reply.send(outcome.map(|end| CachedSend { bytes, end }));
+        let waited = sending.waited;
+        let _ = sending.reply.send(outcome.map(|end| CachedSend { bytes, end, waited }));
     }
 
     /// Ends sends whose sockets take nothing, or whose callers have gone.
@@ -381,7 +391,16 @@ enum Turn {
 }
 
 impl Sending {
+    /// Adds the time since the socket took nothing. A thread that waited for the disk meanwhile may come late, so no more
+    /// than [`SILENT_MAX`] is added.
+    fn end_wait(&mut self) {
+        if let Some(since) = self.waits_since.take() {
+            self.waited += since.elapsed().min(SILENT_MAX);
+        }
+    }
+
     fn turn(&mut self) -> Turn {
+        self.end_wait();
         let end = self.range.end.min(self.at + SENT_AT_ONCE_MAX);
         match self.is_cached(end) {
             Ok(true) => {}
@@ -391,7 +410,10 @@ impl Sending {
         let length = usize::try_from(end - self.at).expect("a turn has few bytes");
         let began = Instant::now();
         match self.extent.file.send(self.socket.as_fd(), self.extent.base + self.at, length) {
-            Ok(None) => Turn::Waits,
+            Ok(None) => {
+                self.waits_since = Some(Instant::now());
+                Turn::Waits
+            }
             Err(error) => Turn::Ends(Err(error)),
             Ok(Some(bytes)) => {
                 self.at += bytes as u64;

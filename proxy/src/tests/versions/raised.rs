@@ -201,6 +201,29 @@ async fn m1_a_completion_without_versions_survives_a_raised_order() {
     }
 }
 
+/// After the time of a proof the followed write shows no more that the object may be written. The upload opens again.
+#[tokio::test(start_paused = true)]
+async fn m1_a_late_completion_without_versions_loses_no_parts() {
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let nodes = Nodes::timed(3, 1, clock.clone());
+    let proxy = nodes.proxy();
+    create(&proxy.store, "b").await;
+    proxy.fares(&[DeviceId(3)], Fortune::Refused);
+    proxy.put(Level::Strict, "key", "older").await.unwrap();
+    proxy.heal();
+    let interrupted = Interrupted::decided(&nodes, &proxy, WriteConditions::default()).await;
+    clock.advance_ms(1000);
+    proxy.fares(&[DeviceId(1)], Fortune::Refused);
+    refused(&proxy).await;
+    proxy.heal();
+    clock.advance_ms(UNDRIVEN_MS_MAX + 60_000);
+    let late = interrupted.again(&proxy).await;
+    assert!(late.is_err(), "the outcome is not known");
+    interrupted.again(&proxy).await.unwrap();
+    let read = get(&proxy.store, "key", Selection::Whole).await.unwrap();
+    assert_eq!(read, interrupted.new);
+}
+
 /// The write that a decision follows never comes back, so neither does an object that was overwritten or deleted.
 #[tokio::test(start_paused = true)]
 async fn m1_an_object_without_versions_that_was_replaced_stays_replaced() {

@@ -10,15 +10,18 @@ use crate::cursors::MemoryCursors;
 
 const DAY: Day = Day::of_seconds(10);
 
-/// Two ranges in each shard; calls for the bucket `bad` fail.
+/// Two ranges in each shard; calls for the bucket `bad` fail, and the second one for `once`.
 #[derive(Default)]
 struct ScriptedExpiry(Mutex<Vec<Stretch>>);
 
 #[async_trait]
 impl ObjectExpiry for ScriptedExpiry {
     async fn carry_out(&self, stretch: &Stretch) -> Result<ExpiryOutcome> {
-        self.0.lock().push(stretch.clone());
-        if stretch.bucket == "bad" {
+        let mut calls = self.0.lock();
+        calls.push(stretch.clone());
+        let of_once = calls.iter().filter(|it| it.bucket == "once").count();
+        drop(calls);
+        if stretch.bucket == "bad" || stretch.bucket == "once" && of_once == 2 {
             return Err(Error::unavailable("not today"));
         }
         let head = ListedHead { version: VersionId::Null, modified_ms: 3 };
@@ -63,13 +66,26 @@ async fn every_shard_is_scanned_to_its_end_and_a_failing_one_delays_no_other() {
     assert!(!objects.is_under_way(), "the uploads come first");
     assert!(objects.begin());
     let progress = run(&mut objects).await;
-    assert_eq!((progress.items, progress.done, progress.kept), (12, 8, 5));
+    assert_eq!((progress.items, progress.done, progress.kept), (12, 8, 7));
     let expected = [("bad", 0, None), ("b", 0, None), ("b", 0, Some("m\n")), ("b", 1, None)];
     let stretches = stretches_of(&expiry);
     let names: Vec<_> =
         stretches.iter().map(|(it, at, key)| (&**it, *at, key.as_deref())).collect();
     assert_eq!(names[..4], expected);
-    assert_eq!(names.len(), 5);
+    assert_eq!(names[4..], [("b", 1, Some("m\n")), ("bad", 0, None), ("bad", 0, None)]);
+}
+
+#[tokio::test]
+async fn a_shard_that_failed_goes_on_at_the_end_of_the_walk() {
+    let expiry = Arc::new(ScriptedExpiry::default());
+    let mut objects = Objects::new(expiry.clone(), Arc::new(MemoryCursors::default()));
+    objects.await_turn(vec![task("once", 1, 0), task("b", 2, 0)], 0, 1000);
+    assert!(objects.begin());
+    run(&mut objects).await;
+    let again = Some("m\n".to_owned());
+    let of = |bucket: &str, after: &Option<String>| (bucket.to_owned(), 0, after.clone());
+    let first = [of("once", &None), of("once", &again), of("b", &None), of("b", &again)];
+    assert_eq!(stretches_of(&expiry), [&first[..], &[of("once", &again)]].concat());
 }
 
 #[tokio::test]

@@ -124,7 +124,8 @@ async fn a_full_socket_ends_a_call_after_a_while() {
     assert_eq!(first.end, SendEnd::Full);
     let rest = first.bytes..LENGTH as u64;
     let none = extent.send_unverified(&socket, rest.clone()).await.unwrap();
-    assert_eq!(none, SentBytes { bytes: 0, end: SendEnd::Full });
+    assert_eq!((none.bytes, none.end), (0, SendEnd::Full));
+    assert!(first.waited > Duration::ZERO && none.waited > Duration::ZERO, "{first:?} {none:?}");
     // A peer that takes bytes gets all of them.
     let peer = received(peer);
     send_all(&extent, &socket, rest).await;
@@ -157,7 +158,16 @@ async fn slow_sockets_delay_no_other_reader_and_no_call_of_the_disk() {
 
 /// Opens a store behind a gate. Its device is suspect once no call has ended for 100 ms.
 fn open_gated(folder: &Path, gate: &Arc<FolderGate>) -> (ExtentStore, Arc<Pool>) {
-    let threads = Arc::new(Pool::new("d1".to_owned(), Duration::from_millis(100)));
+    open_patient(folder, gate, Duration::from_millis(100))
+}
+
+/// Opens a store behind a gate. Its device is suspect once no call has ended for a time.
+fn open_patient(
+    folder: &Path,
+    gate: &Arc<FolderGate>,
+    patience: Duration,
+) -> (ExtentStore, Arc<Pool>) {
+    let threads = Arc::new(Pool::new("d1".to_owned(), patience));
     let options = ExtentOptions { threads: threads.clone(), ..ExtentOptions::default() };
     let disk = Arc::new(GatedDisk::new(folder, gate.clone()));
     let table = ExtentTable::open(&folder.join("index")).unwrap();
@@ -212,6 +222,25 @@ async fn a_send_that_hangs_fails_and_makes_its_device_suspect() {
     send_all(&extent, &socket, 0..LENGTH as u64).await;
     drop(socket);
     assert!(peer.join().unwrap() == pattern(id, LENGTH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_in_the_disk_is_no_time_of_the_client() {
+    let (folder, gate) = (tempfile::tempdir().unwrap(), Arc::<FolderGate>::default());
+    let (store, _) = open_patient(folder.path(), &gate, Duration::from_mins(1));
+    let id = ExtentId::random();
+    put(&store, id, LENGTH).await.unwrap();
+    let extent = store.open_in_place(id).await.unwrap();
+    gate.shut();
+    let (socket, _peer) = sockets();
+    let opens = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        gate.open();
+    };
+    let (sent, ()) = tokio::join!(extent.send_unverified(&socket, 0..LENGTH as u64), opens);
+    let sent = sent.unwrap();
+    assert_eq!((sent.end, sent.waited), (SendEnd::Full, Duration::ZERO), "{sent:?}");
+    assert!(sent.bytes > 0, "{sent:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
