@@ -246,7 +246,7 @@ async fn only_part(nodes: &Nodes) -> (RegisterKey, Entry) {
 }
 
 /// Gives a write a present order on all devices, as a worker does that settles its register (rule R6).
-async fn settle_at(nodes: &Nodes, part: &(RegisterKey, Entry), order: Stamp) {
+pub(super) async fn settle_at(nodes: &Nodes, part: &(RegisterKey, Entry), order: Stamp) {
     for device in nodes.ring.devices().iter().map(|device| device.id) {
         let write = EntryWrite {
             key: part.0.clone(),

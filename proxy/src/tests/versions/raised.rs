@@ -9,20 +9,19 @@ use bytes::Bytes;
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{
-    Clock, DeviceId, Level, ManualClock, RegisterKind, SystemClock, UploadId, VersionId,
+    Clock, DeviceId, Level, ManualClock, RegisterKind, Stamp, SystemClock, UploadId, VersionId,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::super::conditional::create_only;
-use super::super::dying::{dying, slow_complete, uploaded};
+use super::super::dying::{dying, slow_complete, uploaded, writes};
 use super::super::harness::{body, create, get, pattern, put};
 use super::super::nodes::{Fortune, Nodes, Proxy};
+use super::super::rewritten_parts::settle_at;
 use super::dying::{VersionBodies, holding, some};
 use super::put_version;
 use super::uploads::of_size;
-use crate::{
-    CompleteUpload, ETagCondition, Error, ObjectName, Selection, UNDRIVEN_MS_MAX, WriteConditions,
-};
+use crate::{CompleteUpload, Error, ObjectName, Selection, UNDRIVEN_MS_MAX, WriteConditions};
 
 /// An upload of the key, and the request that completes it.
 struct Interrupted {
@@ -175,10 +174,11 @@ async fn m1_a_version_of_a_completion_that_was_removed_stays_away() {
     assert!(removed > 0 && never > 0, "{removed} were removed, and {never} were not there");
 }
 
-/// A replica of a bucket without versions lacks the key's entry. A refused condition accepts the entry again, at a later order,
-/// and the decision names the write of that entry.
+/// A replica of a bucket without versions lacks the key's entry. A worker gives the entry a later order, and the decision names
+/// the write of that entry.
 #[tokio::test(start_paused = true)]
 async fn m1_a_completion_without_versions_survives_a_raised_order() {
+    let mut raised = 0;
     for calls in 0..60 {
         let what = format!("dead after {calls} calls");
         let nodes = Nodes::new(3);
@@ -188,17 +188,13 @@ async fn m1_a_completion_without_versions_survives_a_raised_order() {
         proxy.put(Level::Strict, "key", "older").await.unwrap();
         proxy.heal();
         let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
-        // The quorum contains the replica that lacks the entry.
-        proxy.fares(&[DeviceId(1)], Fortune::Refused);
-        for _ in 0..2 {
-            refused(&proxy).await;
-        }
-        proxy.heal();
+        raised += usize::from(settled(&nodes, &proxy).await);
         let ended = interrupted.again(&proxy).await;
         ended.unwrap_or_else(|error| panic!("{what}: {error}"));
         let read = get(&proxy.store, "key", Selection::Whole).await.unwrap();
         assert_eq!(read, interrupted.new, "{what}");
     }
+    assert!(raised > 0, "no order rose");
 }
 
 /// After the time of a proof the followed write shows no more that the object may be written. The upload opens again.
@@ -212,10 +208,7 @@ async fn m1_a_late_completion_without_versions_loses_no_parts() {
     proxy.put(Level::Strict, "key", "older").await.unwrap();
     proxy.heal();
     let interrupted = Interrupted::decided(&nodes, &proxy, WriteConditions::default()).await;
-    clock.advance_ms(1000);
-    proxy.fares(&[DeviceId(1)], Fortune::Refused);
-    refused(&proxy).await;
-    proxy.heal();
+    assert!(settled(&nodes, &proxy).await);
     clock.advance_ms(UNDRIVEN_MS_MAX + 60_000);
     let late = interrupted.again(&proxy).await;
     assert!(late.is_err(), "the outcome is not known");
@@ -228,6 +221,8 @@ async fn m1_a_late_completion_without_versions_loses_no_parts() {
 #[tokio::test(start_paused = true)]
 async fn m1_an_object_without_versions_that_was_replaced_stays_replaced() {
     let mut seen = 0;
+    // Larger than what settled registers would hold inline.
+    let newer = pattern(20_000, 3);
     for calls in 0..60 {
         for is_deleted in [false, true] {
             let what = format!("dead after {calls} calls, deleted: {is_deleted}");
@@ -239,31 +234,38 @@ async fn m1_an_object_without_versions_that_was_replaced_stays_replaced() {
             let read = get(&proxy.store, "key", Selection::Whole).await.unwrap();
             let is_there = read == interrupted.new;
             proxy.fares(&[DeviceId(3)], Fortune::Refused);
-            while proxy.put(Level::Strict, "key", "newer").await.is_err() {}
+            let any = WriteConditions::default();
+            while put(&proxy.store, "key", body(newer.clone()), any.clone()).await.is_err() {}
             if is_deleted {
-                let any = WriteConditions::default();
                 while proxy.store.delete("b", "key", &any).await.is_err() {}
             }
-            proxy.fares(&[DeviceId(1)], Fortune::Refused);
-            refused(&proxy).await;
             proxy.heal();
+            sleep(Duration::from_secs(1)).await;
+            settled(&nodes, &proxy).await;
             let ended = interrupted.again(&proxy).await;
             if is_there {
                 seen += 1;
                 let read = get(&proxy.store, "key", Selection::Whole).await.ok();
-                let expected = (!is_deleted).then(|| Bytes::from("newer"));
-                assert_eq!(read, expected, "{what}: {ended:?}");
+                let expected = (!is_deleted).then(|| newer.clone());
+                assert!(read == expected, "{what}: {ended:?}");
             }
         }
     }
     assert!(seen > 0, "no proxy died after the object");
 }
 
-/// Attempts a write that no entry of the key permits.
-async fn refused(proxy: &Proxy) {
-    let any = Some(ETagCondition::Any);
-    let conditions = WriteConditions { if_match: any.clone(), if_none_match: any };
-    let _ = put(&proxy.store, "key", body(Bytes::from("refused")), conditions).await;
+/// Gives the key's entry a later order on all devices, as a worker does that settles the register (rule R6). Does nothing and
+/// returns false if devices hold different writes.
+async fn settled(nodes: &Nodes, proxy: &Proxy) -> bool {
+    if writes(nodes).len() != 1 {
+        return false;
+    }
+    let key = proxy.register("key").await;
+    let mut held = nodes.memory(DeviceId(1)).registers(DeviceId(1)).into_iter();
+    let register = held.find(|(held, _)| *held == key).unwrap();
+    let order = Stamp::at_ms(register.1.order.time_ms() + 10_000);
+    settle_at(nodes, &register, order).await;
+    true
 }
 
 /// A plain write leaves nothing of an object that it overwrites, and the versions that are kept later don't show it.

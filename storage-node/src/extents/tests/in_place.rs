@@ -116,8 +116,7 @@ async fn a_full_socket_ends_a_call_after_a_while() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
     let id = ExtentId::random();
-    put(&store, id, LENGTH).await.unwrap();
-    let extent = store.open_in_place(id).await.unwrap();
+    let extent = open_cached(&store, id).await;
     let (socket, peer) = sockets();
     let first = extent.send_unverified(&socket, 0..LENGTH as u64).await.unwrap();
     assert!(first.bytes > 0 && first.bytes < LENGTH as u64, "{first:?}");
