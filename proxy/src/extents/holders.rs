@@ -106,20 +106,6 @@ mod tests {
         }
     }
 
-    /// An order that is drawn whole for each id takes minutes.
-    #[test]
-    fn the_beginning_of_the_order_needs_no_whole_order() {
-        let ring = ring(1_000);
-        for _ in 0..20_000 {
-            let first: Vec<_> = others(&ring, ExtentId::random().whole(), &[]).take(6).collect();
-            assert_eq!(first.len(), 6);
-        }
-        let id = ExtentId::random().whole();
-        let first: Vec<_> = others(&ring, id, &[]).take(6).collect();
-        let all: Vec<_> = others(&ring, id, &[]).collect();
-        assert_eq!((all.len(), &all[..6]), (1_000, &first[..]));
-    }
-
     #[tokio::test]
     async fn the_first_holder_varies_and_has_not_just_failed() {
         let (ring, health) = (ring(3), Health::default());

@@ -182,11 +182,7 @@ async fn m1_a_completion_without_versions_survives_a_raised_order() {
     for calls in 0..60 {
         let what = format!("dead after {calls} calls");
         let nodes = Nodes::new(3);
-        let proxy = nodes.proxy();
-        create(&proxy.store, "b").await;
-        proxy.fares(&[DeviceId(3)], Fortune::Refused);
-        proxy.put(Level::Strict, "key", "older").await.unwrap();
-        proxy.heal();
+        let proxy = with_older(&nodes).await;
         let interrupted = Interrupted::after(&nodes, &proxy, calls).await;
         raised += usize::from(settled(&nodes, &proxy).await);
         let ended = interrupted.again(&proxy).await;
@@ -202,11 +198,7 @@ async fn m1_a_completion_without_versions_survives_a_raised_order() {
 async fn m1_a_late_completion_without_versions_loses_no_parts() {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let nodes = Nodes::timed(3, 1, clock.clone());
-    let proxy = nodes.proxy();
-    create(&proxy.store, "b").await;
-    proxy.fares(&[DeviceId(3)], Fortune::Refused);
-    proxy.put(Level::Strict, "key", "older").await.unwrap();
-    proxy.heal();
+    let proxy = with_older(&nodes).await;
     let interrupted = Interrupted::decided(&nodes, &proxy, WriteConditions::default()).await;
     assert!(settled(&nodes, &proxy).await);
     clock.advance_ms(UNDRIVEN_MS_MAX + 60_000);
@@ -252,6 +244,16 @@ async fn m1_an_object_without_versions_that_was_replaced_stays_replaced() {
         }
     }
     assert!(seen > 0, "no proxy died after the object");
+}
+
+/// Makes a bucket without versions, and an object that one replica lacks.
+async fn with_older(nodes: &Nodes) -> Proxy {
+    let proxy = nodes.proxy();
+    create(&proxy.store, "b").await;
+    proxy.fares(&[DeviceId(3)], Fortune::Refused);
+    proxy.put(Level::Strict, "key", "older").await.unwrap();
+    proxy.heal();
+    proxy
 }
 
 /// Gives the key's entry a later order on all devices, as a worker does that settles the register (rule R6). Does nothing and
