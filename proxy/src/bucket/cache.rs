@@ -1,23 +1,21 @@
 //! Cache of bucket metadata.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::AchievedLevel;
 use martlet_protocol::entry::Bucket;
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
+
+use crate::latch::{Turn, Turns};
 
 /// Maximum number of cached buckets.
 const CACHED_MAX: usize = 10_000;
 /// Maximum bytes of the documents of cached buckets. Their parsed forms take some five times as many,
 /// and up to thirty times.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
-/// Number of locks that serialize lookups, shared by hash of the name.
-const TURNS: usize = 64;
 
 /// Cached buckets, each with the consistency of its read.
 ///
@@ -25,8 +23,7 @@ const TURNS: usize = 64;
 pub(crate) struct BucketCache {
     kept_for: Duration,
     buckets: RwLock<CachedBuckets>,
-    turns: [Mutex<()>; TURNS],
-    hasher: RandomState,
+    lookups: Turns,
 }
 
 /// A cached bucket.
@@ -81,15 +78,14 @@ impl BucketCache {
         Self {
             kept_for: Duration::from_millis(kept_ms),
             buckets: RwLock::default(),
-            turns: [const { Mutex::const_new(()) }; TURNS],
-            hasher: RandomState::new(),
+            lookups: Turns::new(),
         }
     }
 
-    /// Locks lookups of a name, to avoid duplicates. Correctness doesn't depend on this lock.
-    pub(super) async fn turn(&self, name: &str) -> MutexGuard<'_, ()> {
-        let turn = usize::try_from(self.hasher.hash_one(name) % TURNS as u64);
-        self.turns[turn.expect("a small number")].lock().await
+    /// Waits for the turn to look a name up, until a deadline. Callers that waited find the bucket in the
+    /// cache. Correctness doesn't depend on turns.
+    pub(super) async fn turn(&self, name: &str, deadline: Instant) -> Turn<'_> {
+        self.lookups.wait(name, deadline).await
     }
 
     pub(super) fn get(&self, name: &str) -> Option<(Arc<Bucket>, AchievedLevel)> {
@@ -169,6 +165,7 @@ impl BucketCache {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use martlet_protocol::entry::BucketState;
     use martlet_protocol::{BucketId, Level, PolicyId, Setting, Settings};
 
@@ -200,6 +197,20 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(cache.get("b").is_none());
         assert!(cache.get_old("b").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn look_ups_of_other_names_never_wait() {
+        let cache = &BucketCache::new(1000);
+        let soon = || Instant::now() + Duration::from_secs(5);
+        let names: Vec<String> = (0..100).map(|name| format!("bucket {name}")).collect();
+        let turns = names.iter().map(|name| cache.turn(name, soon()).now_or_never());
+        assert!(turns.collect::<Vec<_>>().iter().all(Option::is_some));
+        let first = cache.turn("b", soon()).await;
+        let mut second = Box::pin(cache.turn("b", soon()));
+        assert!(second.as_mut().now_or_never().is_none(), "look-ups of one name take turns");
+        drop(first);
+        assert!(second.now_or_never().is_some());
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::{AchievedLevel, Level};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::catalog::BucketCatalog;
 use super::record::{check_same, is_absence};
@@ -27,7 +27,8 @@ impl BucketCatalog {
         level: Level,
     ) -> Result<Arc<Bucket>> {
         // A caller that waits too long looks the bucket up itself: the other lookup may hang.
-        let _turn = timeout(self.registers.replicas.patience(), self.cache.turn(name)).await;
+        let deadline = Instant::now() + self.registers.replicas.patience();
+        let _turn = self.cache.turn(name, deadline).await;
         let cached = self.cache.get_after(name, since);
         let cached =
             cached.filter(|(_, given)| level != Level::Strict || *given == AchievedLevel::Quorum);
