@@ -22,10 +22,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use martlet_protocol::Term;
 use martlet_protocol::backend::{RingEpoch, RingEpochs};
 use martlet_protocol::http::{Announcement, RingTag, RingTags};
 use martlet_protocol::limits::RING_AHEAD_MAX;
-use martlet_protocol::{Phase, Term};
 use martlet_ring::Ring;
 use martlet_serving::Failure;
 use martlet_serving::folder::DataFolder;
@@ -153,7 +153,7 @@ impl RingKeeper {
     /// Returns true if a ring change has begun that the index ring in use doesn't contain.
     pub(crate) fn is_overtaken(&self) -> bool {
         let known = self.term();
-        self.rings().index().is_some_and(|ring| known > over(ring))
+        self.rings().index().is_some_and(|ring| ring.is_overtaken(known))
     }
 
     /// Records a term, and notifies watchers if it is higher than the known term. Waiting rings
@@ -227,7 +227,7 @@ impl RingKeeper {
         let is_early = at_start || ring.term_at(known).is_none();
         let waits = name == RingName::Index && kept.is_some() && is_early;
         // A waiting ring is checked as if the change before it were over, and again once it is.
-        let judged_at = |next: &Ring, waits| if waits { over(next) } else { known };
+        let judged_at = |next: &Ring, waits| if waits { next.last_term() } else { known };
         if let Some(kept) = kept {
             check(name, kept, ring, judged_at(ring, waits))?;
         }
@@ -284,11 +284,6 @@ impl RingKeeper {
     }
 }
 
-/// Last term of a ring's change.
-fn over(ring: &Ring) -> Term {
-    Term::of(ring.change(), Phase::New)
-}
-
 /// Returns true if a ring that contradicts the waiting rings may replace all of them.
 ///
 /// They wait for a change that no ring here begins, and no known term shows that a process runs a
@@ -296,9 +291,9 @@ fn over(ring: &Ring) -> Term {
 /// current change, it has the current holders, and devices of a later term refuse its requests as they
 /// do now.
 fn replaces(ring: &Ring, kept: &Ring, waiting: &[Arc<Ring>], known: Term) -> bool {
-    let is_led_to = |first: &Arc<Ring>| first.term_at(over(kept)).is_some();
+    let is_led_to = |first: &Arc<Ring>| first.term_at(kept.last_term()).is_some();
     known != Term::NONE
-        && known <= over(kept)
+        && !kept.is_overtaken(known)
         && ring.change() == kept.change()
         && waiting.first().is_some_and(|first| !is_led_to(first))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
-use martlet_protocol::{Backend, DeviceId, Error, ExtentId, Phase, PolicyId, Result, Term};
+use martlet_protocol::{Backend, DeviceId, Error, ExtentId, PolicyId, Result, Term};
 use martlet_ring::{Ring, Sets};
 use martlet_topology::{Cluster, Topology};
 
@@ -120,7 +120,7 @@ impl StepTopology {
 
     /// Returns true if a ring change is in progress that the index ring doesn't contain.
     pub(crate) fn is_behind(&self) -> bool {
-        self.term() > Term::of(self.index().change(), Phase::New)
+        self.index().is_overtaken(self.term())
     }
 
     /// Checks that the index ring contains the ring change in progress.

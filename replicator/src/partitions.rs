@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test]
     async fn a_scan_is_kept_until_the_device_the_ring_or_the_term_changes() {
         let (ring, mut partitions) = (small_ring(6), DevicePartitions::default());
-        let term = Term::of(ring.change(), Phase::New);
+        let term = ring.last_term();
         let later = Term::of(ring.change() + 1, Phase::Joint);
         let grown = successor(&ring, |builder| {
             builder.add(new_device(6)).unwrap();

@@ -133,11 +133,22 @@ impl Ring {
     pub fn term_at(&self, known: Term) -> Option<Term> {
         let needed = match self.last_open {
             Some(change) => Term::of(change, Phase::Old),
-            None => Term::of(self.change(), Phase::New),
+            None => self.last_term(),
         };
         if known == Term::NONE {
             return Some(known);
         }
-        (known >= needed).then(|| known.min(Term::of(self.change(), Phase::New)))
+        (known >= needed).then(|| known.min(self.last_term()))
+    }
+
+    /// Last term of the ring's change: every replica has moved.
+    pub fn last_term(&self) -> Term {
+        Term::of(self.change(), Phase::New)
+    }
+
+    /// Returns true if a process that uses this index ring, and knows `known`, lacks the ring of a change that has begun.
+    /// Further devices may decide then.
+    pub fn is_overtaken(&self, known: Term) -> bool {
+        known > self.last_term()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use martlet_protocol::{Phase, Term};
+use martlet_protocol::Term;
 use martlet_ring::Builder;
 use martlet_serving::Failure;
 
@@ -56,7 +56,7 @@ pub(super) fn by_terms(
 ) -> Result<Vec<String>, Failure> {
     let stored = stored.filter(|_| builder.moving() > 0).and_then(|it| it.ring().ok());
     let Some(ring) = stored else { return Ok(Vec::new()) };
-    let (hash, over) = (ring.hash(), Term::of(ring.change(), Phase::New));
+    let (hash, over) = (ring.hash(), ring.last_term());
     let nodes: BTreeSet<&str> = ring.devices().iter().map(|it| it.node.name.as_str()).collect();
     let uses = |node: &&NodeSurvey| {
         nodes.contains(node.name.as_str()) && node.uses(INDEX, ring.epoch(), &hash)

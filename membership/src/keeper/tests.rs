@@ -1,5 +1,6 @@
 //! Tests of rings: acceptance, storage, waiting and refusal.
 
+use martlet_protocol::Phase;
 use martlet_ring::{Builder, DeviceInfo, RebalanceContext};
 
 use super::*;

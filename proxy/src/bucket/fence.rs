@@ -12,8 +12,8 @@ use martlet_protocol::backend::{
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    Backend, BackendExt, BucketId, DeviceId, Error, Phase, RegisterKey, RegisterKind, Result,
-    Shard, StampSource, Term,
+    Backend, BackendExt, BucketId, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard,
+    StampSource, Term,
 };
 use tokio::time::{Instant, timeout};
 
@@ -102,9 +102,9 @@ impl Fences {
             let replica_set = self.replicas.replica_set_at(index_placement(bucket.id, Shard(0)))?;
             let replies = self.send_fence(bucket, open, replica_set.term).await;
             if self.is_fenced(bucket, &replies, replica_set.term)? {
-                let change = replica_set.cluster.index().change();
-                let is_behind = self.replicas.topology.term() > Term::of(change, Phase::New);
-                return Ok(!is_behind && replies.iter().all(|reply| reply.is_fenced));
+                let index = replica_set.cluster.index();
+                let is_overtaken = index.is_overtaken(self.replicas.topology.term());
+                return Ok(!is_overtaken && replies.iter().all(|reply| reply.is_fenced));
             }
             let refusal = replies.iter().find_map(|reply| reply.outdated.as_ref());
             if Instant::now() >= deadline

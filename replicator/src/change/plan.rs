@@ -184,7 +184,7 @@ impl PlannedMoves<'_> {
             ));
         }
         if holders.keys().all(|holder| self.has_joined(*holder)) {
-            return NextAction::Begin(Term::of(self.ring.change(), Phase::New));
+            return NextAction::Begin(self.ring.last_term());
         }
         NextAction::Join
     }

@@ -166,14 +166,12 @@ async fn held_in(
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::Phase;
-
     use super::*;
     use crate::testing::growth::small_ring;
 
     /// Returns all batches of a pass over a device.
     fn batches(ring: &Ring, device: DeviceId, limit: u32) -> Vec<PartitionBatch> {
-        let term = Term::of(ring.change(), Phase::New);
+        let term = ring.last_term();
         let decided: Vec<Partition> =
             ring.partitions().filter(|at| ring.sets(*at, term).contains(device)).collect();
         let (mut all, mut next) = (Vec::new(), 0);
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn peers_share_partitions_and_all_others_are_foreign() {
         let ring = small_ring(40);
-        let term = Term::of(ring.change(), Phase::New);
+        let term = ring.last_term();
         for device in (0..40).map(DeviceId) {
             let mut pairs = Vec::new();
             let mut foreign = 0;

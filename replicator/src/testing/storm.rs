@@ -19,7 +19,7 @@ use martlet_protocol::entry::{Body, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Fault, FaultyBackend, seeded_ids::SeededIds};
 use martlet_protocol::{
-    BackendExt, DeviceId, Error, ErrorKind, ManualClock, Phase, RegisterKey, Stamp, Term,
+    BackendExt, DeviceId, Error, ErrorKind, ManualClock, RegisterKey, Stamp, Term,
 };
 use martlet_ring::{Ring, Sets};
 use martlet_topology::KnownTerm;
@@ -182,7 +182,7 @@ impl Storm {
 impl StormClient {
     /// Returns the deciding sets known to this client, and the term to name.
     fn sets(&mut self) -> Option<(Sets, Term)> {
-        if self.term.get() > Term::of(self.ring.change(), Phase::New) {
+        if self.ring.is_overtaken(self.term.get()) {
             self.ring = self.storm.world.index();
         }
         let named = self.ring.term_at(self.term.get())?;

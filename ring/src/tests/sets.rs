@@ -223,3 +223,15 @@ fn a_ring_waits_for_the_change_before_its_own() {
     let earlier = ring(7, &[1, 2, 3], &[(0, 8, 6)]);
     assert_eq!(earlier.term_at(Term::of(6, Phase::Old)), Some(Term::of(6, Phase::Old)));
 }
+
+#[test]
+fn a_ring_is_overtaken_once_the_change_after_its_own_has_begun() {
+    let joint = Term::of(7, Phase::Joint);
+    for ring in [ring(7, &[1, 2, 3], &[(0, 8, 7)]), ring(7, &[1, 2, 3], &[])] {
+        assert_eq!(ring.last_term(), Term::of(7, Phase::New));
+        assert!(
+            ![Term::NONE, joint, ring.last_term()].iter().any(|known| ring.is_overtaken(*known))
+        );
+        assert!(ring.is_overtaken(Term::of(8, Phase::Joint)));
+    }
+}
