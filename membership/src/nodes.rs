@@ -78,6 +78,7 @@ pub struct ReplyHistory {
     waited_us: AtomicU64,
     latency_us: AtomicU64,
     answers: AtomicBool,
+    is_visited: AtomicBool,
     /// True if the node and this process have no version of the internal protocol in common.
     is_foreign: AtomicBool,
     /// Highest term that the node announced.
@@ -96,13 +97,19 @@ struct LastReply {
 }
 
 impl ReplyHistory {
-    /// Returns true if the node answered the last round, or has replied since.
+    /// Returns true if the node answered its last visit in a round, or has replied since.
     pub fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Records the outcome of a round's request.
+    /// Returns true if no round has visited the node yet.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.is_visited.load(Ordering::Relaxed)
+    }
+
+    /// Records the outcome of a visit in a round.
     pub(crate) fn note_answer(&self, answered: bool) {
+        self.is_visited.store(true, Ordering::Relaxed);
         self.answers.store(answered, Ordering::Relaxed);
         self.silences.fetch_add(u64::from(!answered), Ordering::Relaxed);
     }
@@ -301,6 +308,12 @@ impl PeerNodes {
     /// Returns a node by its name.
     pub fn get(&self, name: &str) -> Option<Arc<PeerNode>> {
         self.known.read().get(name).cloned()
+    }
+
+    /// Returns the present clients of these nodes, without nodes that have left the rings.
+    pub(crate) fn current(&self, nodes: &[Arc<PeerNode>]) -> Vec<Arc<PeerNode>> {
+        let known = self.known.read();
+        nodes.iter().filter_map(|node| known.get(&node.name).cloned()).collect()
     }
 
     /// Returns all nodes, by name.
