@@ -389,6 +389,10 @@ mod tests {
         assert_eq!(all, ["n1", "n3", "n4"]);
         assert!(Arc::ptr_eq(&before, &nodes.get("n3").unwrap()));
         assert_eq!(nodes.figures()[1].silences, 1);
+        let gone = nodes.get("n4").unwrap();
+        nodes.follow(&rings(ring(0, 3)));
+        let current = nodes.current(&[gone, before.clone()]);
+        assert!(current.len() == 1 && Arc::ptr_eq(&current[0], &before));
     }
 
     fn report() -> NodeReport {

@@ -8,8 +8,9 @@
 //! Conclusions from replies and the nodes that they rest on:
 //!
 //! * *Time*: the last reading of each node, and all nodes where a part does not suffice (rule C1).
-//! * *Term, format level*: the highest of all replies. Both only rise, so an older reply shows less, and nothing wrong.
-//! * *Rings that wait* are reconsidered if a visited node answers: the known term is then as new as a reply of this round.
+//! * *Term, format level*: the highest of all replies. Both only rise, so an older reply shows less.
+//! * *Rings that wait* are reconsidered if a visited node answers: the known term is then that of a reply of
+//!   this round, or a later one.
 //! * *Newer rings* are fetched from visited nodes, and from any node as soon as a reply announces them.
 //! * *Nodes that answer*: by the last visit of each.
 

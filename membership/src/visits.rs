@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Each process has an order of its own, so visits are spread over the nodes. The order depends on names alone: while
-//! nodes come and go, a node that stays is visited once in a turn of n/64 rounds, rounded up. So the last reply of a
-//! node is a turn old at most. Rings and terms spread faster, for each node shows the newest that it knows.
+//! nodes come and go, a node that stays is visited once in a turn of n/64 rounds, rounded up. So the last visit of
+//! a node is a turn ago at most. Rings and terms spread faster, for each node shows the newest that it knows.
 //!
 //! Some conclusions need all nodes. A round visits all of them:
 //!
 //! * while a majority of the clocks was never known, as at the start: stamps need the cluster time (rule C1);
-//! * while a node's cluster time leads far: this process may have been paused, and jumps only to the time of a majority
-//!   of all nodes;
+//! * while a node's cluster time leads far: this process may have been paused, and jumps only to the time of a
+//!   majority of all nodes;
 //! * while at most half of the nodes answer, of those visited or of all: so readiness follows an outage, and its end,
 //!   within a round.
 
@@ -29,7 +29,7 @@ use super::clock::ClusterClock;
 use super::nodes::PeerNode;
 
 /// Maximum number of nodes that take their turn in a round.
-pub(crate) const VISITS_MAX: usize = 64;
+const VISITS_MAX: usize = 64;
 
 /// Place of a node on the circle of visits.
 type VisitPlace = [u8; 32];
@@ -98,7 +98,7 @@ fn slice_after(last: &VisitPlace, places: &[VisitPlace]) -> Vec<usize> {
     order
 }
 
-/// Returns true if the visited nodes leave the time open, or that most nodes answer.
+/// Returns true if the replies to some visits leave the time, or the state of most nodes, in doubt.
 fn is_in_doubt(clock: &ClusterClock, visited: &[Arc<PeerNode>], nodes: &[Arc<PeerNode>]) -> bool {
     clock.is_in_doubt() || few_answer(visited) || few_answer(nodes)
 }
