@@ -15,7 +15,8 @@
 //! * The tick stands still while a virtual machine is paused. Its process is then late by hours, and would
 //!   execute calls that are too late. So nodes also send the cluster time that they have. A process that lags
 //!   behind the cluster time of a majority of all storage nodes by more than [`LAG_MS_MAX`] takes it at once.
-//!   No clock of a machine counts here, so this jump never leads the cluster: it ends where most nodes are.
+//!   No clock of a machine counts here, so this jump never leads the cluster: it ends where most nodes are. One
+//!   such reading makes a [round](super::visits) read the times of all nodes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -169,16 +170,8 @@ impl ClusterClock {
     /// Jumps to the cluster time that a majority of `voters` storage nodes has reached, if this clock lags
     /// far behind. Readings are never from the future, so an old or slow one only shows less.
     fn catch_up(&self, voters: usize) {
-        let (now, ticks_ms) = (self.offset_ms.load(Ordering::SeqCst), self.ticks.now_ms());
-        let mut offsets: Vec<i64> = {
-            let times = self.cluster_times.lock();
-            let is_young = |at_ms: u64| ticks_ms.saturating_sub(at_ms) <= SAMPLE_AGE_MS_MAX;
-            times
-                .values()
-                .filter(|(_, at_ms)| is_young(*at_ms))
-                .map(|(offset, _)| *offset)
-                .collect()
-        };
+        let now = self.offset_ms.load(Ordering::SeqCst);
+        let mut offsets = self.young_offsets();
         offsets.sort_unstable_by_key(|offset| std::cmp::Reverse(*offset));
         let Some(reached) = offsets.get(voters / 2) else { return };
         let lag_ms = reached.saturating_sub(now);
@@ -190,6 +183,22 @@ impl ClusterClock {
             );
             self.offset_ms.store(*reached, Ordering::SeqCst);
         }
+    }
+
+    /// Returns the offsets of the cluster times that nodes sent lately.
+    fn young_offsets(&self) -> Vec<i64> {
+        let ticks_ms = self.ticks.now_ms();
+        let is_young = |at_ms: u64| ticks_ms.saturating_sub(at_ms) <= SAMPLE_AGE_MS_MAX;
+        let times = self.cluster_times.lock();
+        times.values().filter(|(_, at_ms)| is_young(*at_ms)).map(|(offset, _)| *offset).collect()
+    }
+
+    /// Returns true if readings of all nodes are needed: until a majority of their clocks was known, and while
+    /// a node's cluster time leads so far that a majority would make this clock jump.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        let now = self.offset_ms.load(Ordering::SeqCst);
+        let leads = |offset: i64| offset.saturating_sub(now) > LAG_MS_MAX;
+        !self.is_settled() || self.young_offsets().into_iter().any(leads)
     }
 
     fn is_settled(&self) -> bool {

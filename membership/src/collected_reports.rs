@@ -1,9 +1,10 @@
 //! Collection of the reports of all nodes, and of those that nodes received from other processes.
 //!
-//! Every node is asked for its own report. Every other process sends its report to all nodes in each
-//! round, so a few nodes know them all: only [`LISTENERS`] nodes are asked for what they received,
-//! and the others for their own report alone. A decision about all processes asks all nodes for
-//! both: see [`ReportScope::Everything`].
+//! Every node is asked for its own report. Every other process sends its first report to all nodes,
+//! and later ones to the nodes of each round, thus to each node once in a turn. So a few nodes know
+//! them all: only [`LISTENERS`] nodes are asked for what they received, and the others for their own
+//! report alone. A decision about all processes asks all nodes for both, and so finds reports of the
+//! last round: see [`ReportScope::Everything`].
 //!
 //! Nodes are asked [`NODES_AT_ONCE`] at a time, in no order: a node that hangs delays no other. After
 //! [`DEADLINE`], the rest counts as silent. A decision has no deadline: a process may hide behind a node

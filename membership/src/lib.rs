@@ -20,8 +20,8 @@
 //! * `clock`: cluster time (rule C1).
 //! * [`FormatLevel`]: the formats that the cluster writes; `finalize`: their rise after an upgrade.
 //! * `ring_push`: [`RingPush`], which sends rings to all nodes.
-//! * `rounds`: periodic requests to every node, so that rings and time spread without client
-//!   traffic.
+//! * `rounds`: periodic requests to nodes, so that rings and time spread without client traffic;
+//!   `visits`: the nodes of each round, 64 of a large cluster.
 //! * [`routes`]: routes of a storage node besides its [`Backend`](martlet_protocol::Backend).
 //! * `peers`, `introduce`: records of devices, which show that a device kept its promises (rule G1).
 //!   [`Introducer`] acts on a node's devices through [`IntroducedDevices`].
@@ -59,6 +59,7 @@ mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod view;
+mod visits;
 mod waiting_rings;
 
 pub use clock::ClusterClock;

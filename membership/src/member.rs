@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use martlet_protocol::http::Announcement;
+use martlet_protocol::opening::Uuid;
 use martlet_protocol::{Backend, Clock, DeviceId, Release};
 use martlet_serving::Failure;
 use martlet_serving::folder::DataFolder;
@@ -19,6 +20,7 @@ use crate::report::{ReceivedReports, ReportSource};
 use crate::rings::{NodeDevice, RingSet};
 use crate::settings::MemberSettings;
 use crate::shared_view::SharedView;
+use crate::visits::VisitOrder;
 
 /// Process that belongs to a cluster.
 pub struct Member {
@@ -32,6 +34,8 @@ pub struct Member {
     pub own_clock: Arc<dyn Clock>,
     /// Other nodes of the cluster.
     pub nodes: PeerNodes,
+    /// Order in which rounds visit the nodes.
+    pub(crate) visits: VisitOrder,
     /// Reports of other processes.
     pub(crate) reports: ReceivedReports,
     /// Reports of all nodes, collected lately for requests that display them.
@@ -67,13 +71,22 @@ impl Member {
         nodes.follow(&keeper.rings());
         let changes = tokio::sync::Mutex::new(changes);
         let (reports, report) = (ReceivedReports::default(), OnceLock::new());
-        let views = SharedView::default();
-        let member =
-            Self { keeper, level, clock, own_clock, nodes, reports, views, report, changes };
-        Ok(Arc::new(member))
+        let (views, visits) = (SharedView::default(), VisitOrder::new(Uuid::random()));
+        Ok(Arc::new(Self {
+            keeper,
+            level,
+            clock,
+            own_clock,
+            nodes,
+            visits,
+            reports,
+            views,
+            report,
+            changes,
+        }))
     }
 
-    /// Sets the report that is sent to the storage nodes in every round.
+    /// Sets the report that rounds send to the storage nodes.
     pub fn introduce_itself(&self, report: ReportSource) {
         // The report is set once; a second call has no effect.
         let _ = self.report.set(report);

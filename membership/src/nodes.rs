@@ -78,6 +78,7 @@ pub struct ReplyHistory {
     waited_us: AtomicU64,
     latency_us: AtomicU64,
     answers: AtomicBool,
+    is_visited: AtomicBool,
     /// True if the node and this process have no version of the internal protocol in common.
     is_foreign: AtomicBool,
     /// Highest term that the node announced.
@@ -96,13 +97,19 @@ struct LastReply {
 }
 
 impl ReplyHistory {
-    /// Returns true if the node answered the last round, or has replied since.
+    /// Returns true if the node answered its last visit in a round, or has replied since.
     pub fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Records the outcome of a round's request.
+    /// Returns true if no round has visited the node yet.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.is_visited.load(Ordering::Relaxed)
+    }
+
+    /// Records the outcome of a visit in a round.
     pub(crate) fn note_answer(&self, answered: bool) {
+        self.is_visited.store(true, Ordering::Relaxed);
         self.answers.store(answered, Ordering::Relaxed);
         self.silences.fetch_add(u64::from(!answered), Ordering::Relaxed);
     }
@@ -303,6 +310,12 @@ impl PeerNodes {
         self.known.read().get(name).cloned()
     }
 
+    /// Returns the present clients of these nodes, without nodes that have left the rings.
+    pub(crate) fn current(&self, nodes: &[Arc<PeerNode>]) -> Vec<Arc<PeerNode>> {
+        let known = self.known.read();
+        nodes.iter().filter_map(|node| known.get(&node.name).cloned()).collect()
+    }
+
     /// Returns all nodes, by name.
     pub fn all(&self) -> Vec<Arc<PeerNode>> {
         self.known.read().values().cloned().collect()
@@ -376,6 +389,10 @@ mod tests {
         assert_eq!(all, ["n1", "n3", "n4"]);
         assert!(Arc::ptr_eq(&before, &nodes.get("n3").unwrap()));
         assert_eq!(nodes.figures()[1].silences, 1);
+        let gone = nodes.get("n4").unwrap();
+        nodes.follow(&rings(ring(0, 3)));
+        let current = nodes.current(&[gone, before.clone()]);
+        assert!(current.len() == 1 && Arc::ptr_eq(&current[0], &before));
     }
 
     fn report() -> NodeReport {

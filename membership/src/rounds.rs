@@ -1,8 +1,18 @@
-//! Rounds: every two seconds a member queries each other node for its rings, so that rings and time
-//! spread without client traffic.
+//! Rounds: every two seconds a member queries other nodes for their rings, so that rings and time
+//! spread without client traffic. A round [visits](super::visits) all nodes of a small cluster, and 64 of a
+//! large one, in turns.
 //!
 //! A member fetches a newer ring as soon as a node announces the ring, in a round or in any other
-//! reply. Processes that no ring names send their reports in every round.
+//! reply. Processes that no ring names send their reports to the nodes of each round.
+//!
+//! Conclusions from replies and the nodes that they rest on:
+//!
+//! * *Time*: the last reading of each node, and all nodes where a part does not suffice (rule C1).
+//! * *Term, format level*: the highest of all replies. Both only rise, so an older reply shows less.
+//! * *Rings that wait* are reconsidered if a visited node answers: the known term is then that of a reply of
+//!   this round, or a later one.
+//! * *Newer rings* are fetched from visited nodes, and from any node as soon as a reply announces them.
+//! * *Nodes that answer*: by the last visit of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +33,17 @@ const EVERY: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 impl Member {
-    /// Queries every other node once, fetches newer rings, and adjusts the cluster time.
+    /// Visits the nodes of a round, fetches newer rings, and adjusts the cluster time. The first round
+    /// visits all nodes.
     pub async fn round(&self) {
-        let nodes = self.nodes.all();
-        join_all(nodes.iter().map(|node| self.poll_node(node))).await;
+        self.visit_nodes().await;
+    }
+
+    /// Takes a round, and returns the nodes that it visited.
+    async fn visit_nodes(&self) -> Vec<Arc<PeerNode>> {
+        let query = |node: Arc<PeerNode>| async move { self.poll_node(&node).await };
+        let visited = self.visits.visit(&self.nodes.all(), &self.clock, query).await;
+        let visited = self.nodes.current(&visited);
         let nodes = self.nodes.all();
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         self.clock.settle(&names);
@@ -35,14 +52,15 @@ impl Member {
         }
         self.follow_level(&nodes).await;
         // A process that reaches no node can't know which changes are over.
-        if nodes.is_empty() || nodes.iter().any(|node| node.history.answers()) {
+        if nodes.is_empty() || visited.iter().any(|node| node.history.answers()) {
             self.reconsider();
         }
-        for node in &nodes {
+        for node in &visited {
             if let Some(rings) = node.history.rings().filter(|_| node.history.answers()) {
                 self.catch_up(node, self.keeper.behind(&rings)).await;
             }
         }
+        self.nodes.current(&visited)
     }
 
     /// Takes the highest format level that nodes announce.
@@ -56,12 +74,11 @@ impl Member {
         }
     }
 
-    /// Sends this process's report, if it has one, to all nodes that answer.
-    async fn send_report(&self) {
-        let Some(report) = self.report.get() else { return };
+    /// Sends this process's report to those of `nodes` that answer. Returns false if the process has none yet.
+    async fn send_report(&self, nodes: &[Arc<PeerNode>]) -> bool {
+        let Some(report) = self.report.get() else { return false };
         let body = serde_json::to_vec(&report().await).expect("plain data can be encoded");
         let body = Bytes::from(body);
-        let nodes = self.nodes.all();
         let sent = nodes.iter().filter(|node| node.history.answers()).map(|node| async {
             let reply = node.backend.post(routes::REPORT, body.clone());
             if let Ok(Err(error)) = timeout(PATIENCE, reply).await {
@@ -70,6 +87,7 @@ impl Member {
             }
         });
         join_all(sent).await;
+        true
     }
 
     async fn poll_node(&self, node: &PeerNode) {
@@ -140,14 +158,34 @@ impl Member {
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = self.changes.lock().await;
+        let mut has_reported = false;
         loop {
             tokio::select! {
                 _ = rounds.tick() => {
-                    self.round().await;
-                    self.send_report().await;
+                    let visited = self.visit_nodes().await;
+                    let receivers = receivers(has_reported, visited, || self.nodes.all());
+                    has_reported |= self.send_report(&receivers).await;
                 }
                 Some(change) = changes.recv() => self.handle_change(change).await,
             }
         }
+    }
+}
+
+/// Returns the nodes that receive this process's report: those of the round, and all nodes until the
+/// first report was sent. So decisions about all processes find a new process at any node.
+fn receivers<N>(has_reported: bool, visited: Vec<N>, all: impl FnOnce() -> Vec<N>) -> Vec<N> {
+    if has_reported { visited } else { all() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_report_goes_to_all_nodes_and_later_ones_to_those_of_the_round() {
+        let (visited, all) = (vec!["n2"], || vec!["n1", "n2", "n3"]);
+        assert_eq!(receivers(false, visited.clone(), all), all());
+        assert_eq!(receivers(true, visited.clone(), all), visited);
     }
 }

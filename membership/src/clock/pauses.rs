@@ -5,7 +5,7 @@ use std::time::Duration;
 use martlet_protocol::Clock;
 
 use super::tests::{NOON_MS, Setup, pass, setup};
-use super::{ClockReading, LAG_MS_MAX, STEP_MS_MAX, Ticks};
+use super::{ClockReading, LAG_MS_MAX, SAMPLE_AGE_MS_MAX, STEP_MS_MAX, Ticks};
 
 const HOURS_MS: u64 = 3 * 60 * 60 * 1000;
 const YEAR_MS: u64 = 365 * 24 * 60 * 60 * 1000;
@@ -51,6 +51,25 @@ fn after_a_pause_it_takes_the_time_of_most_nodes_at_once() {
         }
         assert_eq!(node.clock.now_ms(), node.own.now_ms(), "it stays right");
     }
+}
+
+#[test]
+fn one_later_cluster_time_is_a_doubt_until_the_jump_or_until_it_is_old() {
+    assert!(setup(NOON_MS, true).clock.is_in_doubt(), "no majority of clocks is known");
+    let node = settled(true);
+    assert!(!node.clock.is_in_doubt());
+    node.observe_both("a", NOON_MS, NOON_MS + LAG_MS_MAX.unsigned_abs());
+    assert!(!node.clock.is_in_doubt(), "such a lag is made up by steps");
+    let later_ms = NOON_MS + HOURS_MS;
+    node.observe_both("a", later_ms, later_ms);
+    assert!(node.clock.is_in_doubt());
+    node.observe_both("b", later_ms, later_ms);
+    node.clock.settle(&OTHERS);
+    assert!(!node.clock.is_in_doubt());
+    node.observe_both("b", later_ms, later_ms + HOURS_MS);
+    assert!(node.clock.is_in_doubt());
+    pass(&node, SAMPLE_AGE_MS_MAX + 1);
+    assert!(!node.clock.is_in_doubt());
 }
 
 /// Of four nodes two are no majority, though they are the lower median with the paused one's.

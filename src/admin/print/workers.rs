@@ -7,7 +7,8 @@ use martlet_admin_api::{ProcessWorkers, WorkerLine};
 use super::cells::{row, size, span};
 use crate::columns::table;
 
-/// Age in milliseconds of a report above which its process has probably ended.
+/// Age in milliseconds of a report that is worth a line. Its process has probably ended, unless there are more
+/// than some 500 storage nodes, to which processes report in turns.
 const OLD_MS: u64 = 15_000;
 
 /// Formats the workers of all processes.
