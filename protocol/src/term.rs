@@ -38,7 +38,7 @@ pub enum Phase {
 impl Term {
     /// Term of a device before its first ring change.
     pub const NONE: Self = Self(0);
-    /// Term of callers without a quorum, such as background workers: never refused.
+    /// Term of callers without a quorum, such as reads of background workers: never refused.
     pub const ANY: Self = Self(u64::MAX);
 
     /// Returns the term of a phase of a change; changes count from 1.

@@ -228,7 +228,9 @@ impl RegisterCopy<'_> {
         read_ms: u64,
     ) -> Result<WriteReply> {
         let node = self.cluster.node(self.device)?;
-        match in_time(node.write(self.device, candidate.repair(key, read_ms))).await? {
+        let repair = candidate.repair(key, read_ms, self.cluster.named()?);
+        let reply = in_time(node.write(self.device, repair)).await;
+        match reply.inspect_err(|error| self.cluster.learn(error))? {
             WriteReply::OutOfTime => Err(Error::unavailable("a page was copied too late")),
             reply => Ok(reply),
         }

@@ -56,8 +56,10 @@ impl Candidate {
     }
 
     /// Converts the write to a repair for a replica that may lack it. `read_ms` is a time before
-    /// the first reply that contained the write, in milliseconds since 1970.
-    pub(crate) fn repair(&self, key: &RegisterKey, read_ms: u64) -> EntryWrite {
+    /// the first reply that contained the write, in milliseconds since 1970. `term` is one of the ring
+    /// by which the replica was chosen: a replica of a later term refuses, because devices that
+    /// only the old ring has are asked no more before tombstones are collected (rules P1, T1).
+    pub(crate) fn repair(&self, key: &RegisterKey, read_ms: u64, term: Term) -> EntryWrite {
         EntryWrite {
             key: key.clone(),
             entry: self.entry.clone(),
@@ -66,7 +68,7 @@ impl Candidate {
             generation: u64::MAX,
             commit_by_ms: read_ms.saturating_add(FIRST_HAND_AGE_MS_MAX),
             keep_body: self.keep_body,
-            term: Term::ANY,
+            term,
         }
     }
 }
@@ -161,7 +163,7 @@ impl Ballots<'_> {
             let found = found.into_iter().map(|(_, candidate)| candidate);
             let Some(mut chosen) = decide(found.fold(None, newest)) else { return Ok(None) };
             chosen.entry.order = ballot;
-            let stored = self.accept(&devices, &chosen.repair(self.key, read_ms), term).await;
+            let stored = self.accept(&devices, &chosen.repair(self.key, read_ms, term)).await;
             above = above.max(stored.above);
             if sets.has_quorum(|id| stored.yes.iter().any(|(device, ())| *device == id)) {
                 return Ok(Some(chosen));
@@ -190,13 +192,7 @@ impl Ballots<'_> {
     }
 
     /// Returns the devices that hold the write now.
-    async fn accept(
-        &self,
-        devices: &[DeviceId],
-        write: &EntryWrite,
-        term: Term,
-    ) -> BallotReplies<()> {
-        let write = EntryWrite { term, ..write.clone() };
+    async fn accept(&self, devices: &[DeviceId], write: &EntryWrite) -> BallotReplies<()> {
         let calls = devices.iter().map(|device| {
             let write = write.clone();
             async move {

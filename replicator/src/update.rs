@@ -9,7 +9,8 @@
 //! A hint is forgotten only when every current primary, and every device from which one is taking
 //! over, has confirmed that it holds this order or a newer one. Silence keeps the hint: a primary
 //! that is out for a week gets its hints when it returns. A process without the ring of the change
-//! in progress doesn't know these devices, and keeps all hints.
+//! in progress doesn't know these devices, and keeps all hints. One that hasn't heard of the change is
+//! refused by the devices that have: each delivery names the term by which its receivers were chosen.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::future::join_all;
-use martlet_protocol::backend::{Hint, WriteReply};
+use martlet_protocol::backend::{EntryWrite, Hint, WriteReply};
 use martlet_protocol::{
     BackendExt, Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, StampSource,
 };
@@ -91,16 +92,23 @@ impl Update {
     }
 
     /// Delivers a hint to all devices that should hold it; returns true if all of them do.
+    ///
+    /// Receivers of a later term refuse: this process hasn't heard of it, and may lack its ring.
     async fn deliver(&self, cluster: &StepTopology, hint: &Hint) -> bool {
+        // The receivers are members at this term, or at a later one that is learned meanwhile.
+        let (known, named) = (cluster.term(), cluster.named());
+        let Ok(term) = named else { return false };
         let holders = cluster.holders(hint.key.placement());
         if cluster.is_behind() || self.waits_for_the_silent(cluster, &holders, hint) {
             return false;
         }
         let Hint { entry, inline, keep_body, .. } = hint.clone();
         let candidate = Candidate { entry, inline, keep_body };
-        let Some(above) = self.offer(cluster, &holders, &hint.key, &candidate).await else {
+        let repair = candidate.repair(&hint.key, self.read_ms, term);
+        let Some(above) = self.offer(cluster, &holders, &repair).await else {
             let mut waiting = self.waiting.lock();
-            if waiting.len() < WAITING_MAX {
+            // Devices of a later term, which is known now, aren't silent and lack the hint.
+            if waiting.len() < WAITING_MAX && cluster.term() == known {
                 waiting.insert(hint.key.clone(), hint.entry.order);
             }
             return false;
@@ -111,7 +119,8 @@ impl Update {
         let known = Some(ReadCandidate { candidate, read_ms: self.read_ms });
         match run_round(cluster, &self.stamps, &hint.key, known, above).await {
             Ok(Some(settled)) => {
-                self.offer(cluster, &holders, &hint.key, &settled).await == Some(Stamp::ZERO)
+                let repair = settled.repair(&hint.key, self.read_ms, term);
+                self.offer(cluster, &holders, &repair).await == Some(Stamp::ZERO)
             }
             Ok(None) => false,
             Err(error) => {
@@ -132,17 +141,15 @@ impl Update {
     }
 
     /// Offers a write to all its receivers. Returns zero if all hold it, the promise that refuses it,
-    /// or none if a device is silent and no promise refuses it.
+    /// or none if a device is silent or of a later term, and no promise refuses it.
     async fn offer(
         &self,
         cluster: &StepTopology,
         holders: &Holders,
-        key: &RegisterKey,
-        candidate: &Candidate,
+        repair: &EntryWrite,
     ) -> Option<Stamp> {
-        let wanted = receivers(cluster, holders, key);
-        let deliveries =
-            wanted.iter().map(|device| self.deliver_entry(cluster, *device, key, candidate));
+        let wanted = receivers(cluster, holders, &repair.key);
+        let deliveries = wanted.iter().map(|device| self.deliver_entry(cluster, *device, repair));
         let answers = join_all(deliveries).await;
         let (mut above, mut silent) = (Stamp::ZERO, false);
         for answer in answers {
@@ -160,14 +167,13 @@ impl Update {
         &self,
         cluster: &StepTopology,
         device: DeviceId,
-        key: &RegisterKey,
-        candidate: &Candidate,
+        repair: &EntryWrite,
     ) -> DeliveryReply {
         if self.pass.silent.lock().contains(&device) {
             return DeliveryReply::Silent;
         }
-        let repair = candidate.repair(key, self.read_ms);
-        let write = async { in_time(cluster.node(device)?.write(device, repair)).await };
+        let key = &repair.key;
+        let write = async { in_time(cluster.node(device)?.write(device, repair.clone())).await };
         match write.await {
             Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted) => {
                 DeliveryReply::Holds
@@ -183,8 +189,9 @@ impl Update {
             }
             Err(error) => {
                 tracing::debug!(%device, ?key, %error, "keeping a hint: a primary did not take it");
+                cluster.learn(&error);
                 // A full device still accepts writes without bytes.
-                if error.kind() == ErrorKind::Unavailable {
+                if error.kind() == ErrorKind::Unavailable && error.newer_term().is_none() {
                     self.pass.silent.lock().insert(device);
                 }
                 DeliveryReply::Silent

@@ -69,6 +69,15 @@ impl Ring {
                 theirs.epoch
             )));
         }
+        if next.change() < self.change() {
+            return Err(Error::conflict(format!(
+                "the new ring has change {}, and change {} is in use: it was made by an old copy of \
+                 the builder; write a new ring from the builder whose ring is in use, or make the \
+                 builder again by `reconstruct` from that ring",
+                next.change(),
+                self.change()
+            )));
+        }
         self.check_moves(next, is_done)
     }
 

@@ -328,14 +328,14 @@ impl Index {
     }
 
     pub(crate) async fn read_hint(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        if self.voting_state.hints() == 0 {
+        if !self.voting_state.has_hints(&self.name)? {
             return Ok(RegisterView::default());
         }
         hints::read(&self.reader, key, want).await
     }
 
     pub(crate) async fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
-        if self.voting_state.hints() == 0 {
+        if !self.voting_state.has_hints(&self.name)? {
             return Ok(ListReply::default());
         }
         self.list_of(ListSource::Hints, request, RowSelection::EVERYTHING).await
@@ -346,6 +346,9 @@ impl Index {
         after: Option<&RegisterKey>,
         limit: usize,
     ) -> Result<Vec<Hint>> {
+        if !self.voting_state.has_hints(&self.name)? {
+            return Ok(Vec::new());
+        }
         let (database, after) = (self.reader.database.clone(), after.cloned());
         self.run(move || hints::page(&database, after.as_ref(), limit)).await
     }

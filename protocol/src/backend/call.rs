@@ -124,10 +124,12 @@ calls! {
     ForgetGarbage "forget-garbage" (Cow<'a, [GarbageId]>),
 
     /// Stores a first-hand write as a hint for primaries that are out (rule A2). A newer write of
-    /// the same register replaces the hint; an older write returns [`WriteReply::Superseded`].
+    /// the same register replaces the hint; an older write returns [`WriteReply::Superseded`]. A device
+    /// that may not use its votes refuses, without effect: it may lose the hint as it begins anew.
     KeepHint "keep-hint" (EntryWrite),
 
-    /// Reads the hint for a register. Its promise is zero: a handoff makes no promises.
+    /// Reads the hint for a register. Its promise is zero: a handoff makes no promises. As all calls
+    /// that give hints away, refused by a device that has some and may not use its votes (rule G1).
     ReadHint "read-hint" { key: Cow<'a, RegisterKey>, want: Want },
 
     /// Lists hints instead of registers, as [`Call::List`].

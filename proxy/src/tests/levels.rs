@@ -113,6 +113,27 @@ async fn a1_short_of_a_quorum_a_write_is_handed_off_to_other_nodes_and_can_be_re
     }
 }
 
+/// The handoff has a disk that was put back, which will begin anew, or one that syncs.
+#[tokio::test(start_paused = true)]
+async fn a1_a_handoff_that_may_not_use_its_votes_keeps_no_hint_and_the_next_one_does() {
+    let nodes = Nodes::new(6);
+    let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
+    let refused = handoffs[0];
+    nodes.memory(refused).set_voting(refused, false).await.unwrap();
+    proxy.fares(&primaries[..2], Fortune::Refused);
+    let (given, written) = proxy.put(Level::Available, "key", "x").await.unwrap();
+    assert_eq!(given, AchievedLevel::Degraded);
+    let hint = (proxy.register("key").await, written.stamp);
+    let mut keepers = Vec::new();
+    for handoff in handoffs {
+        if nodes.hinted(handoff).await.contains(&hint) {
+            keepers.push(handoff);
+        }
+    }
+    assert!(keepers.len() == 1 && keepers[0] != refused, "{keepers:?}, not {refused}");
+    assert_eq!(proxy.get(Level::Available, "key").await.unwrap(), (given, "x".into()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a2_devices_of_one_node_count_once() {
     let nodes = Nodes::of(5, 2);

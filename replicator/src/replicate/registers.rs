@@ -17,8 +17,11 @@
 //! The position is a number of a partition. A ring or a term that changes within a pass changes the
 //! partitions about which the device decides: those behind the position wait for the next pass.
 //! Tasks that were found before stay: they compare what both devices hold, and strays are judged by
-//! the ring and the term of their own step. They stay where they are while the ring lacks the change
-//! in progress.
+//! the ring and the term of their own step.
+//!
+//! While the ring lacks the change in progress, nothing is compared, copied or dropped. A device that
+//! the next ring removes isn't asked any more before tombstones are collected, and would bring back
+//! what they deleted (rule T1). Passes then end early until the ring comes.
 //!
 //! A failing device blocks only the comparison of its own partitions. A failed task waits for the
 //! next pass. After a few consecutive failures, so do all other tasks of the batch that need the
@@ -169,6 +172,7 @@ impl ReplicateRegisters {
         if !statuses.get(&device).is_some_and(|status| status.voting) {
             return Err(Error::unavailable(format!("device {device} has no vote, or is silent")));
         }
+        cluster.check_not_behind()?;
         cluster.named()?;
         self.failures.clear();
         if cluster.term() != term {
@@ -237,6 +241,7 @@ impl ReplicateRegisters {
                 Ok(progress)
             }
             Task::Pair { device, peer, look } => {
+                cluster.check_not_behind().map_err(DeviceFailure::by(device))?;
                 let (mut found, next) = look.resume(cluster, device, peer).await?;
                 // The ring or the term may have changed since the devices were compared.
                 found.retain(|it| are_members(cluster, it.key.placement(), [device, peer]));

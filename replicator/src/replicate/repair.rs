@@ -148,9 +148,9 @@ impl RegisterRepair<'_> {
         if self.clock.now_ms().saturating_sub(read_ms) > READ_AGE_MS_MAX {
             return Err(Error::unavailable("the read is too old for a repair"));
         }
-        let reply =
-            in_time(self.cluster.node(to)?.write(to, candidate.repair(key, read_ms))).await?;
-        match reply {
+        let repair = candidate.repair(key, read_ms, self.cluster.named()?);
+        let reply = in_time(self.cluster.node(to)?.write(to, repair)).await;
+        match reply.inspect_err(|error| self.cluster.learn(error))? {
             WriteReply::Stored | WriteReply::Unvoted => Ok(CopyReply::Holds),
             WriteReply::Superseded => Ok(CopyReply::Superseded),
             WriteReply::Behind(floor) => Ok(CopyReply::Behind(floor)),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::backend::{CallKind, EntryWrite, Want};
 use martlet_protocol::testing::{Fault, FaultyBackend};
-use martlet_protocol::{BackendExt, Entry, ManualClock, Phase, Term};
+use martlet_protocol::{Backend, BackendExt, Entry, ManualClock, Phase, Term};
 
 use super::*;
 use crate::run_once;
@@ -304,6 +304,72 @@ async fn a2_a_hint_stays_without_the_ring_of_a_change_in_progress() {
     assert_eq!(held(&world, &key).await, vec![None; 3], "they may be members no more");
     world.grow(5).await;
     assert_eq!((run(&world).await.done, world.hints().await), (1, 0));
+}
+
+/// Makes a hint at a handoff, and raises the term of all devices without a word to this process.
+async fn hinted_at(world: &MultiNodeWorld, term: Term) -> EntryWrite {
+    let hint = world.write(&key("k"));
+    world.keep_on(world.handoff(&hint.key), &hint).await;
+    for device in world.devices() {
+        world.memory(device).raise_term(device, term).await.unwrap();
+    }
+    hint
+}
+
+/// Its machine was cut off while a ring change took its devices out of the ring: tombstones of what the
+/// hint holds may have been collected.
+#[tokio::test]
+async fn t1_a_hint_is_refused_by_members_of_a_change_that_its_process_has_not_heard_of() {
+    let world = MultiNodeWorld::new(5);
+    let hint = hinted_at(&world, Term::of(world.index().change() + 1, Phase::Joint)).await;
+    for _ in 0..2 {
+        let progress = run(&world).await;
+        assert_eq!((progress.done, progress.kept, world.hints().await), (0, 1, 1));
+        assert_eq!(held(&world, &hint.key).await, vec![None; 3]);
+        assert!(world.step().is_behind(), "the refusals name the term");
+    }
+    world.grow(5).await;
+    assert_eq!((run(&world).await.done, world.hints().await), (1, 0));
+}
+
+#[tokio::test]
+async fn a_process_that_knows_no_term_learns_it_from_refusals_and_delivers() {
+    let world = MultiNodeWorld::new(5);
+    let term = world.index().last_term();
+    let hint = hinted_at(&world, term).await;
+    assert_eq!(world.step().term(), Term::NONE);
+    let primaries = world.primaries(&hint.key);
+    let out = primaries[2];
+    world.memory(out).set_offline(out, true);
+    let mut update = worker(&world);
+    assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
+    assert_eq!(world.step().term(), term);
+    // The silence of one device is no reason to leave those out that refused.
+    update.pass.silent.lock().insert(out);
+    assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
+    for device in &primaries[..2] {
+        assert_eq!(world.read_on(*device, &hint.key).await.as_ref(), Some(&hint.entry));
+    }
+    world.memory(out).set_offline(out, false);
+    assert_eq!((run_once(&mut update).await.unwrap().done, world.hints().await), (1, 0));
+}
+
+/// A disk that was put back keeps its hints until it has begun anew.
+#[tokio::test]
+async fn g1_hints_of_a_device_that_may_not_use_its_votes_are_not_delivered() {
+    let world = MultiNodeWorld::new(5);
+    let hint = world.write(&key("k"));
+    let handoff = world.handoff(&hint.key);
+    world.keep_on(handoff, &hint).await;
+    world.memory(handoff).set_voting(handoff, false).await.unwrap();
+    let mut update = worker(&world);
+    for _ in 0..2 {
+        assert_eq!(run_once(&mut update).await.unwrap().done, 0);
+        assert_eq!(held(&world, &hint.key).await, vec![None; 3]);
+        assert_eq!(world.memory(handoff).devices().await.unwrap()[0].hints, 1);
+    }
+    world.memory(handoff).set_voting(handoff, true).await.unwrap();
+    assert_eq!((run_once(&mut update).await.unwrap().done, world.hints().await), (1, 0));
 }
 
 #[tokio::test]

@@ -281,6 +281,32 @@ fn rings_of_another_builder_are_found_out_by_their_holders() {
     mine.check_index_successor(&grown(&mut one, 62, 3 * HOUR_MS), over).unwrap();
 }
 
+/// Devices refuse requests by a ring of an earlier change, so its users would reach none of them.
+#[test]
+fn p3_a_later_ring_of_an_earlier_change_is_refused() {
+    let mut builder = cluster();
+    let mut copy = builder.clone();
+    grown(&mut builder, 50, HOUR_MS);
+    builder.settle().unwrap();
+    let mine = builder.ring().unwrap();
+    for _ in 0..4 {
+        copy.increase_part_power().unwrap();
+    }
+    let theirs = copy.ring().unwrap();
+    assert!(theirs.epoch() > mine.epoch() && theirs.change() < mine.change());
+    let over = Term::of(mine.change(), Phase::New);
+    for refusal in [refusal(&mine, &theirs, true), index_refusal(&mine, &theirs, over)] {
+        assert!(refusal.contains("an old copy of the builder"), "{refusal}");
+        assert!(refusal.contains("by `reconstruct` from that ring"), "{refusal}");
+    }
+    // Rings of one builder keep their change or begin the next, however many a process missed.
+    for disk in 51..54 {
+        let next = grown(&mut builder, disk, u64::from(disk) * HOUR_MS);
+        builder.settle().unwrap();
+        mine.check_successor(&next, |_| true).unwrap();
+    }
+}
+
 /// A ring of 2^20 partitions on three of four devices, with moves of one replica of each.
 fn large(epoch: u64, change: u64, primaries: [u16; 3], moves: Option<(u8, u32)>) -> Ring {
     const POWER: u8 = 20;

@@ -122,6 +122,18 @@ impl VotingState {
         Err(Error::unavailable(format!("device {device} has no vote until {until}")))
     }
 
+    /// Returns true if the device keeps hints.
+    ///
+    /// # Errors
+    /// `Unavailable` if it keeps some and has no usable votes. The index may be that of a disk that was
+    /// put back: tombstones of what its hints hold may have been collected meanwhile (rules G1, T1).
+    pub(super) fn has_hints(&self, device: &str) -> Result<bool> {
+        if self.hints() == 0 {
+            return Ok(false);
+        }
+        self.check_votes(device).map(|()| true)
+    }
+
     /// Returns an error for requests with a lower term (rule P1).
     pub(super) fn check_term(&self, term: Term) -> Result<()> {
         let held = self.term();

@@ -111,6 +111,7 @@ async fn keeper() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let node = open(folder.as_ref(), 0).unwrap();
     let from = node.devices().await.unwrap()[0].hints * 1000;
+    change_votes(&node, true).await;
     for round in from..from + 100_000 {
         let name = format!("h{round}");
         let hint = inline(&name, 2000);
@@ -125,11 +126,16 @@ async fn keeper() {
         print_step("floor-at-most", &(round + 1).to_string());
         node.raise_floor(DEVICE, Stamp::at_ms(round + 1)).await.unwrap();
         print_step("floor", &(round + 1).to_string());
-        let votes = round % 2 == 0;
-        print_step("votes", "changing");
-        node.set_voting(DEVICE, votes).await.unwrap();
-        print_step("votes", &votes.to_string());
+        change_votes(&node, false).await;
+        // A device without votes keeps no hints.
+        change_votes(&node, true).await;
     }
+}
+
+async fn change_votes(node: &StorageNode, votes: bool) {
+    print_step("votes", "changing");
+    node.set_voting(DEVICE, votes).await.unwrap();
+    print_step("votes", &votes.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,6 +147,8 @@ async fn hints_votes_and_floor_survive_sigkill() {
         said.extend(killed_after("keeper", folder.path(), wanted));
         let node = open(folder.path(), 0).unwrap();
         check_standing(&node, &said).await;
+        // Without votes it gives no hints away.
+        node.set_voting(DEVICE, true).await.unwrap();
         let mut kept = 0;
         for (name, what) in said.iter().filter(|(name, _)| name.starts_with('h')) {
             let view = node.read_hint(DEVICE, &key(name), Want::EntryAndInline).await.unwrap();

@@ -186,6 +186,7 @@ async fn hints_floor_votes_and_terms_survive_a_power_cut() {
     let reopen = || StorageNode::open(vec![config(&root, RESERVE)], options()).unwrap();
     let node = reopen();
     give_fences(&node).await;
+    node.set_voting(DEVICE, true).await.unwrap();
     let identity = node.devices().await.unwrap()[0].identity;
     let hints: Vec<_> = (0..200).map(|number| inline(&format!("h{number}"), 2000)).collect();
     for hint in &hints {
@@ -196,7 +197,6 @@ async fn hints_floor_votes_and_terms_survive_a_power_cut() {
     }
     let floor = Stamp::at_ms(SystemClock.now_ms() + 1000);
     node.raise_floor(DEVICE, floor).await.unwrap();
-    node.set_voting(DEVICE, true).await.unwrap();
     node.raise_term(DEVICE, Term(9)).await.unwrap();
     node.set_joined(DEVICE, 4).await.unwrap();
     if image.cut_power().is_none() {

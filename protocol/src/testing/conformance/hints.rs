@@ -29,7 +29,7 @@ fn inline(key: &RegisterKey, order: Stamp) -> EntryWrite {
     write
 }
 
-async fn count(backend: &dyn Backend, device: DeviceId) -> u64 {
+pub(super) async fn count(backend: &dyn Backend, device: DeviceId) -> u64 {
     let all = backend.devices().await.unwrap();
     all.iter().find(|status| status.device == device).expect("the device is listed").hints
 }

@@ -3,6 +3,7 @@
 use crate::term::Term;
 use bytes::Bytes;
 
+use super::hints::count;
 use super::listing::request;
 use super::{object, plain, register, stamp, tombstone};
 use crate::backend::{
@@ -21,6 +22,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     fences_are_listed(backend, device).await;
     a_repair_is_judged_by_its_order_and_when_it_was_read(backend, device).await;
     a_device_without_a_vote_stores_and_does_not_decide(backend, device).await;
+    a_device_without_a_vote_neither_keeps_hints_nor_gives_them_away(backend, device).await;
     a_floor_stands_under_every_register(backend, device).await;
 }
 
@@ -188,6 +190,35 @@ async fn a_device_without_a_vote_stores_and_does_not_decide(
     assert_eq!(view.entry, Some(write.entry), "what was stored without a vote is there");
     let view = backend.read(device, &before, Want::Entry, Term::ANY).await.unwrap();
     assert!(view.promise < stamp(9), "nothing was promised");
+}
+
+async fn a_device_without_a_vote_neither_keeps_hints_nor_gives_them_away(
+    backend: &dyn Backend,
+    device: DeviceId,
+) {
+    let bucket = BucketId::random();
+    let (kept, late) = (register(bucket, "kept"), register(bucket, "late"));
+    backend.keep_hint(device, plain(&kept, stamp(1))).await.unwrap();
+    let counted = count(backend, device).await;
+    backend.set_voting(device, false).await.unwrap();
+    let refusal = backend.keep_hint(device, plain(&late, stamp(1))).await.unwrap_err();
+    assert!(refusal.kind() == ErrorKind::Unavailable && refusal.had_no_effect(), "{refusal}");
+    let before = RegisterKey { name: Bytes::new(), ..kept.clone() };
+    let refusals = [
+        backend.hints(device, Some(&before), 1).await.err(),
+        backend.read_hint(device, &kept, Want::Entry).await.err(),
+        backend.list_hints(device, &request(bucket, "", ListStart::First)).await.err(),
+    ];
+    for refusal in refusals {
+        assert_eq!(refusal.map(|error| error.kind()), Some(ErrorKind::Unavailable));
+    }
+    assert_eq!(count(backend, device).await, counted, "their number is not hidden");
+
+    backend.set_voting(device, true).await.unwrap();
+    assert_eq!(backend.hints(device, Some(&before), 1).await.unwrap()[0].key, kept);
+    let view = backend.read_hint(device, &late, Want::Entry).await.unwrap();
+    assert_eq!(view.entry, None, "the refused one was not kept");
+    backend.forget_hint(device, &kept, stamp(1)).await.unwrap();
 }
 
 /// A stamp far below the other stamps of this suite: a floor here doesn't affect other checks.

@@ -36,12 +36,12 @@ impl MemoryDevice {
         let list = |listing| -> Result<ListReply> {
             match source {
                 ClaimSource::Registers => self.list(&listing),
-                ClaimSource::Hints => Ok(self.list_hints(&listing)),
+                ClaimSource::Hints => self.list_hints(&listing),
             }
         };
         let read = |key| match source {
             ClaimSource::Registers => self.read(&key, Want::Entry, term),
-            ClaimSource::Hints => Ok(self.read_hint(&key, Want::Entry)),
+            ClaimSource::Hints => self.read_hint(&key, Want::Entry),
         };
         Ok(match (request.part, claim.upload) {
             (ClaimPart::Upload, None) => ClaimState::default(),

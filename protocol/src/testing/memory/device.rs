@@ -174,6 +174,10 @@ impl MemoryDevice {
     }
 
     pub(super) fn keep_hint(&mut self, write: EntryWrite, now_ms: u64) -> Result<WriteReply> {
+        if self.mute {
+            let refusal = Error::unavailable("the device has no vote yet");
+            return Err(refusal.without_effect("a hint needs a device with votes"));
+        }
         self.check_fenced(&write)?;
         let kept = self.hints.get(&write.key).map_or(Stamp::ZERO, |hint| hint.entry.order);
         if let Some(objection) = self.objection(&write, kept, now_ms) {
@@ -221,13 +225,23 @@ impl MemoryDevice {
         Ok(())
     }
 
-    pub(super) fn read_hint(&self, key: &RegisterKey, want: Want) -> RegisterView {
-        self.hints.get(key).map(|hint| hint_view(hint, want)).unwrap_or_default()
+    /// Refuses to give hints away without votes. A device that keeps none may say so.
+    fn check_hints(&self) -> Result<()> {
+        if self.mute && !self.hints.is_empty() {
+            return Err(Error::unavailable("the device has no vote yet"));
+        }
+        Ok(())
     }
 
-    pub(super) fn hints(&self, after: Option<&RegisterKey>, limit: usize) -> Vec<Hint> {
+    pub(super) fn read_hint(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        self.check_hints()?;
+        Ok(self.hints.get(key).map(|hint| hint_view(hint, want)).unwrap_or_default())
+    }
+
+    pub(super) fn hints(&self, after: Option<&RegisterKey>, limit: usize) -> Result<Vec<Hint>> {
+        self.check_hints()?;
         let run = self.hints.range(above(after)).take(limit);
-        run.map(|(_, hint)| hint.clone()).collect()
+        Ok(run.map(|(_, hint)| hint.clone()).collect())
     }
 
     pub(super) fn forget_hint(&mut self, key: &RegisterKey, order: Stamp) {
@@ -248,8 +262,9 @@ impl MemoryDevice {
         Ok(listing::selected(&self.registers, entry, request, rows))
     }
 
-    pub(super) fn list_hints(&self, request: &ListRequest) -> ListReply {
-        listing::page(&self.hints, |hint| Some(hint.entry.clone()), request)
+    pub(super) fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
+        self.check_hints()?;
+        Ok(listing::page(&self.hints, |hint| Some(hint.entry.clone()), request))
     }
 }
 

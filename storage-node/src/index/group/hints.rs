@@ -4,17 +4,21 @@ use martlet_protocol::backend::WriteReply;
 use martlet_protocol::register::Register;
 use martlet_protocol::{BucketId, Error, Result, Stamp, WriteId};
 
-use super::Group;
+use super::{Group, GroupInputs};
 use crate::index::family::Family;
 use crate::index::hints::HintRow;
 use crate::index::queue::WriteOp;
 use crate::index::rows;
 
 impl Group<'_> {
-    /// Judges a hint like a first-hand write, and stages it.
+    /// Judges a hint like a first-hand write, and stages it. A device without usable votes refuses: a disk
+    /// that was put back begins anew without its hints, and has fences of an earlier time (rules A1, M2).
     pub(super) fn keep_hint(&mut self, write: WriteOp) -> Result<WriteReply> {
+        let GroupInputs { voting_state, name, .. } = self.conditions;
+        let votes = voting_state.check_votes(name);
+        votes.map_err(|refusal| refusal.without_effect("a hint needs a device with votes"))?;
         if write.bucket != BucketId::ROOT {
-            self.conditions.voting_state.check_fenced()?;
+            voting_state.check_fenced()?;
         }
         let kept = self.hint_of(&write.key)?;
         let before = Register { promise: Stamp::ZERO, held: kept };

@@ -8,6 +8,78 @@ async fn kept(bed: &IndexFixture) -> Vec<(RegisterKey, Stamp)> {
     hints.into_iter().map(|hint| (hint.key, hint.entry.order)).collect()
 }
 
+/// Opens the folder as a device whose votes its peers have not confirmed, such as a disk that was put back.
+fn unconfirmed(folder: &Path) -> IndexFixture {
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let with = IndexContext { confirmed: false, clock: clock.clone(), ..surroundings(folder) };
+    bed_with(folder, with, clock)
+}
+
+fn listing(prefix: &'static [u8]) -> ListRequest {
+    ListRequest {
+        bucket: BUCKET,
+        shards: (0..4).map(Shard).collect(),
+        kind: RegisterKind::Object,
+        prefix: Bytes::from_static(prefix),
+        start: ListStart::First,
+        limit: 100,
+        fold: None,
+        term: Term::ANY,
+    }
+}
+
+/// Returns the kinds of refusals of all calls that give hints away; none for those that answer.
+async fn refusals(bed: &IndexFixture) -> [Option<ErrorKind>; 3] {
+    [
+        bed.index.hints(None, 10).await.err().map(|error| error.kind()),
+        bed.index.read_hint(&key("a"), Want::Entry).await.err().map(|error| error.kind()),
+        bed.index.list_hints(&listing(b"")).await.err().map(|error| error.kind()),
+    ]
+}
+
+/// Tombstones of what the hints hold may have been collected while another disk was in the place.
+#[tokio::test]
+async fn g1_a_device_that_may_not_use_its_votes_gives_no_hints_away() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let bed = bed(folder.path());
+        bed.index.keep_hint(inline(&key("a"), stamp(5), b"deleted")).await.unwrap();
+    }
+    let bed = unconfirmed(folder.path());
+    assert_eq!(bed.index.voting_snapshot().hints, 1, "operators see it");
+    assert_eq!(refusals(&bed).await, [Some(ErrorKind::Unavailable); 3]);
+    bed.index.set_confirmed(true);
+    assert_eq!(refusals(&bed).await, [None; 3]);
+    assert_eq!(kept(&bed).await, [(key("a"), stamp(5))]);
+    // A device that lost its votes delivers after its sync.
+    bed.index.set_voting(false).await.unwrap();
+    assert_eq!(refusals(&bed).await, [Some(ErrorKind::Unavailable); 3]);
+    bed.index.set_voting(true).await.unwrap();
+    assert_eq!(refusals(&bed).await, [None; 3]);
+    // A device without hints says so, whatever its votes: collectors ask every device.
+    bed.index.forget_hint(&key("a"), stamp(5)).await.unwrap();
+    bed.index.set_confirmed(false);
+    assert_eq!(refusals(&bed).await, [None; 3]);
+}
+
+/// A disk that was put back begins anew, and its hints go to quarantine with its index.
+#[tokio::test]
+async fn a1_a_device_that_may_not_use_its_votes_keeps_no_hints() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = unconfirmed(folder.path());
+    let root = RegisterKey { bucket: BucketId::ROOT, ..key("b") };
+    for key in [&key("a"), &root] {
+        let refusal =
+            bed.index.keep_hint(write(key, stamp(5), Value::Tombstone)).await.unwrap_err();
+        assert!(refusal.kind() == ErrorKind::Unavailable && refusal.had_no_effect(), "{refusal}");
+    }
+    assert_eq!(bed.index.voting_snapshot().hints, 0);
+    bed.index.set_confirmed(true);
+    let hint = write(&key("a"), stamp(5), Value::Tombstone);
+    assert_eq!(bed.index.keep_hint(hint).await.unwrap(), WriteReply::Stored);
+    assert_eq!(kept(&bed).await, [(key("a"), stamp(5))]);
+}
+
 #[tokio::test]
 async fn a_hint_outlives_its_process_and_stays_apart_from_the_registers() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,16 +150,7 @@ async fn hints_list_by_name_and_page_by_register() {
         let hint = inline(&key(&format!("{number:02}")), stamp(number + 1), b"xyz");
         bed.index.keep_hint(hint).await.unwrap();
     }
-    let request = ListRequest {
-        bucket: BUCKET,
-        shards: (0..4).map(Shard).collect(),
-        kind: RegisterKind::Object,
-        prefix: Bytes::from_static(b"1"),
-        start: ListStart::First,
-        limit: 100,
-        fold: None,
-        term: Term::ANY,
-    };
+    let request = listing(b"1");
     let listed = bed.index.list_hints(&request).await.unwrap().entries;
     let names: Vec<_> = listed.iter().map(|(name, _)| name.clone()).collect();
     let wanted: Vec<Bytes> = (10..20).map(|number| Bytes::from(number.to_string())).collect();

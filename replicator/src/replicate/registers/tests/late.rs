@@ -114,3 +114,48 @@ async fn p3_strays_are_neither_dropped_nor_copied_without_the_ring_of_a_change_i
         assert_eq!(first.is_none(), is_missing, "the primaries may be members no more");
     }
 }
+
+/// Tombstones of what a former member holds may have been collected without it.
+#[tokio::test]
+async fn t1_nothing_is_copied_without_the_ring_of_a_change_in_progress() {
+    for has_tasks in [false, true] {
+        let world = MultiNodeWorld::new(4);
+        let write = world.inline(&key("k"));
+        let primaries = world.primaries(&write.key);
+        world.write_on(&primaries[..1], &write).await;
+        let scope = DeviceScope::Nodes(vec![format!("n{}", primaries[0].0)]);
+        let mut worker = ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
+        while has_tasks && worker.tasks.is_empty() {
+            worker.step().await.unwrap();
+        }
+        // This process alone has heard of it: no device would refuse.
+        world.shared.raise_term(Term::of(world.index().change() + 1, Phase::Joint));
+        let progress = run_once(&mut worker).await.unwrap();
+        assert!(progress.kept > 0 && progress.repaired == 0, "{progress:?}");
+        for device in &primaries[1..] {
+            assert_eq!(world.held(*device, &write.key).await.entry, None);
+        }
+        world.grow(4).await;
+        run_once(&mut worker).await.unwrap();
+        for device in primaries {
+            assert_eq!(world.held(device, &write.key).await.entry.as_ref(), Some(&write.entry));
+        }
+    }
+}
+
+/// The process hasn't heard of the change that took its device out of the ring.
+#[tokio::test]
+async fn t1_a_copy_from_a_former_member_is_refused_by_members_of_a_later_term() {
+    let world = MultiNodeWorld::new(4);
+    let write = world.inline(&key("k"));
+    let [former, member, _] = world.primaries(&write.key)[..] else { panic!("three primaries") };
+    world.write_on(&[former], &write).await;
+    let later = Term::of(world.index().change() + 1, Phase::Joint);
+    world.memory(member).raise_term(member, later).await.unwrap();
+    let cluster = world.step();
+    let mender = RegisterRepair { cluster: &cluster, stamps: &world.stamps, clock: &*world.clock };
+    let refusal = mender.repair(&write.key, former, member).await.unwrap_err();
+    assert_eq!(refusal.newer_term(), Some(later));
+    assert!(cluster.is_behind(), "the refusal names the term");
+    assert_eq!(world.held(member, &write.key).await.entry, None);
+}
