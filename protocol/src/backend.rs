@@ -8,7 +8,8 @@
 //! * `contract`: [`Backend`], with the guarantees of every implementation.
 //! * `call`: [`Call`], a call without a stream as a value, with the invariants of each, and
 //!   [`Reply`].
-//! * `ext`: [`BackendExt`], a typed method for each call.
+//! * `ext`: [`BackendExt`], a typed method for each call; `reply_future`: [`ReplyFuture`], what these
+//!   methods return.
 //! * `conditions`: conditions of calls that must not come late.
 //! * `claims`, `devices`, `extents`, `old_registers`, `quarantine`, `registers`: types of arguments and results.
 
@@ -23,6 +24,7 @@ mod extents;
 mod old_registers;
 mod quarantine;
 mod registers;
+mod reply_future;
 
 pub use self::call::{Call, CallKind, Reply};
 pub use self::claims::{
@@ -30,11 +32,11 @@ pub use self::claims::{
     ClaimsRequest, DeviceClaims, OwnerClaim, SpilledManifest,
 };
 pub use self::conditions::{
-    DeviceCondition, ReleaseCondition, RingEpoch, RingEpochs, StrayCondition,
+    DeleteCondition, DeviceCondition, ReleaseCondition, RingEpoch, RingEpochs, StrayCondition,
 };
 pub use self::contract::{Backend, ByteStream};
 pub use self::devices::{DeviceHealth, DeviceStatus};
-pub use self::ext::{BackendExt, ReplyFuture};
+pub use self::ext::BackendExt;
 pub use self::extent_hashes::{ExtentHasher, ExtentHashes, SentHashes};
 pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence, Sought};
 pub use self::old_registers::{HeldBuckets, OldKind, OldList, OldPage, OldPlace, OldRegister};
@@ -44,3 +46,4 @@ pub use self::registers::{
     ListReply, ListRequest, ListStart, PromiseReply, RegisterDrop, RegisterView, RowKinds,
     RowSelection, Walk, Want, WriteReply,
 };
+pub use self::reply_future::ReplyFuture;

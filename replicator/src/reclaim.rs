@@ -9,7 +9,8 @@
 //! 3. keep extents that any entry or hint still needs. A primary that missed the superseding entry
 //!    still names them. So nothing is deleted before all primaries have the new entry and agree;
 //! 4. delete extents of data, then those of manifests: one synced batch of deletes for each device.
-//!    Each device that should hold an extent gets its delete mark, also where it lacks the extent;
+//!    Each device that should hold an extent gets its delete mark, also where it lacks the extent. A
+//!    delete that comes too long after the last look at the hold is refused (rule X8);
 //! 5. forget the records.
 //!
 //! A manifest that no device has was deleted by step 4 before a crash. Its record is then
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use martlet_protocol::backend::{Garbage, GarbageId, OwnerClaim};
+use martlet_protocol::backend::{DeleteCondition, Garbage, GarbageId, OwnerClaim};
 use martlet_protocol::entry::Body;
 use martlet_protocol::{BackendExt, Clock, DeviceId, Error, ErrorKind, ExtentId, Result};
 use martlet_topology::Topology;
@@ -274,11 +275,11 @@ impl Reclaim {
                 unneeded.push(extent);
             }
         }
-        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+        let Some(condition) = self.hold.deletes(cluster, self.clock.now_ms()).await else {
             waiting.extend(0..records.len());
             return;
-        }
-        delete(cluster, &unneeded, waiting, outcome).await;
+        };
+        delete(cluster, condition, &unneeded, waiting, outcome).await;
     }
 
     /// Asks the index about the extents that a device has. Returns true for needed ones, and none
@@ -376,9 +377,11 @@ async fn named(cluster: &StepTopology, records: &[Garbage]) -> NamedExtents {
 }
 
 /// Deletes extents where they are, and marks them where they should be: one call for each device.
-/// Records with an extent that a device did not delete are added to `waiting`.
+/// Records with an extent that a device did not delete are added to `waiting`. Devices refuse calls that
+/// come too late.
 async fn delete(
     cluster: &StepTopology,
+    condition: DeleteCondition,
     extents: &[FoundExtent],
     waiting: &mut HashSet<usize>,
     outcome: &mut Outcome,
@@ -393,7 +396,7 @@ async fn delete(
         let ids: Vec<ExtentId> = ids.into_iter().collect();
         let call = async {
             for ids in ids.chunks(DELETE_AT_ONCE) {
-                in_time(cluster.node(device)?.delete_extents(device, ids)).await?;
+                in_time(cluster.node(device)?.delete_unneeded(device, ids, condition)).await?;
             }
             Ok::<(), Error>(())
         };

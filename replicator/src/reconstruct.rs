@@ -172,7 +172,7 @@ impl PagedWorker for Rebuilding {
     ) -> Result<(VecDeque<Rebuild>, StepProgress)> {
         let (young_ms, now_ms) = (self.young_ms(), self.clock.now_ms());
         let mut progress = StepProgress::default();
-        let check = PageCheck { at, young_ms, now_ms };
+        let check = PageCheck { at, young_ms, now_ms, clock: &*self.clock };
         let jobs = check.jobs(records, &self.silence, &mut progress).await?;
         Ok((jobs, progress))
     }

@@ -13,7 +13,8 @@
 //!   the entry was removed.
 //!
 //! While an operator holds collection (rule X8), nothing is checked or deleted, and all that was found
-//! before is forgotten: a bucket may get its register back under the hold, and an extent its entry.
+//! before is forgotten: a bucket may get its register back under the hold, and an extent its entry. A
+//! delete that reaches its device too long after the look at the hold is refused there.
 //!
 //! Any error means keep, and concerns the extents of one question. Extents are asked about in
 //! batches that grow with the number of nodes, so a node gets few requests for many extents. A batch
@@ -295,11 +296,11 @@ impl Sweep {
         }
         let unneeded = verdicts.unneeded.iter().map(|it| it.record.extent);
         let convicted: Vec<ExtentId> = unneeded.clone().map(|extent| extent.id).collect();
-        if self.hold.is_on(cluster, self.clock.now_ms()).await {
+        let Some(condition) = self.hold.deletes(cluster, self.clock.now_ms()).await else {
             return Ok(StepProgress { items: ids.len() as u64, ..StepProgress::default() });
-        }
+        };
         if !convicted.is_empty() {
-            in_time(node.delete_extents(device, &convicted)).await?;
+            in_time(node.delete_unneeded(device, &convicted, condition)).await?;
             tracing::info!(%device, extents = convicted.len(), "swept extents without an owner");
         }
         for id in &convicted {

@@ -268,7 +268,6 @@ impl Backend for StorageNode {
             Call::StatExtent(id) => extents.stat(id).await?.into(),
             Call::DeleteExtents(ids) => extents.delete(&ids).await?.into(),
             Call::ListExtents { after, limit } => extents.list(after, limit).await?.into(),
-            Call::Garbage { before_ms, limit } => index.garbage(before_ms, limit).await?.into(),
             Call::ForgetGarbage(garbage) => index.forget_garbage(&garbage).await?.into(),
             Call::KeepHint(write) => index.keep_hint(write).await?.into(),
             Call::ReadHint { key, want } => index.read_hint(&key, want).await?.into(),
@@ -298,11 +297,10 @@ impl Backend for StorageNode {
             Call::SetJoined(change) => index.set_joined(change).await?.into(),
             Call::Claims(_) => unreachable!("claims name their devices themselves"),
             Call::SeekExtents(ids) => extents.seek(&ids).await?.into(),
-            Call::GarbageAfter { after, before_ms, limit } => {
-                index.garbage_after(after, before_ms, limit).await?.into()
-            }
             Call::ExtentSums { policy, spans } => extents.sums(policy, &spans).into(),
-            call @ (Call::Fences
+            call @ (Call::Garbage { .. }
+            | Call::GarbageAfter { .. }
+            | Call::Fences
             | Call::FencesAfter { .. }
             | Call::FencesOf(_)
             | Call::Aged { .. }
@@ -318,6 +316,7 @@ impl Backend for StorageNode {
             | Call::SetFencedOf(_)
             | Call::ReleaseCopies { .. }
             | Call::DropStrays { .. }
+            | Call::DeleteUnneeded { .. }
             | Call::PresenceBy { .. }) => conditional::answer(&opened, call).await?,
         })
     }

@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::claims::{ClaimsReply, ClaimsRequest};
-use super::conditions::{DeviceCondition, ReleaseCondition, RingEpoch, StrayCondition};
+use super::conditions::{
+    DeleteCondition, DeviceCondition, ReleaseCondition, RingEpoch, StrayCondition,
+};
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
 use super::old_registers::{HeldBuckets, OldList, OldPage, OldPlace};
 use super::quarantine::QuarantinePage;
@@ -111,7 +113,9 @@ calls! {
 
     /// Deletes unowned extents, and remembers the deletion for a grace time. Until then a copy of a
     /// deleted extent is refused with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) (rule
-    /// X4). Missing extents are no error. Readers that have an extent open finish.
+    /// X4). Missing extents are no error. Readers that have an extent open finish. Sent by proxies for
+    /// extents that they never named, by workers of releases before [`Call::DeleteUnneeded`], and by
+    /// tests.
     DeleteExtents "delete-extents" (Cow<'a, [ExtentId]>),
 
     /// Returns the extents of a device with ids above `after`, in the order of their ids.
@@ -269,6 +273,9 @@ calls! {
     /// out.
     FencesOf "fences-of" (Cow<'a, [BucketId]>),
 
+    /// [`Call::DeleteExtents`] while the condition holds (rule X8).
+    DeleteUnneeded "delete-unneeded" { ids: Cow<'a, [ExtentId]>, condition: DeleteCondition },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -363,6 +370,9 @@ impl Call<'_> {
             Self::Quarantine { after, limit } => Call::Quarantine { after: after.map(own), limit },
             Self::FencesAfter { after, limit } => Call::FencesAfter { after, limit },
             Self::FencesOf(buckets) => Call::FencesOf(own(buckets)),
+            Self::DeleteUnneeded { ids, condition } => {
+                Call::DeleteUnneeded { ids: own(ids), condition }
+            }
         }
     }
 }

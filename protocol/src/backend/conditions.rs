@@ -34,6 +34,14 @@ pub struct StrayCondition {
     pub not_after_ms: u64,
 }
 
+/// Condition of a delete of extents that no entry needs (rule X8). After its time a hold on collection
+/// may be in force, and an entry may need the extents again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteCondition {
+    /// Cluster time after which the call is refused, in milliseconds since 1970.
+    pub not_after_ms: u64,
+}
+
 /// Condition of a release of copies (rule X9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseCondition {
@@ -100,6 +108,13 @@ impl StrayCondition {
             return Err(Error::conflict("the ring has changed")
                 .without_effect(format!("the device has term {term}, the caller {}", self.term)));
         }
+        check_time(self.not_after_ms, now_ms)
+    }
+}
+
+impl DeleteCondition {
+    /// Checks the condition. `Unavailable` without effect after the time.
+    pub fn check(&self, now_ms: u64) -> Result<()> {
         check_time(self.not_after_ms, now_ms)
     }
 }
@@ -206,6 +221,14 @@ mod tests {
             assert_eq!((refusal.kind(), refusal.had_no_effect()), (ErrorKind::Conflict, true));
         }
         let late = condition.check(Term(4), 1001 + CONDITION_MS).unwrap_err();
+        assert_eq!((late.kind(), late.had_no_effect()), (ErrorKind::Unavailable, true));
+    }
+
+    #[test]
+    fn a_delete_is_refused_without_effect_after_its_time() {
+        let condition = DeleteCondition { not_after_ms: 1000 };
+        assert!(condition.check(0).is_ok() && condition.check(1000).is_ok());
+        let late = condition.check(1001).unwrap_err();
         assert_eq!((late.kind(), late.had_no_effect()), (ErrorKind::Unavailable, true));
     }
 

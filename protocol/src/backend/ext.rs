@@ -1,19 +1,16 @@
 //! Typed methods of every backend, one for each [`Call`].
 
 use std::borrow::Cow;
-use std::marker::PhantomData;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use super::call::{Call, Reply};
+use super::call::Call;
+use super::reply_future::ReplyFuture;
 use super::{
     AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest,
-    DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId, HeldBuckets, Hint, Holding,
-    ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply, QuarantinePage,
-    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought, StrayCondition,
-    Walk, Want, WriteReply,
+    DeleteCondition, DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId, HeldBuckets,
+    Hint, Holding, ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply,
+    QuarantinePage, RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought,
+    StrayCondition, Walk, Want, WriteReply,
 };
-use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
 use crate::extent_sums::PolicySums;
 use crate::id::{BucketId, DeviceId, ExtentId, PolicyId};
@@ -23,28 +20,13 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
 
-/// Future of a typed method: the future of [`Backend::call`], whose reply it unpacks.
-#[must_use = "futures do nothing unless polled"]
-pub struct ReplyFuture<'a, T> {
-    reply: Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>,
-    content: PhantomData<fn() -> T>,
-}
-
-impl<T: TryFrom<Reply, Error = Error>> Future for ReplyFuture<'_, T> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        self.reply.as_mut().poll(context).map(|reply| reply?.try_into())
-    }
-}
-
 /// Sends a call. The future of the backend is the only allocation.
 fn send<'a, T>(
     backend: &'a (impl Backend + ?Sized),
     device: DeviceId,
     call: Call<'a>,
 ) -> ReplyFuture<'a, T> {
-    ReplyFuture { reply: backend.call(device, call), content: PhantomData }
+    ReplyFuture::of(backend.call(device, call))
 }
 
 /// The calls of a storage node as typed methods.
@@ -113,6 +95,16 @@ pub trait BackendExt: Backend {
     /// [`Call::DeleteExtents`].
     fn delete_extents<'a>(&'a self, device: DeviceId, ids: &'a [ExtentId]) -> ReplyFuture<'a, ()> {
         send(self, device, Call::DeleteExtents(Cow::Borrowed(ids)))
+    }
+
+    /// [`Call::DeleteUnneeded`].
+    fn delete_unneeded<'a>(
+        &'a self,
+        device: DeviceId,
+        ids: &'a [ExtentId],
+        condition: DeleteCondition,
+    ) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::DeleteUnneeded { ids: Cow::Borrowed(ids), condition })
     }
 
     /// [`Call::ReleaseExtents`].

@@ -74,6 +74,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &Bytes) -> Result<Reply> {
         CallKind::Fence
         | CallKind::PurgeBucket
         | CallKind::DeleteExtents
+        | CallKind::DeleteUnneeded
         | CallKind::ReleaseExtents
         | CallKind::ForgetGarbage
         | CallKind::ForgetHint

@@ -117,6 +117,7 @@ impl CallKind {
             | Self::Fence
             | Self::PurgeBucket
             | Self::DeleteExtents
+            | Self::DeleteUnneeded
             | Self::ForgetGarbage
             | Self::KeepHint
             | Self::ForgetHint

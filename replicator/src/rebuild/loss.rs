@@ -25,12 +25,16 @@
 //! entries wait for longer ([`HOLD_SETTLES_MS`]), and read the hold again. A change that is lost before
 //! is seen there. A device whose clock is late by more than the difference accepts a write that hung
 //! for longer: the hold is read before each vote and each entry for this reason too.
+//!
+//! A worker that stands still after its look at the hold must not delete what an entry needs again. So a
+//! delete of extents carries the end of its time ([`DELETE_MS`]), which the device compares as it writes
+//! the delete marks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
-use martlet_protocol::backend::{EntryWrite, Want, WriteReply};
+use martlet_protocol::backend::{DeleteCondition, EntryWrite, Want, WriteReply};
 use martlet_protocol::entry::{AccountDocument, Entry, Value};
 use martlet_protocol::lost::HOLD_REGISTER as NAME;
 use martlet_protocol::register::WriteMode;
@@ -50,9 +54,13 @@ const BEFORE: &str = "index-los";
 const VERSION: &str = "1";
 /// Milliseconds for which a worker keeps the state of the hold.
 const KEPT_MS: u64 = 10_000;
-/// Milliseconds after which a hold is in force: workers have read it, and deletes that they had begun
-/// have ended.
+/// Milliseconds after which a hold is in force: workers have read it, and devices refuse the deletes of
+/// extents that were sent before.
 pub const HOLD_SETTLES_MS: u64 = 3 * KEPT_MS;
+/// Milliseconds after a look at the hold in which extents may be deleted by it. The state was kept for
+/// half of them at most. Clocks may differ by what is left of [`HOLD_SETTLES_MS`].
+const DELETE_MS: u64 = 2 * KEPT_MS;
+const _: () = assert!(KEPT_MS < DELETE_MS && DELETE_MS < HOLD_SETTLES_MS);
 /// Milliseconds after which devices refuse the writes of a change.
 const CHANGE_MS: u64 = KEPT_MS;
 /// Maximum size of the document, in bytes: below that of entries in calls. 1,500 ranges of partitions
@@ -319,10 +327,35 @@ impl CollectionHold {
     /// Returns true if collection is held, or if the state is unknown. The state is at most
     /// [`KEPT_MS`] old.
     pub(crate) async fn is_on(&self, cluster: &StepTopology, now_ms: u64) -> bool {
+        self.look(cluster, now_ms).await.is_none_or(|(_, is_on)| is_on)
+    }
+
+    /// Returns the condition of deletes that are sent now, or none if collection is held or the state
+    /// is unknown. Its time begins when the state was read, which may be [`KEPT_MS`] ago.
+    pub(crate) async fn deletes(
+        &self,
+        cluster: &StepTopology,
+        now_ms: u64,
+    ) -> Option<DeleteCondition> {
+        let (looked_ms, is_on) = self.look(cluster, now_ms).await?;
+        (!is_on).then(|| deletes_after(looked_ms))
+    }
+
+    /// Returns the condition of deletes as [`Self::deletes`], by the state as it is now. `now_ms` is a
+    /// time before the call.
+    pub(crate) async fn deletes_now(
+        cluster: &StepTopology,
+        now_ms: u64,
+    ) -> Option<DeleteCondition> {
+        (!Self::is_on_now(cluster).await).then(|| deletes_after(now_ms))
+    }
+
+    /// Returns the time before the state was read, and the state; none if it is unknown.
+    async fn look(&self, cluster: &StepTopology, now_ms: u64) -> Option<(u64, bool)> {
         if let Some((at_ms, is_on)) = *self.known.lock()
             && (at_ms..at_ms.saturating_add(KEPT_MS)).contains(&now_ms)
         {
-            return is_on;
+            return Some((at_ms, is_on));
         }
         match Self::read(cluster).await {
             Ok(is_on) => {
@@ -330,11 +363,11 @@ impl CollectionHold {
                 if is_on != before.is_some_and(|(_, was_on)| was_on) {
                     tracing::warn!(is_on, "the hold on collection of an operator begins or ends");
                 }
-                is_on
+                Some((now_ms, is_on))
             }
             Err(error) => {
                 tracing::debug!(%error, "keeping everything: the state of the hold is unknown");
-                true
+                None
             }
         }
     }
@@ -360,6 +393,11 @@ impl CollectionHold {
         let newest = views.into_iter().filter_map(|view| view.entry).max_by_key(|it| it.order);
         Ok(newest.is_some_and(|entry| IndexLoss::of_entry(&entry).held_since_ms.is_some()))
     }
+}
+
+/// Returns the condition of deletes after a look at the hold.
+fn deletes_after(looked_ms: u64) -> DeleteCondition {
+    DeleteCondition { not_after_ms: looked_ms.saturating_add(DELETE_MS) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Loss of most replicas of a partition: the hold, the acceptance, and the scan for keys.
 
 mod again;
+mod late;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -431,10 +432,11 @@ async fn delete_marks_do_not_count_under_a_hold() {
     };
     let mut progress = StepProgress::default();
     assert_eq!(records().await.len(), 1);
-    let stay = check_marks(&cluster, device, records().await, &mut progress).await.unwrap();
+    let time = &*world.clock;
+    let stay = check_marks(&cluster, device, records().await, time, &mut progress).await.unwrap();
     assert_eq!((stay.len(), progress.kept, progress.done), (0, 1, 0));
     assert_eq!(records().await.len(), 1, "the hold keeps it");
     IndexLoss::release(&world.shared, &clock(&world)).await.unwrap();
-    check_marks(&cluster, device, records().await, &mut progress).await.unwrap();
+    check_marks(&cluster, device, records().await, time, &mut progress).await.unwrap();
     assert_eq!((progress.done, records().await.len()), (1, 0), "no entry names it");
 }

@@ -235,7 +235,7 @@ async fn data_goes_before_the_manifest_and_the_manifest_before_the_record() {
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let (seen, memory) = (order.clone(), world.memory.clone());
     let cluster = world.faulty(move |call| {
-        if matches!(call.op, CallKind::DeleteExtents | CallKind::ForgetGarbage) {
+        if matches!(call.op, CallKind::DeleteUnneeded | CallKind::ForgetGarbage) {
             let there = [DeviceId(0), DeviceId(1)].map(|device| memory.extents(device));
             seen.lock().push((call.op, there.concat()));
         }
@@ -250,6 +250,21 @@ async fn data_goes_before_the_manifest_and_the_manifest_before_the_record() {
         assert!(there.contains(piece), "data goes first");
     }
     assert!(world.is_gone(&old));
+}
+
+/// A node of an earlier release, or one whose time is ahead.
+#[tokio::test]
+async fn a_node_that_refuses_deletes_with_a_time_keeps_its_extents_and_their_records() {
+    let world = World::new().await;
+    delete_objects(&world, 3).await;
+    let cluster = world.faulty(|call| match call.op {
+        CallKind::DeleteUnneeded => Fault::Refuse(ErrorKind::Unavailable),
+        _ => Fault::None,
+    });
+    let progress = run_once(&mut worker(&world, cluster)).await.unwrap();
+    assert_eq!((progress.freed, progress.kept), (0, 3));
+    assert_eq!(world.garbage().await, 3);
+    assert_eq!(run(&world).await.freed, 3);
 }
 
 /// Writes and deletes objects of one extent each.
@@ -277,7 +292,7 @@ async fn a_page_of_records_takes_one_delete_for_each_device_and_few_questions() 
     assert_eq!((progress.freed, progress.done), (BATCH as u64, BATCH as u64));
     let calls = calls.lock();
     let of = |kind: CallKind| calls.iter().filter(|(op, _)| *op == kind).count();
-    assert_eq!((of(CallKind::DeleteExtents), of(CallKind::SeekExtents)), (2, 2), "{calls:?}");
+    assert_eq!((of(CallKind::DeleteUnneeded), of(CallKind::SeekExtents)), (2, 2), "{calls:?}");
     assert!(of(CallKind::Claims) <= 3, "two for the objects, none for uploads: {calls:?}");
     assert!(calls.len() <= 12, "{calls:?}");
 }

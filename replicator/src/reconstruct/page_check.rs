@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use martlet_erasure::FragmentIndex;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{ExtentId, Result};
+use martlet_protocol::{Clock, ExtentId, Result};
 use parking_lot::Mutex;
 
 use super::build::Rebuild;
@@ -25,6 +25,7 @@ pub(super) struct PageCheck<'a> {
     /// Birth time from which on extents are left to their writers.
     pub(super) young_ms: u64,
     pub(super) now_ms: u64,
+    pub(super) clock: &'a dyn Clock,
 }
 
 impl PageCheck<'_> {
@@ -94,7 +95,8 @@ impl PageCheck<'_> {
         let (judged, mut rest): (Vec<DeviceFragments>, Vec<DeviceFragments>) =
             items.into_iter().partition(is_judged);
         let records = judged.iter().flat_map(|item| item.records.clone()).collect();
-        let wanted = check_marks(self.at.cluster, self.at.device, records, progress).await?;
+        let PassPlace { cluster, device, .. } = self.at;
+        let wanted = check_marks(cluster, device, records, self.clock, progress).await?;
         let wanted: HashSet<ExtentId> = wanted.iter().map(ExtentRecord::named).collect();
         let is_wanted = |item: &DeviceFragments| wanted.contains(&item.coded.whole);
         let mut stay: Vec<DeviceFragments> = judged.into_iter().filter(is_wanted).collect();

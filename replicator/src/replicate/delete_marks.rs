@@ -2,13 +2,13 @@
 //!
 //! A device that was out missed the delete. The index decides: extents that it needs stay, and so
 //! do extents in unknown state. While collection is held (rule X8), the index may have forgotten an
-//! entry, and all extents stay.
+//! entry, and all extents stay. A delete that comes too long after the last look at the hold is refused.
 
 use std::collections::{BTreeSet, HashMap};
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Result};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{ExtentClaim, NeedCheck};
@@ -21,6 +21,7 @@ pub(crate) async fn check_marks(
     cluster: &StepTopology,
     device: DeviceId,
     records: Vec<ExtentRecord>,
+    clock: &dyn Clock,
     progress: &mut StepProgress,
 ) -> Result<Vec<ExtentRecord>> {
     if records.is_empty() {
@@ -62,14 +63,17 @@ pub(crate) async fn check_marks(
         }
     }
     // The answers took a while: a hold may have begun, and empty devices may have got votes under it.
-    if !ids.is_empty() && CollectionHold::is_on_now(cluster).await {
-        ids.clear();
-    }
-    progress.kept += (count - ids.len()) as u64;
-    if ids.is_empty() {
+    let condition = if ids.is_empty() {
+        None
+    } else {
+        CollectionHold::deletes_now(cluster, clock.now_ms()).await
+    };
+    let Some(condition) = condition else {
+        progress.kept += count as u64;
         return Ok(stay);
-    }
-    in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
+    };
+    progress.kept += (count - ids.len()) as u64;
+    in_time(cluster.node(device)?.delete_unneeded(device, &ids, condition)).await?;
     tracing::info!(%device, extents = ids.len(), "deleted extents that other devices had deleted");
     progress.done += ids.len() as u64;
     progress.freed += ids.len() as u64;

@@ -260,7 +260,7 @@ impl PagedWorker for Copying {
             tracing::debug!(%device, %error, "strays stay for now");
             progress.kept += strays.len() as u64;
         }
-        let wanted = check_marks(cluster, device, judged, &mut progress).await?;
+        let wanted = check_marks(cluster, device, judged, &*self.clock, &mut progress).await?;
         page.deeds.extend(copies_of_needed(at, wanted).await?);
         Ok(progress)
     }

@@ -182,7 +182,7 @@ impl ExtentStore {
 
     /// Deletes extents, durably, with a mark that refuses later writes of these ids (rule X4).
     pub async fn delete(&self, ids: &[ExtentId]) -> Result<()> {
-        self.remove(ids, Removal::Marked).await
+        self.remove(ids, Removal::Marked(None)).await
     }
 
     async fn remove(&self, ids: &[ExtentId], removal: Removal) -> Result<()> {

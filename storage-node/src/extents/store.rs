@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use martlet_protocol::backend::{ReleaseCondition, RingEpochs};
+use martlet_protocol::backend::{DeleteCondition, ReleaseCondition, RingEpochs};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
 use parking_lot::{Mutex, RwLock};
@@ -298,7 +298,12 @@ impl StoreState {
         }
         let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
         match removal {
-            Removal::Marked => self.table.remove_marked(ids, &headers, self.clock.now_ms())?,
+            Removal::Marked(condition) => {
+                // After the wait for the lock and the reads: a disk may take minutes for them.
+                let now_ms = self.clock.now_ms();
+                condition.map_or(Ok(()), |condition| condition.check(now_ms))?;
+                self.table.remove_marked(ids, &headers, now_ms)?;
+            }
             Removal::Unmarked => self.table.remove(ids, &headers)?,
         }
         drop(gate);
@@ -427,8 +432,9 @@ impl StoreState {
 /// Kind of removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// No entry needs the extent: copies of it are refused until the mark expires (rule X4).
-    Marked,
+    /// No entry needs the extent: copies of it are refused until the mark expires (rule X4). Nothing is
+    /// removed if a condition doesn't hold (rule X8).
+    Marked(Option<DeleteCondition>),
     /// Other devices hold the extent: it may be written here again.
     Unmarked,
 }

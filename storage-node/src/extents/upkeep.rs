@@ -1,9 +1,12 @@
-//! Background workers' calls on the extents of a device: presence, release of copies (rule X4), and
-//! volumes that took no record for some time; sums of extents, and the list of the quarantine.
+//! Background workers' calls on the extents of a device: presence, release of copies (rule X4), deletes
+//! that must not come late (rule X8), and volumes that took no record for some time; sums of extents,
+//! and the list of the quarantine.
 
 use std::time::Duration;
 
-use martlet_protocol::backend::{Presence, QuarantinePage, ReleaseCondition, RingEpoch};
+use martlet_protocol::backend::{
+    DeleteCondition, Presence, QuarantinePage, ReleaseCondition, RingEpoch,
+};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::extent_sums::PolicySums;
 use martlet_protocol::tree::Span;
@@ -15,6 +18,15 @@ use super::row::RowLocation;
 use super::store::{Removal, StoreState};
 
 impl ExtentStore {
+    /// Deletes extents as [`Self::delete`], while the condition holds (rule X8).
+    pub async fn delete_unneeded(
+        &self,
+        ids: &[ExtentId],
+        condition: DeleteCondition,
+    ) -> Result<()> {
+        self.remove(ids, Removal::Marked(Some(condition))).await
+    }
+
     /// Removes copies that other devices hold, durably. They may be written here again.
     pub async fn release(&self, ids: &[ExtentId]) -> Result<()> {
         self.remove(ids, Removal::Unmarked).await

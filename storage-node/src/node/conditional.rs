@@ -1,4 +1,5 @@
-//! Calls with a condition on the device, the term, the time or the rings (rules G1, G2, P1 to P3, X9).
+//! Calls with a condition on the device, the term, the time or the rings (rules G1, G2, P1 to P3, X8,
+//! X9).
 
 use martlet_protocol::backend::{Call, Reply};
 use martlet_protocol::{Error, Result};
@@ -25,6 +26,9 @@ pub(super) async fn answer(opened: &OpenDevice, call: Call<'_>) -> Result<Reply>
         Call::ReleaseCopies { extents: copies, condition } => {
             let released = extents.release_copies(copies.into_owned(), condition.into_owned());
             released.await.map(Reply::from)
+        }
+        Call::DeleteUnneeded { ids, condition } => {
+            extents.delete_unneeded(&ids, condition).await.map(Reply::from)
         }
         Call::PresenceBy { ids, rings } => extents.presence_by(&ids, &rings).await.map(Reply::from),
         other => Err(Error::internal(format!("{} has no condition", other.kind().name()))),

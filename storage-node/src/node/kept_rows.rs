@@ -1,5 +1,5 @@
-//! Calls that read what the index keeps beside its registers: fences, usage, and old registers. Also walks over old
-//! registers without such rows.
+//! Calls that read what the index keeps beside its registers: garbage, fences, usage, and old registers. Also walks
+//! over old registers without such rows.
 
 use martlet_protocol::backend::{Call, Reply};
 use martlet_protocol::{Error, Result};
@@ -9,6 +9,10 @@ use crate::index::Index;
 /// Executes a call that reads kept rows.
 pub(super) async fn answer(index: &Index, call: Call<'_>) -> Result<Reply> {
     Ok(match call {
+        Call::Garbage { before_ms, limit } => index.garbage(before_ms, limit).await?.into(),
+        Call::GarbageAfter { after, before_ms, limit } => {
+            index.garbage_after(after, before_ms, limit).await?.into()
+        }
         Call::Fences => index.fences().all().into(),
         Call::FencesAfter { after, limit } => index.fences().page(after, limit).into(),
         Call::FencesOf(buckets) => index.fences().of(&buckets).into(),

@@ -57,7 +57,9 @@ pub(crate) fn call(call: &Call<'_>) -> String {
         Call::Fence(fence) => format!("fence {} open {}", fence.generation, fence.open),
         Call::PurgeBucket(bucket) => format!("purge {bucket}"),
         Call::StatExtent(id) => format!("stat extent {id}"),
-        Call::DeleteExtents(ids) => format!("delete extents {ids:?}"),
+        Call::DeleteExtents(ids) | Call::DeleteUnneeded { ids, .. } => {
+            format!("delete extents {ids:?}")
+        }
         Call::ReleaseExtents(ids) => format!("release extents {ids:?}"),
         Call::Presence(ids) | Call::PresenceBy { ids, .. } => format!("presence of {ids:?}"),
         Call::ReleaseCopies { extents, .. } => {

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use super::*;
 use crate::backend::{
     AgedWalk, AuditResult, BucketFence, ClaimPart, ClaimSource, ClaimState, ClaimsReply,
-    ClaimsRequest, Detail, DeviceClaims, DeviceCondition, EntryWrite, GarbageId, HeldBuckets,
-    ListReply, ListStart, OldKind, OldList, OldPage, OldPlace, OldRegister, OwnerClaim, Presence,
-    RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowKinds, RowSelection, Sought,
-    StrayCondition, Walk, Want, WriteReply,
+    ClaimsRequest, DeleteCondition, Detail, DeviceClaims, DeviceCondition, EntryWrite, GarbageId,
+    HeldBuckets, ListReply, ListStart, OldKind, OldList, OldPage, OldPlace, OldRegister,
+    OwnerClaim, Presence, RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowKinds,
+    RowSelection, Sought, StrayCondition, Walk, Want, WriteReply,
 };
 use crate::entry::{Entry, Value};
 use crate::extent::ExtentRef;
@@ -66,7 +66,8 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
     let quarantine = vec![call_of_the_quarantine()];
     let (conditions, fences) = (calls_with_conditions(), calls_of_fences());
     let registers = calls_of_registers_and_extents();
-    [registers, calls_of_kept_rows(), conditions, quarantine, fences].concat()
+    let deletes = vec![call_of_a_delete()];
+    [registers, calls_of_kept_rows(), conditions, quarantine, fences, deletes].concat()
 }
 
 fn calls_of_kept_rows() -> Vec<(Call<'static>, Vec<u8>)> {
@@ -124,6 +125,12 @@ fn calls_of_fences() -> Vec<(Call<'static>, Vec<u8>)> {
         (Call::FencesAfter { after, limit }, bytes(&(after, limit))),
         (Call::FencesOf(buckets.clone().into()), bytes(&buckets)),
     ]
+}
+
+fn call_of_a_delete() -> (Call<'static>, Vec<u8>) {
+    let ids = vec![ExtentId([3; 16]), ExtentId([4; 16])];
+    let condition = DeleteCondition { not_after_ms: 2_000_000 };
+    (Call::DeleteUnneeded { ids: ids.clone().into(), condition }, bytes(&(&ids, condition)))
 }
 
 fn call_of_the_quarantine() -> (Call<'static>, Vec<u8>) {

@@ -39,6 +39,9 @@ impl RemoteNode {
 fn split<'a>(call: &'a Call<'_>) -> Option<Vec<Call<'a>>> {
     match call {
         Call::DeleteExtents(ids) => chunks(ids, IDS_MAX, Call::DeleteExtents),
+        Call::DeleteUnneeded { ids, condition } => {
+            chunks(ids, IDS_MAX, |ids| Call::DeleteUnneeded { ids, condition: *condition })
+        }
         Call::ReleaseExtents(ids) => chunks(ids, IDS_MAX, Call::ReleaseExtents),
         Call::Presence(ids) => chunks(ids, IDS_MAX, Call::Presence),
         Call::SeekExtents(ids) => chunks(ids, IDS_MAX, Call::SeekExtents),

@@ -1,10 +1,10 @@
 //! Checks of calls with a condition: the device, the time, and the bytes of a copy (rules G1, G2, P2,
-//! X9).
+//! X8, X9).
 
 use super::{body, owner, pattern, plain, register, stamp};
 use crate::backend::{
-    Backend, BackendExt, DeviceCondition, DeviceStatus, NewExtent, Presence, RegisterDrop,
-    ReleaseCondition, StrayCondition,
+    Backend, BackendExt, DeleteCondition, DeviceCondition, DeviceStatus, NewExtent, Presence,
+    RegisterDrop, ReleaseCondition, StrayCondition,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
@@ -18,6 +18,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     a_change_is_for_one_device_and_one_time(backend, device).await;
     exactly_the_named_copies_are_released_in_time(backend, device).await;
     strays_are_dropped_at_the_devices_term_and_in_time(backend, device).await;
+    unneeded_extents_are_deleted_in_time(backend, device).await;
 }
 
 async fn status(backend: &dyn Backend, device: DeviceId) -> DeviceStatus {
@@ -113,4 +114,24 @@ async fn exactly_the_named_copies_are_released_in_time(backend: &dyn Backend, de
     let always = ReleaseCondition::of_wrong_copies();
     backend.release_copies(device, &held, &always).await.unwrap();
     assert_eq!(presences().await, [Presence::Missing; 2], "the deletion isn't remembered");
+}
+
+async fn unneeded_extents_are_deleted_in_time(backend: &dyn Backend, device: DeviceId) {
+    let ids = [put(backend, device).await.id, put(backend, device).await.id, ExtentId::random()];
+    let presences = async || backend.presence(device, &ids).await.unwrap();
+    let before = [Presence::Here, Presence::Here, Presence::Missing];
+    let now_ms = SystemClock.now_ms();
+    let late = DeleteCondition { not_after_ms: now_ms - 1000 };
+    let refusal = backend.delete_unneeded(device, &ids, late).await.unwrap_err();
+    assert!(is_refused(&refusal, ErrorKind::Unavailable), "{refusal}");
+    assert_eq!(presences().await, before, "nothing is deleted, and no mark is left");
+
+    let in_time = DeleteCondition { not_after_ms: now_ms + CONDITION_MS };
+    backend.delete_unneeded(device, &[], in_time).await.unwrap();
+    assert_eq!(presences().await, before);
+    backend.delete_unneeded(device, &[ids[0], ids[0], ids[2]], in_time).await.unwrap();
+    let after = [Presence::Deleted, Presence::Here, Presence::Deleted];
+    assert_eq!(presences().await, after, "the deletion is remembered");
+    backend.delete_unneeded(device, &ids, in_time).await.unwrap();
+    assert_eq!(presences().await, [Presence::Deleted; 3]);
 }

@@ -96,6 +96,7 @@ impl Backend for MemoryBackend {
             | Call::SetFencedOf(_)
             | Call::ReleaseCopies { .. }
             | Call::DropStrays { .. }
+            | Call::DeleteUnneeded { .. }
             | Call::PresenceBy { .. }) => {
                 device.change_state(call, self.rings.as_deref(), now_ms)?
             }

@@ -19,19 +19,13 @@ impl MemoryDevice {
         match call {
             Call::RaiseFloor(floor) => self.floor = self.floor.max(floor),
             Call::SetVoting(voting) => {
-                return self.change_state(
-                    Call::SetVotingOf { condition: here, voting },
-                    rings,
-                    now_ms,
-                );
+                let call = Call::SetVotingOf { condition: here, voting };
+                return self.change_state(call, rings, now_ms);
             }
             Call::RaiseTerm(term) => self.term = self.term.max(term),
             Call::SetJoined(change) => {
-                return self.change_state(
-                    Call::SetJoinedOf { condition: here, change },
-                    rings,
-                    now_ms,
-                );
+                let call = Call::SetJoinedOf { condition: here, change };
+                return self.change_state(call, rings, now_ms);
             }
             Call::RaiseFloorOf { condition, floor } => {
                 condition.check(self.identity(), now_ms)?;
@@ -62,6 +56,10 @@ impl MemoryDevice {
                         self.extents.remove(&extent.id);
                     }
                 }
+            }
+            Call::DeleteUnneeded { ids, condition } => {
+                condition.check(now_ms)?;
+                self.delete_extents(&ids, now_ms);
             }
             Call::DropStrays { drops, condition } => {
                 condition.check(self.term, now_ms)?;

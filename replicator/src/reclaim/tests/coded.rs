@@ -21,7 +21,7 @@ struct ExtentCallRecorder(ExtentCalls);
 impl CallHook for ExtentCallRecorder {
     fn before<'a>(&self, device: DeviceId, call: Call<'a>) -> Result<Call<'a>> {
         let ids = match &call {
-            Call::SeekExtents(ids) | Call::DeleteExtents(ids) => ids.len(),
+            Call::SeekExtents(ids) | Call::DeleteUnneeded { ids, .. } => ids.len(),
             _ => return Ok(call),
         };
         self.0.lock().push((device, call.kind(), ids));
@@ -78,7 +78,7 @@ async fn a_short_coded_extent_is_sought_where_its_fragments_should_be_alone() {
         devices.collect::<BTreeSet<_>>()
     };
     assert_eq!(of(CallKind::SeekExtents), likely);
-    assert_eq!(of(CallKind::DeleteExtents), [0, 4, 5].map(|at: usize| homes[at]).into());
+    assert_eq!(of(CallKind::DeleteUnneeded), [0, 4, 5].map(|at: usize| homes[at]).into());
     // Each of the three replicas of the index has a record.
     let ids =
         |call: &(DeviceId, CallKind, usize)| (call.1 == CallKind::SeekExtents).then_some(call.2);

@@ -56,7 +56,7 @@ async fn a_record_without_space_keeps_no_space_of_deleted_ones() {
     put(&store, id(2), LENGTH).await.unwrap();
     let before = store.usage().volume_free_bytes;
     let committer = committer_of(&store);
-    let headers = store.0.remove(&[id(1)], Removal::Marked).unwrap();
+    let headers = store.0.remove(&[id(1)], Removal::Marked(None)).unwrap();
     let run = headers[0].1;
     let ((destroy, destroyed), (write, written)) = (oneshot::channel(), oneshot::channel());
     let write = CommitJob::Write(zeros(&store, id(3)), write);
