@@ -253,7 +253,7 @@ fn p3_rings_that_wait_come_into_use_one_after_the_other() {
         let place = tempfile::tempdir().unwrap();
         let keeper = keeper(&place);
         keeper.offer(RingName::Index, &first.encode()).unwrap();
-        keeper.receive_term(over(&first));
+        keeper.receive_term(first.last_term());
         assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
         keeper.receive_term(Term::of(second.change(), Phase::Joint));
         for ring in order {
@@ -267,11 +267,11 @@ fn p3_rings_that_wait_come_into_use_one_after_the_other() {
         drop(keeper);
         let keeper = self::keeper(&place);
         assert_eq!(keeper.waiting().unwrap().epoch(), third.epoch());
-        keeper.receive_term(over(&second));
+        keeper.receive_term(second.last_term());
         keeper.reconsider();
         assert_eq!(index_epoch(&keeper), third.epoch(), "the change of the third can begin");
         assert_eq!(keeper.waiting().unwrap().epoch(), fourth.epoch());
-        keeper.receive_term(over(&third));
+        keeper.receive_term(third.last_term());
         keeper.reconsider();
         assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (fourth.epoch(), true));
     }
@@ -305,7 +305,7 @@ fn p3_rings_that_would_wait_for_ever_give_way_to_one_that_moves_nothing() {
     let [_, second, third, last] = stray();
     let keeper = keeper(&place);
     keeper.offer(RingName::Index, &second.encode()).unwrap();
-    keeper.receive_term(over(&second));
+    keeper.receive_term(second.last_term());
     let refusal = keeper.offer(RingName::Index, &third.encode()).unwrap_err();
     assert!(refusal.contains("on before its last move was settled"), "{refusal}");
     assert_eq!(keeper.offer(RingName::Index, &last.encode()), Ok(OfferOutcome::Waits));
@@ -371,7 +371,7 @@ fn p3_rings_of_a_change_that_a_process_runs_give_way_to_none() {
     let [_, second, _, last] = stray();
     let keeper = keeper(&place);
     keeper.offer(RingName::Index, &second.encode()).unwrap();
-    keeper.receive_term(over(&second));
+    keeper.receive_term(second.last_term());
     assert_eq!(keeper.offer(RingName::Index, &last.encode()), Ok(OfferOutcome::Waits));
     assert!(!keeper.is_overtaken());
     // Another process has the ring of the change, and this one lacks that ring alone.
@@ -381,7 +381,7 @@ fn p3_rings_of_a_change_that_a_process_runs_give_way_to_none() {
     let refusal = keeper.offer(RingName::Index, &settled.encode()).unwrap_err();
     assert!(refusal.contains("made from another ring"), "{refusal}");
     assert_eq!(keeper.waiting().unwrap().hash(), last.hash());
-    keeper.receive_term(over(&last));
+    keeper.receive_term(last.last_term());
     keeper.reconsider();
     assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (last.epoch(), true));
     assert!(!keeper.is_overtaken());
