@@ -232,10 +232,6 @@ fn index(outcome: &RingsOutcome) -> &Ring {
     &outcome.rings[0].ring
 }
 
-fn over(ring: &Ring) -> Term {
-    Term::of(ring.change(), Phase::New)
-}
-
 #[test]
 fn a_device_that_took_replicas_of_the_index_leaves_once_their_change_is_over() {
     let mut folder = Folder::new();
@@ -259,7 +255,7 @@ fn a_device_that_took_replicas_of_the_index_leaves_once_their_change_is_over() {
     let left = folder.apply(THREE, false);
     let settled = "moves are settled, as their change is over";
     assert!(left.rings[0].edits.iter().any(|edit| edit.contains(settled)));
-    index(&joined).check_index_successor(index(&left), over(index(&joined))).unwrap();
+    index(&joined).check_index_successor(index(&left), index(&joined).last_term()).unwrap();
     let at = |ring: &Ring, partition, replica| ring.primaries(partition).nth(replica);
     let returns = index(&joined).moves().iter().all(|step| {
         at(index(&left), step.partition, usize::from(step.replica)) == Some(step.previous)
@@ -355,7 +351,7 @@ fn no_edit_removes_the_last_sure_holders_without_force() {
     assert!(refusal.contains("--settle after each step"), "moves prove nothing: {refusal}");
     folder.apply(&six(&[1]), true);
     let left = folder.apply(&six(&[1, 2]), false);
-    (folder.force, folder.term) = (true, over(index(&left)));
+    (folder.force, folder.term) = (true, index(&left).last_term());
     let forced = folder.plan(&six(&[1, 2, 3]), false).unwrap();
     assert!(forced.rings.iter().all(|ring| ring.is_changed));
     // A change of the index without most of the old holders would never end.
