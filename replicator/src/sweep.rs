@@ -300,7 +300,14 @@ impl Sweep {
             return Ok(StepProgress { items: ids.len() as u64, ..StepProgress::default() });
         };
         if !convicted.is_empty() {
-            in_time(node.delete_unneeded(device, &convicted, condition)).await?;
+            let deleted = in_time(node.delete_unneeded(device, &convicted, condition)).await;
+            if let Err(error) = deleted {
+                // As for a silent device: it may refuse all deletes, as one of an earlier release does.
+                if self.suspects.is_full() {
+                    self.suspects.clear_device(device);
+                }
+                return Err(error);
+            }
             tracing::info!(%device, extents = convicted.len(), "swept extents without an owner");
         }
         for id in &convicted {

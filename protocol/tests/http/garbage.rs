@@ -71,6 +71,7 @@ async fn signed_nonsense_is_invalid() {
         "purge-bucket",
         "stat-extent",
         "delete-extents",
+        "delete-unneeded",
         "list-extents",
         "garbage",
         "forget-garbage",

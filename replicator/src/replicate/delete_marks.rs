@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use martlet_protocol::backend::DeleteCondition;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, Result};
@@ -73,12 +74,30 @@ pub(crate) async fn check_marks(
         return Ok(stay);
     };
     progress.kept += (count - ids.len()) as u64;
-    in_time(cluster.node(device)?.delete_unneeded(device, &ids, condition)).await?;
-    tracing::info!(%device, extents = ids.len(), "deleted extents that other devices had deleted");
-    progress.done += ids.len() as u64;
-    progress.freed += ids.len() as u64;
-    progress.freed_bytes += bytes;
+    match delete(cluster, device, &ids, condition).await {
+        Ok(()) => {
+            progress.done += ids.len() as u64;
+            progress.freed += ids.len() as u64;
+            progress.freed_bytes += bytes;
+        }
+        Err(error) => {
+            // Late, or on a node of an earlier release. The copies that are missing elsewhere must not wait.
+            tracing::debug!(%device, %error, "keeping deleted extents for now");
+            progress.kept += ids.len() as u64;
+        }
+    }
     Ok(stay)
+}
+
+async fn delete(
+    cluster: &StepTopology,
+    device: DeviceId,
+    ids: &[ExtentId],
+    condition: DeleteCondition,
+) -> Result<()> {
+    in_time(cluster.node(device)?.delete_unneeded(device, ids, condition)).await?;
+    tracing::info!(%device, extents = ids.len(), "deleted extents that other devices had deleted");
+    Ok(())
 }
 
 /// Existing and deleted buckets.

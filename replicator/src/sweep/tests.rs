@@ -371,3 +371,35 @@ async fn suspects_of_a_silent_device_do_not_stop_the_sweep_of_the_others() {
     }
     assert!(world.is_gone(&orphan), "{} suspects are left", sweep.suspects.len());
 }
+
+#[tokio::test]
+async fn suspects_of_a_device_that_refuses_deletes_do_not_fill_the_table() {
+    let world = World::new().await;
+    let orphan = loop {
+        let orphan = world.extents("k", None, 1).await;
+        if orphan.ids[0].0[0] & 1 == 0 {
+            break orphan;
+        }
+        world.memory.delete_extents(DeviceId(1), &orphan.ids).await.unwrap();
+    };
+    let refusing = DeviceId(0);
+    let cluster = world.faulty(move |call| match call.op {
+        CallKind::DeleteUnneeded if call.device == refusing => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
+        _ => Fault::None,
+    });
+    world.clock.advance_ms(10);
+    let mut sweep = sweep(&world, cluster);
+    assert!(sweep.suspects.add(refusing, orphan.ids[0], world.clock.now_ms()));
+    world.clock.advance_ms(GRACE_MS);
+    // They aren't ripe yet.
+    for number in 1..suspects::SUSPECTS_MAX as u64 {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        assert!(sweep.suspects.add(refusing, ExtentId(bytes), world.clock.now_ms()));
+    }
+    sweep.step().await.unwrap_err();
+    assert_eq!(sweep.suspects.len(), 0, "others find room");
+    assert!(!world.is_gone(&orphan));
+}
