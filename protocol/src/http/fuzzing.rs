@@ -16,7 +16,7 @@ use super::fault::{self, Fault};
 use super::frames::{FramedStream, UnframedStream};
 use super::key::ClusterKey;
 use super::sign;
-use crate::backend::{BucketFence, Call, CallKind, Reply, Want};
+use crate::backend::{BucketFence, Call, CallKind, DeleteCondition, Reply, Want};
 use crate::error::Error;
 use crate::id::{BucketId, ExtentId};
 use crate::key::RegisterKey;
@@ -327,6 +327,10 @@ fn seeds_of_calls() -> Vec<Vec<u8>> {
         Call::Fence(fence),
         Call::StatExtent(ids[0]),
         Call::DeleteExtents(ids.clone().into()),
+        Call::DeleteUnneeded {
+            ids: ids.clone().into(),
+            condition: DeleteCondition { not_after_ms: 70_000 },
+        },
         Call::Hints { after: Some(owned()), limit: 1000 },
         Call::Holdings(vec![key.clone()].into()),
         Call::AuditExtents { after: None, bytes_max: 1 << 20 },

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use martlet_protocol::backend::DeleteCondition;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, Result};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, Error, ExtentId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{ExtentClaim, NeedCheck};

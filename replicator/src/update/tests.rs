@@ -319,7 +319,7 @@ async fn hinted_at(world: &MultiNodeWorld, term: Term) -> EntryWrite {
 /// Its machine was cut off while a ring change took its devices out of the ring: tombstones of what the
 /// hint holds may have been collected.
 #[tokio::test]
-async fn t1_a_hint_is_refused_by_members_of_a_change_that_its_process_has_not_heard_of() {
+async fn t1_a_hint_is_refused_by_members_of_a_change_that_its_process_lacks() {
     let world = MultiNodeWorld::new(5);
     let hint = hinted_at(&world, Term::of(world.index().change() + 1, Phase::Joint)).await;
     for _ in 0..2 {

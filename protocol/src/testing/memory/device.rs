@@ -225,21 +225,13 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Refuses to give hints away without votes. A device that keeps none may say so.
-    fn check_hints(&self) -> Result<()> {
-        if self.mute && !self.hints.is_empty() {
-            return Err(Error::unavailable("the device has no vote yet"));
-        }
-        Ok(())
-    }
-
     pub(super) fn read_hint(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        self.check_hints()?;
+        check_hints(self)?;
         Ok(self.hints.get(key).map(|hint| hint_view(hint, want)).unwrap_or_default())
     }
 
     pub(super) fn hints(&self, after: Option<&RegisterKey>, limit: usize) -> Result<Vec<Hint>> {
-        self.check_hints()?;
+        check_hints(self)?;
         let run = self.hints.range(above(after)).take(limit);
         Ok(run.map(|(_, hint)| hint.clone()).collect())
     }
@@ -263,9 +255,17 @@ impl MemoryDevice {
     }
 
     pub(super) fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
-        self.check_hints()?;
+        check_hints(self)?;
         Ok(listing::page(&self.hints, |hint| Some(hint.entry.clone()), request))
     }
+}
+
+/// Refuses to give hints away without votes. A device that keeps none reports that.
+fn check_hints(device: &MemoryDevice) -> Result<()> {
+    if device.mute && !device.hints.is_empty() {
+        return Err(Error::unavailable("the device has no vote yet"));
+    }
+    Ok(())
 }
 
 /// Range of the registers above `after`.
