@@ -91,7 +91,9 @@ async fn signed_nonsense_is_invalid() {
         {
             if let Err(error) = client.post(&path, body.into()).await {
                 let known = [ErrorKind::Invalid, ErrorKind::NotFound, ErrorKind::Conflict];
-                assert!(known.contains(&error.kind()), "{call}: {error}");
+                // Few random bytes are a call whose time is over.
+                let is_late = call == "delete-unneeded" && error.kind() == ErrorKind::Unavailable;
+                assert!(is_late || known.contains(&error.kind()), "{call}: {error}");
             }
         }
         let long = client.post(&path, vec![0; 1024 * 1024 + 1].into()).await.unwrap_err();
