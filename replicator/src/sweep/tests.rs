@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::run_once;
-use crate::testing::World;
+use crate::testing::{StoredBody, World};
 
 const GRACE_MS: u64 = 1000;
 
@@ -337,17 +337,21 @@ async fn a_device_that_hangs_holds_up_no_other() {
 }
 
 /// A device that never answers again would hold all places for ever.
+/// Stores an extent without an owner on one of both devices.
+async fn orphan_on(world: &World, device: DeviceId) -> StoredBody {
+    loop {
+        let orphan = world.extents("k", None, 1).await;
+        if u32::from(orphan.ids[0].0[0] & 1) == device.0 {
+            return orphan;
+        }
+        world.memory.delete_extents(DeviceId(1 - device.0), &orphan.ids).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn suspects_of_a_silent_device_do_not_stop_the_sweep_of_the_others() {
     let world = World::new().await;
-    let orphan = loop {
-        let orphan = world.extents("k", None, 1).await;
-        if orphan.ids[0].0[0] & 1 == 1 {
-            break orphan;
-        }
-        world.memory.delete_extents(DeviceId(0), &orphan.ids).await.unwrap();
-    };
-    let silent = DeviceId(0);
+    let (silent, orphan) = (DeviceId(0), orphan_on(&world, DeviceId(1)).await);
     let cluster = world.faulty(move |call| match call.op {
         CallKind::SeekExtents | CallKind::ListExtents if call.device == silent => {
             Fault::Refuse(ErrorKind::Unavailable)
@@ -375,14 +379,8 @@ async fn suspects_of_a_silent_device_do_not_stop_the_sweep_of_the_others() {
 #[tokio::test]
 async fn suspects_of_a_device_that_refuses_deletes_do_not_fill_the_table() {
     let world = World::new().await;
-    let orphan = loop {
-        let orphan = world.extents("k", None, 1).await;
-        if orphan.ids[0].0[0] & 1 == 0 {
-            break orphan;
-        }
-        world.memory.delete_extents(DeviceId(1), &orphan.ids).await.unwrap();
-    };
     let refusing = DeviceId(0);
+    let orphan = orphan_on(&world, refusing).await;
     let cluster = world.faulty(move |call| match call.op {
         CallKind::DeleteUnneeded if call.device == refusing => {
             Fault::Refuse(ErrorKind::Unavailable)

@@ -88,6 +88,12 @@ async fn a_drop_names_the_term_by_which_the_device_was_no_member() {
     assert!(world.held(device, &stray.key).await.entry.is_some(), "it may be a member now");
 }
 
+/// A worker of the node of a device.
+fn worker_of(world: &MultiNodeWorld, device: DeviceId) -> ReplicateRegisters {
+    let scope = DeviceScope::Nodes(vec![format!("n{}", device.0)]);
+    ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope)
+}
+
 /// The ring of the next change, by which the device is a member again, doesn't come to this process.
 #[tokio::test]
 async fn p3_strays_are_neither_dropped_nor_copied_without_the_ring_of_a_change_in_progress() {
@@ -98,8 +104,7 @@ async fn p3_strays_are_neither_dropped_nor_copied_without_the_ring_of_a_change_i
         let primaries = world.primaries(&stray.key);
         world.write_on(&primaries[usize::from(is_missing)..], &stray).await;
         world.write_on(&[device], &stray).await;
-        let scope = DeviceScope::Nodes(vec![format!("n{}", device.0)]);
-        let mut worker = ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
+        let mut worker = worker_of(&world, device);
         while !worker.tasks.iter().any(|task| matches!(task, Task::Strays { .. })) {
             worker.step().await.unwrap();
         }
@@ -123,8 +128,7 @@ async fn t1_nothing_is_copied_without_the_ring_of_a_change_in_progress() {
         let write = world.inline(&key("k"));
         let primaries = world.primaries(&write.key);
         world.write_on(&primaries[..1], &write).await;
-        let scope = DeviceScope::Nodes(vec![format!("n{}", primaries[0].0)]);
-        let mut worker = ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), scope);
+        let mut worker = worker_of(&world, primaries[0]);
         while has_tasks && worker.tasks.is_empty() {
             worker.step().await.unwrap();
         }
