@@ -8,14 +8,15 @@
 //!
 //! Doubt visits: bins of unknown policies and of extents away from home, bins that are wider than
 //! partitions, and peers that don't return sums. A silent peer doesn't: its presence would be
-//! unknown too, and nothing is done for it until it answers.
+//! unknown too, and nothing is done for it until it answers. Nor does a peer that counts its extents
+//! after a crash: visits would walk over all extents of the partitions that it shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use martlet_protocol::extent_sums::{ExtentBin, ExtentClass, ExtentSum, PolicySums, bin_span};
 use martlet_protocol::tree::Span;
-use martlet_protocol::{BackendExt, DeviceId, Partition, PolicyId, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, Partition, PolicyId, Result};
 use martlet_ring::Ring;
 
 use crate::cluster::{StepTopology, in_time};
@@ -57,7 +58,7 @@ struct Pair {
 /// Returns the bins of a device that differ, as `compare` selects them.
 ///
 /// # Errors
-/// If the device itself is silent.
+/// If the device itself is silent, or counts its extents.
 pub(crate) async fn differing(
     cluster: &StepTopology,
     device: DeviceId,
@@ -67,7 +68,7 @@ pub(crate) async fn differing(
     let own = match asked {
         Ok(own) => own,
         Err(error) => {
-            if is_silent(cluster, device).await {
+            if is_silent(cluster, device, &error).await {
                 return Err(error);
             }
             tracing::debug!(%device, %error, "visiting all extents of a device without sums");
@@ -143,7 +144,7 @@ async fn compare_pairs(
             Ok(theirs) => bins.extend(differences(ring, of, &mut folded, &theirs, &pairs)),
             Err(error) => {
                 tracing::debug!(device = %peer, %error, "could not compare sums of extents");
-                if !is_silent(cluster, peer).await {
+                if !is_silent(cluster, peer, &error).await {
                     bins.extend(pairs.iter().map(|pair| pair.mine.bin));
                 }
             }
@@ -152,9 +153,12 @@ async fn compare_pairs(
     bins
 }
 
-/// Returns true if a device without sums doesn't answer other calls either. A node of an earlier
-/// version has no sums, and refuses the call like a silent one.
-async fn is_silent(cluster: &StepTopology, device: DeviceId) -> bool {
+/// Returns true if a device that failed to return sums counts its extents, or doesn't answer other
+/// calls either. A node of an earlier version has no sums, and refuses the call like a silent one.
+async fn is_silent(cluster: &StepTopology, device: DeviceId, error: &Error) -> bool {
+    if error.kind() == ErrorKind::Conflict {
+        return true;
+    }
     let answer = async { in_time(cluster.node(device)?.presence(device, &[])).await };
     answer.await.is_err()
 }

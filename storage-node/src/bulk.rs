@@ -57,8 +57,7 @@ impl BulkLoad {
     /// Adds an object whose register is empty.
     pub fn add(&mut self, object: &BulkObject) -> Result<()> {
         for record in &object.extents {
-            let row = self.volumes.row(record)?;
-            self.index.add_extent(record.extent.id, &row)?;
+            self.index.add_extent(&self.volumes.row(record)?)?;
         }
         self.index.add(&object.key, &object.entry)
     }

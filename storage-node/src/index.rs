@@ -28,8 +28,8 @@
 //! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
 //!   [`background`]: its threads.
 //! * [`bulk`]: loading of many rows into an index of its own.
-//! * [`extent_table`]: the extent store's rows, [`marks`]: its deletes, and [`unsettled`]: places
-//!   without rows, in column families of their own.
+//! * [`extent_table`]: the extent store's rows, [`places`]: the disk space that they use, [`marks`]:
+//!   deletes of extents, and [`unsettled`]: places without rows.
 //! * [`origin`]: the formatting that an index belongs to, and [`opening_row`]: the opening.
 //!
 //! Invariants:
@@ -65,6 +65,7 @@ mod old_pages;
 mod opening_row;
 mod options;
 mod origin;
+mod places;
 mod plain_runs;
 mod prepare;
 mod purge;
@@ -113,9 +114,10 @@ use crate::device::pulse::DevicePart;
 use crate::metrics::IndexCounters;
 
 pub(crate) use self::bulk::BulkIndex;
-pub use self::extent_table::ExtentTable;
+pub use self::extent_table::{ExtentTable, PlacedRow};
 pub(crate) use self::opening_row::IndexAge;
 pub use self::options::Caches;
+pub use self::places::UsedPlace;
 pub use self::unsettled::{RecordPlace, UnsettledPlaces};
 pub(crate) use self::voting::VotingSnapshot;
 

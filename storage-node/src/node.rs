@@ -297,7 +297,7 @@ impl Backend for StorageNode {
             Call::SetJoined(change) => index.set_joined(change).await?.into(),
             Call::Claims(_) => unreachable!("claims name their devices themselves"),
             Call::SeekExtents(ids) => extents.seek(&ids).await?.into(),
-            Call::ExtentSums { policy, spans } => extents.sums(policy, &spans).into(),
+            Call::ExtentSums { policy, spans } => extents.sums(policy, &spans)?.into(),
             call @ (Call::Garbage { .. }
             | Call::GarbageAfter { .. }
             | Call::Fences

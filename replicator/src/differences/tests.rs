@@ -7,7 +7,7 @@ use martlet_erasure::{Code, FragmentIndex, Geometry};
 use martlet_protocol::backend::CallKind;
 use martlet_protocol::extent::Stripe;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend};
-use martlet_protocol::{ErrorKind, ExtentId, ManualClock};
+use martlet_protocol::{ExtentId, ManualClock};
 
 use super::*;
 use crate::replicate::testing::extent_id;
@@ -83,6 +83,22 @@ async fn peers_without_sums_are_doubted_and_silent_peers_are_not() {
         assert_eq!(own.is_ok(), is_visited, "an old node is walked, and a silent one is left");
         assert!(own.is_err() || own.unwrap() == Visits::everything());
     }
+}
+
+#[tokio::test]
+async fn devices_that_count_their_extents_are_left_to_later_passes() {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
+        let choose = move |call: &Call<'_>| {
+            let counts = call.op == CallKind::ExtentSums && call.device == DeviceId(2);
+            if counts { Fault::Refuse(ErrorKind::Conflict) } else { Fault::None }
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    world.extents(20).await;
+    assert_eq!(visited(&world, 0).await, []);
+    let own = differing(&world.step(), DeviceId(2), with_all).await;
+    assert_eq!(own.unwrap_err().kind(), ErrorKind::Conflict);
 }
 
 /// Sums of one policy with these bins, one extent each.

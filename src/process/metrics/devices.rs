@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::process::sources::{DeviceSource, WorkerSource, eta_s};
 
-const DEVICE_FIGURES: [Figure<DeviceMetrics>; 28] = [
+const DEVICE_FIGURES: [Figure<DeviceMetrics>; 29] = [
     Figure("device_up", "1 if the device serves reads and writes", RisesAndFalls, |device| {
         u64::from(matches!(device.status.health, DeviceHealth::Ready))
     }),
@@ -36,6 +36,12 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 28] = [
     Figure("device_extent_bytes", "Bytes of extents on the device", RisesAndFalls, |device| {
         device.status.extent_bytes
     }),
+    Figure(
+        "device_counting",
+        "1 while the device counts its extents after a crash",
+        RisesAndFalls,
+        |device| u64::from(device.extents.is_counting),
+    ),
     Figure("device_quarantined", "Quarantined files and records", RisesAndFalls, |device| {
         device.status.quarantined
     }),

@@ -170,8 +170,8 @@ impl OpenDevice {
         index.close()?;
         if in_order {
             let saved_space = extents.save_space().inspect_err(|error| {
-                tracing::warn!(%error, "could not save the free space: the next opening reads all \
-                                        rows");
+                tracing::warn!(%error, "could not save the free space: the next opening counts all \
+                                        extents");
             });
             let marker = CleanMarker { saved_space: saved_space.ok() };
             format::replace(&root, CLEAN, marker.text(device).as_bytes())?;

@@ -13,6 +13,7 @@ use super::recover;
 use super::row::{Row, RowLocation};
 use super::volumes::Volumes;
 use crate::disk::Disk;
+use crate::index::PlacedRow;
 
 /// Volumes of holes, filled from the first block on.
 pub(crate) struct BulkVolumes {
@@ -37,10 +38,10 @@ impl BulkVolumes {
     }
 
     /// Returns the row of an extent at the next place.
-    pub(crate) fn row(&mut self, record: &ExtentRecord) -> Result<Vec<u8>> {
+    pub(crate) fn row(&mut self, record: &ExtentRecord) -> Result<PlacedRow> {
         let offset = self.take(u64::from(record.extent.length))?;
         let place = RowLocation::Record(self.number, offset);
-        Ok(Row { place, record: record.clone() }.encode())
+        Ok(Row { place, record: record.clone() }.placed())
     }
 
     /// Leaves the place of an extent of `length` bytes free, as if it was deleted.

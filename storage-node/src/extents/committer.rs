@@ -72,6 +72,7 @@ pub(super) struct Committer {
 }
 
 /// State that the thread uses.
+#[derive(Clone)]
 pub(super) struct CommitterState {
     pub(super) volumes: Arc<Volumes>,
     pub(super) open_volumes: Arc<OpenVolumes>,
@@ -290,7 +291,7 @@ impl CommitterState {
             !self.table.is_marked(placed.packed.record.extent.id).unwrap_or(false)
         });
         let rows: Vec<_> = wanted.iter().map(PlacedWrite::row).collect();
-        let outcome = self.table.put_many(&rows);
+        let outcome = self.table.put(&rows);
         drop(gate);
         let mut in_order = outcome.is_ok();
         for PlacedWrite { packed, reply, .. } in wanted {

@@ -26,7 +26,7 @@ pub(crate) fn check(mut reader: InputReader<'_>) -> bool {
 fn row(bytes: &[u8]) -> bool {
     let head = RowHead::decode(bytes);
     let Ok(row) = Row::decode(bytes) else { return false };
-    let _ = row.record_place();
+    let _ = row.used_place();
     let again = row.encode();
     assert_eq!(Row::decode(&again).expect("an encoded row can be decoded"), row);
     let (place, extent, layout) = (row.place, row.record.extent, row.record.layout);

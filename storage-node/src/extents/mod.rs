@@ -24,9 +24,10 @@
 //!   keeps the bytes of deleted files while other processes read them.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`saved_space`]: free space as it was
 //!   at the last closing; [`heads`]: copies of volume heads.
-//! * [`recover`], [`used`], [`scan`], [`settle_records`], [`classify`], [`unknown_extent`] and
-//!   [`recovery_actions`]: recovery at opening; [`recovery_report`]: its findings; [`open_volumes`]:
-//!   the volumes that it inspects after a crash; [`unreadable`]: bytes that the disk can't read.
+//! * [`recover`], [`believe`], [`used`], [`scan`], [`settle_records`], [`classify`],
+//!   [`unknown_extent`] and [`recovery_actions`]: recovery at opening; [`count`]: the count of extents
+//!   after it; [`recovery_report`]: its findings; [`open_volumes`]: the volumes that it inspects after
+//!   a crash; [`unreadable`]: bytes that the disk can't read.
 //! * [`options`] and [`usage`]: options and figures of a store.
 //! * [`bulk`]: places of extents without bytes, for benchmarks.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
@@ -43,15 +44,18 @@
 //!   requested to verify all blocks itself;
 //! * before a record is written, its volume is durably named as unsettled; the batch that removes a
 //!   row names the header of its record. So every record without a durable row lies in a named place;
+//! * the place of an extent changes in one batch with its row;
 //! * a leased file has its bytes while its lease lasts, and takes no space afterwards;
 //! * contradictory bytes are moved to quarantine, never deleted.
 
 mod audit;
+mod believe;
 mod blocks;
 mod buffer;
 mod bulk;
 mod classify;
 mod committer;
+mod count;
 mod file_lease;
 mod file_write;
 mod folders;
@@ -256,6 +260,7 @@ impl ExtentStore {
     /// order, so that the next opening may trust the table. Blocks.
     pub fn close(&self) -> bool {
         self.revoke_leases();
+        self.0.count.close();
         self.0.committer.close();
         self.0.folders.close();
         // A file that is still being written will not be removed any more. A record whose removal
@@ -266,8 +271,13 @@ impl ExtentStore {
     }
 
     /// Saves free space and sums of a store that was closed in order, durably; returns the hash of
-    /// what was saved. Without it, the next opening walks over all rows. Blocks.
+    /// what was saved. Without it, the next opening reads the places of extents, and counts them
+    /// afterwards. Blocks.
+    ///
+    /// # Errors
+    /// `Conflict` if the extents were still being counted.
     pub fn save_space(&self) -> Result<[u8; 32]> {
+        self.0.counters.check_counted()?;
         let usage = self.0.counters.snapshot();
         let figures = SavedFigures {
             extents: usage.extents,

@@ -5,7 +5,7 @@ use martlet_protocol::{Error, Result};
 
 use super::buffer::ALIGN;
 use super::seal::{Description, SECTOR, Seal, SealLocation, SealSector, SectorState, array, small};
-use crate::index::RecordPlace;
+use crate::index::{RecordPlace, UsedPlace};
 
 const MAGIC: [u8; 8] = *b"MRTLTVOL";
 const VERSION: u16 = 1;
@@ -77,6 +77,11 @@ impl BlockRun {
 
     pub(super) fn place(&self) -> RecordPlace {
         RecordPlace { volume: self.volume, offset: self.offset }
+    }
+
+    /// Returns the disk space of a record with this run.
+    pub(super) fn used_place(&self) -> UsedPlace {
+        UsedPlace::Record { at: self.place(), bytes: self.bytes }
     }
 
     /// Returns the run of a record at `spot` with `length` bytes of data.

@@ -5,7 +5,8 @@
 //! Only files and records without a row are inspected, and [`classify`](super::classify) judges
 //! them. After an orderly closing everything has a row, and nothing is inspected. After a crash,
 //! records without a row lie in places that the table names as unsettled
-//! ([`settle_records`](super::settle_records)).
+//! ([`settle_records`](super::settle_records)). The space in use is that of the rows' places, which
+//! are short; without complete places all rows are read ([`believe`](super::believe)).
 //!
 //! Only what survives a power cut gets a row: things are synced, and read from the disk, before they
 //! are judged ([`from_disk`]).
@@ -21,14 +22,14 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::ALIGN_BYTES;
 use martlet_protocol::{Error, ExtentId, Result};
 
+use super::believe::Basis;
 use super::buffer::ALIGN;
 use super::classify::{DiscoveredExtent, Evidence};
 use super::footer::{self, Footer};
 use super::record::{BlockRun, VolumeHead};
 use super::recovery_report::RecoveryReport;
-use super::row::{Row, RowHead, RowLocation};
+use super::row::RowLocation;
 use super::saved_space::{self, SavedFigures, SavedSpace, SavedVolume};
-use super::seal::SealLocation;
 use super::state::Counters;
 use super::table::Table;
 use super::unknown_extent::{UnknownExtent, UnknownLocation};
@@ -125,13 +126,15 @@ pub(super) fn recover(
         Trust::Table { saved_space: Some(hash) } => recovery.believe_saved_space(&hash),
         Trust::Table { saved_space: None } | Trust::Disk => false,
     };
+    let mut basis = Basis::Places;
     if !is_known {
         recovery.open_volumes()?;
-        recovery.map_volumes(&quarantined.runs);
+        basis = recovery.map_volumes(&quarantined.runs)?;
         match trust {
+            Trust::Table { .. } if basis == Basis::Places => {}
             Trust::Table { .. } => recovery.believe_rows(None, None, &quarantined.ids)?,
             Trust::Disk => {
-                recovery.settle_files(&quarantined.ids)?;
+                recovery.settle_files(basis, &quarantined.ids)?;
                 recovery.settle_records()?;
             }
         }
@@ -140,7 +143,14 @@ pub(super) fn recover(
     if site.table.unsettled()?.is_none_or(|places| !places.is_empty()) {
         site.table.settle_all()?;
     }
-    recovery.report.extents = counters.snapshot().extents;
+    if basis == Basis::Rows {
+        site.table.complete_places()?;
+    }
+    if is_known || basis == Basis::Rows {
+        recovery.report.extents = Some(counters.snapshot().extents);
+    } else {
+        counters.begin_count();
+    }
     Ok(recovery.report)
 }
 
@@ -266,89 +276,6 @@ impl Recovery<'_> {
         Ok(Some(volumes))
     }
 
-    /// Begins the map of used blocks, in which heads and quarantined runs are in use.
-    fn map_volumes(&mut self, quarantined: &[BlockRun]) {
-        for volume in self.site.volumes.all() {
-            self.used.add(volume.number, volume.bytes());
-        }
-        for run in quarantined {
-            self.used.mark(*run);
-        }
-    }
-
-    /// Believes all rows, and settles the files without a row. Files and rows of ids with the same
-    /// first byte are compared at a time: a 256th of all.
-    fn settle_files(&mut self, quarantined: &HashSet<ExtentId>) -> Result<()> {
-        let extents = self.site.root.join("extents");
-        let mut folders: BTreeSet<String> = self.site.disk.list(&extents)?.into_iter().collect();
-        for first in 0..=u8::MAX {
-            let name = format!("{first:02x}");
-            let is_there = folders.remove(&name);
-            let mut files =
-                if is_there { self.files(&extents.join(&name))? } else { BTreeSet::new() };
-            self.believe_rows(Some(first), Some(&mut files), quarantined)?;
-            let files: Vec<ExtentId> = files.into_iter().collect();
-            for ids in files.chunks(THINGS_MAX) {
-                let things: Result<_> = ids.iter().map(|id| self.inspect_file(*id)).collect();
-                self.settle(things?)?;
-            }
-        }
-        // No extent belongs in a folder of another name.
-        folders.iter().try_for_each(|name| self.files(&extents.join(name)).map(drop))
-    }
-
-    /// Returns the extents that have a file in a folder. Moves files with other names to
-    /// quarantine.
-    fn files(&mut self, folder: &Path) -> Result<BTreeSet<ExtentId>> {
-        let mut files = BTreeSet::new();
-        for name in self.site.disk.list(folder)? {
-            match name.parse::<ExtentId>() {
-                Ok(id) if footer::path(self.site.root, id) == folder.join(&name) => {
-                    files.insert(id);
-                }
-                _ => self.set_aside(&folder.join(&name))?,
-            }
-        }
-        Ok(files)
-    }
-
-    /// Counts the extents in the table, or those with this first byte, and removes them from
-    /// `files` if the files were listed.
-    fn believe_rows(
-        &mut self,
-        first: Option<u8>,
-        mut files: Option<&mut BTreeSet<ExtentId>>,
-        quarantined: &HashSet<ExtentId>,
-    ) -> Result<()> {
-        let (mut aside, mut missing) = (Vec::new(), Vec::new());
-        self.site.table.clone().each(first, |bytes| {
-            let RowHead { place, extent, layout } = RowHead::decode(bytes)?;
-            let there = match place {
-                RowLocation::Quarantined => return Ok(()),
-                // The row may be that of the file in quarantine, and the file a repair that was cut
-                // off: the file is judged like one without a row.
-                RowLocation::File if files.is_some() && quarantined.contains(&extent.id) => false,
-                RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
-                RowLocation::Record(volume, offset) => {
-                    let spot = SealLocation { volume, offset };
-                    self.used.mark_record(BlockRun::of_record(spot, u64::from(extent.length)))
-                }
-            };
-            if there {
-                self.counters.added(extent, layout);
-            } else if quarantined.contains(&extent.id) {
-                aside.push(Row { place: RowLocation::Quarantined, ..Row::decode(bytes)? });
-            } else {
-                missing.push(extent.id);
-            }
-            Ok(())
-        })?;
-        self.site.table.put_many(&aside)?;
-        self.site.table.forget(&missing)?;
-        self.report.missing.extend(missing);
-        Ok(())
-    }
-
     pub(super) fn take(&mut self, run: BlockRun) {
         self.used.mark(run);
     }
@@ -362,13 +289,23 @@ impl Recovery<'_> {
         self.apply_actions(things)
     }
 
-    fn inspect_file(&mut self, id: ExtentId) -> Result<UnknownExtent> {
+    pub(super) fn inspect_file(&mut self, id: ExtentId) -> Result<UnknownExtent> {
         let path = footer::path(self.site.root, id);
         let file = self.site.disk.open(&path, Caching::Cached)?;
         from_disk(file.as_ref(), file.length()?)?;
         let inspected = tried_twice(|| inspected(file.as_ref(), id))?;
         let (evidence, record) = inspected.unwrap_or((Evidence::Unreadable, None));
         self.thing(id, evidence, UnknownLocation::File(path), record)
+    }
+
+    /// Returns true if an extent has a row with this location. Its place was not kept then, and is
+    /// written again: the extent must not be judged as a second copy of itself.
+    pub(super) fn has_row_at(&self, id: ExtentId, location: RowLocation) -> Result<bool> {
+        let row = self.site.table.get(id)?.filter(|row| row.place == location);
+        let Some(row) = row else { return Ok(false) };
+        tracing::error!(extent = %id, "the place of an extent was missing: writing it again");
+        self.site.table.put(&[row])?;
+        Ok(true)
     }
 
     pub(super) fn thing(

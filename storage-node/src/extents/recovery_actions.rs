@@ -40,7 +40,7 @@ impl Recovery<'_> {
             }
         }
         changed.sync(self.site)?;
-        self.site.table.put_many(&rows)
+        self.site.table.put(&rows)
     }
 
     /// Returns the row of a thing that was read from the disk. The name of its file may not be
@@ -98,7 +98,7 @@ impl Recovery<'_> {
                         self.set_aside(&footer::path(self.site.root, thing.found.id))?;
                     }
                 }
-                self.site.table.put(&Row { place: RowLocation::Quarantined, ..row })
+                self.site.table.set_aside(row)
             }
         }
     }

@@ -5,8 +5,8 @@ use martlet_protocol::ExtentId;
 /// Findings of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Number of readable extents.
-    pub extents: u64,
+    /// Number of readable extents; none if they are counted after the opening.
+    pub extents: Option<u64>,
     /// Extents that had no row in the table and were found on disk.
     pub rediscovered: u64,
     /// Extents whose write had not ended; removed.

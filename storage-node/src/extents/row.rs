@@ -4,7 +4,9 @@ use martlet_protocol::extent::{ExtentRecord, ExtentRef, ExtentRole, Layout};
 use martlet_protocol::{BucketId, Error, Result, UploadId, WriteId};
 use serde::{Deserialize, Serialize};
 
-use crate::index::RecordPlace;
+use super::record::BlockRun;
+use super::seal::SealLocation;
+use crate::index::{PlacedRow, UsedPlace};
 
 /// Location of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,11 +95,27 @@ impl Row {
         Ok(Self { place, record })
     }
 
-    /// Returns the place of a record in a volume.
-    pub(super) fn record_place(&self) -> Option<RecordPlace> {
-        match self.place {
-            RowLocation::Record(volume, offset) => Some(RecordPlace { volume, offset }),
-            RowLocation::File | RowLocation::Quarantined => None,
+    /// Returns the encoded row, with the disk space that the extent uses.
+    pub(super) fn placed(&self) -> PlacedRow {
+        PlacedRow { id: self.record.extent.id, row: self.encode(), place: self.used_place() }
+    }
+
+    /// Returns the disk space that the extent uses.
+    pub(super) fn used_place(&self) -> Option<UsedPlace> {
+        self.place.used_by(self.record.extent)
+    }
+}
+
+impl RowLocation {
+    /// Returns the disk space that an extent with this location uses; none in quarantine.
+    pub(super) fn used_by(self, extent: ExtentRef) -> Option<UsedPlace> {
+        match self {
+            Self::Record(volume, offset) => {
+                let spot = SealLocation { volume, offset };
+                Some(BlockRun::of_record(spot, u64::from(extent.length)).used_place())
+            }
+            Self::File => Some(UsedPlace::File(extent.id)),
+            Self::Quarantined => None,
         }
     }
 }

@@ -10,6 +10,7 @@ use martlet_protocol::{ExtentId, Result};
 
 use super::record::BlockRun;
 use super::recover::{Recovery, THINGS_MAX, from_disk};
+use super::row::RowLocation;
 use super::scan::{self, RowlessRun, ScanPage};
 use super::space::Backing;
 use super::unknown_extent::UnknownLocation;
@@ -61,6 +62,11 @@ impl Recovery<'_> {
         let mut things = Vec::with_capacity(strays.len());
         for stray in strays {
             let id = stray.record.as_ref().map_or(ExtentId([0; 16]), |record| record.extent.id);
+            let location = RowLocation::Record(stray.run.volume, stray.run.offset);
+            if stray.record.is_some() && self.has_row_at(id, location)? {
+                self.take(stray.run);
+                continue;
+            }
             let place = UnknownLocation::Record(stray.run);
             things.push(self.thing(id, stray.evidence, place, stray.record)?);
         }

@@ -212,6 +212,14 @@ impl SpaceMap {
         Vec::new()
     }
 
+    /// Returns true if a block of a run is free.
+    pub(super) fn is_free(&self, run: BlockRun) -> bool {
+        let wanted = FreeRun::new(run, Backing::Unknown);
+        let runs = self.runs(run.volume);
+        let at = runs.partition_point(|held| held.end() <= wanted.start());
+        runs.get(at).is_some_and(|held| held.start() < wanted.end())
+    }
+
     pub(super) fn free_bytes(&self) -> u64 {
         Backing::ALL.iter().map(|backing| self.classes.bytes(*backing)).sum()
     }

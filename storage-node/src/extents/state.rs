@@ -14,6 +14,9 @@ use tokio::sync::Notify;
 use super::usage::ExtentUsage;
 use crate::disk::Disk;
 
+/// Message of calls that need all extents to be counted.
+const COUNTING: &str = "the device counts its extents after a crash: try again later";
+
 /// Time for which the file system's free space is cached.
 const SPACE_AGE_MAX: Duration = Duration::from_millis(200);
 
@@ -31,6 +34,7 @@ pub(super) struct Counters {
     pub(super) blocking_reads: AtomicU64,
     pub(super) sums: Mutex<ExtentSums>,
     left_behind: AtomicBool,
+    is_counting: AtomicBool,
 }
 
 impl Counters {
@@ -46,6 +50,25 @@ impl Counters {
         self.extents.store(extents, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
         *self.sums.lock() = sums;
+    }
+
+    /// Begins to count anew: sums, extents and bytes are those of changes until the count ends.
+    pub(super) fn begin_count(&self) {
+        self.restore(0, 0, ExtentSums::default());
+        self.is_counting.store(true, Ordering::Release);
+    }
+
+    /// Ends a count: all rows of its beginning were added.
+    pub(super) fn end_count(&self) {
+        self.is_counting.store(false, Ordering::Release);
+    }
+
+    /// Returns an error while extents are counted: their sums are those of a part.
+    pub(super) fn check_counted(&self) -> Result<()> {
+        if self.is_counting.load(Ordering::Acquire) {
+            return Err(Error::conflict(COUNTING));
+        }
+        Ok(())
     }
 
     /// Counts an extent that lost its row, or went to quarantine.
@@ -71,9 +94,12 @@ impl Counters {
 
     pub(super) fn snapshot(&self) -> ExtentUsage {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // Changes during a count may take out what is not added yet.
+        let counted = |counter| Some(read(counter)).filter(|it| it >> 63 == 0).unwrap_or_default();
         ExtentUsage {
-            bytes: read(&self.bytes),
-            extents: read(&self.extents),
+            bytes: counted(&self.bytes),
+            extents: counted(&self.extents),
+            is_counting: self.is_counting.load(Ordering::Acquire),
             quarantined: read(&self.quarantined),
             volume_free_bytes: 0,
             withheld_bytes: 0,

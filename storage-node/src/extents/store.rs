@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::buffer::{AlignedBuffer, BufferPool};
 use super::committer::{Committer, CommitterState};
+use super::count::CountThread;
 use super::file_lease::{FileLeases, Revocation};
 use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
@@ -32,7 +33,7 @@ use super::volumes::{ReturnedSpace, Volumes};
 use super::{footer, quarantine, record, recover};
 use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
-use crate::index::RecordPlace;
+use crate::index::UsedPlace;
 
 /// Buffers of 1 MiB that an idle store keeps.
 const IDLE_BUFFERS_MAX: usize = 16;
@@ -55,6 +56,7 @@ pub(super) struct StoreState {
     pub(super) threads: Arc<Pool>,
     pub(super) senders: Arc<Senders>,
     pub(super) counters: Arc<Counters>,
+    pub(super) count: CountThread,
     pub(super) suspect: Arc<Suspect>,
     /// Extents that the audit could not read.
     pub(super) unreadable: UnreadableExtents,
@@ -116,6 +118,10 @@ impl StoreState {
             headroom: Arc::clone(&headroom),
             pulse: options.threads.pulse().clone(),
         };
+        let count = match report.extents {
+            Some(_) => CountThread::default(),
+            None => CountThread::start(&ledger)?,
+        };
         let folders = Folders::start(disk.clone(), &ledger)?;
         let weight = options.open_files_max * FILE_WEIGHT;
         let inner = Self {
@@ -131,6 +137,7 @@ impl StoreState {
             threads: options.threads.clone(),
             senders: Senders::new(options.threads.clone()),
             counters,
+            count,
             suspect,
             unreadable: UnreadableExtents::default(),
             opened: Cache::with_weighter(1024, weight, ByFiles),
@@ -270,7 +277,7 @@ impl StoreState {
             }
         };
         tracing::error!(extent = %id, place = ?row.place, "moved a corrupt extent into quarantine");
-        self.table.put(&Row { place: RowLocation::Quarantined, ..row })?;
+        self.table.set_aside(row)?;
         self.opened.remove(&id);
         if let Some(leases) = &self.file_leases {
             leases.revoke(id, Revocation::Corrupt);
@@ -296,15 +303,15 @@ impl StoreState {
         for id in ids.iter().collect::<BTreeSet<_>>() {
             rows.extend(self.table.get(*id)?);
         }
-        let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
+        let left: Vec<UsedPlace> = rows.iter().filter_map(Row::used_place).collect();
         match removal {
             Removal::Marked(condition) => {
                 // After the wait for the lock and the reads: a disk may take minutes for them.
                 let now_ms = self.clock.now_ms();
                 condition.map_or(Ok(()), |condition| condition.check(now_ms))?;
-                self.table.remove_marked(ids, &headers, now_ms)?;
+                self.table.remove_marked(ids, &left, now_ms)?;
             }
-            Removal::Unmarked => self.table.remove(ids, &headers)?,
+            Removal::Unmarked => self.table.remove(ids, &left)?,
         }
         drop(gate);
         Ok(self.leave(rows))
@@ -325,7 +332,7 @@ impl StoreState {
             rows.extend(self.table.get(id)?.filter(|row| row.record.extent == *extent));
         }
         let ids: Vec<ExtentId> = rows.iter().map(|row| row.record.extent.id).collect();
-        let headers: Vec<RecordPlace> = rows.iter().filter_map(Row::record_place).collect();
+        let left: Vec<UsedPlace> = rows.iter().filter_map(Row::used_place).collect();
         // Under the lock: what a node states about its copies follows either the removal, or the ring
         // that forbids the removal. After the reads: a disk may take minutes for them.
         condition.check_time(self.clock.now_ms())?;
@@ -336,7 +343,7 @@ impl StoreState {
             self.destroy_bytes(&rows)?;
         }
         if !ids.is_empty() {
-            self.table.remove(&ids, &headers)?;
+            self.table.remove(&ids, &left)?;
         }
         drop(gate);
         Ok(self.leave(rows))

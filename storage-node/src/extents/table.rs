@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::{ExtentId, Result};
 
-use crate::index::{ExtentTable, RecordPlace, UnsettledPlaces};
+use crate::index::{ExtentTable, RecordPlace, UnsettledPlaces, UsedPlace};
 
-use super::row::Row;
+use super::row::{Row, RowLocation};
 
 #[cfg(test)]
 mod memory;
@@ -73,19 +73,23 @@ impl Table {
         either!(self, table => table.is_cached(&id))
     }
 
-    pub(super) fn put(&self, row: &Row) -> Result<()> {
-        either!(self, table => table.put(&row.record.extent.id, &row.encode()))?;
-        self.wrote(u64::from(row.record.extent.length))
-    }
-
-    pub(super) fn put_many(&self, rows: &[Row]) -> Result<()> {
+    /// Writes rows of extents that have none, or that replace extents in quarantine.
+    pub(super) fn put(&self, rows: &[Row]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
         let bytes = rows.iter().map(|row| u64::from(row.record.extent.length)).sum();
-        let rows: Vec<_> = rows.iter().map(|row| (row.record.extent.id, row.encode())).collect();
-        either!(self, table => table.put_many(&rows))?;
+        let rows: Vec<_> = rows.iter().map(Row::placed).collect();
+        either!(self, table => table.put(&rows))?;
         self.wrote(bytes)
+    }
+
+    /// Replaces a row, durably, by that of an extent in quarantine.
+    pub(super) fn set_aside(&self, row: Row) -> Result<()> {
+        let left = row.used_place();
+        let aside = Row { place: RowLocation::Quarantined, ..row };
+        let id = aside.record.extent.id;
+        either!(self, table => table.set_aside(&id, &aside.encode(), left))
     }
 
     fn wrote(&self, bytes: u64) -> Result<()> {
@@ -97,19 +101,21 @@ impl Table {
         either!(self, table => table.flush())
     }
 
-    /// Removes rows and marks their extents as deleted, durably. Names the headers of records.
+    /// Removes rows, which leave these places, and marks their extents as deleted, durably. Names the
+    /// headers of records.
     pub(super) fn remove_marked(
         &self,
         ids: &[ExtentId],
-        headers: &[RecordPlace],
+        left: &[UsedPlace],
         at_ms: u64,
     ) -> Result<()> {
-        either!(self, table => table.remove_marked(ids, headers, at_ms))
+        either!(self, table => table.remove_marked(ids, left, at_ms))
     }
 
-    /// Removes rows, durably, and leaves no marks. Names the headers of records.
-    pub(super) fn remove(&self, ids: &[ExtentId], headers: &[RecordPlace]) -> Result<()> {
-        either!(self, table => table.remove(ids, headers))
+    /// Removes rows, which leave these places, durably, and leaves no marks. Names the headers of
+    /// records.
+    pub(super) fn remove(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+        either!(self, table => table.remove(ids, left))
     }
 
     /// Returns the places that may hold records without a row; none if any place may.
@@ -150,12 +156,56 @@ impl Table {
         either!(self, table => table.forget_marks(before_ms))
     }
 
-    /// Removes the rows of extents that the disk doesn't have.
-    pub(super) fn forget(&self, ids: &[ExtentId]) -> Result<()> {
-        if ids.is_empty() {
+    /// Removes the rows of extents that the disk doesn't have, and these places.
+    pub(super) fn forget(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+        if ids.is_empty() && left.is_empty() {
             return Ok(());
         }
-        either!(self, table => table.forget(ids))
+        either!(self, table => table.forget(ids, left))
+    }
+
+    /// Returns true if each row has its place, and changes with its place.
+    pub(super) fn keeps_places(&self) -> bool {
+        either!(self, table => table.keeps_places())
+    }
+
+    /// Forgets all places, durably, and keeps those of rows that change from now on.
+    pub(super) fn begin_places(&self) -> Result<()> {
+        either!(self, table => table.begin_places())
+    }
+
+    /// Writes the places of rows that are there.
+    pub(super) fn put_places(&self, added: &[UsedPlace]) -> Result<()> {
+        either!(self, table => table.put_places(added))
+    }
+
+    /// Records, durably, that each row has its place.
+    pub(super) fn complete_places(&self) -> Result<()> {
+        either!(self, table => table.complete_places())
+    }
+
+    /// Records, durably, that the next opening must read all rows.
+    pub(super) fn distrust_places(&self) -> Result<()> {
+        either!(self, table => table.distrust_places())
+    }
+
+    /// Calls `visit` with location and bytes of each record in use, in the order of volumes and
+    /// offsets.
+    pub(super) fn each_record(
+        &self,
+        visit: impl FnMut(RecordPlace, u64) -> Result<()>,
+    ) -> Result<()> {
+        either!(self, table => table.each_record(visit))
+    }
+
+    /// Calls `visit` with the id of each file extent that begins with the byte `first`, in the order
+    /// of ids.
+    pub(super) fn each_file(
+        &self,
+        first: u8,
+        visit: impl FnMut(ExtentId) -> Result<()>,
+    ) -> Result<()> {
+        either!(self, table => table.each_file(first, visit))
     }
 
     pub(super) fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<Row>> {
@@ -168,12 +218,13 @@ impl Table {
     }
 
     /// Calls `visit` with every encoded row, or with every one whose id begins with the byte
-    /// `first`, in the order of ids.
+    /// `first`, in the order of ids. The rows are those at the call of `begun`.
     pub(super) fn each(
         &self,
         first: Option<u8>,
+        begun: impl FnOnce(),
         visit: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        either!(self, table => table.each(first, visit))
+        either!(self, table => table.each(first, begun, visit))
     }
 }

@@ -7,6 +7,7 @@ mod heads;
 mod in_place;
 mod measure;
 mod open_volumes;
+mod places;
 mod posix;
 mod release;
 mod saved_space;
@@ -14,13 +15,15 @@ mod space;
 mod stalled;
 mod unreadable;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
-use martlet_protocol::extent_sums::ExtentSums;
+use martlet_protocol::extent_sums::{ExtentSums, PolicySums};
 use martlet_protocol::id::{BucketId, WriteId};
 use martlet_protocol::tree::Span;
 use martlet_protocol::{ErrorKind, SystemClock};
@@ -28,6 +31,7 @@ use martlet_protocol::{ErrorKind, SystemClock};
 use super::table::MemoryTable;
 use super::*;
 use crate::disk::{DiskFault, FaultyDisk};
+use crate::index::UsedPlace;
 
 const ROOT: &str = "/device";
 
@@ -125,6 +129,7 @@ async fn is_there(store: &ExtentStore, id: ExtentId, length: usize) -> bool {
 /// Checks that only extents use space: every file is an extent, and every byte of a volume is used
 /// by an extent or free.
 async fn no_leaks(store: &ExtentStore, disk: &FaultyDisk) {
+    counted(store).await;
     let records = store.list(None, 10_000).await.unwrap();
     let (mut files, mut packed_bytes) = (Vec::new(), 0);
     for record in &records {
@@ -149,15 +154,56 @@ async fn no_leaks(store: &ExtentStore, disk: &FaultyDisk) {
     assert_eq!((usage.extents, usage.bytes), (records.len() as u64, bytes));
     assert_eq!(usage.quarantined, 0);
     sums_are_right(store).await;
+    places_are_right(store);
+}
+
+/// Checks that the kept places are those of the rows.
+fn places_are_right(store: &ExtentStore) {
+    let table = &store.0.table;
+    if !table.keeps_places() {
+        return;
+    }
+    let (mut kept, mut expected) = (BTreeSet::new(), BTreeSet::new());
+    let add_record = |at, bytes| {
+        kept.insert(UsedPlace::Record { at, bytes });
+        Ok(())
+    };
+    table.each_record(add_record).unwrap();
+    for first in 0..=u8::MAX {
+        let add_file = |id| {
+            kept.insert(UsedPlace::File(id));
+            Ok(())
+        };
+        table.each_file(first, add_file).unwrap();
+    }
+    let add_row = |row: &[u8]| {
+        expected.extend(Row::decode(row)?.used_place());
+        Ok(())
+    };
+    table.each(None, || {}, add_row).unwrap();
+    assert_eq!(kept, expected, "places of rows");
+}
+
+/// Returns the sums of a store, once its extents are counted.
+async fn counted(store: &ExtentStore) -> Vec<PolicySums> {
+    for _ in 0..1000 {
+        match store.sums(None, &[Span::ALL]) {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            sums => return sums.unwrap(),
+        }
+    }
+    panic!("the extents were not counted within seconds");
 }
 
 /// Checks that the sums are those of a fresh count of the listed extents (rule X7).
 async fn sums_are_right(store: &ExtentStore) {
-    let mut counted = ExtentSums::default();
+    let mut fresh = ExtentSums::default();
     for record in store.list(None, 10_000).await.unwrap() {
-        counted.add(record.extent.id, record.layout);
+        fresh.add(record.extent.id, record.layout);
     }
-    let mut kept = store.sums(None, &[Span::ALL]);
+    let mut kept = counted(store).await;
     kept.retain(|of| !of.sums.is_empty());
-    assert_eq!(kept, counted.all());
+    assert_eq!(kept, fresh.all());
 }

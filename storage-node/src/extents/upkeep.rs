@@ -57,8 +57,13 @@ impl ExtentStore {
 
     /// Returns the sums of extents in the bins that touch a span, of one policy or of all. Memory
     /// alone is read.
-    pub fn sums(&self, policy: Option<PolicyId>, spans: &[Span]) -> Vec<PolicySums> {
-        self.0.counters.sums.lock().within(policy, spans)
+    ///
+    /// # Errors
+    /// `Conflict` while the extents are counted after a crash.
+    pub fn sums(&self, policy: Option<PolicyId>, spans: &[Span]) -> Result<Vec<PolicySums>> {
+        let sums = self.0.counters.sums.lock();
+        self.0.counters.check_counted()?;
+        Ok(sums.within(policy, spans))
     }
 
     /// Returns the presence of each extent; quarantined extents are missing.

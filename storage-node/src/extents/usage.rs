@@ -3,10 +3,12 @@
 /// Usage figures of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentUsage {
-    /// Bytes in extents.
+    /// Bytes in extents; a lower bound while they are counted.
     pub bytes: u64,
-    /// Number of extents.
+    /// Number of extents; a lower bound while they are counted.
     pub extents: u64,
+    /// True while extents are counted after a crash.
+    pub is_counting: bool,
     /// Number of items in quarantine.
     pub quarantined: u64,
     /// Bytes in volumes that are free for new records.

@@ -132,6 +132,11 @@ impl Volumes {
         self.space.lock().free_bytes()
     }
 
+    /// Returns true if a block of a run is free.
+    pub(super) fn is_free(&self, run: BlockRun) -> bool {
+        self.space.lock().is_free(run)
+    }
+
     /// Adds free space.
     pub(super) fn free(&self, run: BlockRun, backing: Backing) {
         self.space.lock().insert(run, backing);

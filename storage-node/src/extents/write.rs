@@ -142,7 +142,7 @@ fn publish(store: &StoreState, writer: FileWriter, record: ExtentRecord) -> Resu
     if store.table.is_marked(extent.id)? {
         return Err(refused(extent.id));
     }
-    store.table.put(&Row { place: RowLocation::File, record })?;
+    store.table.put(&[Row { place: RowLocation::File, record }])?;
     store.counters.added(extent, layout);
     writer.keep();
     Ok(extent)

@@ -9,17 +9,18 @@ use std::sync::Arc;
 use martlet_protocol::entry::Entry;
 use martlet_protocol::run_usage::Run;
 use martlet_protocol::tree::TreeKey;
-use martlet_protocol::{ExtentId, RegisterKey, Result};
+use martlet_protocol::{RegisterKey, Result};
 use rocksdb::WriteBatch;
 
 use super::build::{self, Sums};
 use super::counting::Counting;
 use super::database::Database;
+use super::extent_table::PlacedRow;
 use super::family::Family;
 use super::options::Caches;
 use super::rows::RegisterRow;
 use super::usage::{UsageDeltas, contribution, usage_key};
-use super::{old_list, tree};
+use super::{old_list, places, tree};
 
 /// Bytes of rows in one batch.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -57,9 +58,12 @@ impl BulkIndex {
         self.write(BATCH_BYTES)
     }
 
-    /// Adds the row of an extent.
-    pub(crate) fn add_extent(&mut self, id: ExtentId, row: &[u8]) -> Result<()> {
-        self.batch.put_cf(self.database.family(Family::Extents), id.0, row);
+    /// Adds the row of an extent, and its place.
+    pub(crate) fn add_extent(&mut self, row: &PlacedRow) -> Result<()> {
+        self.batch.put_cf(self.database.family(Family::Extents), row.id.0, &row.row);
+        if let Some(place) = &row.place {
+            places::put(&self.database, &mut self.batch, place)?;
+        }
         self.write(BATCH_BYTES)
     }
 

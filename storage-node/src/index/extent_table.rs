@@ -4,6 +4,8 @@
 //! extents   id (16)   → row, as the extent store encodes it
 //! ```
 //!
+//! Behind the rows lie their [`places`](super::places).
+//!
 //! Rows are a cache of the extents' own descriptions. They are written without WAL, and rebuilt
 //! after a crash. The marks of deleted extents ([`marks`](super::marks)) exist only in the index:
 //! they are synced, in one batch with the removal. Every call except [`ExtentTable::get_now`] may
@@ -11,6 +13,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use martlet_protocol::opening::Uuid;
 use martlet_protocol::{Error, ExtentId, Result};
@@ -21,6 +24,7 @@ use super::family::Family;
 use super::marks::Marks;
 use super::opening_row::{self, IndexAge};
 use super::options::Caches;
+use super::places::{self, UsedPlace};
 use super::unsettled::{self, RecordPlace, UnsettledPlaces};
 
 /// A handle on the table; clones share its state.
@@ -28,6 +32,19 @@ use super::unsettled::{self, RecordPlace, UnsettledPlaces};
 pub struct ExtentTable {
     database: Arc<Database>,
     marks: Arc<Marks>,
+    /// True if places change with their rows.
+    keeps_places: Arc<AtomicBool>,
+}
+
+/// Row of an extent, encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedRow {
+    /// Id of the extent.
+    pub id: ExtentId,
+    /// The row.
+    pub row: Vec<u8>,
+    /// Disk space that the extent uses; none in quarantine.
+    pub place: Option<UsedPlace>,
 }
 
 impl std::fmt::Debug for ExtentTable {
@@ -39,7 +56,8 @@ impl std::fmt::Debug for ExtentTable {
 impl ExtentTable {
     pub(crate) fn new(database: Arc<Database>) -> Result<Self> {
         let marks = Arc::new(Marks::open(database.clone())?);
-        Ok(Self { database, marks })
+        let keeps_places = Arc::new(AtomicBool::new(places::are_complete(&database)?));
+        Ok(Self { database, marks, keeps_places })
     }
 
     /// Opens a table in an index of its own, for a standalone store.
@@ -52,15 +70,16 @@ impl ExtentTable {
         opening_row::age(&self.database, last)
     }
 
-    /// Forgets, durably, the rows of all extents, and that places are settled. Delete marks stay.
-    /// Blocks.
+    /// Forgets, durably, rows and places of all extents, and that places are settled. Delete marks
+    /// stay. Blocks.
     pub(crate) fn forget_all(&self) -> Result<()> {
+        self.keeps_places.store(false, Ordering::Release);
         opening_row::forget_extents(&self.database)
     }
 
     /// Stores the number of an opening, durably, with that in the file. Blocks.
     pub(crate) fn note_opening(&self, last: Uuid, number: Uuid) -> Result<()> {
-        opening_row::note(&self.database, last, number)
+        opening_row::note(&self.database, last, number, self.keeps_places())
     }
 
     /// Returns the row of an extent.
@@ -82,51 +101,59 @@ impl ExtentTable {
         Ok(matches!(row, CachedRead::Known(_)) && self.marks.is_cached(id)?)
     }
 
-    /// Writes the row of an extent.
-    pub fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {
-        let mut batch = WriteBatch::default();
-        batch.put_cf(self.database.family(Family::Extents), id.0, row);
-        self.database.write_unlogged(batch)
-    }
-
-    /// Writes many rows in one batch.
-    pub fn put_many(&self, rows: &[(ExtentId, Vec<u8>)]) -> Result<()> {
+    /// Writes rows of extents that had none, or that replace extents in quarantine, in one batch.
+    pub fn put(&self, rows: &[PlacedRow]) -> Result<()> {
         let family = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
-        for (id, row) in rows {
+        for PlacedRow { id, row, place } in rows {
             batch.put_cf(family, id.0, row);
+            if let Some(place) = place.as_ref().filter(|_| self.keeps_places()) {
+                places::put(&self.database, &mut batch, place)?;
+            }
         }
         self.database.write_unlogged(batch)
     }
 
-    /// Removes rows and marks their extents as deleted at `at_ms`, durably. After it the space of
-    /// the extents may be reused (rule X6). Names `headers`, those of the removed records.
-    pub fn remove_marked(
-        &self,
-        ids: &[ExtentId],
-        headers: &[RecordPlace],
-        at_ms: u64,
-    ) -> Result<()> {
-        let extents = self.database.family(Family::Extents);
+    /// Replaces the row of an extent, durably, by that of an extent in quarantine, which has left its
+    /// place.
+    pub fn set_aside(&self, id: &ExtentId, row: &[u8], left: Option<UsedPlace>) -> Result<()> {
         let mut batch = WriteBatch::default();
-        for id in ids {
-            batch.delete_cf(extents, id.0);
-        }
-        self.marks.mark(&mut batch, ids, at_ms);
-        unsettled::name_headers(&self.database, &mut batch, headers);
+        batch.put_cf(self.database.family(Family::Extents), id.0, row);
+        self.leave(&mut batch, left.as_slice())?;
         self.database.write_synced(batch)
     }
 
-    /// Removes rows, durably, without marks. After it the space of the extents may be reused (rule
-    /// X6). Names `headers`, those of the removed records.
-    pub fn remove(&self, ids: &[ExtentId], headers: &[RecordPlace]) -> Result<()> {
+    /// Removes rows and marks their extents as deleted at `at_ms`, durably. After it the places
+    /// `left` may be reused (rule X6): those of all rows that are removed. Names the headers among
+    /// them.
+    pub fn remove_marked(&self, ids: &[ExtentId], left: &[UsedPlace], at_ms: u64) -> Result<()> {
+        let mut batch = self.removal(ids, left)?;
+        self.marks.mark(&mut batch, ids, at_ms);
+        self.database.write_synced(batch)
+    }
+
+    /// Removes rows as [`Self::remove_marked`], without marks.
+    pub fn remove(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+        self.database.write_synced(self.removal(ids, left)?)
+    }
+
+    fn removal(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<WriteBatch> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
         for id in ids {
             batch.delete_cf(extents, id.0);
         }
-        unsettled::name_headers(&self.database, &mut batch, headers);
-        self.database.write_synced(batch)
+        self.leave(&mut batch, left)?;
+        let headers: Vec<RecordPlace> = left.iter().filter_map(UsedPlace::header).collect();
+        unsettled::name_headers(&self.database, &mut batch, &headers);
+        Ok(batch)
+    }
+
+    fn leave(&self, batch: &mut WriteBatch, left: &[UsedPlace]) -> Result<()> {
+        if !self.keeps_places() {
+            return Ok(());
+        }
+        left.iter().try_for_each(|place| places::remove(&self.database, batch, place))
     }
 
     /// Returns true if an extent is marked as deleted.
@@ -154,15 +181,17 @@ impl ExtentTable {
     }
 
     /// Calls `visit` with every row, or with every row whose id begins with the byte `first`, in the
-    /// order of ids. One row is in memory at a time.
+    /// order of ids. One row is in memory at a time. The rows are those at the call of `begun`.
     pub fn each(
         &self,
         first: Option<u8>,
+        begun: impl FnOnce(),
         mut visit: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let upper = first.and_then(|first| first.checked_add(1));
         let upper = upper.map_or_else(|| vec![0xff; 17], |upper| vec![upper]);
         let mut rows = self.database.iterate_all(Family::Extents, &upper);
+        begun();
         rows.seek(first.as_slice());
         while let Some(row) = rows.value() {
             visit(row)?;
@@ -171,14 +200,57 @@ impl ExtentTable {
         self.database.ended_well(&rows)
     }
 
-    /// Removes the rows of extents that the disk doesn't have. Marks stay.
-    pub fn forget(&self, ids: &[ExtentId]) -> Result<()> {
+    /// Removes the rows of extents that the disk doesn't have, and the places `left`. Marks stay.
+    pub fn forget(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
         for id in ids {
             batch.delete_cf(extents, id.0);
         }
+        self.leave(&mut batch, left)?;
         self.database.write_unlogged(batch)
+    }
+
+    /// Returns true if each row has its place, and changes with its place.
+    pub fn keeps_places(&self) -> bool {
+        self.keeps_places.load(Ordering::Acquire)
+    }
+
+    /// Forgets all places, durably, and keeps those of rows that change from now on. Blocks.
+    pub fn begin_places(&self) -> Result<()> {
+        self.keeps_places.store(false, Ordering::Release);
+        places::forget_all(&self.database)?;
+        self.keeps_places.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes the places of rows that are there.
+    pub fn put_places(&self, added: &[UsedPlace]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        added.iter().try_for_each(|place| places::put(&self.database, &mut batch, place))?;
+        self.database.write_unlogged(batch)
+    }
+
+    /// Records, durably, that each row has its place. Blocks.
+    pub fn complete_places(&self) -> Result<()> {
+        places::complete(&self.database)
+    }
+
+    /// Records, durably, that the next opening must read all rows. Blocks.
+    pub fn distrust_places(&self) -> Result<()> {
+        places::distrust(&self.database)
+    }
+
+    /// Calls `visit` with location and bytes of each record in use, in the order of volumes and
+    /// offsets.
+    pub fn each_record(&self, visit: impl FnMut(RecordPlace, u64) -> Result<()>) -> Result<()> {
+        places::each_record(&self.database, visit)
+    }
+
+    /// Calls `visit` with the id of each file extent that begins with the byte `first`, in the order
+    /// of ids.
+    pub fn each_file(&self, first: u8, visit: impl FnMut(ExtentId) -> Result<()>) -> Result<()> {
+        places::each_file(&self.database, first, visit)
     }
 
     /// Returns the places that may hold records without a row; none if any place may.
@@ -231,12 +303,16 @@ mod tests {
         ExtentId([byte; 16])
     }
 
+    fn row(id: ExtentId, row: &[u8]) -> PlacedRow {
+        PlacedRow { id, row: row.to_vec(), place: None }
+    }
+
     #[test]
     fn rows_are_listed_by_id_and_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let table = ExtentTable::open(folder.path()).unwrap();
-        table.put(&id(2), b"two").unwrap();
-        table.put_many(&[(id(1), b"one".to_vec()), (id(0xff), b"last".to_vec())]).unwrap();
+        table.put(&[row(id(2), b"two")]).unwrap();
+        table.put(&[row(id(1), b"one"), row(id(0xff), b"last")]).unwrap();
         assert_eq!(table.get(&id(2)).unwrap().unwrap(), b"two");
         let ids = |rows: Vec<(ExtentId, Vec<u8>)>| {
             rows.into_iter().map(|(id, _)| id.0[0]).collect::<Vec<_>>()
@@ -244,7 +320,7 @@ mod tests {
         assert_eq!(ids(table.list(None, 10).unwrap()), [1, 2, 0xff]);
         assert_eq!(ids(table.list(Some(id(1)), 1).unwrap()), [2]);
         assert_eq!(ids(table.list(Some(id(0xff)), 1).unwrap()), [0; 0]);
-        table.forget(&[id(1), id(0xff)]).unwrap();
+        table.forget(&[id(1), id(0xff)], &[]).unwrap();
         assert_eq!(ids(table.list(None, 10).unwrap()), [2]);
         table.flush().unwrap();
         assert_eq!(ids(table.list(None, 10).unwrap()), [2]);
@@ -260,12 +336,12 @@ mod tests {
             let first = firsts[usize::try_from(number).unwrap() % firsts.len()];
             ExtentId(std::array::from_fn(|at| [first, high, low, 0xff][at.min(3)]))
         };
-        let mut rows: Vec<_> = (0..20_000).map(|it| (id(it), id(it).0.repeat(8))).collect();
+        let mut rows: Vec<_> = (0..20_000).map(|it| row(id(it), &id(it).0.repeat(8))).collect();
         let table = open();
-        table.put_many(&rows).unwrap();
+        table.put(&rows).unwrap();
         table.flush_rows().unwrap();
         drop(table);
-        rows.sort();
+        rows.sort_by_key(|row| row.id);
         let table = open();
         let cached = table.database.cached_bytes(Family::Extents);
         let visited = |first| {
@@ -274,16 +350,16 @@ mod tests {
                 visited.push(row.to_vec());
                 Ok(())
             };
-            table.each(first, collect).unwrap();
+            table.each(first, || {}, collect).unwrap();
             visited
         };
-        let all: Vec<_> = rows.iter().map(|(_, row)| row.clone()).collect();
+        let all: Vec<_> = rows.iter().map(|row| row.row.clone()).collect();
         assert_eq!(visited(None), all);
         let by_first: Vec<_> = (0..=u8::MAX).flat_map(|first| visited(Some(first))).collect();
         assert_eq!(by_first, all);
         let more = table.database.cached_bytes(Family::Extents) - cached;
         assert!(more < 200_000, "{more} bytes of {} rows stay cached", rows.len());
-        let failed = table.each(None, |_| Err(Error::corrupt("a row"))).unwrap_err();
+        let failed = table.each(None, || {}, |_| Err(Error::corrupt("a row"))).unwrap_err();
         assert_eq!(failed.kind(), martlet_protocol::ErrorKind::Corrupt);
     }
 
@@ -291,10 +367,10 @@ mod tests {
     fn a_delete_leaves_a_mark_until_it_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let table = ExtentTable::open(folder.path()).unwrap();
-        table.put(&id(1), b"one").unwrap();
+        table.put(&[row(id(1), b"one")]).unwrap();
         table.remove_marked(&[id(1), id(3)], &[], 100).unwrap();
         assert!(table.get(&id(1)).unwrap().is_none());
-        table.put(&id(7), b"seven").unwrap();
+        table.put(&[row(id(7), b"seven")]).unwrap();
         table.remove(&[id(7), id(8)], &[]).unwrap();
         assert!(table.get(&id(7)).unwrap().is_none() && !table.is_marked(&id(7)).unwrap());
         assert!(table.is_marked(&id(3)).unwrap() && !table.is_marked(&id(4)).unwrap());
@@ -302,5 +378,67 @@ mod tests {
         assert!(table.is_marked(&id(1)).unwrap());
         table.forget_marks(u64::MAX).unwrap();
         assert!(!table.is_marked(&id(1)).unwrap());
+    }
+
+    #[test]
+    fn places_change_with_their_rows_and_are_kept_from_a_count_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || ExtentTable::open(folder.path()).unwrap();
+        let record = |block: u64| {
+            let at = RecordPlace { volume: 3, offset: block * 4096 };
+            Some(UsedPlace::Record { at, bytes: 8192 })
+        };
+        let placed = |byte, place| PlacedRow { place, ..row(id(byte), b"row") };
+        let places = |table: &ExtentTable| {
+            let (mut blocks, mut files) = (Vec::new(), Vec::new());
+            let add_block = |at: RecordPlace, bytes| {
+                assert_eq!((at.volume, bytes), (3, 8192));
+                blocks.push(at.offset / 4096);
+                Ok(())
+            };
+            table.each_record(add_block).unwrap();
+            let mut add_file = |id: ExtentId| {
+                files.push(id.0[0]);
+                Ok(())
+            };
+            (0..=u8::MAX).for_each(|first| table.each_file(first, &mut add_file).unwrap());
+            (blocks, files)
+        };
+        let table = open();
+        assert!(!table.keeps_places());
+        table.put(&[placed(1, record(1))]).unwrap();
+        assert_eq!(places(&table), (vec![], vec![]), "an index that keeps no places");
+        table.note_opening(Uuid([0; 16]), Uuid([1; 16])).unwrap();
+        table.begin_places().unwrap();
+        table.put_places(record(1).as_slice()).unwrap();
+        let file = |byte| Some(UsedPlace::File(id(byte)));
+        table.put(&[placed(2, record(3)), placed(4, file(4)), placed(5, file(5))]).unwrap();
+        table.complete_places().unwrap();
+        drop(table);
+        let table = open();
+        assert!(table.keeps_places());
+        assert_eq!(places(&table), (vec![1, 3], vec![4, 5]));
+        table.set_aside(&id(2), b"aside", record(3)).unwrap();
+        table.remove_marked(&[id(1)], record(1).as_slice(), 7).unwrap();
+        table.remove(&[id(4)], file(4).as_slice()).unwrap();
+        table.forget(&[id(5)], file(5).as_slice()).unwrap();
+        assert_eq!(places(&table), (vec![], vec![]));
+        let headers = |table: &ExtentTable| unsettled::load(&table.database).unwrap();
+        assert_eq!(headers(&table), None, "an index that knows of no settled places");
+        table.put(&[placed(6, record(9))]).unwrap();
+        table.flush_rows().unwrap();
+        // A crash repeats what was logged, and loses what was neither logged nor flushed.
+        table.put(&[placed(7, record(20))]).unwrap();
+        table.remove(&[id(6), id(7)], &[record(9).unwrap(), record(20).unwrap()]).unwrap();
+        table.put(&[placed(8, record(9))]).unwrap();
+        drop(table);
+        let table = open();
+        assert_eq!(places(&table), (vec![], vec![]));
+        assert!(table.get(&id(6)).unwrap().is_none() && table.get(&id(8)).unwrap().is_none());
+        table.distrust_places().unwrap();
+        drop(table);
+        assert!(!open().keeps_places());
+        open().forget_all().unwrap();
+        assert_eq!(open().get(&id(2)).unwrap(), None);
     }
 }

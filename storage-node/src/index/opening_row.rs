@@ -17,7 +17,7 @@ use rocksdb::WriteBatch;
 
 use super::database::Database;
 use super::family::Family;
-use super::unsettled;
+use super::{places, unsettled};
 
 /// Key of the numbers in `meta`.
 const OPENING_KEY: &[u8] = b"o";
@@ -36,18 +36,33 @@ pub(crate) enum IndexAge {
     Other,
 }
 
-/// Compares an index with the number `last` in the file beside it.
-pub(super) fn age(database: &Database, last: Uuid) -> Result<IndexAge> {
-    let Some(row) = database.get(Family::Meta, OPENING_KEY)? else { return Ok(IndexAge::Unknown) };
-    let (numbers, rest) = row.as_chunks::<NUMBER_BYTES>();
-    if numbers.len() != 2 || !rest.is_empty() {
-        return Err(Error::corrupt("the numbers of the index's opening are malformed"));
+/// Returns the numbers that an index has: of the file before its last opening, and of that opening.
+fn numbers(database: &Database) -> Result<Option<[Uuid; 2]>> {
+    let Some(row) = database.get(Family::Meta, OPENING_KEY)? else { return Ok(None) };
+    match row.as_chunks::<NUMBER_BYTES>() {
+        ([before, last], []) => Ok(Some([Uuid(*before), Uuid(*last)])),
+        _ => Err(Error::corrupt("the numbers of the index's opening are malformed")),
     }
-    Ok(if numbers.contains(&last.0) { IndexAge::Same } else { IndexAge::Other })
 }
 
-/// Forgets, durably, the rows of all extents, and that places are settled. Delete marks stay.
+/// Returns the number of the last opening that the index has stored.
+pub(super) fn number(database: &Database) -> Result<Option<Uuid>> {
+    Ok(numbers(database)?.map(|[_, last]| last))
+}
+
+/// Compares an index with the number `last` in the file beside it.
+pub(super) fn age(database: &Database, last: Uuid) -> Result<IndexAge> {
+    Ok(match numbers(database)? {
+        None => IndexAge::Unknown,
+        Some(numbers) if numbers.contains(&last) => IndexAge::Same,
+        Some(_) => IndexAge::Other,
+    })
+}
+
+/// Forgets, durably, the rows and places of all extents, and that places are settled. Delete marks
+/// stay.
 pub(super) fn forget_extents(database: &Database) -> Result<()> {
+    places::forget_all(database)?;
     let mut batch = WriteBatch::default();
     batch.delete_range_cf(database.family(Family::Extents), &[][..], &ABOVE_IDS[..]);
     unsettled::forget_all(database, &mut batch);
@@ -56,11 +71,20 @@ pub(super) fn forget_extents(database: &Database) -> Result<()> {
     database.flush_family(Family::Unsettled)
 }
 
-/// Stores the number of an opening, durably, with that in the file.
-pub(super) fn note(database: &Database, last: Uuid, number: Uuid) -> Result<()> {
+/// Stores the number of an opening, durably, with that in the file; and that its places of extents are
+/// complete, if they are.
+pub(super) fn note(
+    database: &Database,
+    last: Uuid,
+    number: Uuid,
+    keeps_places: bool,
+) -> Result<()> {
     let mut batch = WriteBatch::default();
     let family = database.family(Family::Meta);
     batch.put_cf(family, OPENING_KEY, [last.0, number.0].as_flattened());
+    if keeps_places {
+        places::stay_complete(database, &mut batch, number.0);
+    }
     // Without the log: RocksDB would allocate log space on a device that holds only extents.
     database.write_unlogged(batch)?;
     database.flush_family(Family::Meta)
@@ -77,13 +101,13 @@ mod tests {
         let database = Database::open(folder.path(), &Caches::default()).unwrap();
         let [none, one, two, three] = [0, 1, 2, 3].map(|number| Uuid([number; 16]));
         assert_eq!(age(&database, one).unwrap(), IndexAge::Unknown);
-        note(&database, none, one).unwrap();
+        note(&database, none, one, false).unwrap();
         // The file may not have the number yet.
         assert_eq!(
             [none, one, two].map(|file| age(&database, file).unwrap()),
             [IndexAge::Same, IndexAge::Same, IndexAge::Other]
         );
-        note(&database, one, two).unwrap();
+        note(&database, one, two, false).unwrap();
         drop(database);
         let database = Database::open(folder.path(), &Caches::default()).unwrap();
         assert_eq!(

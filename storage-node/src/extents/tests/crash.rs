@@ -179,7 +179,7 @@ async fn a_repair_of_a_quarantined_file_is_whole_or_absent_wherever_the_power_is
             put(&store, OLD, length).await.unwrap();
             put(&store, BYSTANDERS[0], LENGTHS[0]).await.unwrap();
             // All rows are durable.
-            store.close_idle_volumes(std::time::Duration::ZERO).unwrap();
+            store.close_idle_volumes(Duration::ZERO).unwrap();
             disk.flip(&footer::path(Path::new(ROOT), OLD), 5000);
             assert_eq!(get(&store, OLD).await.unwrap_err().kind(), ErrorKind::Corrupt);
             disk.fail_after(calls, DiskFault::PowerCut);

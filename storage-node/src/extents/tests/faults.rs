@@ -199,7 +199,7 @@ async fn a_device_above_its_mark_takes_no_more_and_gives_back_what_is_deleted() 
         put(&store, id(byte), PACKED).await.unwrap();
     }
     disk.set_free_bytes(1_000_000);
-    tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(250)).await;
     assert_eq!(put(&store, id(10), FILE).await.unwrap_err().kind(), ErrorKind::Full);
     assert!(is_there(&store, id(1), PACKED).await);
     let ids: Vec<_> = (1..=5).map(id).collect();
@@ -243,7 +243,7 @@ async fn many_writers_share_a_sync() {
             tokio::spawn(async move { put(&store, id(byte + 1), 4096).await.map(|_| ()) })
         };
         let writes = (0..64u8).map(spawn).collect();
-        std::thread::park_timeout(std::time::Duration::from_millis(300));
+        std::thread::park_timeout(Duration::from_millis(300));
         writes
     };
     for write in writes {
@@ -297,8 +297,8 @@ async fn a_delete_without_a_waiting_caller_frees_its_space() {
     let began = std::time::Instant::now();
     while store.usage().volume_free_bytes < freed {
         let waited = began.elapsed();
-        assert!(waited < std::time::Duration::from_secs(20), "{:?}", store.usage());
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        assert!(waited < Duration::from_secs(20), "{:?}", store.usage());
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(is_there(&store, id(3), PACKED).await);
     no_leaks(&store, &disk).await;

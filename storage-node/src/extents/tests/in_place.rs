@@ -4,7 +4,6 @@
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use futures::FutureExt;
 use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};

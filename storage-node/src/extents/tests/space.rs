@@ -14,7 +14,7 @@ fn open_reserved(disk: &FaultyDisk, table: &MemoryTable) -> ExtentStore {
 async fn fill(disk: &FaultyDisk) {
     disk.set_free_bytes(RESERVE_BYTES);
     // The store remembers the free space for 200 ms.
-    tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(250)).await;
 }
 
 fn id(number: u64) -> ExtentId {
@@ -103,7 +103,7 @@ async fn a_short_device_returns_short_runs_with_one_sync_for_many() {
     let error = put(&store, id(100), 100_000).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     disk.set_free_bytes(RESERVE_BYTES * 4);
-    tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(250)).await;
     put(&store, id(101), 100_000).await.unwrap();
     for number in (1..60).step_by(2).chain([101]) {
         assert!(is_there(&store, id(number), 100_000).await, "{number}");
