@@ -8,16 +8,18 @@
 //! ```
 //!
 //! * `plan`: the next action, as a pure function of the ring and of the devices' statuses.
+//! * `moves`: the moves of the ring by devices, found once for each ring.
 //! * `join`: copying to a new holder.
 //!
 //! Every replicator runs this worker, several at once: their actions are idempotent, and each
 //! decides by the state that devices have persisted. A phase begins when the first device records
 //! its term; devices found behind get the term later. The process keeps no state that a crash could
-//! lose.
+//! lose: what it remembers follows from the ring, or is only the position of a copy.
 //!
 //! Silence blocks a phase and nothing else: clients go on, by the quorums of the current phase.
 
 mod join;
+mod moves;
 mod plan;
 
 use std::collections::{HashMap, VecDeque};
@@ -31,8 +33,8 @@ use martlet_protocol::{BackendExt, Clock, DeviceId, Result, StampSource, Term};
 use martlet_topology::Topology;
 
 use self::join::JoiningDevice;
-pub use self::plan::ChangeProgress;
-use self::plan::{NextAction, next};
+use self::moves::{PlannedMoves, RingMoves};
+use self::plan::{ChangeProgress, NextAction, is_over, next};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::worker::{StepProgress, Worker};
 
@@ -49,6 +51,8 @@ pub struct RingChange {
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
+    /// Moves of the index ring; none after its change.
+    moves: RingMoves,
     /// Devices that are joining; the first one is next.
     joining: VecDeque<JoiningDevice>,
     /// Device that began to join last.
@@ -62,8 +66,9 @@ impl RingChange {
     /// join.
     pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
-        let (joining, begun_last, reported) = (VecDeque::new(), None, None);
-        Self { topology: topology.into(), clock, scope, stamps, joining, begun_last, reported }
+        let (moves, joining) = (RingMoves::default(), VecDeque::new());
+        let (topology, begun_last, reported) = (topology.into(), None, None);
+        Self { topology, clock, scope, stamps, moves, joining, begun_last, reported }
     }
 
     /// Copies a page to a joining device. Returns true if it has joined, and the number of
@@ -71,12 +76,13 @@ impl RingChange {
     async fn join(
         &mut self,
         cluster: &StepTopology,
+        moves: &PlannedMoves<'_>,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<(bool, u64)>> {
         self.joining.retain(|joining| joining.is_unchanged(cluster, statuses));
         if self.joining.len() < JOINING_MAX {
-            match self.begin(cluster, waiting, statuses) {
+            match self.begin(cluster, moves, waiting, statuses) {
                 Ok(joining) => self.joining.extend(joining),
                 Err(error) if self.joining.is_empty() => return Err(error),
                 Err(error) => tracing::debug!(%error, "another device can't join yet"),
@@ -101,6 +107,7 @@ impl RingChange {
     fn begin(
         &mut self,
         cluster: &StepTopology,
+        moves: &PlannedMoves<'_>,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<JoiningDevice>> {
@@ -112,7 +119,7 @@ impl RingChange {
         let last = others.iter().position(|id| Some(*id) > self.begun_last).unwrap_or(0);
         let mut reason = None;
         for device in others.iter().cycle().skip(last).take(others.len()) {
-            match JoiningDevice::begin(cluster.index(), *device, statuses, now_ms) {
+            match JoiningDevice::begin(moves, *device, statuses, now_ms) {
                 Ok(joining) => {
                     self.begun_last = Some(*device);
                     return Ok(Some(joining));
@@ -121,6 +128,63 @@ impl RingChange {
             }
         }
         reason.map_or(Ok(None), Err)
+    }
+
+    /// Takes the next action of a change that isn't over, and adds its progress.
+    async fn advance(
+        &mut self,
+        cluster: &StepTopology,
+        term: Term,
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+        moves: &mut PlannedMoves<'_>,
+        progress: &mut StepProgress,
+    ) {
+        let left = ChangeProgress::of(moves, term, statuses);
+        progress.backlog = left.moving - left.arrived;
+        let next = match next(moves, term, statuses).await {
+            NextAction::Begin(_) if !cluster.has_spread() => NextAction::Wait(
+                "too few nodes have the new index ring: push it to a node of the old ring".into(),
+            ),
+            next => next,
+        };
+        let joined = match next {
+            NextAction::Begin(term) => {
+                let raised = raise(cluster, &cluster.index_devices(), term).await;
+                if raised > 0 {
+                    cluster.raise_term(term);
+                    tracing::info!(%term, change = left.change, devices = raised, "a ring change \
+                                                                                 advanced");
+                }
+                (progress.done, progress.idle) = (progress.done + raised as u64, raised == 0);
+                Ok(())
+            }
+            // Devices that were behind report their new term at the next step.
+            NextAction::Join if progress.done == 0 => {
+                self.join(cluster, moves, &left.waits_for, statuses).await.map(|page| {
+                    if let Some((ended, items)) = page {
+                        (progress.items, progress.idle) = (items, false);
+                        progress.done += u64::from(ended);
+                    }
+                })
+            }
+            NextAction::Wait(reason) => {
+                self.report_blocked(&reason);
+                progress.kept += 1;
+                return;
+            }
+            NextAction::Join | NextAction::Over => Ok(()),
+        };
+        match joined {
+            Ok(()) => self.reported = None,
+            Err(error) => {
+                self.report_blocked(&error.to_string());
+                // Other devices go on at once.
+                (progress.kept, progress.idle) = (progress.kept + 1, self.joining.len() <= 1);
+            }
+        }
+        let since = self.joining.iter().map(|joining| joining.since_ms).min();
+        let now_ms = self.clock.now_ms();
+        progress.oldest_age_ms = since.map_or(0, |since| now_ms.saturating_sub(since));
     }
 
     fn report_blocked(&mut self, reason: &str) {
@@ -160,57 +224,23 @@ impl Worker for RingChange {
         let is_behind = |id: &&DeviceId| statuses.get(id).is_some_and(|status| status.term < term);
         let behind: Vec<DeviceId> = everyone.iter().filter(is_behind).copied().collect();
         let raised = raise(&cluster, &behind, term).await;
-        let left = ChangeProgress::of(cluster.index(), term, &statuses);
         let mut progress = StepProgress {
             done: raised as u64,
-            backlog: left.moving - left.arrived,
             kept: (behind.len() - raised) as u64,
             idle: raised == 0,
             ..StepProgress::default()
         };
-        let next = match next(cluster.index(), term, &statuses) {
-            NextAction::Begin(_) if !cluster.has_spread() => NextAction::Wait(
-                "too few nodes have the new index ring: push it to a node of the old ring".into(),
-            ),
-            next => next,
-        };
-        let joined = match next {
-            NextAction::Begin(term) => {
-                let raised = raise(&cluster, &everyone, term).await;
-                if raised > 0 {
-                    cluster.raise_term(term);
-                    tracing::info!(%term, change = left.change, devices = raised, "a ring change \
-                                                                                 advanced");
-                }
-                (progress.done, progress.idle) = (progress.done + raised as u64, raised == 0);
-                Ok(())
-            }
-            NextAction::Join if raised == 0 => {
-                self.join(&cluster, &left.waits_for, &statuses).await.map(|page| {
-                    if let Some((ended, items)) = page {
-                        (progress.items, progress.idle) = (items, false);
-                        progress.done += u64::from(ended);
-                    }
-                })
-            }
-            NextAction::Wait(reason) => {
-                self.report_blocked(&reason);
-                progress.kept += 1;
-                return Ok(progress);
-            }
-            NextAction::Join | NextAction::Over => Ok(()),
-        };
-        match joined {
-            Ok(()) => self.reported = None,
-            Err(error) => {
-                self.report_blocked(&error.to_string());
-                // Other devices go on at once.
-                (progress.kept, progress.idle) = (progress.kept + 1, self.joining.len() <= 1);
-            }
+        if is_over(cluster.index(), term) {
+            // The ring keeps its moves until they are settled. Another process may have ended the change
+            // while devices joined here.
+            (self.moves, self.reported) = (RingMoves::default(), None);
+            self.joining.clear();
+            return Ok(progress);
         }
-        let since = self.joining.iter().map(|joining| joining.since_ms).min();
-        let now_ms = self.clock.now_ms();
-        progress.oldest_age_ms = since.map_or(0, |since| now_ms.saturating_sub(since));
+        let mut known = std::mem::take(&mut self.moves);
+        let mut moves = known.of(cluster.index()).await;
+        self.advance(&cluster, term, &statuses, &mut moves, &mut progress).await;
+        self.moves = known;
         Ok(progress)
     }
 }

@@ -63,7 +63,7 @@ mod worker;
 
 pub use audit::{Audit, AuditOptions};
 pub use census::{CensusOptions, CensusProgress, CensusReport, KindCounts, census};
-pub use change::{ChangeProgress, RingChange};
+pub use change::RingChange;
 pub use checkpoints::KeepCheckpoints;
 pub use cluster::DeviceScope;
 pub use collect::{Collect, CollectOptions};

@@ -58,10 +58,11 @@ use martlet_ring::RingHash;
 use martlet_topology::Topology;
 
 pub(crate) use self::peers::{bring_fences, copy_fences};
-use self::peers::{check_accepted, check_coverage, partitions_of, peers_of, set_fenced};
+use self::peers::{check_accepted, check_coverage, peers_of, set_fenced};
 use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
+use crate::partitions::NearPartitions;
 use crate::rebuild::loss::IndexLoss;
 use crate::worker::{StepProgress, Worker};
 
@@ -70,7 +71,7 @@ const REST: Duration = Duration::from_secs(2);
 /// Number of consecutive failed steps after which a session begins anew, perhaps with other peers.
 const FAILURES_MAX: u32 = 30;
 /// Devices synced in turn, and milliseconds after which another one may join them: a look at a
-/// device's peers goes through all partitions.
+/// device's peers goes through its partitions.
 const SESSIONS_MAX: usize = 8;
 const BEGIN_EVERY_MS: u64 = 10_000;
 /// Registers copied by a step, for each node, and at most: each step asks every node for its state.
@@ -83,6 +84,8 @@ pub struct SyncDevices {
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
+    /// Partitions of the devices that wait for a sync; none while no device waits.
+    near: NearPartitions,
     /// Devices that are being synced; the first one is next.
     sessions: VecDeque<SyncSession>,
     /// Device with which a session began last, and the time of the last attempt to begin one.
@@ -132,6 +135,7 @@ impl SyncDevices {
             clock,
             scope,
             stamps,
+            near: NearPartitions::default(),
             sessions: VecDeque::new(),
             begun_last: None,
             begun_ms: 0,
@@ -210,7 +214,7 @@ impl SyncDevices {
         // The device after the last one comes first.
         let last = waiting.iter().position(|id| Some(*id) > self.begun_last).unwrap_or(0);
         for device in waiting.iter().cycle().skip(last).take(waiting.len()) {
-            match self.begin_with(cluster, *device, statuses).await {
+            match self.begin_with(cluster, *device, waiting, statuses).await {
                 Ok(session) => {
                     self.begun_last = Some(*device);
                     return Ok(session);
@@ -225,13 +229,15 @@ impl SyncDevices {
         &mut self,
         cluster: &StepTopology,
         device: DeviceId,
+        waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<SyncSession> {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
         // By the next ring the device may decide about more than this ring shows.
         cluster.check_not_behind()?;
         let term = cluster.named()?;
-        let mut peers = peers_of(cluster, device, term);
+        let decided = self.near.decided_by(cluster.index(), device, term, waiting).await;
+        let mut peers = peers_of(&decided, device);
         let accepts_loss = self.accepted.is_some();
         if let Some(accepted) = &self.accepted {
             // A device that left the ring never answers. Where all terms are lost, the ring's last
@@ -241,12 +247,11 @@ impl SyncDevices {
         }
         let voters: BTreeSet<DeviceId> = peers.into_iter().filter(voting).collect();
         if !accepts_loss {
-            check_coverage(cluster, device, term, &voters)?;
+            check_coverage(&decided, device, &voters)?;
         }
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
-        let own = statuses
-            .get(&device)
-            .map(|status| status.identity)
+        let own = identity(&device)
+            .map(|(_, identity)| identity)
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
         if !accepts_loss && self.is_being_founded(cluster, device, own) {
             return Err(Error::unavailable(format!(
@@ -264,13 +269,13 @@ impl SyncDevices {
         });
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
         if !accepts_loss {
-            check_coverage(cluster, device, term, &raised)?;
+            check_coverage(&decided, device, &raised)?;
         } else if raised != voters {
             return Err(Error::unavailable("a device with votes did not raise its floor"));
         }
         copy_fences(cluster, device, &raised).await?;
         tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
-        let all = partitions_of(cluster, device, term);
+        let all: Vec<Partition> = decided.into_iter().map(|(partition, _)| partition).collect();
         Ok(SyncSession {
             device,
             identity: own,
@@ -448,6 +453,7 @@ impl Worker for SyncDevices {
         self.sessions.retain(|session| session.is_valid(&cluster, &statuses));
         if waiting.is_empty() && self.sessions.is_empty() {
             self.ready_since_ms.clear();
+            self.near = NearPartitions::default();
             return Ok(StepProgress { idle: true, ..progress });
         }
         let outcome = match self.next_session(&cluster, &waiting, &statuses).await {

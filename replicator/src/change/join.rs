@@ -32,9 +32,10 @@ use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
     BackendExt, DeviceId, DeviceIdentity, Error, Partition, Phase, Result, Stamp, StampSource, Term,
 };
-use martlet_ring::{Ring, RingHash};
+use martlet_ring::RingHash;
 
-use super::plan::{moving_to, sources_of};
+use super::moves::PlannedMoves;
+use super::plan::sources_of;
 use crate::cluster::{StepTopology, in_time};
 use crate::copying::ranges::{CopyRange, PARTITIONS, SourcedSpan, differing, span_of};
 use crate::copying::{PAGE, RegisterCopy};
@@ -74,7 +75,7 @@ impl JoiningDevice {
     /// Begins with a device. `Unavailable` if the device has no vote, or its sources don't know the
     /// term.
     pub(super) fn begin(
-        ring: &Ring,
+        moves: &PlannedMoves<'_>,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
         now_ms: u64,
@@ -83,8 +84,9 @@ impl JoiningDevice {
         let own = own.ok_or_else(|| {
             Error::unavailable(format!("device {device} must join and has no vote yet"))
         })?;
+        let ring = moves.ring();
         let joint = Term::of(ring.change(), Phase::Joint);
-        let mut left = moving_to(ring, device);
+        let mut left = moves.moving_to(device).to_vec();
         let mut all = BTreeSet::new();
         for partition in &left {
             let sources = sources_of(&ring.sets(*partition, joint), joint, statuses);

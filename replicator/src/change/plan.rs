@@ -7,11 +7,13 @@
 //!   the joint phase, and after every new holder has joined (rule P3);
 //! * silence counts as no.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use martlet_protocol::backend::DeviceStatus;
-use martlet_protocol::{DeviceId, Partition, Phase, Term};
+use martlet_protocol::{DeviceId, Phase, Term};
 use martlet_ring::{Ring, Sets};
+
+use super::moves::PlannedMoves;
 
 /// Next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,77 +30,68 @@ pub(super) enum NextAction {
 
 /// Progress of the ring change of an index ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChangeProgress {
+pub(super) struct ChangeProgress {
     /// Number of the change.
-    pub change: u64,
-    /// Its phase; none before it begins.
-    pub phase: Option<Phase>,
+    pub(super) change: u64,
     /// Moving replicas whose old holders still decide.
-    pub moving: u64,
+    pub(super) moving: u64,
     /// Moving replicas whose new holder has joined.
-    pub arrived: u64,
+    pub(super) arrived: u64,
     /// New holders that the change waits for.
-    pub waits_for: Vec<DeviceId>,
-}
-
-/// Moves in the change of a ring.
-struct PlannedMoves<'a> {
-    ring: &'a Ring,
-    statuses: &'a HashMap<DeviceId, DeviceStatus>,
+    pub(super) waits_for: Vec<DeviceId>,
 }
 
 impl ChangeProgress {
     /// Computes the progress from the devices' statuses.
-    pub fn of(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceStatus>) -> Self {
-        let moving = PlannedMoves { ring, statuses };
-        let change = ring.change();
-        let phase = term.phase_of(change);
-        let mut progress = Self { change, phase, ..Self::default() };
-        if phase == Some(Phase::New) {
+    pub(super) fn of(
+        moves: &PlannedMoves<'_>,
+        term: Term,
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> Self {
+        let mut progress = Self { change: moves.ring().change(), ..Self::default() };
+        if is_over(moves.ring(), term) {
             return progress;
         }
-        for (holder, partitions) in moving.holders() {
+        for (holder, partitions) in moves.holders() {
             let replicas = partitions.len() as u64;
             progress.moving += replicas;
-            if moving.has_joined(holder) {
+            if has_joined(moves.ring(), *holder, statuses) {
                 progress.arrived += replicas;
             } else {
-                progress.waits_for.push(holder);
+                progress.waits_for.push(*holder);
             }
         }
         progress
     }
 }
 
+/// Returns true if the change of a ring is over at a term: its new holders decide alone.
+pub(super) fn is_over(ring: &Ring, term: Term) -> bool {
+    term.phase_of(ring.change()) == Some(Phase::New)
+}
+
 /// Returns the next action, if `term` is the highest that any device knows.
-pub(super) fn next(
-    ring: &Ring,
+pub(super) async fn next(
+    moves: &mut PlannedMoves<'_>,
     term: Term,
     statuses: &HashMap<DeviceId, DeviceStatus>,
 ) -> NextAction {
-    let moving = PlannedMoves { ring, statuses };
-    let change = ring.change();
+    let ring = moves.ring();
     if term == Term::NONE {
-        return moving.bootstrap();
+        return bootstrap(ring, statuses);
     }
     if ring.term_at(term).is_none() {
         return NextAction::Wait(
             "the index ring waits for the end of the ring change before it".into(),
         );
     }
-    match term.phase_of(change) {
+    match term.phase_of(ring.change()) {
         // A ring without moves is in use only after its change.
         None => NextAction::Wait("the ring change before this one is not over".into()),
-        Some(Phase::Old) => moving.after_old(),
-        Some(Phase::Joint) => moving.after_joint(),
+        Some(Phase::Old) => after_old(moves, statuses),
+        Some(Phase::Joint) => after_joint(moves, statuses).await,
         Some(Phase::New) => NextAction::Over,
     }
-}
-
-/// Returns the partitions of which a device is a new holder in a ring's change, in order.
-pub(super) fn moving_to(ring: &Ring, holder: DeviceId) -> Vec<Partition> {
-    let moving = PlannedMoves { ring, statuses: &HashMap::new() };
-    moving.holders().remove(&holder).unwrap_or_default()
 }
 
 /// Returns the devices of the first set whose merge contains everything that a quorum of it
@@ -118,76 +111,60 @@ pub(super) fn sources_of(
     (sources.len() >= sets.quorum(0)).then_some(sources)
 }
 
-impl PlannedMoves<'_> {
-    /// Returns the new holders, and the partitions that move to each.
-    fn holders(&self) -> BTreeMap<DeviceId, Vec<Partition>> {
-        let mut holders: BTreeMap<DeviceId, Vec<Partition>> = BTreeMap::new();
-        for step in self.ring.moves().iter().filter(|step| step.change == self.ring.change()) {
-            let mut primaries = self.ring.primaries(step.partition);
-            let holder = primaries.nth(usize::from(step.replica));
-            holders
-                .entry(holder.expect("a ring moves only its own replicas"))
-                .or_default()
-                .push(step.partition);
-        }
-        holders
-    }
+fn has_joined(ring: &Ring, holder: DeviceId, statuses: &HashMap<DeviceId, DeviceStatus>) -> bool {
+    statuses.get(&holder).is_some_and(|it| it.voting && it.joined >= ring.change())
+}
 
-    fn has_joined(&self, holder: DeviceId) -> bool {
-        let change = self.ring.change();
-        self.statuses.get(&holder).is_some_and(|it| it.voting && it.joined >= change)
-    }
-
-    /// Begins with the ring's own term if no device knows a term, unless a silent device could know
-    /// one.
-    fn bootstrap(&self) -> NextAction {
-        let votes = |id: DeviceId| self.statuses.get(&id).is_some_and(|status| status.voting);
-        for partition in self.ring.partitions() {
-            for term in [Phase::Old, Phase::New].map(|it| Term::of(self.ring.change(), it)) {
-                if !self.ring.sets(partition, term).has_quorum(votes) {
-                    return NextAction::Wait(format!(
-                        "no answering device knows a term, and no quorum of partition {} answers \
-                         with votes",
-                        partition.0
-                    ));
-                }
+/// Begins with the ring's own term if no device knows a term, unless a silent device could know
+/// one.
+fn bootstrap(ring: &Ring, statuses: &HashMap<DeviceId, DeviceStatus>) -> NextAction {
+    let votes = |id: DeviceId| statuses.get(&id).is_some_and(|status| status.voting);
+    for partition in ring.partitions() {
+        for term in [Phase::Old, Phase::New].map(|it| Term::of(ring.change(), it)) {
+            if !ring.sets(partition, term).has_quorum(votes) {
+                return NextAction::Wait(format!(
+                    "no answering device knows a term, and no quorum of partition {} answers with \
+                     votes",
+                    partition.0
+                ));
             }
         }
-        let phase = if self.ring.moves().is_empty() { Phase::New } else { Phase::Old };
-        NextAction::Begin(Term::of(self.ring.change(), phase))
     }
+    let phase = if ring.moves().is_empty() { Phase::New } else { Phase::Old };
+    NextAction::Begin(Term::of(ring.change(), phase))
+}
 
-    /// Decides if the joint phase may begin. A new holder must get its vote before it: later it
-    /// could not be distinguished from one that lost its vote, and each would wait for the other.
-    fn after_old(&self) -> NextAction {
-        let votes = |id: &DeviceId| self.statuses.get(id).is_some_and(|status| status.voting);
-        match self.holders().keys().find(|holder| !votes(holder)) {
-            Some(holder) => NextAction::Wait(format!(
-                "device {holder}, to which replicas move, has no vote or does not answer"
-            )),
-            None => NextAction::Begin(Term::of(self.ring.change(), Phase::Joint)),
-        }
+/// Decides if the joint phase may begin. A new holder must get its vote before it: later it
+/// could not be distinguished from one that lost its vote, and each would wait for the other.
+fn after_old(moves: &PlannedMoves<'_>, statuses: &HashMap<DeviceId, DeviceStatus>) -> NextAction {
+    let votes = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
+    match moves.holders().keys().find(|holder| !votes(holder)) {
+        Some(holder) => NextAction::Wait(format!(
+            "device {holder}, to which replicas move, has no vote or does not answer"
+        )),
+        None => NextAction::Begin(Term::of(moves.ring().change(), Phase::Joint)),
     }
+}
 
-    /// Decides if the new set may decide alone.
-    fn after_joint(&self) -> NextAction {
-        let joint = Term::of(self.ring.change(), Phase::Joint);
-        let knows =
-            |id: DeviceId| self.statuses.get(&id).is_some_and(|status| status.term >= joint);
-        let holders = self.holders();
-        let partitions: BTreeSet<Partition> = holders.values().flatten().copied().collect();
-        let unknown = |at: &&Partition| !self.ring.sets(**at, joint).has_quorum(knows);
-        if let Some(partition) = partitions.iter().find(unknown) {
-            return NextAction::Wait(format!(
-                "too few old or new holders of partition {} know of its move",
-                partition.0
-            ));
-        }
-        if holders.keys().all(|holder| self.has_joined(*holder)) {
-            return NextAction::Begin(self.ring.last_term());
-        }
-        NextAction::Join
+/// Decides if the new set may decide alone.
+async fn after_joint(
+    moves: &mut PlannedMoves<'_>,
+    statuses: &HashMap<DeviceId, DeviceStatus>,
+) -> NextAction {
+    let ring = moves.ring();
+    let joint = Term::of(ring.change(), Phase::Joint);
+    let knows = |id: DeviceId| statuses.get(&id).is_some_and(|status| status.term >= joint);
+    let behind: BTreeSet<DeviceId> = moves.deciding().filter(|id| !knows(*id)).collect();
+    if let Some(partition) = moves.without_quorum(behind).await {
+        return NextAction::Wait(format!(
+            "too few old or new holders of partition {} know of its move",
+            partition.0
+        ));
     }
+    if moves.holders().keys().all(|holder| has_joined(ring, *holder, statuses)) {
+        return NextAction::Begin(ring.last_term());
+    }
+    NextAction::Join
 }
 
 #[cfg(test)]

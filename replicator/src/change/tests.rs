@@ -225,6 +225,46 @@ async fn a_write_on_one_previous_holder_is_settled_before_its_move() {
 }
 
 #[tokio::test]
+async fn moves_are_found_once_for_a_ring_and_dropped_when_its_change_is_over() {
+    let world = world(30).await;
+    let (first, mut worker) = (world.index(), worker(&world));
+    worker.step().await.unwrap();
+    assert!(!worker.moves.is_of(&first), "nothing moves");
+    for id in [4, 5] {
+        let ring = world.grow(id).await;
+        assert_eq!(worker.step().await.unwrap().backlog, ring.moves().len() as u64);
+        assert!(worker.moves.is_of(&ring));
+        sync(&world).await;
+        worker.step().await.unwrap();
+        assert_eq!(world.term_of(DeviceId(id)).await, term(&world, Phase::Joint));
+        assert!(worker.moves.is_of(&ring));
+        run_once(&mut worker).await.unwrap();
+        assert_eq!(joined(&world, DeviceId(id)).await, ring.change());
+        worker.step().await.unwrap();
+        assert!(!worker.moves.is_of(&ring) && worker.joining.is_empty());
+    }
+    assert_eq!(terms(&world, 6).await, vec![term(&world, Phase::New); 6]);
+    assert_all_held(&world, 30).await;
+}
+
+/// Another process ends the change while a device joins here.
+#[tokio::test]
+async fn a_device_that_joins_is_forgotten_when_another_process_ends_the_change() {
+    let world = world(3000).await;
+    world.grow(4).await;
+    sync(&world).await;
+    let mut slow = worker(&world);
+    while slow.joining.is_empty() {
+        slow.step().await.unwrap();
+    }
+    run(&world).await;
+    assert_eq!(term(&world, Phase::New), world.term_of(NEW).await);
+    let progress = slow.step().await.unwrap();
+    assert!(slow.joining.is_empty() && progress.idle, "{progress:?}");
+    assert_eq!((progress.backlog, progress.oldest_age_ms), (0, 0));
+}
+
+#[tokio::test]
 async fn old_requests_are_refused_once_both_sets_decide() {
     let world = world(10).await;
     let before = term(&world, Phase::New);

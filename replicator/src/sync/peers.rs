@@ -4,42 +4,20 @@ use std::collections::{BTreeSet, HashMap};
 
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{BucketFence, DeviceCondition, DeviceStatus};
-use martlet_protocol::{BackendExt, DeviceId, DeviceIdentity, Error, Partition, Result, Term};
+use martlet_protocol::{BackendExt, DeviceId, DeviceIdentity, Error, Partition, Result};
 use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};
 use crate::fences::MergedFences;
-use crate::partitions::partitions_near;
 
 /// Fences that are sent to a device at a time.
 const FENCES_AT_ONCE: usize = 64;
 
-/// Returns the deciding devices of each partition about which a device decides at a term.
-fn sets_with(
-    cluster: &StepTopology,
-    device: DeviceId,
-    term: Term,
-) -> impl Iterator<Item = (Partition, Sets)> {
-    let near = partitions_near(cluster.index(), device).into_iter();
-    let sets = near.map(move |at| (at, cluster.index().sets(at, term)));
-    sets.filter(move |(_, sets)| sets.contains(device))
-}
-
-/// Returns the partitions about which a device decides at a term.
-pub(super) fn partitions_of(
-    cluster: &StepTopology,
-    device: DeviceId,
-    term: Term,
-) -> Vec<Partition> {
-    sets_with(cluster, device, term).map(|(partition, _)| partition).collect()
-}
-
-/// Returns all other deciding devices of these partitions, before and after an unfinished change.
-pub(super) fn peers_of(cluster: &StepTopology, device: DeviceId, term: Term) -> BTreeSet<DeviceId> {
-    let mut peers = BTreeSet::new();
-    for (_, sets) in sets_with(cluster, device, term) {
-        peers.extend(sets.members());
-    }
+/// Returns all other deciding devices of a device's partitions, before and after an unfinished
+/// change.
+pub(super) fn peers_of(decided: &[(Partition, Sets)], device: DeviceId) -> BTreeSet<DeviceId> {
+    let mut peers: BTreeSet<DeviceId> =
+        decided.iter().flat_map(|(_, sets)| sets.members()).collect();
     peers.remove(&device);
     peers
 }
@@ -74,12 +52,11 @@ pub(super) fn check_accepted(
 /// Returns an error unless each quorum with the device had one of `peers`. If the device is to
 /// replace another, this applies to each quorum that decided before.
 pub(super) fn check_coverage(
-    cluster: &StepTopology,
+    decided: &[(Partition, Sets)],
     device: DeviceId,
-    term: Term,
     peers: &BTreeSet<DeviceId>,
 ) -> Result<()> {
-    for (_, sets) in sets_with(cluster, device, term) {
+    for (_, sets) in decided {
         for at in 0..sets.count() {
             let (count, others) =
                 (sets.set(at).count(), sets.set(at).filter(|id| peers.contains(id)));
