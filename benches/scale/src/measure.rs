@@ -26,6 +26,8 @@ const EMPTY_PAGE_TIME: Duration = Duration::from_millis(500);
 const EMPTY_PAGE_ROWS: usize = 1_000_000;
 const WRITERS: u64 = 16;
 const PUT_BYTES: usize = 16 * 1024;
+/// Time between two looks at a count.
+const COUNT_STEP: Duration = Duration::from_millis(20);
 /// Read calls and CPU seconds in half a second below which background work has ended.
 const IDLE_READS: u64 = 20;
 const IDLE_CPU_S: f64 = 0.03;
@@ -71,6 +73,8 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
         "resident_bytes": resident,
         "peak_bytes": peak,
     });
+    counted(&node).await;
+    figures["counted_s"] = json!(began.elapsed().as_secs_f64() - opened_s);
     let bench = Bench { node: node.clone(), site: args.site.clone() };
     if args.only == Some(Part::Lists) {
         idle().await;
@@ -105,6 +109,13 @@ pub(crate) async fn run(args: &MeasureArgs) -> Result<Value> {
     node.shutdown().await?;
     figures["closed_s"] = json!(began.elapsed().as_secs_f64());
     Ok(figures)
+}
+
+/// Waits until the extents of all devices are counted.
+async fn counted(node: &StorageNode) {
+    while node.metrics().devices.iter().any(|device| device.extents.is_counting) {
+        tokio::time::sleep(COUNT_STEP).await;
+    }
 }
 
 /// Waits until compactions after an opening have ended, for ten minutes at most.
