@@ -12,6 +12,7 @@
 //!   methods return.
 //! * `conditions`: conditions of calls that must not come late.
 //! * `claims`, `devices`, `extents`, `old_registers`, `quarantine`, `registers`: types of arguments and results.
+//! * `recent_hints`: hints in the order of their arrival, as both kinds of devices number them.
 
 mod call;
 mod claims;
@@ -23,6 +24,7 @@ mod extent_hashes;
 mod extents;
 mod old_registers;
 mod quarantine;
+mod recent_hints;
 mod registers;
 mod reply_future;
 
@@ -41,6 +43,7 @@ pub use self::extent_hashes::{ExtentHasher, ExtentHashes, SentHashes};
 pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence, Sought};
 pub use self::old_registers::{HeldBuckets, OldKind, OldList, OldPage, OldPlace, OldRegister};
 pub use self::quarantine::{QuarantineKind, QuarantinePage, QuarantinedItem};
+pub use self::recent_hints::{ArrivedHints, RECENT_HINTS_MAX, RecentHints, RecentPage};
 pub use self::registers::{
     AgedBucket, AgedPage, AgedRegister, AgedWalk, BucketFence, Detail, EntryWrite, Hint, Holding,
     ListReply, ListRequest, ListStart, PromiseReply, RegisterDrop, RegisterView, RowKinds,

@@ -177,7 +177,7 @@ impl StepTopology {
     /// Returns the statuses of serving devices; each node is queried once. A device that is being
     /// reopened, or is offline, reports no votes, and counts as silent.
     pub(crate) async fn statuses(&self) -> HashMap<DeviceId, DeviceStatus> {
-        self.statuses_from(self.nodes()).await
+        self.statuses_from(self.nodes(), PATIENCE).await
     }
 
     /// Returns the statuses of serving devices on the nodes of `devices`, as [`Self::statuses`] does.
@@ -186,14 +186,24 @@ impl StepTopology {
         &self,
         devices: impl IntoIterator<Item = DeviceId>,
     ) -> HashMap<DeviceId, DeviceStatus> {
-        self.statuses_from(self.nodes_of(devices)).await
+        self.statuses_from(self.nodes_of(devices), PATIENCE).await
+    }
+
+    /// Returns the statuses as [`Self::statuses_of`] does, of nodes that reply within `patience`.
+    pub(crate) async fn statuses_within(
+        &self,
+        patience: Duration,
+        devices: impl IntoIterator<Item = DeviceId>,
+    ) -> HashMap<DeviceId, DeviceStatus> {
+        self.statuses_from(self.nodes_of(devices), patience).await
     }
 
     async fn statuses_from(
         &self,
         nodes: Vec<&Arc<dyn Backend>>,
+        patience: Duration,
     ) -> HashMap<DeviceId, DeviceStatus> {
-        let answers = nodes.into_iter().map(|node| in_time(node.devices()));
+        let answers = nodes.into_iter().map(|node| within(patience, node.devices()));
         let answers = futures::future::join_all(answers).await;
         let all: Vec<DeviceStatus> = answers.into_iter().flatten().flatten().collect();
         for status in &all {
@@ -208,7 +218,11 @@ impl StepTopology {
 
 /// Limits a call to [`PATIENCE`]; a timeout is `Unavailable`.
 pub(crate) async fn in_time<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(PATIENCE, call)
+    within(PATIENCE, call).await
+}
+
+async fn within<T>(patience: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(patience, call)
         .await
         .unwrap_or_else(|_| Err(Error::unavailable("a device did not answer in time")))
 }

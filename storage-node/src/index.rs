@@ -13,8 +13,8 @@
 //! * [`read`] and [`list`]: reads never wait for the committer. RocksDB shows a batch only once it
 //!   is synced, so a reader can't see data that a power cut could remove (rule R2).
 //! * [`fences`]: writes that each bucket accepts (rule M2); [`voting`]: votes and floor of the
-//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2). A group changes
-//!   each by a module of its own.
+//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2), [`kept_hints`]:
+//!   their number and arrivals, and [`hint_calls`]. A group changes each by a module of its own.
 //! * [`log_tail`]: RocksDB's logs after a power cut.
 //! * [`mod@prepare`]: encoding of a write before it is queued; [`purge`]: removal of a bucket;
 //!   `group::eviction`: removal of single registers (rule T1).
@@ -56,7 +56,9 @@ mod fences;
 pub(crate) mod fuzzing;
 mod garbage;
 mod group;
+pub(crate) mod hint_calls;
 mod hints;
+mod kept_hints;
 mod list;
 mod log_tail;
 mod marks;
@@ -87,7 +89,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use martlet_protocol::backend::{
-    BucketFence, EntryWrite, Garbage, GarbageId, Hint, ListReply, ListRequest, PromiseReply,
+    BucketFence, EntryWrite, Garbage, GarbageId, ListReply, ListRequest, PromiseReply,
     RegisterView, RowSelection, Want, WriteReply,
 };
 use martlet_protocol::opening::Uuid;
@@ -102,6 +104,7 @@ use self::counting::{Counting, CountingThread};
 use self::database::Database;
 use self::family::Family;
 use self::fences::Fences;
+use self::kept_hints::HintCounter;
 use self::list::ListSource;
 use self::prepare::prepare;
 use self::purge::PurgePositions;
@@ -160,6 +163,7 @@ pub(crate) struct Index {
     slice: audit::AuditLimits,
     committer: Option<JoinHandle<()>>,
     counter: Option<JoinHandle<()>>,
+    hint_counter: Option<JoinHandle<()>>,
 }
 
 impl Index {
@@ -176,7 +180,16 @@ impl Index {
         let counting = Arc::new(counting.inspect_err(|error| database.note_damage(error))?);
         let queue = Arc::new(Queue::default());
         let fences = Arc::new(Fences::load(&database)?);
-        let voting_state = Arc::new(VotingState::load(&database, with.votes, with.confirmed)?);
+        let opened_ms = with.clock.now_ms();
+        let voting_state = VotingState::load(&database, with.votes, with.confirmed, opened_ms)?;
+        let voting_state = Arc::new(voting_state);
+        let hint_counter = HintCounter {
+            name: with.name.clone(),
+            database: database.clone(),
+            voting_state: voting_state.clone(),
+            counting: counting.clone(),
+        };
+        let hint_counter = hint_counter.spawn()?;
         let committer = Committer {
             name: with.name.clone(),
             identity: DeviceIdentity(with.device.0),
@@ -192,7 +205,7 @@ impl Index {
             peers: with.peers,
             pulse: with.threads.pulse().clone(),
         };
-        let committer = Some(committer.spawn()?);
+        let committer = Some(committer.spawn().inspect_err(|_| counting.stop())?);
         let IndexContext { name, clock, secret, counters, threads, .. } = with;
         let counter = CountingThread {
             name: name.clone(),
@@ -217,6 +230,7 @@ impl Index {
             slice,
             committer,
             counter: None,
+            hint_counter,
         };
         index.counter = counter.spawn()?;
         Ok(index)
@@ -317,47 +331,6 @@ impl Index {
             Ok(reply)
         };
         threads.run(listed).await
-    }
-
-    /// Stores a hint: a write for the primaries of its register (rule A2).
-    pub(crate) async fn keep_hint(&self, write: EntryWrite) -> Result<WriteReply> {
-        let write = prepare(&write, &self.secret)?;
-        let reply = self.submit(|reply| IndexOp::KeepHint(write, reply)).await?;
-        if reply == WriteReply::Stored {
-            self.reader.counters.hint_kept();
-        }
-        Ok(reply)
-    }
-
-    pub(crate) async fn read_hint(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        if !self.voting_state.has_hints(&self.name)? {
-            return Ok(RegisterView::default());
-        }
-        hints::read(&self.reader, key, want).await
-    }
-
-    pub(crate) async fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
-        if !self.voting_state.has_hints(&self.name)? {
-            return Ok(ListReply::default());
-        }
-        self.list_of(ListSource::Hints, request, RowSelection::EVERYTHING).await
-    }
-
-    pub(crate) async fn hints(
-        &self,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<Hint>> {
-        if !self.voting_state.has_hints(&self.name)? {
-            return Ok(Vec::new());
-        }
-        let (database, after) = (self.reader.database.clone(), after.cloned());
-        self.run(move || hints::page(&database, after.as_ref(), limit)).await
-    }
-
-    pub(crate) async fn forget_hint(&self, key: &RegisterKey, order: Stamp) -> Result<()> {
-        let key = key.encode();
-        self.submit(|reply| IndexOp::ForgetHint(key, order, reply)).await
     }
 
     pub(crate) async fn registers(
@@ -483,10 +456,10 @@ impl Index {
         {
             tracing::error!("the committer panicked");
         }
-        if let Some(counter) = self.counter.take()
-            && counter.join().is_err()
-        {
-            tracing::error!("the count of registers panicked");
+        for counter in [self.counter.take(), self.hint_counter.take()].into_iter().flatten() {
+            if counter.join().is_err() {
+                tracing::error!("a count of the index's rows panicked");
+            }
         }
     }
 }

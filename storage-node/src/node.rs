@@ -306,7 +306,8 @@ impl Backend for StorageNode {
             | Call::Aged { .. }
             | Call::Usage { .. }
             | Call::OldRegisters { .. }
-            | Call::HeldBuckets { .. }) => kept_rows::answer(index, call).await?,
+            | Call::HeldBuckets { .. }
+            | Call::HintArrivals { .. }) => kept_rows::answer(index, call).await?,
             Call::Quarantine { after, limit } => {
                 extents.quarantine(after.as_deref(), limit).await?.into()
             }

@@ -15,6 +15,7 @@ use super::conditions::{
 use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence, Sought};
 use super::old_registers::{HeldBuckets, OldList, OldPage, OldPlace};
 use super::quarantine::QuarantinePage;
+use super::recent_hints::ArrivedHints;
 use super::registers::{
     AgedPage, AgedWalk, BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest,
     PromiseReply, RegisterDrop, RegisterView, RowSelection, Walk, Want, WriteReply,
@@ -276,6 +277,11 @@ calls! {
     /// [`Call::DeleteExtents`] while the condition holds (rule X8).
     DeleteUnneeded "delete-unneeded" { ids: Cow<'a, [ExtentId]>, condition: DeleteCondition },
 
+    /// Returns hints above the number `after` in the order of their arrival, among the last
+    /// [`RECENT_HINTS_MAX`](super::RECENT_HINTS_MAX) that the device has stored since its opening. Without
+    /// `after`, returns none, and the number of the last one. Refused as [`Call::ReadHint`].
+    HintArrivals "hint-arrivals" { after: Option<u64>, limit: usize },
+
     --
 
     /// [`Backend::write_extent`](super::Backend::write_extent).
@@ -373,6 +379,7 @@ impl Call<'_> {
             Self::DeleteUnneeded { ids, condition } => {
                 Call::DeleteUnneeded { ids: own(ids), condition }
             }
+            Self::HintArrivals { after, limit } => Call::HintArrivals { after, limit },
         }
     }
 }
@@ -464,4 +471,6 @@ replies! {
     HeldBuckets(HeldBuckets),
     /// Result of [`Call::Quarantine`].
     Quarantine(QuarantinePage),
+    /// Result of [`Call::HintArrivals`].
+    HintArrivals(ArrivedHints),
 }

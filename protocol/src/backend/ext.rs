@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use super::call::Call;
 use super::reply_future::ReplyFuture;
 use super::{
-    AgedPage, AgedWalk, AuditResult, Backend, BucketFence, ClaimsReply, ClaimsRequest,
-    DeleteCondition, DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId, HeldBuckets,
-    Hint, Holding, ListReply, ListRequest, OldList, OldPage, OldPlace, Presence, PromiseReply,
-    QuarantinePage, RegisterDrop, RegisterView, ReleaseCondition, RingEpoch, RowSelection, Sought,
-    StrayCondition, Walk, Want, WriteReply,
+    AgedPage, AgedWalk, ArrivedHints, AuditResult, Backend, BucketFence, ClaimsReply,
+    ClaimsRequest, DeleteCondition, DeviceCondition, EntryWrite, ExtentStat, Garbage, GarbageId,
+    HeldBuckets, Hint, Holding, ListReply, ListRequest, OldList, OldPage, OldPlace, Presence,
+    PromiseReply, QuarantinePage, RegisterDrop, RegisterView, ReleaseCondition, RingEpoch,
+    RowSelection, Sought, StrayCondition, Walk, Want, WriteReply,
 };
 use crate::extent::{ExtentRecord, ExtentRef};
 use crate::extent_sums::PolicySums;
@@ -192,6 +192,16 @@ pub trait BackendExt: Backend {
         limit: usize,
     ) -> ReplyFuture<'a, Vec<Hint>> {
         send(self, device, Call::Hints { after: after.map(Cow::Borrowed), limit })
+    }
+
+    /// [`Call::HintArrivals`].
+    fn hint_arrivals(
+        &self,
+        device: DeviceId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> ReplyFuture<'_, ArrivedHints> {
+        send(self, device, Call::HintArrivals { after, limit })
     }
 
     /// [`Call::ForgetHint`].

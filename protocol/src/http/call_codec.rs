@@ -70,6 +70,7 @@ pub(super) fn decode_reply(kind: CallKind, body: &Bytes) -> Result<Reply> {
         CallKind::Usage => Reply::Usage(decode(body)?),
         CallKind::OldRegisters => Reply::OldRegisters(decode(body)?),
         CallKind::HeldBuckets => Reply::HeldBuckets(decode(body)?),
+        CallKind::HintArrivals => Reply::HintArrivals(decode(body)?),
         CallKind::Quarantine => Reply::Quarantine(decode(body)?),
         CallKind::Fence
         | CallKind::PurgeBucket
@@ -137,6 +138,7 @@ fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
         | Call::Aged { limit, .. }
         | Call::OldRegisters { limit, .. }
         | Call::HeldBuckets { limit, .. }
+        | Call::HintArrivals { limit, .. }
         | Call::Quarantine { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
         Call::List(request) | Call::ListRows { request, .. } | Call::ListHints(request) => {
             let request: &mut ListRequest = request.to_mut();

@@ -55,6 +55,7 @@ impl CallKind {
             | Self::ListExtents
             | Self::Garbage
             | Self::Hints
+            | Self::HintArrivals
             | Self::Registers
             | Self::Fences
             | Self::FencesAfter
@@ -92,6 +93,7 @@ impl CallKind {
             | Self::ReadHint
             | Self::ListHints
             | Self::Hints
+            | Self::HintArrivals
             | Self::Registers
             | Self::Fences
             | Self::FencesAfter

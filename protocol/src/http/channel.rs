@@ -64,6 +64,7 @@ pub(super) fn is_short(call: &Call<'_>) -> bool {
         | Call::Garbage { .. }
         | Call::GarbageAfter { .. }
         | Call::Hints { .. }
+        | Call::HintArrivals { .. }
         | Call::Registers { .. }
         | Call::Fences
         | Call::FencesAfter { .. }

@@ -76,7 +76,7 @@ impl MemoryBackend {
         self.known(device).lock().offline = offline;
     }
 
-    /// Sets if a device is of an earlier version, which keeps no usage and no lists.
+    /// Sets if a device is of an earlier version, which keeps no usage, no lists and no arrivals of hints.
     pub fn set_earlier(&self, device: DeviceId, is_earlier: bool) {
         self.known(device).lock().is_earlier = is_earlier;
     }

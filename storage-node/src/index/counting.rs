@@ -115,17 +115,19 @@ impl Counting {
         }
     }
 
-    /// Ends the thread that counts.
+    /// Ends the threads that count.
     pub(super) fn stop(&self) {
         *self.stopped.lock() = true;
         self.stop.notify_all();
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Returns true once threads that count must end.
+    pub(super) fn is_stopped(&self) -> bool {
         *self.stopped.lock()
     }
 
-    fn rest(&self, took: Duration) {
+    /// Rests after a slice that took so long, unless the thread must end.
+    pub(super) fn rest(&self, took: Duration) {
         let mut stopped = self.stopped.lock();
         if !*stopped {
             self.stop.wait_for(&mut stopped, REST_MAX.min(took * REST_TIMES));

@@ -204,7 +204,8 @@ impl<'a> Group<'a> {
         if outcome.is_ok() {
             self.publish_rows();
             let GroupInputs { fences, voting_state, .. } = self.conditions;
-            voting_state.count_hints(self.hints_more);
+            let stored = self.hints.into_iter().filter_map(|(key, kept)| kept.map(|_| key));
+            voting_state.kept_hints().changed(self.hints_more, stored);
             for fence in self.fences.into_values() {
                 fences.apply(fence);
             }

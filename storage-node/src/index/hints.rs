@@ -114,14 +114,29 @@ pub(super) fn page(
 ) -> Result<Vec<Hint>> {
     let mut hints = Vec::new();
     let visit = |key: &[u8], row: &[u8]| {
-        let row = HintRow::parse(row)?;
-        let (entry, inline) = row.decode(Want::EntryAndInline)?;
-        let (keep_body, since_ms) = (row.keep_body, row.since_ms);
-        hints.push(Hint { key: RegisterKey::decode(key)?, entry, inline, keep_body, since_ms });
+        hints.push(hint(key, row)?);
         Ok(())
     };
     database.scan(Family::Hints, &rows::above(after), &rows::LAST_KEY, limit, visit)?;
     Ok(hints)
+}
+
+/// Returns the hints of some keys, without those that were forgotten meanwhile. Blocks.
+pub(super) fn of_keys(database: &Database, keys: &[Vec<u8>]) -> Result<Vec<Hint>> {
+    let mut hints = Vec::with_capacity(keys.len());
+    for key in keys {
+        if let Some(row) = database.get_pinned(Family::Hints, key)? {
+            hints.push(hint(key, &row)?);
+        }
+    }
+    Ok(hints)
+}
+
+fn hint(key: &[u8], row: &[u8]) -> Result<Hint> {
+    let row = HintRow::parse(row)?;
+    let (entry, inline) = row.decode(Want::EntryAndInline)?;
+    let (keep_body, since_ms) = (row.keep_body, row.since_ms);
+    Ok(Hint { key: RegisterKey::decode(key)?, entry, inline, keep_body, since_ms })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Voting state of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
 //! its term and joined ring change (rules P1 to P3), its possession of its peers' fences (rule M2),
-//! and its number of hints.
+//! and its hints ([`kept_hints`](super::kept_hints)).
 //!
 //! ```text
 //! meta      'p'  → floor (16)
@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 
 use super::database::Database;
 use super::family::Family;
-use super::rows::LAST_KEY;
+use super::kept_hints::KeptHints;
 
 /// Key of the floor in `meta`.
 pub(super) const FLOOR_KEY: &[u8] = b"p";
@@ -42,7 +42,7 @@ pub(super) struct VotingState {
     /// True if the votes may be used: peers remember no later device in its place (rule G1).
     confirmed: AtomicBool,
     floor: RwLock<Stamp>,
-    hints: AtomicU64,
+    hints: KeptHints,
     term: AtomicU64,
     joined: AtomicU64,
     /// True if the device has received the fences of its peers.
@@ -56,7 +56,7 @@ pub(crate) struct VotingSnapshot {
     pub(crate) voting: bool,
     /// True if it has its votes on disk.
     pub(crate) has_votes: bool,
-    /// Number of hints that it holds.
+    /// Number of hints that it holds; at least one until all of them are counted.
     pub(crate) hints: u64,
     /// Highest term that it has recorded.
     pub(crate) term: Term,
@@ -67,7 +67,12 @@ pub(crate) struct VotingSnapshot {
 impl VotingState {
     /// Loads the state. `votes` applies if the disk records none; `confirmed` allows their use
     /// at once.
-    pub(super) fn load(database: &Database, votes: bool, confirmed: bool) -> Result<Self> {
+    pub(super) fn load(
+        database: &Database,
+        votes: bool,
+        confirmed: bool,
+        opened_ms: u64,
+    ) -> Result<Self> {
         let floor = match database.get(Family::Meta, FLOOR_KEY)? {
             None => Stamp::ZERO,
             Some(row) => Stamp::from_bytes(
@@ -77,16 +82,11 @@ impl VotingState {
         let voting = flag(database, VOTES_KEY)?.unwrap_or(votes);
         // A device of an earlier release has no row.
         let fenced = flag(database, FENCED_KEY)?.unwrap_or(voting);
-        let mut hints = 0;
-        database.scan(Family::Hints, &[], &LAST_KEY, usize::MAX, |_, _| {
-            hints += 1;
-            Ok(())
-        })?;
         Ok(Self {
             voting: AtomicBool::new(voting),
             confirmed: AtomicBool::new(confirmed),
             floor: RwLock::new(floor),
-            hints: AtomicU64::new(hints),
+            hints: KeptHints::load(database, opened_ms)?,
             term: AtomicU64::new(number(database, TERM_KEY)?),
             joined: AtomicU64::new(number(database, JOINED_KEY)?),
             fenced: AtomicBool::new(fenced),
@@ -98,7 +98,7 @@ impl VotingState {
         VotingSnapshot {
             voting: self.voting(),
             has_votes: self.voting.load(Ordering::Acquire),
-            hints: self.hints(),
+            hints: self.hints.number(),
             term: self.term(),
             joined: self.joined(),
         }
@@ -122,13 +122,13 @@ impl VotingState {
         Err(Error::unavailable(format!("device {device} has no vote until {until}")))
     }
 
-    /// Returns true if the device keeps hints.
+    /// Returns true if the device keeps hints, or may keep some that aren't counted yet.
     ///
     /// # Errors
     /// `Unavailable` if it keeps some and has no usable votes. The index may be that of a disk that was
     /// put back: tombstones of what its hints hold may have been collected meanwhile (rules G1, T1).
     pub(super) fn has_hints(&self, device: &str) -> Result<bool> {
-        if self.hints() == 0 {
+        if self.hints.number() == 0 {
             return Ok(false);
         }
         self.check_votes(device).map(|()| true)
@@ -167,9 +167,9 @@ impl VotingState {
         *self.floor.read()
     }
 
-    /// Number of hints.
-    pub(super) fn hints(&self) -> u64 {
-        self.hints.load(Ordering::Acquire)
+    /// Number and arrivals of the hints.
+    pub(super) fn kept_hints(&self) -> &KeptHints {
+        &self.hints
     }
 
     pub(super) fn set_voting(&self, voting: bool) {
@@ -195,12 +195,6 @@ impl VotingState {
 
     pub(super) fn set_joined(&self, change: u64) {
         self.joined.fetch_max(change, Ordering::AcqRel);
-    }
-
-    /// Changes the number of hints. Only the committer calls this, so the update is atomic.
-    pub(super) fn count_hints(&self, more: i64) {
-        let hints = self.hints().saturating_add_signed(more);
-        self.hints.store(hints, Ordering::Release);
     }
 }
 

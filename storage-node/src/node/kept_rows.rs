@@ -1,10 +1,10 @@
-//! Calls that read what the index keeps beside its registers: garbage, fences, usage, and old registers. Also walks
-//! over old registers without such rows.
+//! Calls that read what the index keeps beside its registers: garbage, fences, usage, old registers, and arrivals of
+//! hints. Also walks over old registers without such rows.
 
 use martlet_protocol::backend::{Call, Reply};
 use martlet_protocol::{Error, Result};
 
-use crate::index::Index;
+use crate::index::{Index, hint_calls};
 
 /// Executes a call that reads kept rows.
 pub(super) async fn answer(index: &Index, call: Call<'_>) -> Result<Reply> {
@@ -25,6 +25,9 @@ pub(super) async fn answer(index: &Index, call: Call<'_>) -> Result<Reply> {
         }
         Call::HeldBuckets { before, after, limit } => {
             index.held_buckets(before, after, limit).await?.into()
+        }
+        Call::HintArrivals { after, limit } => {
+            hint_calls::arrivals(index, after, limit).await?.into()
         }
         other => return Err(Error::internal(format!("{} reads no rows", other.kind().name()))),
     })

@@ -121,6 +121,7 @@ impl TraceText for Reply {
             Self::OldRegisters(reply) => format!("{} old registers", reply.registers.len()),
             Self::Quarantine(reply) => format!("{} items in quarantine", reply.items.len()),
             Self::HeldBuckets(reply) => format!("{} held buckets", reply.buckets.len()),
+            Self::HintArrivals(reply) => format!("{} hints came", reply.hints.len()),
         }
     }
 }

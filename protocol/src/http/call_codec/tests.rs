@@ -66,7 +66,7 @@ fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
     let quarantine = vec![call_of_the_quarantine()];
     let (conditions, fences) = (calls_with_conditions(), calls_of_fences());
     let registers = calls_of_registers_and_extents();
-    let deletes = vec![call_of_a_delete()];
+    let deletes = vec![call_of_a_delete(), call_of_arrivals()];
     [registers, calls_of_kept_rows(), conditions, quarantine, fences, deletes].concat()
 }
 
@@ -131,6 +131,11 @@ fn call_of_a_delete() -> (Call<'static>, Vec<u8>) {
     let ids = vec![ExtentId([3; 16]), ExtentId([4; 16])];
     let condition = DeleteCondition { not_after_ms: 2_000_000 };
     (Call::DeleteUnneeded { ids: ids.clone().into(), condition }, bytes(&(&ids, condition)))
+}
+
+fn call_of_arrivals() -> (Call<'static>, Vec<u8>) {
+    let (after, limit) = (Some(300u64), 1000usize);
+    (Call::HintArrivals { after, limit }, bytes(&(after, limit)))
 }
 
 fn call_of_the_quarantine() -> (Call<'static>, Vec<u8>) {

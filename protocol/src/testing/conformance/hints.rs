@@ -20,6 +20,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     hints_are_listed_as_entries_are(backend, device).await;
     hints_come_in_pages(backend, device).await;
     a_newer_hint_is_not_forgotten(backend, device).await;
+    hints_come_in_the_order_of_their_arrival(backend, device).await;
 }
 
 fn inline(key: &RegisterKey, order: Stamp) -> EntryWrite {
@@ -166,4 +167,30 @@ async fn a_newer_hint_is_not_forgotten(backend: &dyn Backend, device: DeviceId) 
     assert_eq!(kept.entry.map(|entry| entry.order), Some(stamp(5)));
     backend.forget_hint(device, &key, stamp(6)).await.unwrap();
     assert_eq!(backend.read_hint(device, &key, Want::Entry).await.unwrap().entry, None);
+}
+
+async fn hints_come_in_the_order_of_their_arrival(backend: &dyn Backend, device: DeviceId) {
+    let bucket = BucketId::random();
+    let keys = ["c", "a", "b"].map(|name| register(bucket, name));
+    let before = backend.hint_arrivals(device, None, 10).await.unwrap();
+    assert!(before.missed && before.hints.is_empty(), "a position alone");
+    for key in &keys {
+        backend.keep_hint(device, plain(key, stamp(1))).await.unwrap();
+    }
+    let page = backend.hint_arrivals(device, Some(before.last), 2).await.unwrap();
+    let found: Vec<_> = page.hints.iter().map(|hint| hint.key.clone()).collect();
+    assert_eq!((&found[..], page.missed), (&keys[..2], false));
+    // A replaced hint comes again, and a forgotten one doesn't come.
+    backend.keep_hint(device, plain(&keys[0], stamp(5))).await.unwrap();
+    backend.forget_hint(device, &keys[2], stamp(1)).await.unwrap();
+    let page = backend.hint_arrivals(device, Some(page.last), 10).await.unwrap();
+    let found: Vec<_> = page.hints.iter().map(|hint| (&hint.key, hint.entry.order)).collect();
+    assert_eq!(found, [(&keys[0], stamp(5))]);
+    let end = backend.hint_arrivals(device, Some(page.last), 10).await.unwrap();
+    assert_eq!((end.hints.len(), end.last, end.missed), (0, page.last, false));
+    let ahead = backend.hint_arrivals(device, Some(page.last + 1), 10).await.unwrap();
+    assert!(ahead.missed, "no such position");
+    for key in &keys {
+        backend.forget_hint(device, key, stamp(5)).await.unwrap();
+    }
 }

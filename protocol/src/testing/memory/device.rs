@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::listing;
 use crate::backend::{
-    BucketFence, EntryWrite, Hint, ListReply, ListRequest, PromiseReply, RegisterView,
-    RowSelection, Want, WriteReply,
+    ArrivedHints, BucketFence, EntryWrite, Hint, ListReply, ListRequest, PromiseReply, RecentHints,
+    RecentPage, RegisterView, RowSelection, Want, WriteReply,
 };
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
@@ -35,13 +35,14 @@ pub(super) struct MemoryDevice {
     pub(super) floor: Stamp,
     pub(super) term: Term,
     pub(super) joined: u64,
-    /// True for a device of an earlier version, which keeps no usage and no lists.
+    /// True for a device of an earlier version, which keeps no usage, no lists and no arrivals of hints.
     pub(super) is_earlier: bool,
     pub(super) collectable: BTreeSet<RegisterKey>,
     /// Deleted extents with their deletion times in milliseconds.
     pub(super) deleted: BTreeMap<ExtentId, u64>,
     pub(super) registers: BTreeMap<RegisterKey, Cell>,
     pub(super) hints: BTreeMap<RegisterKey, Hint>,
+    pub(super) arrivals: RecentHints<RegisterKey>,
     pub(super) fences: BTreeMap<BucketId, BucketFence>,
     pub(super) extents: BTreeMap<ExtentId, (ExtentRecord, Bytes)>,
     pub(super) garbage: BTreeMap<u64, (u64, RegisterKey, Body)>,
@@ -187,6 +188,7 @@ impl MemoryDevice {
         if kept > entry.order {
             return Ok(WriteReply::Superseded);
         }
+        self.arrivals.push(key.clone());
         self.hints.insert(key.clone(), Hint { key, entry, inline, keep_body, since_ms: now_ms });
         Ok(WriteReply::Stored)
     }
@@ -234,6 +236,16 @@ impl MemoryDevice {
         check_hints(self)?;
         let run = self.hints.range(above(after)).take(limit);
         Ok(run.map(|(_, hint)| hint.clone()).collect())
+    }
+
+    pub(super) fn hint_arrivals(&self, after: Option<u64>, limit: usize) -> Result<ArrivedHints> {
+        if self.is_earlier {
+            return Err(Error::unavailable("the device doesn't know the call"));
+        }
+        check_hints(self)?;
+        let RecentPage { keys, last, missed } = self.arrivals.after(after, limit);
+        let hints = keys.iter().filter_map(|key| self.hints.get(key).cloned()).collect();
+        Ok(ArrivedHints { hints, last, missed })
     }
 
     pub(super) fn forget_hint(&mut self, key: &RegisterKey, order: Stamp) {

@@ -1,7 +1,10 @@
 //! Hints of an index (rule A2).
 
-use super::*;
+use std::time::Duration;
+
 use martlet_protocol::Term;
+
+use super::*;
 
 async fn kept(bed: &IndexFixture) -> Vec<(RegisterKey, Stamp)> {
     let hints = bed.index.hints(None, 100).await.unwrap();
@@ -29,8 +32,9 @@ fn listing(prefix: &'static [u8]) -> ListRequest {
 }
 
 /// Returns the kinds of refusals of all calls that give hints away; none for those that answer.
-async fn refusals(bed: &IndexFixture) -> [Option<ErrorKind>; 3] {
+async fn refusals(bed: &IndexFixture) -> [Option<ErrorKind>; 4] {
     [
+        hint_calls::arrivals(&bed.index, None, 10).await.err().map(|error| error.kind()),
         bed.index.hints(None, 10).await.err().map(|error| error.kind()),
         bed.index.read_hint(&key("a"), Want::Entry).await.err().map(|error| error.kind()),
         bed.index.list_hints(&listing(b"")).await.err().map(|error| error.kind()),
@@ -47,19 +51,19 @@ async fn g1_a_device_that_may_not_use_its_votes_gives_no_hints_away() {
     }
     let bed = unconfirmed(folder.path());
     assert_eq!(bed.index.voting_snapshot().hints, 1, "operators see it");
-    assert_eq!(refusals(&bed).await, [Some(ErrorKind::Unavailable); 3]);
+    assert_eq!(refusals(&bed).await, [Some(ErrorKind::Unavailable); 4]);
     bed.index.set_confirmed(true);
-    assert_eq!(refusals(&bed).await, [None; 3]);
+    assert_eq!(refusals(&bed).await, [None; 4]);
     assert_eq!(kept(&bed).await, [(key("a"), stamp(5))]);
     // A device that lost its votes delivers after its sync.
     bed.index.set_voting(false).await.unwrap();
-    assert_eq!(refusals(&bed).await, [Some(ErrorKind::Unavailable); 3]);
+    assert_eq!(refusals(&bed).await, [Some(ErrorKind::Unavailable); 4]);
     bed.index.set_voting(true).await.unwrap();
-    assert_eq!(refusals(&bed).await, [None; 3]);
+    assert_eq!(refusals(&bed).await, [None; 4]);
     // A device without hints says so, whatever its votes: collectors ask every device.
     bed.index.forget_hint(&key("a"), stamp(5)).await.unwrap();
     bed.index.set_confirmed(false);
-    assert_eq!(refusals(&bed).await, [None; 3]);
+    assert_eq!(refusals(&bed).await, [None; 4]);
 }
 
 /// A disk that was put back begins anew, and its hints go to quarantine with its index.
@@ -179,4 +183,48 @@ async fn a_purged_bucket_takes_its_hints_with_it() {
     bed.index.purge(BUCKET).await.unwrap();
     assert_eq!(kept(&bed).await, [(other, stamp(1))]);
     assert_eq!(bed.index.voting_snapshot().hints, 1);
+}
+
+#[tokio::test]
+async fn an_opening_begins_the_arrivals_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let position = {
+        let bed = bed(folder.path());
+        let start = hint_calls::arrivals(&bed.index, None, 10).await.unwrap().last;
+        bed.index.keep_hint(write(&key("a"), stamp(5), Value::Tombstone)).await.unwrap();
+        let page = hint_calls::arrivals(&bed.index, Some(start), 10).await.unwrap();
+        assert_eq!((page.hints.len(), page.missed, page.last), (1, false, start + 1));
+        page.last
+    };
+    let clock = Arc::new(ManualClock::at(NOW_MS + 1));
+    let with = IndexContext { clock: clock.clone(), ..surroundings(folder.path()) };
+    let bed = bed_with(folder.path(), with, clock);
+    let page = hint_calls::arrivals(&bed.index, Some(position), 10).await.unwrap();
+    assert!(page.missed && page.hints.is_empty(), "{page:?}");
+}
+
+/// The number rises and falls while the rows of the opening are counted.
+#[tokio::test]
+async fn a_device_with_many_hints_reports_some_at_once_and_their_number_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = 2 * kept_hints::AT_OPENING_MAX + 500;
+    let name = |number: usize| key(&format!("{number:05}"));
+    {
+        let bed = bed(folder.path());
+        let keep = (0..count)
+            .map(|number| bed.index.keep_hint(write(&name(number), stamp(5), Value::Tombstone)));
+        for reply in futures::future::join_all(keep).await {
+            assert_eq!(reply.unwrap(), WriteReply::Stored);
+        }
+    }
+    let bed = bed(folder.path());
+    assert!(bed.index.voting_snapshot().hints > 0);
+    bed.index.forget_hint(&name(0), stamp(5)).await.unwrap();
+    bed.index.forget_hint(&name(count - 1), stamp(5)).await.unwrap();
+    bed.index.keep_hint(write(&name(count), stamp(5), Value::Tombstone)).await.unwrap();
+    let expected = (count - 1) as u64;
+    while bed.index.voting_snapshot().hints != expected {
+        assert!(bed.index.voting_snapshot().hints > 0);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

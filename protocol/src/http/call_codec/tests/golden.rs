@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::backend::{
-    AgedBucket, AgedPage, AgedRegister, DeviceHealth, DeviceStatus, ExtentStat, Garbage,
-    HeldBuckets, Hint, Holding, NewExtent, OldPage, OldPlace, OldRegister, PromiseReply,
+    AgedBucket, AgedPage, AgedRegister, ArrivedHints, DeviceHealth, DeviceStatus, ExtentStat,
+    Garbage, HeldBuckets, Hint, Holding, NewExtent, OldPage, OldPlace, OldRegister, PromiseReply,
     QuarantineKind, QuarantinePage, QuarantinedItem,
 };
 use crate::entry::{Attributes, Body, ETag, Manifest, Object};
@@ -147,6 +147,11 @@ fn quarantined() -> QuarantinePage {
     QuarantinePage { items, next: Some("volume-3-8192-4096".to_owned()) }
 }
 
+fn hint() -> Hint {
+    let (entry, inline) = (write().entry, write().inline);
+    Hint { key: key(), entry, inline, keep_body: true, since_ms: 1_000_000 }
+}
+
 fn reply(kind: CallKind) -> Reply {
     let next = Some(BinKey::of(&key()));
     match kind {
@@ -158,10 +163,9 @@ fn reply(kind: CallKind) -> Reply {
             Reply::List(ListReply { entries, truncated: true })
         }
         CallKind::Registers | CallKind::Walk => Reply::Registers(vec![(key(), view())]),
-        CallKind::Hints => {
-            let (entry, inline) = (write().entry, write().inline);
-            let hint = Hint { key: key(), entry, inline, keep_body: true, since_ms: 1_000_000 };
-            Reply::Hints(vec![hint])
+        CallKind::Hints => Reply::Hints(vec![hint()]),
+        CallKind::HintArrivals => {
+            Reply::HintArrivals(ArrivedHints { hints: vec![hint()], last: 300, missed: true })
         }
         CallKind::Fences | CallKind::FencesAfter | CallKind::FencesOf => {
             Reply::Fences(vec![BucketFence::of_deleted(BucketId([1; 16]))])
