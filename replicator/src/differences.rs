@@ -80,7 +80,9 @@ pub(crate) async fn differing(
         let bins = match cluster.data(of.policy) {
             Ok(ring) if ring.part_power() <= of.power => {
                 let (bins, pairs) = select(ring, device, &of, &compare);
-                compare_pairs(cluster, ring, &of, bins, pairs).await
+                let (bins, uncompared) = compare_pairs(cluster, ring, &of, bins, pairs).await;
+                visits.uncompared += uncompared;
+                bins
             }
             _ => of.sums.iter().map(|(at, _)| at.bin).collect(),
         };
@@ -124,14 +126,16 @@ fn partition_of(bin: u32, power: u8, ring: &Ring) -> Partition {
     ring.partition(bin_span(bin, power).first)
 }
 
-/// Adds the bins whose sums differ from those of a peer.
+/// Adds the bins whose sums differ from those of a peer. Returns the number of peers that count their
+/// extents, too.
 async fn compare_pairs(
     cluster: &StepTopology,
     ring: &Ring,
     of: &PolicySums,
     mut bins: BTreeSet<u32>,
     pairs: BTreeMap<DeviceId, Vec<Pair>>,
-) -> BTreeSet<u32> {
+) -> (BTreeSet<u32>, u64) {
+    let mut uncompared = 0;
     let requests = pairs.into_iter().map(|(peer, pairs)| async move {
         let spans = spans_of(ring, of, &pairs);
         (sums_of(cluster, peer, of.policy, &spans).await, peer, pairs)
@@ -144,19 +148,26 @@ async fn compare_pairs(
             Ok(theirs) => bins.extend(differences(ring, of, &mut folded, &theirs, &pairs)),
             Err(error) => {
                 tracing::debug!(device = %peer, %error, "could not compare sums of extents");
-                if !is_silent(cluster, peer, &error).await {
+                if is_counting(&error) {
+                    uncompared += 1;
+                } else if !is_silent(cluster, peer, &error).await {
                     bins.extend(pairs.iter().map(|pair| pair.mine.bin));
                 }
             }
         }
     }
-    bins
+    (bins, uncompared)
+}
+
+/// Returns true if a device has no sums yet, because it counts its extents after a crash.
+fn is_counting(error: &Error) -> bool {
+    error.kind() == ErrorKind::Conflict
 }
 
 /// Returns true if a device that failed to return sums counts its extents, or doesn't answer other
 /// calls either. A node of an earlier version has no sums, and refuses the call like a silent one.
 async fn is_silent(cluster: &StepTopology, device: DeviceId, error: &Error) -> bool {
-    if error.kind() == ErrorKind::Conflict {
+    if is_counting(error) {
         return true;
     }
     let answer = async { in_time(cluster.node(device)?.presence(device, &[])).await };

@@ -120,7 +120,7 @@ pub(crate) use self::bulk::BulkIndex;
 pub use self::extent_table::{ExtentTable, PlacedRow};
 pub(crate) use self::opening_row::IndexAge;
 pub use self::options::Caches;
-pub use self::places::UsedPlace;
+pub use self::places::{DiskPlace, UsedPlace};
 pub use self::unsettled::{RecordPlace, UnsettledPlaces};
 pub(crate) use self::voting::VotingSnapshot;
 

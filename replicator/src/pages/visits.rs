@@ -12,6 +12,8 @@ pub(crate) struct Visits {
     /// In order, apart from each other.
     spans: Vec<Span>,
     pub(crate) extents: u64,
+    /// Peers that count their extents: what they lack is found by a later pass.
+    pub(crate) uncompared: u64,
 }
 
 /// Position at which a walk goes on.
@@ -26,7 +28,7 @@ pub(super) enum NextVisit {
 impl Visits {
     /// Visits everything. The number of extents is unknown.
     pub(crate) fn everything() -> Self {
-        Self { spans: vec![Span::ALL], extents: 0 }
+        Self { spans: vec![Span::ALL], ..Self::default() }
     }
 
     /// Adds some bins of a policy's sums.
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn neighbouring_bins_are_one_span() {
-        assert_eq!(visits(&[0, 1], 1), Visits { spans: vec![Span::ALL], extents: 0 });
+        assert_eq!(visits(&[0, 1], 1), Visits::everything());
         assert_eq!(visits(&[0, 1, 3], 2).spans.len(), 2);
         let mut both = visits(&[5], 3);
         let of = PolicySums { policy: PolicyId(1), power: 4, sums: Vec::new() };

@@ -106,11 +106,13 @@ impl<T> DeviceWalk<T> {
     ) -> Result<StepProgress> {
         let at = PassPlace { cluster, device: self.device, turn: self.turn };
         let rings: Vec<RingHash> = cluster.policies().map(Ring::hash).collect();
+        let mut progress = StepProgress::default();
         if self.visits.is_none() || rings != self.rings {
-            (self.visits, self.page) = (Some(worker.visits(at).await?), None);
+            let visits = worker.visits(at).await?;
+            progress.kept = visits.uncompared;
+            (self.visits, self.page) = (Some(visits), None);
             (self.rings, self.seen) = (rings, 0);
         }
-        let mut progress = StepProgress::default();
         let mut page = if let Some(page) = self.page.take() {
             page
         } else {

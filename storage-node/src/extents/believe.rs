@@ -6,8 +6,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
-use martlet_protocol::{ExtentId, Result};
+use martlet_protocol::extent_sums::ExtentSums;
+use martlet_protocol::limits::ALIGN_BYTES;
+use martlet_protocol::{ErrorKind, ExtentId, Result};
 
 use super::footer;
 use super::record::BlockRun;
@@ -15,7 +18,7 @@ use super::recover::{Recovery, THINGS_MAX};
 use super::row::{Row, RowHead, RowLocation};
 use super::seal::SealLocation;
 use super::used::UsedSpace;
-use crate::index::UsedPlace;
+use crate::index::{DiskPlace, RecordPlace, UsedPlace};
 
 /// Places that are written in one batch.
 const PLACES_AT_ONCE: usize = 4096;
@@ -31,17 +34,23 @@ pub(super) enum Basis {
 
 impl Recovery<'_> {
     /// Begins the map of used blocks: by places if they are complete, else with heads and quarantined
-    /// runs alone, so that [`Self::believe_rows`] adds the rest.
+    /// runs alone, so that [`Self::believe_rows`] adds the rest. Counts the extents by their places.
     pub(super) fn map_volumes(&mut self, quarantined: &[BlockRun]) -> Result<Basis> {
         self.map_heads(quarantined);
         if self.site.table.keeps_places() {
-            if self.believe_records()? {
-                return Ok(Basis::Places);
+            match self.believe_places() {
+                Ok(true) => return Ok(Basis::Places),
+                Ok(false) => tracing::error!("places of extents don't fit, so all rows are read"),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    tracing::error!(%error, "can't use places of extents, so all rows are read");
+                }
+                Err(error) => return Err(error),
             }
-            tracing::error!("places of extents don't fit the volumes, so all rows are read");
+            self.counters.restore(0, 0, ExtentSums::default());
             self.map_heads(quarantined);
         }
-        self.site.table.begin_places()?;
+        let begun = self.site.table.begin_places();
+        self.unless_full(begun)?;
         Ok(Basis::Rows)
     }
 
@@ -55,15 +64,49 @@ impl Recovery<'_> {
         }
     }
 
-    /// Marks the blocks of all records as used. False if two overlap, or if one lies in no volume.
-    fn believe_records(&mut self) -> Result<bool> {
-        let mut fits = true;
-        self.site.table.each_record(|at, bytes| {
-            let run = BlockRun { volume: at.volume, offset: at.offset, bytes };
-            fits &= self.used.mark_record(run);
+    /// Marks the blocks of all records as used, and counts extents and bytes. False if two records
+    /// overlap, or if one lies in no volume.
+    fn believe_places(&mut self) -> Result<bool> {
+        let (mut fits, mut extents, mut bytes) = (true, 0, 0);
+        self.site.table.each_place(|place| {
+            extents += 1;
+            bytes += place.bytes;
+            if let DiskPlace::Record(RecordPlace { volume, offset }) = place.at {
+                fits &= self.used.mark_record(BlockRun { volume, offset, bytes: place.bytes });
+                bytes -= ALIGN_BYTES.min(place.bytes);
+            }
             Ok(())
         })?;
+        self.counters.restore(extents, bytes, ExtentSums::default());
         Ok(fits)
+    }
+
+    /// Goes on without places on a full disk: the device can be read, and extents be deleted.
+    fn unless_full(&self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if error.kind() == ErrorKind::Full => {
+                tracing::warn!(%error, "no space for places of extents: the next opening reads all rows");
+                self.site.table.end_places();
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    /// Records that the places of all rows were written.
+    pub(super) fn complete_places(&self) -> Result<()> {
+        if !self.site.table.keeps_places() {
+            return Ok(());
+        }
+        self.unless_full(self.site.table.complete_places())
+    }
+
+    fn put_places(&self, places: &mut Vec<UsedPlace>) -> Result<()> {
+        let places = std::mem::take(places);
+        if places.is_empty() || !self.site.table.keeps_places() {
+            return Ok(());
+        }
+        self.unless_full(self.site.table.put_places(&places))
     }
 
     /// Believes all rows or places, and settles the files without a row. Those of ids with the same
@@ -133,13 +176,20 @@ impl Recovery<'_> {
         })?;
         let mut missing = Vec::new();
         for id in doubtful {
-            match self.site.table.get(id)?.filter(|row| row.place == RowLocation::File) {
-                Some(row) if quarantined.contains(&id) => self.site.table.set_aside(row)?,
-                Some(_) => missing.push(id),
-                None => self.site.table.forget(&[], &[UsedPlace::File(id)])?,
+            let row = self.site.table.get(id)?.filter(|row| row.place == RowLocation::File);
+            let Some(row) = row else {
+                self.counters.extents.fetch_sub(1, Ordering::Relaxed);
+                self.site.table.forget(&[], &[DiskPlace::File(id)])?;
+                continue;
+            };
+            self.counters.removed(row.record.extent, row.record.layout);
+            if quarantined.contains(&id) {
+                self.site.table.set_aside(row)?;
+            } else {
+                missing.push(id);
             }
         }
-        let left: Vec<UsedPlace> = missing.iter().copied().map(UsedPlace::File).collect();
+        let left: Vec<DiskPlace> = missing.iter().copied().map(DiskPlace::File).collect();
         self.site.table.forget(&missing, &left)?;
         self.report.missing.extend(missing);
         Ok(())
@@ -184,13 +234,12 @@ impl Recovery<'_> {
                     missing.push(extent.id);
                 }
                 if places.len() >= PLACES_AT_ONCE {
-                    table.put_places(&places)?;
-                    places.clear();
+                    self.put_places(&mut places)?;
                 }
                 Ok(())
             },
         )?;
-        table.put_places(&places)?;
+        self.put_places(&mut places)?;
         table.put(&aside)?;
         // The places were written anew, without those of missing extents.
         table.forget(&missing, &[])?;

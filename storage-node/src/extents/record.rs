@@ -5,7 +5,7 @@ use martlet_protocol::{Error, Result};
 
 use super::buffer::ALIGN;
 use super::seal::{Description, SECTOR, Seal, SealLocation, SealSector, SectorState, array, small};
-use crate::index::{RecordPlace, UsedPlace};
+use crate::index::{DiskPlace, RecordPlace, UsedPlace};
 
 const MAGIC: [u8; 8] = *b"MRTLTVOL";
 const VERSION: u16 = 1;
@@ -81,7 +81,7 @@ impl BlockRun {
 
     /// Returns the disk space of a record with this run.
     pub(super) fn used_place(&self) -> UsedPlace {
-        UsedPlace::Record { at: self.place(), bytes: self.bytes }
+        UsedPlace { at: DiskPlace::Record(self.place()), bytes: self.bytes }
     }
 
     /// Returns the run of a record at `spot` with `length` bytes of data.

@@ -123,8 +123,11 @@ pub(super) fn recover(
         Recovery { site, counters, used: UsedSpace::default(), report: RecoveryReport::default() };
     let quarantined = recovery.open_quarantine()?;
     let is_known = match trust {
-        Trust::Table { saved_space: Some(hash) } => recovery.believe_saved_space(&hash),
-        Trust::Table { saved_space: None } | Trust::Disk => false,
+        // Without places the rows are read once, so that the next crash finds places.
+        Trust::Table { saved_space: Some(hash) } if site.table.keeps_places() => {
+            recovery.believe_saved_space(&hash)
+        }
+        Trust::Table { .. } | Trust::Disk => false,
     };
     let mut basis = Basis::Places;
     if !is_known {
@@ -144,7 +147,7 @@ pub(super) fn recover(
         site.table.settle_all()?;
     }
     if basis == Basis::Rows {
-        site.table.complete_places()?;
+        recovery.complete_places()?;
     }
     if is_known || basis == Basis::Rows {
         recovery.report.extents = Some(counters.snapshot().extents);
@@ -304,6 +307,7 @@ impl Recovery<'_> {
         let row = self.site.table.get(id)?.filter(|row| row.place == location);
         let Some(row) = row else { return Ok(false) };
         tracing::error!(extent = %id, "the place of an extent was missing: writing it again");
+        self.counters.added(row.record.extent, row.record.layout);
         self.site.table.put(&[row])?;
         Ok(true)
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::BlockRun;
 use super::seal::SealLocation;
-use crate::index::{PlacedRow, UsedPlace};
+use crate::index::{DiskPlace, PlacedRow, UsedPlace};
 
 /// Location of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +106,11 @@ impl Row {
     }
 }
 
+/// Returns the places of rows.
+pub(super) fn places(rows: &[Row]) -> Vec<DiskPlace> {
+    rows.iter().filter_map(|row| Some(row.used_place()?.at)).collect()
+}
+
 impl RowLocation {
     /// Returns the disk space that an extent with this location uses; none in quarantine.
     pub(super) fn used_by(self, extent: ExtentRef) -> Option<UsedPlace> {
@@ -114,7 +119,10 @@ impl RowLocation {
                 let spot = SealLocation { volume, offset };
                 Some(BlockRun::of_record(spot, u64::from(extent.length)).used_place())
             }
-            Self::File => Some(UsedPlace::File(extent.id)),
+            Self::File => {
+                let bytes = extent.length.into();
+                Some(UsedPlace { at: DiskPlace::File(extent.id), bytes })
+            }
             Self::Quarantined => None,
         }
     }

@@ -37,6 +37,13 @@ pub(super) struct Counters {
     is_counting: AtomicBool,
 }
 
+/// Number and bytes of extents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ExtentCount {
+    pub(super) extents: u64,
+    pub(super) bytes: u64,
+}
+
 impl Counters {
     /// Counts an extent that has a row now.
     pub(super) fn added(&self, extent: ExtentRef, layout: Layout) {
@@ -52,15 +59,25 @@ impl Counters {
         *self.sums.lock() = sums;
     }
 
-    /// Begins to count anew: sums, extents and bytes are those of changes until the count ends.
+    /// Begins to count the rows of this moment: sums are those of changes until the count ends. Numbers
+    /// are those of places, whose bytes may be up to 4 KiB more.
     pub(super) fn begin_count(&self) {
-        self.restore(0, 0, ExtentSums::default());
+        *self.sums.lock() = ExtentSums::default();
         self.is_counting.store(true, Ordering::Release);
     }
 
-    /// Ends a count: all rows of its beginning were added.
-    pub(super) fn end_count(&self) {
+    /// Ends a count that found so many extents, where `expected` were counted by their places.
+    pub(super) fn end_count(&self, expected: ExtentCount, found: ExtentCount) {
+        // Both wrap: the order of additions and removals doesn't matter.
+        self.extents.fetch_add(found.extents.wrapping_sub(expected.extents), Ordering::Relaxed);
+        self.bytes.fetch_add(found.bytes.wrapping_sub(expected.bytes), Ordering::Relaxed);
         self.is_counting.store(false, Ordering::Release);
+    }
+
+    /// Returns number and bytes of extents, as far as they are known.
+    pub(super) fn count(&self) -> ExtentCount {
+        let usage = self.snapshot();
+        ExtentCount { extents: usage.extents, bytes: usage.bytes }
     }
 
     /// Returns an error while extents are counted: their sums are those of a part.
@@ -94,7 +111,7 @@ impl Counters {
 
     pub(super) fn snapshot(&self) -> ExtentUsage {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Changes during a count may take out what is not added yet.
+        // Places without a row may be counted until the count ends.
         let counted = |counter| Some(read(counter)).filter(|it| it >> 63 == 0).unwrap_or_default();
         ExtentUsage {
             bytes: counted(&self.bytes),

@@ -30,10 +30,9 @@ use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::unreadable::UnreadableExtents;
 use super::volumes::{ReturnedSpace, Volumes};
-use super::{footer, quarantine, record, recover};
+use super::{footer, quarantine, record, recover, row};
 use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
-use crate::index::UsedPlace;
 
 /// Buffers of 1 MiB that an idle store keeps.
 const IDLE_BUFFERS_MAX: usize = 16;
@@ -303,7 +302,7 @@ impl StoreState {
         for id in ids.iter().collect::<BTreeSet<_>>() {
             rows.extend(self.table.get(*id)?);
         }
-        let left: Vec<UsedPlace> = rows.iter().filter_map(Row::used_place).collect();
+        let left = row::places(&rows);
         match removal {
             Removal::Marked(condition) => {
                 // After the wait for the lock and the reads: a disk may take minutes for them.
@@ -332,7 +331,7 @@ impl StoreState {
             rows.extend(self.table.get(id)?.filter(|row| row.record.extent == *extent));
         }
         let ids: Vec<ExtentId> = rows.iter().map(|row| row.record.extent.id).collect();
-        let left: Vec<UsedPlace> = rows.iter().filter_map(Row::used_place).collect();
+        let left = row::places(&rows);
         // Under the lock: what a node states about its copies follows either the removal, or the ring
         // that forbids the removal. After the reads: a disk may take minutes for them.
         condition.check_time(self.clock.now_ms())?;

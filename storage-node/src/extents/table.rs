@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(test)]
+use martlet_protocol::Error;
 use martlet_protocol::{ExtentId, Result};
 
-use crate::index::{ExtentTable, RecordPlace, UnsettledPlaces, UsedPlace};
+use crate::index::{DiskPlace, ExtentTable, RecordPlace, UnsettledPlaces, UsedPlace};
 
 use super::row::{Row, RowLocation};
 
@@ -84,9 +86,9 @@ impl Table {
         self.wrote(bytes)
     }
 
-    /// Replaces a row, durably, by that of an extent in quarantine.
+    /// Replaces a row by that of an extent in quarantine; durably, if it was that of a record.
     pub(super) fn set_aside(&self, row: Row) -> Result<()> {
-        let left = row.used_place();
+        let left = row.used_place().map(|used| used.at);
         let aside = Row { place: RowLocation::Quarantined, ..row };
         let id = aside.record.extent.id;
         either!(self, table => table.set_aside(&id, &aside.encode(), left))
@@ -106,7 +108,7 @@ impl Table {
     pub(super) fn remove_marked(
         &self,
         ids: &[ExtentId],
-        left: &[UsedPlace],
+        left: &[DiskPlace],
         at_ms: u64,
     ) -> Result<()> {
         either!(self, table => table.remove_marked(ids, left, at_ms))
@@ -114,7 +116,7 @@ impl Table {
 
     /// Removes rows, which leave these places, durably, and leaves no marks. Names the headers of
     /// records.
-    pub(super) fn remove(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+    pub(super) fn remove(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<()> {
         either!(self, table => table.remove(ids, left))
     }
 
@@ -157,7 +159,7 @@ impl Table {
     }
 
     /// Removes the rows of extents that the disk doesn't have, and these places.
-    pub(super) fn forget(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+    pub(super) fn forget(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<()> {
         if ids.is_empty() && left.is_empty() {
             return Ok(());
         }
@@ -172,6 +174,11 @@ impl Table {
     /// Forgets all places, durably, and keeps those of rows that change from now on.
     pub(super) fn begin_places(&self) -> Result<()> {
         either!(self, table => table.begin_places())
+    }
+
+    /// Keeps no places from now on: the next opening reads all rows.
+    pub(super) fn end_places(&self) {
+        either!(self, table => table.end_places());
     }
 
     /// Writes the places of rows that are there.
@@ -189,13 +196,10 @@ impl Table {
         either!(self, table => table.distrust_places())
     }
 
-    /// Calls `visit` with location and bytes of each record in use, in the order of volumes and
-    /// offsets.
-    pub(super) fn each_record(
-        &self,
-        visit: impl FnMut(RecordPlace, u64) -> Result<()>,
-    ) -> Result<()> {
-        either!(self, table => table.each_record(visit))
+    /// Calls `visit` with each place: records in the order of volumes and offsets, then files. `Corrupt`
+    /// if a place is malformed.
+    pub(super) fn each_place(&self, visit: impl FnMut(UsedPlace) -> Result<()>) -> Result<()> {
+        either!(self, table => table.each_place(visit))
     }
 
     /// Calls `visit` with the id of each file extent that begins with the byte `first`, in the order

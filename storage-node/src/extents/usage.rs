@@ -3,9 +3,9 @@
 /// Usage figures of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentUsage {
-    /// Bytes in extents; a lower bound while they are counted.
+    /// Bytes in extents; up to 4 KiB more of each while they are counted.
     pub bytes: u64,
-    /// Number of extents; a lower bound while they are counted.
+    /// Number of extents; that of their places while they are counted.
     pub extents: u64,
     /// True while extents are counted after a crash.
     pub is_counting: bool,

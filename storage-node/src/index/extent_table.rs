@@ -24,7 +24,7 @@ use super::family::Family;
 use super::marks::Marks;
 use super::opening_row::{self, IndexAge};
 use super::options::Caches;
-use super::places::{self, UsedPlace};
+use super::places::{self, DiskPlace, UsedPlace};
 use super::unsettled::{self, RecordPlace, UnsettledPlaces};
 
 /// A handle on the table; clones share its state.
@@ -56,7 +56,9 @@ impl std::fmt::Debug for ExtentTable {
 impl ExtentTable {
     pub(crate) fn new(database: Arc<Database>) -> Result<Self> {
         let marks = Arc::new(Marks::open(database.clone())?);
-        let keeps_places = Arc::new(AtomicBool::new(places::are_complete(&database)?));
+        let are_complete = places::are_complete(&database);
+        let are_complete = are_complete.inspect_err(|error| database.note_damage(error))?;
+        let keeps_places = Arc::new(AtomicBool::new(are_complete));
         Ok(Self { database, marks, keeps_places })
     }
 
@@ -114,42 +116,46 @@ impl ExtentTable {
         self.database.write_unlogged(batch)
     }
 
-    /// Replaces the row of an extent, durably, by that of an extent in quarantine, which has left its
-    /// place.
-    pub fn set_aside(&self, id: &ExtentId, row: &[u8], left: Option<UsedPlace>) -> Result<()> {
+    /// Replaces the row of an extent by that of an extent in quarantine, which has left its place. The
+    /// change is durable if the place was a record's: else its blocks would have a row after a crash, and
+    /// a name in quarantine.
+    pub fn set_aside(&self, id: &ExtentId, row: &[u8], left: Option<DiskPlace>) -> Result<()> {
         let mut batch = WriteBatch::default();
         batch.put_cf(self.database.family(Family::Extents), id.0, row);
         self.leave(&mut batch, left.as_slice())?;
-        self.database.write_synced(batch)
+        match left {
+            Some(DiskPlace::Record(_)) => self.database.write_synced(batch),
+            Some(DiskPlace::File(_)) | None => self.database.write_unlogged(batch),
+        }
     }
 
     /// Removes rows and marks their extents as deleted at `at_ms`, durably. After it the places
     /// `left` may be reused (rule X6): those of all rows that are removed. Names the headers among
     /// them.
-    pub fn remove_marked(&self, ids: &[ExtentId], left: &[UsedPlace], at_ms: u64) -> Result<()> {
+    pub fn remove_marked(&self, ids: &[ExtentId], left: &[DiskPlace], at_ms: u64) -> Result<()> {
         let mut batch = self.removal(ids, left)?;
         self.marks.mark(&mut batch, ids, at_ms);
         self.database.write_synced(batch)
     }
 
     /// Removes rows as [`Self::remove_marked`], without marks.
-    pub fn remove(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+    pub fn remove(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<()> {
         self.database.write_synced(self.removal(ids, left)?)
     }
 
-    fn removal(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<WriteBatch> {
+    fn removal(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<WriteBatch> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
         for id in ids {
             batch.delete_cf(extents, id.0);
         }
         self.leave(&mut batch, left)?;
-        let headers: Vec<RecordPlace> = left.iter().filter_map(UsedPlace::header).collect();
+        let headers: Vec<RecordPlace> = left.iter().filter_map(DiskPlace::header).collect();
         unsettled::name_headers(&self.database, &mut batch, &headers);
         Ok(batch)
     }
 
-    fn leave(&self, batch: &mut WriteBatch, left: &[UsedPlace]) -> Result<()> {
+    fn leave(&self, batch: &mut WriteBatch, left: &[DiskPlace]) -> Result<()> {
         if !self.keeps_places() {
             return Ok(());
         }
@@ -201,7 +207,7 @@ impl ExtentTable {
     }
 
     /// Removes the rows of extents that the disk doesn't have, and the places `left`. Marks stay.
-    pub fn forget(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+    pub fn forget(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<()> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
         for id in ids {
@@ -224,6 +230,11 @@ impl ExtentTable {
         Ok(())
     }
 
+    /// Keeps no places from now on: the next opening reads all rows.
+    pub fn end_places(&self) {
+        self.keeps_places.store(false, Ordering::Release);
+    }
+
     /// Writes the places of rows that are there.
     pub fn put_places(&self, added: &[UsedPlace]) -> Result<()> {
         let mut batch = WriteBatch::default();
@@ -241,10 +252,10 @@ impl ExtentTable {
         places::distrust(&self.database)
     }
 
-    /// Calls `visit` with location and bytes of each record in use, in the order of volumes and
-    /// offsets.
-    pub fn each_record(&self, visit: impl FnMut(RecordPlace, u64) -> Result<()>) -> Result<()> {
-        places::each_record(&self.database, visit)
+    /// Calls `visit` with each place: records in the order of volumes and offsets, then files. `Corrupt`
+    /// if a place is malformed.
+    pub fn each_place(&self, visit: impl FnMut(UsedPlace) -> Result<()>) -> Result<()> {
+        places::each(&self.database, visit)
     }
 
     /// Calls `visit` with the id of each file extent that begins with the byte `first`, in the order
@@ -386,23 +397,28 @@ mod tests {
         let open = || ExtentTable::open(folder.path()).unwrap();
         let record = |block: u64| {
             let at = RecordPlace { volume: 3, offset: block * 4096 };
-            Some(UsedPlace::Record { at, bytes: 8192 })
+            Some(UsedPlace { at: DiskPlace::Record(at), bytes: 8192 })
         };
+        let file = |byte| Some(UsedPlace { at: DiskPlace::File(id(byte)), bytes: 1 << 22 });
+        let left = |place: Option<UsedPlace>| [place.unwrap().at];
         let placed = |byte, place| PlacedRow { place, ..row(id(byte), b"row") };
         let places = |table: &ExtentTable| {
             let (mut blocks, mut files) = (Vec::new(), Vec::new());
-            let add_block = |at: RecordPlace, bytes| {
-                assert_eq!((at.volume, bytes), (3, 8192));
-                blocks.push(at.offset / 4096);
+            let add = |place: UsedPlace| {
+                match place.at {
+                    DiskPlace::Record(at) => {
+                        blocks.push((at.volume, at.offset / 4096, place.bytes))
+                    }
+                    DiskPlace::File(id) => files.push((id.0[0], place.bytes)),
+                }
                 Ok(())
             };
-            table.each_record(add_block).unwrap();
-            let mut add_file = |id: ExtentId| {
-                files.push(id.0[0]);
-                Ok(())
-            };
-            (0..=u8::MAX).for_each(|first| table.each_file(first, &mut add_file).unwrap());
-            (blocks, files)
+            table.each_place(add).unwrap();
+            let blocks: Vec<_> =
+                blocks.iter().map(|it| (it.1, it.0 == 3 && it.2 == 8192)).collect();
+            assert!(blocks.iter().all(|it| it.1) && files.iter().all(|it| it.1 == 1 << 22));
+            let numbers: Vec<u64> = blocks.into_iter().map(|it| it.0).collect();
+            (numbers, files.into_iter().map(|it| it.0).collect::<Vec<u8>>())
         };
         let table = open();
         assert!(!table.keeps_places());
@@ -411,17 +427,16 @@ mod tests {
         table.note_opening(Uuid([0; 16]), Uuid([1; 16])).unwrap();
         table.begin_places().unwrap();
         table.put_places(record(1).as_slice()).unwrap();
-        let file = |byte| Some(UsedPlace::File(id(byte)));
         table.put(&[placed(2, record(3)), placed(4, file(4)), placed(5, file(5))]).unwrap();
         table.complete_places().unwrap();
         drop(table);
         let table = open();
         assert!(table.keeps_places());
         assert_eq!(places(&table), (vec![1, 3], vec![4, 5]));
-        table.set_aside(&id(2), b"aside", record(3)).unwrap();
-        table.remove_marked(&[id(1)], record(1).as_slice(), 7).unwrap();
-        table.remove(&[id(4)], file(4).as_slice()).unwrap();
-        table.forget(&[id(5)], file(5).as_slice()).unwrap();
+        table.set_aside(&id(2), b"aside", Some(left(record(3))[0])).unwrap();
+        table.remove_marked(&[id(1)], &left(record(1)), 7).unwrap();
+        table.remove(&[id(4)], &left(file(4))).unwrap();
+        table.forget(&[id(5)], &left(file(5))).unwrap();
         assert_eq!(places(&table), (vec![], vec![]));
         let headers = |table: &ExtentTable| unsettled::load(&table.database).unwrap();
         assert_eq!(headers(&table), None, "an index that knows of no settled places");
@@ -429,7 +444,7 @@ mod tests {
         table.flush_rows().unwrap();
         // A crash repeats what was logged, and loses what was neither logged nor flushed.
         table.put(&[placed(7, record(20))]).unwrap();
-        table.remove(&[id(6), id(7)], &[record(9).unwrap(), record(20).unwrap()]).unwrap();
+        table.remove(&[id(6), id(7)], &[left(record(9)), left(record(20))].concat()).unwrap();
         table.put(&[placed(8, record(9))]).unwrap();
         drop(table);
         let table = open();

@@ -132,8 +132,9 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         family,
         Family::Marks | Family::Garbage | Family::Hints | Family::Unsettled | Family::Old
     );
-    if is_queue || family == Family::Entries {
-        // Queues and purged buckets leave runs of deletes that slow down scans.
+    if is_queue || matches!(family, Family::Entries | Family::Extents) {
+        // Queues, purged buckets and places of deleted extents leave runs of deletes that slow down
+        // scans.
         options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
     }
     options

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! extents   0xff (17) | 1 | volume (4, big-endian) | first block (4, big-endian) → blocks (2, little-endian)
-//! extents   0xff (17) | 2 | extent id (16)                                       → nothing
+//! extents   0xff (17) | 2 | extent id (16)                                       → length (4, little-endian)
 //! meta      'l'  → number of the opening up to which the places are complete (16)
 //! ```
 //!
@@ -12,8 +12,9 @@
 //! so an opening may repeat a removal whose row was lost: the removal finds nothing, and removes
 //! nothing else.
 //!
-//! Places are complete if the row in `meta` names the last opening of the index. Earlier releases keep
-//! no places: they store the number of their opening alone, and then the rows are read once.
+//! Places are complete if the row in `meta` names the last opening of the index. A release that keeps no
+//! places stores the number of its opening alone, and then the rows are read once. Releases from before
+//! these numbers must not open the index any more.
 
 use martlet_protocol::limits::ALIGN_BYTES;
 use martlet_protocol::{Error, ExtentId, Result};
@@ -31,45 +32,72 @@ const FILE: u8 = 2;
 const FILE_KEY_BYTES: usize = PREFIX.len() + 1 + 16;
 const COMPLETE_KEY: &[u8] = b"l";
 
-/// Part of a disk that one extent uses.
+/// Location of an extent on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UsedPlace {
-    /// Blocks of a volume, from the record's header on.
-    Record {
-        /// Location of the header.
-        at: RecordPlace,
-        /// Length in bytes: whole blocks, fewer than 2^16.
-        bytes: u64,
-    },
-    /// A file of its own.
+pub enum DiskPlace {
+    /// In a volume: location of the record's header.
+    Record(RecordPlace),
+    /// In a file of its own.
     File(ExtentId),
 }
 
-impl UsedPlace {
+/// Disk space that one extent uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsedPlace {
+    /// Location of the extent.
+    pub at: DiskPlace,
+    /// Length in bytes: of a record with its header, whole blocks, fewer than 2^16; or of the extent in a
+    /// file.
+    pub bytes: u64,
+}
+
+impl DiskPlace {
     /// Returns the location of the header of a packed extent.
     pub fn header(&self) -> Option<RecordPlace> {
         match self {
-            Self::Record { at, .. } => Some(*at),
+            Self::Record(at) => Some(*at),
             Self::File(_) => None,
         }
     }
+
+    fn key(&self) -> Result<Vec<u8>> {
+        let mut key = Vec::with_capacity(FILE_KEY_BYTES);
+        key.extend_from_slice(&PREFIX);
+        match self {
+            Self::Record(at) => {
+                key.push(RECORD);
+                key.extend_from_slice(&at.volume.to_be_bytes());
+                key.extend_from_slice(&small::<u32>(at.offset / ALIGN_BYTES)?.to_be_bytes());
+            }
+            Self::File(id) => {
+                key.push(FILE);
+                key.extend_from_slice(&id.0);
+            }
+        }
+        Ok(key)
+    }
 }
 
-fn key(place: &UsedPlace) -> Result<Vec<u8>> {
-    let mut key = Vec::with_capacity(FILE_KEY_BYTES);
-    key.extend_from_slice(&PREFIX);
-    match place {
-        UsedPlace::Record { at, .. } => {
-            key.push(RECORD);
-            key.extend_from_slice(&at.volume.to_be_bytes());
-            key.extend_from_slice(&small::<u32>(at.offset / ALIGN_BYTES)?.to_be_bytes());
-        }
-        UsedPlace::File(id) => {
-            key.push(FILE);
-            key.extend_from_slice(&id.0);
+impl UsedPlace {
+    /// Decodes the part of a key behind the prefix, and its value.
+    fn decode(key: &[u8], value: &[u8]) -> Result<Self> {
+        match key.split_first() {
+            Some((&RECORD, rest)) => {
+                let (volume, block) = rest.split_first_chunk().ok_or_else(malformed)?;
+                let block = block.try_into().map_err(|_| malformed())?;
+                let offset = u64::from(u32::from_be_bytes(block)) * ALIGN_BYTES;
+                let blocks = u16::from_le_bytes(value.try_into().map_err(|_| malformed())?);
+                let at = RecordPlace { volume: u32::from_be_bytes(*volume), offset };
+                Ok(Self { at: DiskPlace::Record(at), bytes: u64::from(blocks) * ALIGN_BYTES })
+            }
+            Some((&FILE, id)) => {
+                let id = ExtentId(id.try_into().map_err(|_| malformed())?);
+                let bytes = u32::from_le_bytes(value.try_into().map_err(|_| malformed())?);
+                Ok(Self { at: DiskPlace::File(id), bytes: u64::from(bytes) })
+            }
+            _ => Err(malformed()),
         }
     }
-    Ok(key)
 }
 
 fn small<T: TryFrom<u64>>(number: u64) -> Result<T> {
@@ -78,38 +106,27 @@ fn small<T: TryFrom<u64>>(number: u64) -> Result<T> {
 
 /// Adds a place to a batch that puts its row.
 pub(super) fn put(database: &Database, batch: &mut WriteBatch, place: &UsedPlace) -> Result<()> {
-    let family = database.family(Family::Extents);
-    match place {
-        UsedPlace::Record { bytes, .. } => {
-            let blocks = small::<u16>(bytes / ALIGN_BYTES)?;
-            batch.put_cf(family, key(place)?, blocks.to_le_bytes());
+    let (family, key) = (database.family(Family::Extents), place.at.key()?);
+    match place.at {
+        DiskPlace::Record(_) => {
+            let blocks = small::<u16>(place.bytes / ALIGN_BYTES)?;
+            batch.put_cf(family, key, blocks.to_le_bytes());
         }
-        UsedPlace::File(_) => batch.put_cf(family, key(place)?, []),
+        DiskPlace::File(_) => batch.put_cf(family, key, small::<u32>(place.bytes)?.to_le_bytes()),
     }
     Ok(())
 }
 
 /// Adds the removal of a place to a batch that removes its row.
-pub(super) fn remove(database: &Database, batch: &mut WriteBatch, place: &UsedPlace) -> Result<()> {
-    batch.delete_cf(database.family(Family::Extents), key(place)?);
+pub(super) fn remove(database: &Database, batch: &mut WriteBatch, left: &DiskPlace) -> Result<()> {
+    batch.delete_cf(database.family(Family::Extents), left.key()?);
     Ok(())
 }
 
-/// Calls `visit` with each record, in the order of volumes and offsets.
-pub(super) fn each_record(
-    database: &Database,
-    mut visit: impl FnMut(RecordPlace, u64) -> Result<()>,
-) -> Result<()> {
-    each(database, &[RECORD], &[RECORD + 1], |key, value| {
-        let (volume, block) = key[PREFIX.len() + 1..].split_at_checked(4).ok_or_else(malformed)?;
-        let (Ok(volume), Ok(block)) = (volume.try_into(), block.try_into()) else {
-            return Err(malformed());
-        };
-        let offset = u64::from(u32::from_be_bytes(block)) * ALIGN_BYTES;
-        let blocks = u16::from_le_bytes(value.try_into().map_err(|_| malformed())?);
-        let at = RecordPlace { volume: u32::from_be_bytes(volume), offset };
-        visit(at, u64::from(blocks) * ALIGN_BYTES)
-    })
+/// Calls `visit` with each place: records in the order of volumes and offsets, then files in the order
+/// of ids. `Corrupt` if a place is malformed.
+pub(super) fn each(database: &Database, visit: impl FnMut(UsedPlace) -> Result<()>) -> Result<()> {
+    between(database, &[RECORD], &[FILE + 1], visit)
 }
 
 /// Calls `visit` with each file extent whose id begins with the byte `first`, in the order of ids.
@@ -119,23 +136,23 @@ pub(super) fn each_file(
     mut visit: impl FnMut(ExtentId) -> Result<()>,
 ) -> Result<()> {
     let upper = first.checked_add(1).map_or([FILE + 1, 0], |next| [FILE, next]);
-    each(database, &[FILE, first], &upper, |key, _| {
-        let id = key[PREFIX.len() + 1..].try_into().map_err(|_| malformed())?;
-        visit(ExtentId(id))
+    between(database, &[FILE, first], &upper, |place| match place.at {
+        DiskPlace::File(id) => visit(id),
+        DiskPlace::Record(_) => Err(malformed()),
     })
 }
 
 /// Visits the places whose keys lie between two keys behind the prefix.
-fn each(
+fn between(
     database: &Database,
     lower: &[u8],
     upper: &[u8],
-    mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    mut visit: impl FnMut(UsedPlace) -> Result<()>,
 ) -> Result<()> {
     let mut rows = database.iterate_all(Family::Extents, &[&PREFIX, upper].concat());
     rows.seek([&PREFIX, lower].concat());
     while let Some((key, value)) = rows.item() {
-        visit(key, value).inspect_err(|error| database.note_damage(error))?;
+        visit(UsedPlace::decode(&key[PREFIX.len()..], value)?)?;
         rows.next();
     }
     database.ended_well(&rows)
@@ -197,11 +214,15 @@ mod tests {
     }
 
     fn record(volume: u32, block: u64, blocks: u64) -> UsedPlace {
-        let at = RecordPlace { volume, offset: block * ALIGN_BYTES };
-        UsedPlace::Record { at, bytes: blocks * ALIGN_BYTES }
+        let at = DiskPlace::Record(RecordPlace { volume, offset: block * ALIGN_BYTES });
+        UsedPlace { at, bytes: blocks * ALIGN_BYTES }
     }
 
-    fn write(database: &Database, places: &[UsedPlace], removed: &[UsedPlace]) {
+    fn file(id: ExtentId) -> UsedPlace {
+        UsedPlace { at: DiskPlace::File(id), bytes: 1 << 26 }
+    }
+
+    fn write(database: &Database, places: &[UsedPlace], removed: &[DiskPlace]) {
         let mut batch = WriteBatch::default();
         for place in places {
             put(database, &mut batch, place).unwrap();
@@ -212,13 +233,13 @@ mod tests {
         database.write_unlogged(batch).unwrap();
     }
 
-    fn records(database: &Database) -> Vec<UsedPlace> {
+    fn all(database: &Database) -> Vec<UsedPlace> {
         let mut found = Vec::new();
-        let collect = |at, bytes| {
-            found.push(UsedPlace::Record { at, bytes });
+        let collect = |place| {
+            found.push(place);
             Ok(())
         };
-        each_record(database, collect).unwrap();
+        each(database, collect).unwrap();
         found
     }
 
@@ -247,18 +268,18 @@ mod tests {
         let mut shuffled = placed;
         shuffled.reverse();
         write(&database, &shuffled, &[]);
-        write(&database, &ids.map(UsedPlace::File), &[]);
-        assert_eq!(records(&database), placed);
+        write(&database, &ids.map(file), &[]);
+        assert_eq!(all(&database), [&placed[..], &ids.map(file)].concat());
         for id in ids {
             assert_eq!(files(&database, id.0[0]), [id]);
         }
         assert!(files(&database, 7).is_empty());
-        // The length of a record that is gone says nothing about its key.
-        write(&database, &[], &[record(0, 3, 1), UsedPlace::File(ids[3]), record(9, 9, 9)]);
-        assert_eq!(records(&database), [placed[0], placed[2], placed[3]]);
+        write(&database, &[], &[placed[1].at, DiskPlace::File(ids[3]), record(9, 9, 9).at]);
+        let left = [placed[0], placed[2], placed[3], file(ids[0]), file(ids[1]), file(ids[2])];
+        assert_eq!(all(&database), left);
         assert!(files(&database, 0xff).is_empty());
         forget_all(&database).unwrap();
-        assert!(records(&database).is_empty() && files(&database, 0).is_empty());
+        assert_eq!(all(&database), []);
         let rows = ids.map(|id| database.get(Family::Extents, &id.0).unwrap());
         assert!(rows.iter().all(Option::is_some), "rows stay");
         let mut batch = WriteBatch::default();

@@ -1,12 +1,13 @@
 //! A table of extents in memory, for tests that cut the power of a simulated disk.
 #![expect(clippy::unnecessary_wraps, reason = "it stands in for a table that can fail")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{ExtentId, RecordPlace, Result, UnsettledPlaces, UsedPlace};
+use super::{DiskPlace, Error, ExtentId, RecordPlace, Result, UnsettledPlaces, UsedPlace};
 use crate::disk::FaultyDisk;
 use crate::index::PlacedRow;
 
@@ -14,13 +15,18 @@ use crate::index::PlacedRow;
 #[derive(Clone, Default)]
 struct Rows {
     by_id: BTreeMap<ExtentId, Vec<u8>>,
-    places: BTreeSet<UsedPlace>,
+    /// Bytes by place.
+    places: BTreeMap<DiskPlace, u64>,
 }
 
 impl Rows {
-    fn remove(&mut self, ids: &[ExtentId], left: &[UsedPlace]) {
+    fn add(&mut self, places: impl Iterator<Item = UsedPlace>) {
+        self.places.extend(places.map(|place| (place.at, place.bytes)));
+    }
+
+    fn remove(&mut self, ids: &[ExtentId], left: &[DiskPlace]) {
         self.by_id.retain(|id, _| !ids.contains(id));
-        self.places.retain(|place| !left.contains(place));
+        self.places.retain(|place, _| !left.contains(place));
     }
 }
 
@@ -45,6 +51,8 @@ pub(in super::super) struct MemoryTable {
     unsynced: Arc<Mutex<UnsettledPlaces>>,
     marks: Arc<Mutex<BTreeMap<ExtentId, u64>>>,
     keeping: Arc<Mutex<Keeping>>,
+    /// Writes of places that fit on the disk.
+    room: Arc<AtomicU64>,
     power: Option<FaultyDisk>,
 }
 
@@ -66,6 +74,7 @@ impl MemoryTable {
             unsynced: Arc::default(),
             marks: Arc::new(Mutex::new(marks)),
             keeping: Arc::new(Mutex::new(Keeping { now: complete, complete })),
+            room: Arc::new(AtomicU64::new(u64::MAX)),
             power: Some(disk.clone()),
         }
     }
@@ -92,7 +101,7 @@ impl MemoryTable {
         let mut rows = self.rows.lock();
         rows.by_id.extend(added.iter().map(|row| (row.id, row.row.clone())));
         if self.keeps_places() {
-            rows.places.extend(added.iter().filter_map(|row| row.place));
+            rows.add(added.iter().filter_map(|row| row.place));
         }
         Ok(())
     }
@@ -101,10 +110,11 @@ impl MemoryTable {
         &self,
         id: &ExtentId,
         row: &[u8],
-        left: Option<UsedPlace>,
+        left: Option<DiskPlace>,
     ) -> Result<()> {
         self.step()?;
-        for rows in [&self.rows, &self.flushed] {
+        let is_durable = matches!(left, Some(DiskPlace::Record(_)));
+        for rows in [&self.rows, &self.flushed].iter().take(1 + usize::from(is_durable)) {
             let mut rows = rows.lock();
             rows.remove(&[], left.as_slice());
             rows.by_id.insert(*id, row.to_vec());
@@ -124,17 +134,12 @@ impl MemoryTable {
         Self { keeping: Arc::default(), ..copy }
     }
 
-    /// Returns the places.
-    fn places(&self) -> BTreeSet<UsedPlace> {
-        self.rows.lock().places.clone()
-    }
-
     /// Adds a place, or removes it if it is there, as a fault of the code could.
     pub(in super::super) fn toggle_place(&self, place: UsedPlace) {
         for rows in [&self.rows, &self.flushed] {
-            let places = &mut rows.lock().places;
-            if !places.remove(&place) {
-                places.insert(place);
+            let mut rows = rows.lock();
+            if rows.places.remove(&place.at).is_none() {
+                rows.add([place].into_iter());
             }
         }
     }
@@ -142,7 +147,7 @@ impl MemoryTable {
     pub(super) fn remove_marked(
         &self,
         ids: &[ExtentId],
-        left: &[UsedPlace],
+        left: &[DiskPlace],
         at_ms: u64,
     ) -> Result<()> {
         self.remove(ids, left)?;
@@ -150,13 +155,13 @@ impl MemoryTable {
         Ok(())
     }
 
-    pub(super) fn remove(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+    pub(super) fn remove(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<()> {
         self.step()?;
         for rows in [&self.rows, &self.flushed] {
             rows.lock().remove(ids, left);
         }
         if let Some(places) = &mut *self.unsettled.lock() {
-            places.headers.extend(left.iter().filter_map(UsedPlace::header));
+            places.headers.extend(left.iter().filter_map(DiskPlace::header));
         }
         Ok(())
     }
@@ -165,7 +170,21 @@ impl MemoryTable {
         self.keeping.lock().now
     }
 
+    /// Lets the disk be full after so many further writes of places.
+    pub(in super::super) fn fill_up_after(&self, writes: u64) {
+        self.room.store(writes, Ordering::Relaxed);
+    }
+
+    fn take_room(&self) -> Result<()> {
+        let take = |room: u64| if room == u64::MAX { Some(room) } else { room.checked_sub(1) };
+        match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => self.step(),
+            Err(_) => Err(Error::full("the disk is full")),
+        }
+    }
+
     pub(super) fn begin_places(&self) -> Result<()> {
+        self.take_room()?;
         self.distrust_places()?;
         for rows in [&self.rows, &self.flushed] {
             rows.lock().places.clear();
@@ -175,14 +194,14 @@ impl MemoryTable {
     }
 
     pub(super) fn put_places(&self, added: &[UsedPlace]) -> Result<()> {
-        self.step()?;
-        self.rows.lock().places.extend(added);
+        self.take_room()?;
+        self.rows.lock().add(added.iter().copied());
         Ok(())
     }
 
     pub(super) fn complete_places(&self) -> Result<()> {
         self.flush_rows()?;
-        self.step()?;
+        self.take_room()?;
         self.keeping.lock().complete = true;
         Ok(())
     }
@@ -193,14 +212,13 @@ impl MemoryTable {
         Ok(())
     }
 
-    pub(super) fn each_record(
-        &self,
-        mut visit: impl FnMut(RecordPlace, u64) -> Result<()>,
-    ) -> Result<()> {
-        self.places().iter().try_for_each(|place| match place {
-            UsedPlace::Record { at, bytes } => visit(*at, *bytes),
-            UsedPlace::File(_) => Ok(()),
-        })
+    pub(super) fn end_places(&self) {
+        self.keeping.lock().now = false;
+    }
+
+    pub(super) fn each_place(&self, visit: impl FnMut(UsedPlace) -> Result<()>) -> Result<()> {
+        let places = self.rows.lock().places.clone();
+        places.into_iter().map(|(at, bytes)| UsedPlace { at, bytes }).try_for_each(visit)
     }
 
     pub(super) fn each_file(
@@ -208,9 +226,9 @@ impl MemoryTable {
         first: u8,
         mut visit: impl FnMut(ExtentId) -> Result<()>,
     ) -> Result<()> {
-        self.places().iter().try_for_each(|place| match place {
-            UsedPlace::File(id) if id.0[0] == first => visit(*id),
-            UsedPlace::File(_) | UsedPlace::Record { .. } => Ok(()),
+        self.each_place(|place| match place.at {
+            DiskPlace::File(id) if id.0[0] == first => visit(id),
+            DiskPlace::File(_) | DiskPlace::Record(_) => Ok(()),
         })
     }
 
@@ -266,7 +284,7 @@ impl MemoryTable {
         Ok(())
     }
 
-    pub(super) fn forget(&self, ids: &[ExtentId], left: &[UsedPlace]) -> Result<()> {
+    pub(super) fn forget(&self, ids: &[ExtentId], left: &[DiskPlace]) -> Result<()> {
         self.rows.lock().remove(ids, left);
         Ok(())
     }

@@ -146,8 +146,7 @@ async fn each_rotten_file_of_one_extent_is_kept_and_counted() {
     let hash = store.save_space().unwrap();
     drop(store);
     // Without rows, only the map that was saved knows of the extent.
-    let nothing = MemoryTable::default().powered_by(&disk, false);
-    let (store, _) = open_with(&disk, &nothing, &clean(Some(hash))).unwrap();
+    let (store, _) = open_with(&disk, &without_rows(&disk), &clean(Some(hash))).unwrap();
     assert_eq!((store.usage().quarantined, store.usage().extents), (2, 1));
 }
 

@@ -2,9 +2,9 @@
 
 use martlet_protocol::backend::Presence;
 
-use super::state::Counters;
+use super::state::{Counters, ExtentCount};
 use super::*;
-use crate::index::RecordPlace;
+use crate::index::{DiskPlace, RecordPlace};
 
 /// Bytes of a packed extent, and of a file extent.
 const PACKED: usize = 70_000;
@@ -16,6 +16,10 @@ fn id(byte: u8) -> ExtentId {
 
 fn used_place(store: &ExtentStore, id: ExtentId) -> UsedPlace {
     store.0.row(id).unwrap().used_place().unwrap()
+}
+
+fn file_place(byte: u8) -> UsedPlace {
+    UsedPlace { at: DiskPlace::File(id(byte)), bytes: FILE as u64 }
 }
 
 /// Returns disk, table and store after a crash of a store with six packed extents and two files.
@@ -120,13 +124,16 @@ async fn a_lost_place_of_an_extent_in_an_unsettled_volume_or_a_file_costs_nothin
 async fn places_that_overlap_or_lie_in_no_volume_have_the_rows_read() {
     let (disk, table) = crashed(4, true).await;
     let (store, _) = open(&disk, &table).unwrap();
-    let UsedPlace::Record { at, bytes } = used_place(&store, id(2)) else { panic!("a file") };
+    let UsedPlace { at: DiskPlace::Record(at), bytes } = used_place(&store, id(2)) else {
+        panic!("a file")
+    };
     drop(store);
     let beyond = [(at.volume, at.offset + 4096), (at.volume, 1 << 30), (at.volume + 99, 4096)];
     for (volume, offset) in beyond {
         let disk = disk.reboot();
         let table = table.powered_by(&disk, true);
-        let place = UsedPlace::Record { at: RecordPlace { volume, offset }, bytes };
+        let at = DiskPlace::Record(RecordPlace { volume, offset });
+        let place = UsedPlace { at, bytes };
         table.toggle_place(place);
         let (store, report) = open(&disk, &table).unwrap();
         assert_eq!(report.extents, Some(8), "{place:?}");
@@ -140,7 +147,7 @@ async fn places_that_overlap_or_lie_in_no_volume_have_the_rows_read() {
     // A file's place without a row is forgotten.
     let disk = disk.reboot();
     let table = table.powered_by(&disk, true);
-    table.toggle_place(UsedPlace::File(id(77)));
+    table.toggle_place(file_place(77));
     let (store, report) = open(&disk, &table).unwrap();
     assert!(report.extents.is_none() && report.missing.is_empty(), "{report:?}");
     no_leaks(&store, &disk).await;
@@ -223,26 +230,103 @@ async fn an_extent_in_quarantine_leaves_its_place() {
     }
 }
 
+/// Rows of files that the disk doesn't have: an opening that believes the table doesn't look for them.
+fn rows(count: u32) -> Vec<Row> {
+    let record = |number: u32| {
+        let mut bytes = [7; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        let NewExtent { owner, layout, .. } = new(ExtentId(bytes), None);
+        let extent = ExtentRef { id: ExtentId(bytes), length: 2 << 20, blake3: [0; 32] };
+        ExtentRecord { extent, owner, birth_ms: 1, layout }
+    };
+    (0..count).map(|number| Row { place: RowLocation::File, record: record(number) }).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_closed_during_its_count_counts_again() {
+    const ROWS: u32 = 40_000;
+    let (disk, table) = fresh(8);
+    drop(open(&disk, &table).unwrap());
+    Table::from(table.clone()).put(&rows(ROWS)).unwrap();
+    let (store, report) = open_with(&disk, &table, &clean(None)).unwrap();
+    let usage = store.usage();
+    assert_eq!((report.extents, usage.is_counting), (None, true));
+    assert_eq!(usage.extents, u64::from(ROWS), "the number of places");
+    assert!(store.close());
+    let error = store.save_space().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    drop(store);
+    let (store, _) = open_with(&disk, &table, &clean(None)).unwrap();
+    counted(&store).await;
+    assert_eq!(store.usage().extents, u64::from(ROWS));
+    sums_are_right(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_number_of_places_than_of_rows_has_the_rows_read_at_the_next_opening() {
+    let (disk, table) = fresh(9);
+    drop(open(&disk, &table).unwrap());
+    Table::from(table.clone()).put(&rows(20)).unwrap();
+    table.toggle_place(file_place(77));
+    let (store, report) = open_with(&disk, &table, &clean(None)).unwrap();
+    assert_eq!(report.extents, None);
+    counted(&store).await;
+    assert_eq!(store.usage().extents, 20, "after the count");
+    store.close();
+    drop(store);
+    let table = table.powered_by(&disk, true);
+    let (store, report) = open_with(&disk, &table, &clean(None)).unwrap();
+    assert_eq!(report.extents, Some(20));
+    places_are_right(&store);
+}
+
+/// On a full disk no place can be written, and the device opens all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_opens_without_places() {
+    // One to begin, one for each folder, and one to end.
+    for calls in [0, 1, 5, 9, 10] {
+        let (disk, table) = crashed(10, true).await;
+        let table = table.without_places();
+        table.fill_up_after(calls);
+        let (store, report) = open(&disk, &table).unwrap();
+        assert_eq!(report.extents, Some(8), "after {calls} writes");
+        all_are_there(&store, &[]).await;
+        table.fill_up_after(u64::MAX);
+        store.delete(&[id(1), id(8)]).await.unwrap();
+        no_leaks(&store, &disk).await;
+        drop(store);
+        let disk = disk.reboot();
+        let table = table.powered_by(&disk, true);
+        let (store, report) = open(&disk, &table).unwrap();
+        let by_rows = (calls < 10).then_some(6);
+        assert_eq!(report.extents, by_rows, "after {calls} writes");
+        all_are_there(&store, &[1, 8]).await;
+        no_leaks(&store, &disk).await;
+    }
+}
+
 #[test]
 fn changes_during_a_count_are_counted_in_any_order() {
     let counters = Counters::default();
     let extent = |byte, length| ExtentRef { id: id(byte), length, blake3: [0; 32] };
     let layout = Layout::default();
-    counters.added(extent(1, 100), layout);
+    // Two places, of a block each.
+    counters.restore(2, 8192, ExtentSums::default());
     counters.begin_count();
+    let expected = counters.count();
     assert_eq!(counters.check_counted().unwrap_err().kind(), ErrorKind::Conflict);
     counters.removed(extent(2, 50), layout);
-    let usage = counters.snapshot();
-    assert_eq!((usage.extents, usage.bytes, usage.is_counting), (0, 0, true), "not below zero");
     counters.added(extent(3, 7), layout);
+    let usage = counters.snapshot();
+    assert_eq!((usage.extents, usage.bytes, usage.is_counting), (2, 8192 - 43, true));
     for row in [extent(1, 100), extent(2, 50)] {
-        counters.added(row, layout);
+        counters.sums.lock().add(row.id, layout);
     }
-    counters.end_count();
+    counters.end_count(expected, ExtentCount { extents: 2, bytes: 150 });
     let usage = counters.snapshot();
     assert_eq!((usage.extents, usage.bytes, usage.is_counting), (2, 107, false));
-    let mut expected = ExtentSums::default();
-    expected.add(id(1), layout);
-    expected.add(id(3), layout);
-    assert_eq!(*counters.sums.lock(), expected);
+    let mut sums = ExtentSums::default();
+    sums.add(id(1), layout);
+    sums.add(id(3), layout);
+    assert_eq!(*counters.sums.lock(), sums);
 }

@@ -27,8 +27,7 @@ async fn closed(disk: &FaultyDisk, table: &MemoryTable) -> ExtentStore {
 /// Returns true if an opening believes the map with this hash. Without rows, only the map knows of
 /// extents.
 fn believes(disk: &FaultyDisk, hash: [u8; 32]) -> bool {
-    let nothing = MemoryTable::default().powered_by(disk, false);
-    let (store, report) = open_with(disk, &nothing, &clean(Some(hash))).unwrap();
+    let (store, report) = open_with(disk, &without_rows(disk), &clean(Some(hash))).unwrap();
     assert!(
         report.rediscovered == 0 && [Some(0), Some(17)].contains(&report.extents),
         "{report:?}"
