@@ -39,6 +39,8 @@ use crate::worker::{StepProgress, Worker};
 
 /// Hints on a page.
 const BATCH: usize = 64;
+/// Pages of a device in one step: its hints don't wait for all other devices after each page.
+const PAGES: usize = 16;
 /// Hints delivered concurrently.
 const AT_ONCE: usize = 16;
 /// Pause between two passes, and between two checks for returned members; short, so that a returning primary
@@ -257,7 +259,11 @@ impl Update {
         hints: &mut DeviceHints,
         progress: &mut StepProgress,
     ) -> bool {
-        hints.begin((cluster.index().hash(), cluster.term()), Instant::now());
+        if hints.begin((cluster.index().hash(), cluster.term()), Instant::now()) {
+            // A walk over all hints tries silent devices once, whatever their nodes report.
+            let tried = std::mem::take(&mut *self.silent.lock());
+            self.hints.values_mut().for_each(|others| others.note_returned(&tried));
+        }
         let more = self.visit_arrivals(cluster, device, hints, progress).await;
         self.visit_walk(cluster, device, hints, progress).await || more
     }
@@ -282,7 +288,7 @@ impl Update {
                 return false;
             }
         };
-        let more = hints.note_arrivals(&page);
+        let more = hints.note_arrivals(&page, BATCH);
         let offered = self.page(cluster, device, &page.hints).await;
         count(progress, &offered);
         hints.offered_arrivals(offered);
@@ -310,6 +316,7 @@ impl Update {
             Err(error) => {
                 // A device that is out keeps its hints until it returns.
                 tracing::debug!(%device, %error, "could not list a device's hints");
+                hints.note_failure();
                 return false;
             }
         };
@@ -388,7 +395,12 @@ impl Worker for Update {
         }
         self.round.has_begun = true;
         let mut hints = self.hints.remove(&device).unwrap_or_default();
-        let goes_on = self.visit(&cluster, device, &mut hints, &mut progress).await;
+        let mut goes_on = true;
+        for _ in 0..PAGES {
+            if goes_on {
+                goes_on = self.visit(&cluster, device, &mut hints, &mut progress).await;
+            }
+        }
         self.round.goes_on |= goes_on;
         self.hints.insert(device, hints);
         if self.rounds.advance(&devices) {

@@ -23,6 +23,8 @@ const RESTS: u32 = 9;
 /// Age of a walk after which another one begins in any case, and the same as a multiple of its duration.
 const REVIEW: Duration = Duration::from_hours(1);
 const REVIEW_RESTS: u32 = 99;
+/// Errors in reading a page, one after another, after which a walk begins anew.
+const FAILURES_MAX: u32 = 30;
 /// Refused calls for arrivals after which the device counts as one that knows no such call.
 const REFUSALS_MAX: u32 = 30;
 
@@ -80,38 +82,62 @@ pub(super) struct DeviceHints {
     returned: HashSet<DeviceId>,
     /// True if a hint may have been refused or missed since the last walk over all of them began.
     is_incomplete: bool,
-    /// Times from which an incomplete walk and any walk is repeated.
+    /// True if another walk over all hints follows the present one at once.
+    walks_again: bool,
+    /// Pages of the walk that could not be read, one after another.
+    failures: u32,
+    /// Times from which an incomplete walk, any walk, and one for returned members is repeated.
     again_at: Option<Instant>,
     review_at: Option<Instant>,
+    members_at: Option<Instant>,
     left: RemainingHints,
 }
 
 impl DeviceHints {
-    /// Begins a walk if one is due.
-    pub(super) fn begin(&mut self, chosen_by: ChosenBy, now: Instant) {
-        if self.chosen_by.as_ref() != Some(&chosen_by) {
-            self.chosen_by = Some(chosen_by);
-            self.walk_all();
-        } else if self.walk.is_none() {
-            let is_over = |rest: Option<Instant>| rest.is_none_or(|until| until <= now);
-            let is_blind = self.arrived.is_none() || self.refusals >= REFUSALS_MAX;
-            if is_over(self.review_at)
-                || (is_over(self.again_at) && (self.is_incomplete || is_blind))
-            {
-                self.walk_all();
-            } else if !self.returned.is_empty() {
-                let members = std::mem::take(&mut self.returned);
-                self.waits_for.retain(|device| !members.contains(device));
-                self.walk = Some(Walk::of(Some(members)));
-            }
+    /// Begins a walk if one is due. Returns true if a walk over all hints begins.
+    pub(super) fn begin(&mut self, chosen_by: ChosenBy, now: Instant) -> bool {
+        let is_full = self.walk.as_ref().map(|walk| walk.members.is_none());
+        let is_other = self.chosen_by.replace(chosen_by).as_ref() != Some(&chosen_by);
+        if is_other && is_full == Some(true) {
+            // Its further hints get present receivers. Those before its position follow at its end.
+            self.walks_again = true;
+            return false;
         }
+        let is_over = |rest: Option<Instant>| rest.is_none_or(|until| until <= now);
+        let is_blind = self.arrived.is_none() || self.refusals >= REFUSALS_MAX;
+        let is_due =
+            is_over(self.review_at) || (is_over(self.again_at) && (self.is_incomplete || is_blind));
+        // A walk for members may wait for them without end.
+        if is_other || (is_due && is_full != Some(true)) {
+            self.walk_all();
+            return true;
+        }
+        if is_full.is_none() && !self.returned.is_empty() && is_over(self.members_at) {
+            let members = std::mem::take(&mut self.returned);
+            self.waits_for.retain(|device| !members.contains(device));
+            self.walk = Some(Walk::of(Some(members)));
+        }
+        false
     }
 
     fn walk_all(&mut self) {
         self.waits_for.clear();
         self.returned.clear();
-        self.is_incomplete = false;
+        (self.is_incomplete, self.walks_again, self.failures) = (false, false, 0);
         self.walk = Some(Walk::of(None));
+    }
+
+    /// Records that a page of the walk could not be read. After many such errors the walk begins anew: a
+    /// page that can't be read must not keep hints of others.
+    pub(super) fn note_failure(&mut self) {
+        self.failures += 1;
+        if self.failures >= FAILURES_MAX {
+            self.failures = 0;
+            if let Some(walk) = self.walk.take() {
+                self.is_incomplete = true;
+                self.rest(&walk);
+            }
+        }
     }
 
     /// Records that devices answer again.
@@ -129,8 +155,8 @@ impl DeviceHints {
         self.arrived
     }
 
-    /// Records a page of arrivals. Returns true if there may be more.
-    pub(super) fn note_arrivals(&mut self, page: &ArrivedHints) -> bool {
+    /// Records a page of at most `limit` arrivals. Returns true if there may be more.
+    pub(super) fn note_arrivals(&mut self, page: &ArrivedHints, limit: usize) -> bool {
         self.refusals = 0;
         let before = self.arrived.replace(page.last);
         if page.missed {
@@ -139,7 +165,7 @@ impl DeviceHints {
             self.is_incomplete |= !self.walk.as_ref().is_some_and(meets);
             return false;
         }
-        before != self.arrived
+        before.is_some_and(|before| page.last.saturating_sub(before) >= limit as u64)
     }
 
     /// Records a refused call for arrivals.
@@ -191,6 +217,7 @@ impl DeviceHints {
     /// Records the offer of a page of the walk. `is_last` ends the walk.
     pub(super) fn walked(&mut self, offered: OfferedHints, took: Duration, is_last: bool) {
         let Some(mut walk) = self.walk.take() else { return };
+        self.failures = 0;
         walk.left.add(offered.left);
         walk.took += took;
         self.apply(offered);
@@ -208,15 +235,24 @@ impl DeviceHints {
     }
 
     fn end(&mut self, walk: &Walk) {
-        let now = Instant::now();
-        let again_at = now + walk.took * RESTS;
-        self.again_at = self.again_at.max(Some(again_at));
-        if walk.members.is_none() {
-            self.review_at = Some(now + REVIEW.max(walk.took * REVIEW_RESTS));
-        }
+        self.rest(walk);
         if walk.members.is_none() || (self.waits_for.is_empty() && !self.is_incomplete) {
             self.left = walk.left;
         }
+        if self.walks_again && walk.members.is_none() {
+            self.walk_all();
+        }
+    }
+
+    /// Sets the times of the next walks. Those for members don't put the others off.
+    fn rest(&mut self, walk: &Walk) {
+        let now = Instant::now();
+        if walk.members.is_some() {
+            self.members_at = Some(now + walk.took);
+            return;
+        }
+        self.again_at = Some(now + walk.took * RESTS);
+        self.review_at = Some(now + REVIEW.max(walk.took * REVIEW_RESTS));
     }
 
     /// Returns true if the device is to be visited again in this pass.

@@ -45,7 +45,7 @@ fn set(devices: &[DeviceId]) -> HashSet<DeviceId> {
 fn walked(left: u64, took: Duration) -> DeviceHints {
     let mut hints = DeviceHints::default();
     hints.begin(term(), Instant::now());
-    hints.note_arrivals(&arrivals(5, true));
+    hints.note_arrivals(&arrivals(5, true), 64);
     hints.walked(offered(left, &[MEMBER]), took, true);
     hints
 }
@@ -60,8 +60,8 @@ fn walks_all(hints: &mut DeviceHints) -> bool {
 async fn another_ring_or_term_begins_a_walk_and_silence_begins_none() {
     let mut hints = walked(3, Duration::ZERO);
     assert!(!walks_all(&mut hints));
-    assert!(hints.note_arrivals(&arrivals(6, false)), "there may be more");
-    assert!(!hints.note_arrivals(&arrivals(6, false)));
+    assert!(hints.note_arrivals(&arrivals(5 + 64, false), 64), "there may be more");
+    assert!(!hints.note_arrivals(&arrivals(5 + 64 + 63, false), 64));
     assert!(!walks_all(&mut hints));
     for chosen_by in [([1; 32], Term(15)), ([2; 32], Term(15))] {
         hints.begin(chosen_by, Instant::now());
@@ -92,11 +92,11 @@ async fn refused_hints_are_read_again_after_a_rest_in_proportion_to_the_walk() {
 async fn missed_arrivals_lead_to_a_walk_unless_it_begins_anyway() {
     let mut hints = walked(0, Duration::ZERO);
     assert!(!walks_all(&mut hints), "the walk began after the first position was read");
-    assert!(!hints.note_arrivals(&arrivals(9000, true)));
+    assert!(!hints.note_arrivals(&arrivals(9000, true), 64));
     assert!(walks_all(&mut hints));
     // Hints that are missed in the middle of a walk lie before its position, too.
     hints.advance(&mut vec![hint(1, "a")], |_| Vec::new());
-    hints.note_arrivals(&arrivals(18_000, true));
+    hints.note_arrivals(&arrivals(18_000, true), 64);
     hints.walked(offered(0, &[]), Duration::ZERO, true);
     assert!(walks_all(&mut hints));
     hints.walked(offered(0, &[]), Duration::ZERO, true);
@@ -134,6 +134,87 @@ async fn a_walk_pauses_while_its_members_are_silent_and_is_repeated_for_hints_be
     hints.walked(offered(0, &[]), Duration::ZERO, true);
     assert!(!hints.goes_on());
     assert_eq!(hints.left().hints, 0);
+}
+
+/// Returns hints whose walk for the member waits, because the member is silent again.
+fn paused() -> DeviceHints {
+    let mut hints = walked(3, Duration::from_secs(10));
+    hints.note_returned(&set(&[MEMBER]));
+    hints.begin(term(), Instant::now());
+    hints.advance(&mut vec![hint(1, "a")], |_| vec![MEMBER]);
+    hints.walked(offered(1, &[MEMBER]), Duration::ZERO, false);
+    assert!(!hints.walks(&set(&[MEMBER])));
+    hints
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_walk_keeps_no_hint_of_others() {
+    let mut missed = paused();
+    missed.note_arrivals(&arrivals(9000, true), 64);
+    let mut refused = paused();
+    refused.offered_arrivals(OfferedHints { is_refused: true, ..offered(1, &[]) });
+    let mut blind = paused();
+    (0..REFUSALS_MAX).for_each(|_| blind.note_refusal());
+    let mut quiet = paused();
+    for hints in [&mut missed, &mut refused, &mut blind, &mut quiet] {
+        assert!(!walks_all(hints), "a walk rests");
+    }
+    tokio::time::advance(Duration::from_secs(90)).await;
+    for hints in [&mut missed, &mut refused, &mut blind] {
+        assert!(walks_all(hints));
+    }
+    assert!(!walks_all(&mut quiet));
+    tokio::time::advance(REVIEW).await;
+    assert!(walks_all(&mut quiet), "in any case after an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn walks_for_a_member_that_comes_and_goes_rest_and_put_no_other_off() {
+    let mut hints = walked(3, Duration::from_secs(10));
+    hints.offered_arrivals(OfferedHints { is_refused: true, ..offered(1, &[]) });
+    for _ in 0..5 {
+        hints.note_returned(&set(&[MEMBER]));
+        hints.begin(term(), Instant::now());
+        assert!(hints.walks(&set(&[])));
+        hints.walked(offered(1, &[MEMBER]), Duration::from_secs(15), true);
+        hints.note_returned(&set(&[MEMBER]));
+        hints.begin(term(), Instant::now());
+        assert!(!hints.walks(&set(&[])), "as long as the last one took");
+        tokio::time::advance(Duration::from_secs(15)).await;
+    }
+    tokio::time::advance(Duration::from_secs(15)).await;
+    assert!(walks_all(&mut hints), "90 s after the walk over all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_term_in_the_middle_of_a_walk_is_followed_by_a_second_one() {
+    let mut hints = DeviceHints::default();
+    assert!(hints.begin(term(), Instant::now()));
+    hints.note_arrivals(&arrivals(5, true), 64);
+    let page = vec![hint(1, "a")];
+    hints.advance(&mut page.clone(), |_| Vec::new());
+    hints.walked(offered(0, &[]), Duration::from_secs(10), false);
+    let later = ([1; 32], Term(15));
+    assert!(!hints.begin(later, Instant::now()));
+    assert_eq!(hints.position(), Some(&page[0].key), "the walk goes on");
+    hints.walked(offered(0, &[]), Duration::from_secs(10), true);
+    assert!(hints.goes_on());
+    assert_eq!(hints.position(), None);
+    hints.walked(offered(0, &[]), Duration::from_secs(10), true);
+    assert!(!hints.goes_on());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_cannot_be_read_ends_the_walk_after_many_attempts() {
+    let mut hints = paused();
+    for _ in 1..FAILURES_MAX {
+        hints.note_failure();
+    }
+    assert!(hints.goes_on());
+    hints.note_failure();
+    assert!(!hints.goes_on());
+    tokio::time::advance(Duration::from_secs(90)).await;
+    assert!(walks_all(&mut hints));
 }
 
 #[test]

@@ -136,7 +136,7 @@ async fn every_hint_is_delivered_whatever_members_come_and_go() {
     for seed in 0..40 {
         eprintln!("seed {seed}");
         let (world, mut chance) = (MultiNodeWorld::new(6), SplitMix::new(seed));
-        let mut update = worker(&world);
+        let (mut update, mut kept) = (worker(&world), 0);
         for number in 0..300 {
             let device = DeviceId(u32::try_from(chance.below(6)).unwrap());
             match chance.below(4) {
@@ -149,13 +149,21 @@ async fn every_hint_is_delivered_whatever_members_come_and_go() {
                     let key = RegisterKey::object(bucket, 1, &format!("k{number}"));
                     let hint = world.write(&key);
                     // A device that is out keeps nothing.
-                    let _ = world.memory(device).keep_hint(device, hint).await;
+                    kept += usize::from(world.memory(device).keep_hint(device, hint).await.is_ok());
                 }
             }
         }
+        assert!(kept > 20, "seed {seed}: {kept} hints");
+        // One stays out for a day.
+        let out = DeviceId(u32::try_from(chance.below(6)).unwrap());
         for device in world.devices() {
-            world.memory(device).set_offline(device, false);
+            world.memory(device).set_offline(device, device == out);
         }
+        for _ in 0..5 {
+            run_once(&mut update).await.unwrap();
+            tokio::time::advance(Duration::from_hours(5)).await;
+        }
+        world.memory(out).set_offline(out, false);
         for _ in 0..5 {
             run_once(&mut update).await.unwrap();
         }
