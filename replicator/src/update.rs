@@ -260,7 +260,7 @@ impl Update {
         progress: &mut StepProgress,
     ) -> bool {
         if hints.begin((cluster.index().hash(), cluster.term()), Instant::now()) {
-            // A walk over all hints tries silent devices once, whatever their nodes report.
+            // Each hour silent devices are tried once, whatever their nodes report.
             let tried = std::mem::take(&mut *self.silent.lock());
             self.hints.values_mut().for_each(|others| others.note_returned(&tried));
         }

@@ -94,7 +94,7 @@ pub(super) struct DeviceHints {
 }
 
 impl DeviceHints {
-    /// Begins a walk if one is due. Returns true if a walk over all hints begins.
+    /// Begins a walk if one is due. Returns true if a walk over all hints begins because the last one is old.
     pub(super) fn begin(&mut self, chosen_by: ChosenBy, now: Instant) -> bool {
         let is_full = self.walk.as_ref().map(|walk| walk.members.is_none());
         let is_other = self.chosen_by.replace(chosen_by).as_ref() != Some(&chosen_by);
@@ -110,7 +110,7 @@ impl DeviceHints {
         // A walk for members may wait for them without end.
         if is_other || (is_due && is_full != Some(true)) {
             self.walk_all();
-            return true;
+            return !is_other && self.review_at.is_some_and(|until| until <= now);
         }
         if is_full.is_none() && !self.returned.is_empty() && is_over(self.members_at) {
             let members = std::mem::take(&mut self.returned);

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use super::committer::CommitterState;
 use super::record::BlockRun;
+use super::recovery_report::RecoveryReport;
 use super::row::{Row, RowHead, RowLocation};
 use super::seal::SealLocation;
 use super::state::{ExtentCount, FaultOfPanic};
@@ -37,8 +38,12 @@ const REST_STEPS: u32 = 2;
 pub(super) struct CountThread(Mutex<Option<(Sender<()>, JoinHandle<()>)>>);
 
 impl CountThread {
-    /// Begins to count the rows of this moment. Nothing may change rows before this returns.
-    pub(super) fn start(of: &CommitterState) -> Result<Self> {
+    /// Begins to count the rows of this moment, if the opening did not count them. Nothing may change
+    /// rows before this returns.
+    pub(super) fn after(report: &RecoveryReport, of: &CommitterState) -> Result<Self> {
+        if report.extents.is_some() {
+            return Ok(Self::default());
+        }
         let (close, closed) = channel();
         let (begin, begun) = channel();
         let expected = of.counters.count();

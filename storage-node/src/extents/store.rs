@@ -117,10 +117,7 @@ impl StoreState {
             headroom: Arc::clone(&headroom),
             pulse: options.threads.pulse().clone(),
         };
-        let count = match report.extents {
-            Some(_) => CountThread::default(),
-            None => CountThread::start(&ledger)?,
-        };
+        let count = CountThread::after(&report, &ledger)?;
         let folders = Folders::start(disk.clone(), &ledger)?;
         let weight = options.open_files_max * FILE_WEIGHT;
         let inner = Self {

@@ -407,7 +407,7 @@ mod tests {
             let add = |place: UsedPlace| {
                 match place.at {
                     DiskPlace::Record(at) => {
-                        blocks.push((at.volume, at.offset / 4096, place.bytes))
+                        blocks.push((at.volume, at.offset / 4096, place.bytes));
                     }
                     DiskPlace::File(id) => files.push((id.0[0], place.bytes)),
                 }

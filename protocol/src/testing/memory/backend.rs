@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use futures::StreamExt;
 
 use super::MemoryBackend;
+use super::device::hint_arrivals;
 use crate::backend::{
     Backend, BucketFence, ByteStream, Call, DeviceStatus, NewExtent, QuarantinePage, Reply,
 };
@@ -62,7 +63,7 @@ impl Backend for MemoryBackend {
             Call::ReadHint { key, want } => device.read_hint(&key, want)?.into(),
             Call::ListHints(request) => device.list_hints(&request)?.into(),
             Call::Hints { after, limit } => device.hints(after.as_deref(), limit)?.into(),
-            Call::HintArrivals { after, limit } => device.hint_arrivals(after, limit)?.into(),
+            Call::HintArrivals { after, limit } => hint_arrivals(&device, after, limit)?.into(),
             Call::ForgetHint { key, order } => device.forget_hint(&key, order).into(),
             Call::Registers { after, limit } => device.registers(after.as_deref(), limit).into(),
             Call::Fences => device.fences_after(None, usize::MAX).into(),

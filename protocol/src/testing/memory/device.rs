@@ -238,16 +238,6 @@ impl MemoryDevice {
         Ok(run.map(|(_, hint)| hint.clone()).collect())
     }
 
-    pub(super) fn hint_arrivals(&self, after: Option<u64>, limit: usize) -> Result<ArrivedHints> {
-        if self.is_earlier {
-            return Err(Error::unavailable("the device doesn't know the call"));
-        }
-        check_hints(self)?;
-        let RecentPage { keys, last, missed } = self.arrivals.after(after, limit);
-        let hints = keys.iter().filter_map(|key| self.hints.get(key).cloned()).collect();
-        Ok(ArrivedHints { hints, last, missed })
-    }
-
     pub(super) fn forget_hint(&mut self, key: &RegisterKey, order: Stamp) {
         if self.hints.get(key).is_some_and(|hint| hint.entry.order <= order) {
             self.hints.remove(key);
@@ -270,6 +260,21 @@ impl MemoryDevice {
         check_hints(self)?;
         Ok(listing::page(&self.hints, |hint| Some(hint.entry.clone()), request))
     }
+}
+
+/// Returns the hints that a device got after an arrival.
+pub(super) fn hint_arrivals(
+    device: &MemoryDevice,
+    after: Option<u64>,
+    limit: usize,
+) -> Result<ArrivedHints> {
+    if device.is_earlier {
+        return Err(Error::unavailable("the device doesn't know the call"));
+    }
+    check_hints(device)?;
+    let RecentPage { keys, last, missed } = device.arrivals.after(after, limit);
+    let hints = keys.iter().filter_map(|key| device.hints.get(key).cloned()).collect();
+    Ok(ArrivedHints { hints, last, missed })
 }
 
 /// Refuses to give hints away without votes. A device that keeps none reports that.

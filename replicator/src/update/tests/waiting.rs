@@ -132,7 +132,7 @@ async fn arrivals_that_a_device_remembers_no_more_are_found_by_a_walk() {
 
 /// Devices come and go, and hints are stored meanwhile. One worker delivers all of them in the end.
 #[tokio::test(start_paused = true)]
-async fn every_hint_is_delivered_whatever_members_come_and_go() {
+async fn all_hints_are_delivered_once_their_members_are_back() {
     for seed in 0..40 {
         eprintln!("seed {seed}");
         let (world, mut chance) = (MultiNodeWorld::new(6), SplitMix::new(seed));

@@ -28,10 +28,7 @@ async fn closed(disk: &FaultyDisk, table: &MemoryTable) -> ExtentStore {
 /// extents.
 fn believes(disk: &FaultyDisk, hash: [u8; 32]) -> bool {
     let (store, report) = open_with(disk, &without_rows(disk), &clean(Some(hash))).unwrap();
-    assert!(
-        report.rediscovered == 0 && [None, Some(17)].contains(&report.extents),
-        "{report:?}"
-    );
+    assert!(report.rediscovered == 0 && [None, Some(17)].contains(&report.extents), "{report:?}");
     store.close();
     report.extents == Some(17)
 }
