@@ -1,6 +1,6 @@
 //! Space in use at an opening: by the places of rows, or by the rows themselves.
 //!
-//! Places are short, and lie in the order of volumes: 10⁸ of them are some hundred MB, and their rows
+//! Places are short, and lie in the order of volumes: 10⁸ of them are 1 GB, and their rows
 //! 16 GB. A table without complete places, or whose places don't fit the volumes, has its rows read;
 //! the places are then written anew.
 
