@@ -395,11 +395,10 @@ impl Worker for Update {
         }
         self.round.has_begun = true;
         let mut hints = self.hints.remove(&device).unwrap_or_default();
-        let mut goes_on = true;
-        for _ in 0..PAGES {
-            if goes_on {
-                goes_on = self.visit(&cluster, device, &mut hints, &mut progress).await;
-            }
+        let (mut goes_on, mut pages) = (true, 0);
+        while goes_on && pages < PAGES {
+            goes_on = self.visit(&cluster, device, &mut hints, &mut progress).await;
+            pages += 1;
         }
         self.round.goes_on |= goes_on;
         self.hints.insert(device, hints);

@@ -153,12 +153,7 @@ impl Count {
             return;
         }
         let (rows, places) = (found.extents, self.expected.extents);
-        tracing::error!(
-            rows,
-            places,
-            "extents have another number of places: the next opening \
-                                       reads all rows"
-        );
+        tracing::error!(rows, places, "rows and places differ: the next opening reads all rows");
         if let Err(error) = self.of.table.distrust_places() {
             tracing::warn!(%error, "could not record that places are wrong");
         }
